@@ -36,7 +36,7 @@ from workflows.text import few
 BAD_USAGE = (*BAD_OPTIONS, BadKeys, BadSetting, BadSettings)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
 MAX_UNFINISHED = 200
-"""How many unfinished tasks a worker looks at before it serves a queue with a version for the first time."""
+"""The most unfinished tasks whose histories a worker replays before its version serves a queue for the first time."""
 MAX_NAMED = 5
 
 
@@ -62,7 +62,7 @@ def main(settings: Settings) -> None:
 
 
 async def open_tasks(settings: Settings, abilities: Abilities) -> str:
-    """What the deploy of these tools means for the open tasks of the queue."""
+    """The lines of `--check` about the queue's open tasks: whether the tools of `abilities` accept their next calls."""
     from client import upgrade  # not at the top: no worker that serves needs it
 
     def show(done: int, all: int) -> None:
@@ -80,7 +80,7 @@ def front_desk() -> Any:
 
 
 async def run(settings: Settings, abilities: Abilities) -> None:
-    """Connect to a server, open what the worker needs, say `ready`, serve, and close everything in order."""
+    """Connect to a server, open what the worker needs, print `ready`, serve until stopped, and close all in order."""
     stop = serve.Stop()  # first, so that Ctrl-C closes what is open already
     settings.prepare()
     async with AsyncExitStack() as stack:
@@ -94,10 +94,10 @@ async def run(settings: Settings, abilities: Abilities) -> None:
 
 
 async def require_continuable(server: serve.Server, queue: str) -> None:
-    """Refuse to serve a queue with unfinished tasks that this version cannot go on with.
+    """Replay the histories of up to MAX_UNFINISHED unfinished tasks of the queue with this version.
 
     Raises:
-        CannotContinue: there are such tasks.
+        CannotContinue: this version cannot continue at least one of these tasks.
     """
     from client import replay  # not at the top: a version looks once
     from client.wording import count
@@ -119,7 +119,13 @@ async def require_continuable(server: serve.Server, queue: str) -> None:
 async def equipped(
     settings: Settings, abilities: Abilities, server: serve.Server, fail: Callable[[str], None]
 ) -> AsyncIterator[tuple[WorkerParts, serve.Workers]]:
-    """The workers of one process, with what is open for them; `fail` is called when they cannot go on."""
+    """Yield the workers of one process, not started yet, with the open parts that they use; close the parts at the end.
+
+    `fail` is called with the reason when the workers cannot go on.
+
+    Raises:
+        CannotContinue: as `require_continuable`.
+    """
     async with AsyncExitStack() as stack:
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []
         cipher = cipher_of(settings.keys)

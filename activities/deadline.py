@@ -60,7 +60,7 @@ def within(seconds: float) -> Iterator[Deadline]:
 
 
 def extend(seconds: float) -> None:
-    """Move the deadline of the attempt, which has waited so long for something else than its tool."""
+    """Move the deadline of the attempt `seconds` later: the attempt waited so long for something else than its tool."""
     deadline = _DEADLINE.get()
     if deadline is not None:
         deadline.at += seconds
@@ -91,9 +91,9 @@ def left() -> float | None:
 
 
 async def before_request(request: httpx2.Request) -> None:
-    """Check the deadline before a connection is made, and again before the first byte is sent.
+    """Check the deadline before a connection is made, and again before the first byte is sent; raise as `check` does.
 
-    An event hook of `httpx2`, which calls it for each request, also for each redirect.
+    An event hook: `httpx2` calls this function for each request, also for each redirect.
     """
     # The deadline may pass while a connection is made: the Guard checks again when the connection stands.
     check()
@@ -125,7 +125,7 @@ class Guard:
 
 
 def client(**options: Any) -> httpx2.AsyncClient:
-    """Make an HTTP client whose requests keep the deadline; `options` are those of `httpx2.AsyncClient`.
+    """Make an HTTP client that checks the deadline before each request; `options` are those of `httpx2.AsyncClient`.
 
     A request waits for its answer until the attempt ends, as the tool's `timeout=` says.
     """

@@ -7,7 +7,7 @@
     └── NeedsPerson   the deployment has to be fixed    -> Replan waits for an operator
 
 Most tools raise none of them: the tables in `activities.borders` translate the exceptions of the common libraries, and
-`raises=` of a tool says what others are. Any other exception is a `bug`, which an operator has to fix.
+`raises=` of a tool translates further ones. Any other exception is a `bug`, which an operator has to fix.
 """
 
 from typing import Any, ClassVar, TypeVar
@@ -43,9 +43,9 @@ MAX_WAIT = retries.STEP_DEADLINE.total_seconds()
 
 
 def bounded(wait: float | None) -> float | None:
-    """The seconds that were asked for, within 0 and MAX_WAIT; None for NaN.
+    """The seconds `wait`, limited to the range from 0 to MAX_WAIT; None for None and for NaN.
 
-    A service may send any number, also one beyond all calendars.
+    A service may send any number, even a wait that would end after the last date of any calendar.
     """
     # Not by `math.isnan`, which raises for an int that is too large for a float.
     return None if wait is None or wait != wait else float(min(max(wait, 0.0), MAX_WAIT))  # NaN
@@ -59,8 +59,8 @@ class ToolError(Exception):
     is_harmless = False
     """True if the error proves that no attempt of the call, this one or an earlier one, has changed anything."""
     requests: int | None = None
-    """How many of the call's requests that may change something the error proves to have had no effect; None if the
-    tool itself says that the whole call had none."""
+    """The number of requests that may change something and that had no effect, as the error proves; None if the tool
+    itself reports that the whole call had no effect."""
 
     proves_nothing = False
     """True if the call may have had its effect although it failed."""
@@ -71,7 +71,8 @@ class ToolError(Exception):
         """`reason` is one sentence about what happened, for the planner and for people.
 
         `code` is one of `codes()`, by default the `default` of the class. `observed` is the state that the planner will
-        see: a pydantic model or any JSON value; a value without an end is left out. `retry_after` is in seconds.
+        see: a pydantic model or any JSON value; an iterator, or a value that is too large or too deep, is left out.
+        `retry_after` is in seconds.
 
         Raises:
             ValueError: `code` does not belong to this class.
@@ -86,6 +87,7 @@ class ToolError(Exception):
 
     @classmethod
     def codes(cls) -> list[str]:
+        """The codes that a tool may raise with this class, sorted."""
         own = {code for code, quadrant in QUADRANT.items() if quadrant is cls.quadrant}
         return sorted(code.value for code in own - RESERVED_CODES)
 
@@ -94,19 +96,19 @@ E = TypeVar("E", bound=ToolError)
 
 
 def unsent(error: E) -> E:
-    """Mark an error whose request was not sent; earlier requests of the attempt may still have had an effect."""
+    """Mark and return an error whose request was not sent; earlier requests of the attempt may have had an effect."""
     error.requests = 0
     return error
 
 
 def answered(error: E) -> E:
-    """Mark an error whose request was answered and had no effect; earlier requests of the attempt may have had one."""
+    """Mark and return an error whose request was answered and had no effect; earlier requests may have had one."""
     error.requests = 1
     return error
 
 
 def unproven(error: E) -> E:
-    """Mark an error that proves nothing: what was sent may have had its effect."""
+    """Mark and return an error that proves nothing: what was sent may have had its effect."""
     error.proves_nothing = True
     return error
 
@@ -140,7 +142,7 @@ class NeedsPerson(ToolError):
 
 
 class AsksPerson(NeedsPerson):
-    """A service asks for something that a person has to say; then the call is made again, with the answers.
+    """A service needs answers from a person; once they are given, the call is made again with the answers.
 
     For Replan itself: the workflow shows the call as one to approve, and the person edits its arguments.
     """

@@ -1,7 +1,7 @@
-"""The extent of a value that a tool made: whether JSON can be written of it in little time and memory.
+"""The extent of a value that a tool made: whether the value can be written as JSON in little time and memory.
 
-pydantic reads a generator, or any other iterable, to its end. Where there is none, neither the tool's timeout nor the
-limit of a result would stop it.
+pydantic reads a generator, or any other iterable, to its end. If an iterable has no end, neither the tool's timeout nor
+the limit of a result would stop pydantic.
 """
 
 import dataclasses
@@ -16,9 +16,9 @@ from workflows.faults.fault import Code, Fault
 MAX_BYTES = 1024 * 1024
 """The most bytes of JSON, where no other limit is given."""
 MAX_DEPTH = 200
-"""The most values around a value."""
+"""The most levels to which values may be nested."""
 MAX_BITS = 14_000
-"""The most bits of an integer: Python writes none of more than 4,300 digits."""
+"""The most bits of an integer: Python writes no integer of more than 4,300 digits as text."""
 
 _SINGLE = frozenset({int, str, bytes, float, bool, type(None)})
 _PLAIN = (list, tuple, set, frozenset)
@@ -26,9 +26,9 @@ _ITERABLE_BUT_SINGLE = (str, bytes, bytearray, memoryview, IPv4Network, IPv6Netw
 
 
 def fault_of_extent(kind: str, value: Any, max_bytes: int = MAX_BYTES) -> Fault | None:
-    """The fault of a tool that made a value without an end, or one that is too large or too deep; None if it is fine.
+    """The fault of a tool whose value is an iterator, or too large or too deep; None if the value is acceptable.
 
-    An iterator is not read, since it can be read once only.
+    `kind` is the tool's, for the reason of the fault. An iterator is not read, since it can be read only once.
     """
     levels, left = [iter((value,))], max_bytes // 2  # JSON of a value has two bytes or more, with its comma
     while levels:
@@ -53,7 +53,7 @@ def fault_of_extent(kind: str, value: Any, max_bytes: int = MAX_BYTES) -> Fault 
 
 
 def _values_in(item: Any) -> Iterator[Any] | None:
-    """The values that JSON of `item` would hold; None if it is a single value."""
+    """The values that JSON of `item` would hold; None if `item` is a single value."""
     if isinstance(item, _PLAIN):
         return iter(item)
     if isinstance(item, BaseModel):

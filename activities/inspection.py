@@ -91,7 +91,7 @@ WRITTEN = frozenset({"state", "workspace"})
 
 @dataclass(frozen=True)
 class Host:
-    """What a worker tells about its process: databases and folders, API keys, versions."""
+    """What a worker reports about its process: databases and folders, API keys, versions."""
 
     engine: AsyncEngine
     """The database of the worker's store."""
@@ -104,11 +104,11 @@ class Host:
     """The databases with a ledger; the store may be among them."""
     capacity: Callable[[], Capacity] | None = None
     notifies: str = ""
-    """Who is told of requests to people; empty for nobody."""
+    """The name of the receiver of notifications about requests to people; empty if there is none."""
     breakers: Breakers | None = None
 
     async def card(self) -> WorkerCard:
-        """The state of the worker; all places are checked at once, so it takes at most about LOOK_SECONDS."""
+        """The state of the worker. All places are checked at the same time, which takes at most about LOOK_SECONDS."""
         store = _database("store", self.engine, {**REPLAN_TABLES.tables, **metadata.tables})
         datasources = (
             _database("datasource", datasource, LEDGERS)
@@ -136,7 +136,7 @@ class Host:
 
 
 async def _cards(breakers: Breakers) -> tuple[BreakerCard, ...]:
-    """The breakers of all services that ever failed; raises as `Breakers.all`."""
+    """Cards of the breakers of all services that ever failed or have a limit. Raises as `Breakers.all`."""
     (found, now), waiting = await breakers.all(), await breakers.waiting()
     return tuple(_card(service, found[service], now, waiting.get(service, 0)) for service in sorted(found))
 
@@ -230,10 +230,11 @@ class Inspector:
     price: Price | None = None
     """The price of the planner's tokens; None if it is unknown, or the planner is no model."""
     price_date: date | None = None
-    """The day on which the oldest published price of the worker's models counted; None if no price is published."""
+    """The oldest day on which a published price of the worker's models was known to be valid; None without one."""
 
     @activity.defn(name=retries.INSPECT.kind)
     async def inspect(self, inquiry: InquiryInput) -> Findings:
+        """Answer an inquiry; a PruneInquiry also deletes data, and a BreakersInquiry may reset a circuit breaker."""
         question = inquiry.root
         async with attempt_of(retries.inspect(question.about)):
             match question:
@@ -290,7 +291,7 @@ class Inspector:
         )
 
     async def _breakers(self, reset: str) -> BreakersFindings:
-        """List the circuit breakers, after the one of the kind `reset` was closed."""
+        """Reset the breaker of `reset`, if that is a known kind or service, and list all circuit breakers."""
         kinds, before = tuple(name for name, kind in self.kinds.items() if kind.breaker), None
         breakers = self.host.breakers
         if breakers is None:
@@ -368,7 +369,7 @@ class Inspector:
         return value
 
     async def _fetched(self, driver: str, claim: dict[str, str]) -> Payload:
-        """Fetch a payload from external storage; raise NeedsPerson if it or its driver is missing."""
+        """Fetch a payload from external storage. Raises NeedsPerson if the payload or its driver is missing."""
         drivers = {storage.name(): storage for storage in (self.vault, *self.buckets)}
         if driver not in drivers:
             raise NeedsPerson(f"This worker has no driver {driver!r}: start a worker with the same --payloads.")
@@ -394,6 +395,7 @@ async def _over(client: Client, tasks: Sequence[str]) -> EndedTasks:
 
 
 async def _is_open(client: Client, id: str) -> bool | None:
+    """Whether a workflow may still run; None if the server does not have the workflow."""
     which = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=WorkflowExecution(workflow_id=id))
     try:
         description = await client.workflow_service.describe_workflow_execution(which, retry=True)

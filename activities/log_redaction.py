@@ -1,4 +1,4 @@
-"""What a log line may have of arguments, results and exceptions: cut, without secrets, or only types and sizes."""
+"""What a log line may contain of arguments, results and exceptions: cut, without secrets, or only types and sizes."""
 
 import sysconfig
 import traceback

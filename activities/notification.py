@@ -1,7 +1,7 @@
-"""Tells a receiver outside of Replan of requests to people: JSON is posted to a URL, or is the input of a command.
+"""Notifies a receiver outside of Replan of requests to people: JSON is posted to a URL, or is the input of a command.
 
 The headers follow Standard Webhooks (https://www.standardwebhooks.com). The address of a receiver may be a secret, so
-no message, no log and no history has more of it than the host, or the name of the command.
+messages, logs and the history contain only the host of the address, or the name of the command.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from workflows.people.updates import RESOLVE
 from workflows.web_ui import request_url
 
 READ = 4096
-"""The bytes at the end of a failed command's error output of which the log has the last line."""
+"""How many bytes are read at the end of a failed command's error output; the last line of them is logged."""
 
 SIGNING_KEY = "REPLAN_NOTIFY_SECRET"
 """The environment variable with the secret that signs what is posted; without it nothing is signed."""
@@ -52,7 +52,7 @@ class BadReceiver(ValueError):
 
 
 class NotDelivered(Exception):
-    """A receiver was not told; the message says why, without what may be secret in its address."""
+    """A notification was not delivered; the message says why, without what may be secret in the receiver's address."""
 
 
 class Receiver(Protocol):
@@ -63,18 +63,18 @@ class Receiver(Protocol):
         """The name of the receiver in messages, without what may be secret in its address."""
 
     async def tell(self, id: str, body: str) -> None:
-        """Hand `body` (JSON) over, with the `id` by which a repetition is recognised.
+        """Deliver `body` (JSON); by `id`, a receiver can recognise a repetition.
 
         Raises:
-            NotDelivered: it did not take it.
+            NotDelivered: the receiver did not accept the notification.
         """
 
 
 def receiver_of(option: str | None, environment: Mapping[str, str]) -> Receiver | None:
-    """The receiver that `--notify` names; None if it names none.
+    """The receiver that `option`, the value of `--notify`, names; None if the option is missing or blank.
 
     Raises:
-        BadReceiver: the value is neither a URL nor a command that can be run here, or the secret is none.
+        BadReceiver: the value is neither a URL nor a command that can be run here, or the signing secret is invalid.
     """
     if option is None or not option.strip():
         return None
@@ -109,10 +109,10 @@ def _url(text: str) -> httpx2.URL:
 
 
 def page_base(option: str | None) -> str | None:
-    """The URL that `--notify-base` names, without a slash at its end; None if it names none.
+    """The URL in `option`, the value of `--notify-base`, without a slash at its end; None if that is missing or blank.
 
     Raises:
-        BadReceiver: it is no URL of a page.
+        BadReceiver: the value is no URL of a page.
     """
     if option is None or not option.strip():
         return None
@@ -210,18 +210,18 @@ def _last_line(error_file: BinaryIO) -> str:
 
 
 class Notifier:
-    """The activity that tells the receiver of this worker."""
+    """Holds the activity that notifies the receiver of this worker."""
 
     def __init__(self, receiver: Receiver, page_base: str | None = None) -> None:
-        """`page_base` is where people open the page on which they answer."""
+        """`page_base` is the base URL of the page on which people answer; None if it is not known."""
         self._receiver, self._page_base = receiver, page_base
 
     @activity.defn(name=retries.NOTIFY.kind)
     async def notify_people(self, notification: Notification) -> str:
-        """Tell the receiver, and return its name.
+        """Deliver a notification to the receiver, and return the receiver's name.
 
         Raises:
-            ApplicationError: it was not told; another attempt follows.
+            ApplicationError: the notification was not delivered; another attempt follows.
         """
         info = activity.info()
         about = {
@@ -251,7 +251,7 @@ class Notifier:
 
 
 def body(notification: Notification, namespace: str, page_base: str | None = None) -> str:
-    """What a receiver gets: one JSON object."""
+    """The JSON object, as text, that a receiver gets; `page_base` as in Notifier."""
     place = {"url": request_url(page_base, notification.task, notification.request)} if page_base else {}
     data = notification.model_dump(mode="json", exclude={"id", "event", "at", "task"})
     fields: dict[str, Any] = {
@@ -295,7 +295,7 @@ def _text(notification: Notification) -> str:
 
 
 def _commands(notification: Notification) -> dict[str, str]:
-    """By answer, the command that gives it; none if the request is closed."""
+    """By answer, or `resolve` if the request has a cause, the console command; empty if the request is closed."""
     if notification.end is not None:
         return {}
     whole = {RESOLVE: command(RESOLVE, notification.cause)} if notification.cause else {}

@@ -1,4 +1,4 @@
-"""How far the call of the current attempt is, as a server says during it; its heartbeats report it."""
+"""The progress of the current attempt's call, as a server reports it; heartbeats carry the newest report."""
 
 import math
 from contextvars import ContextVar
@@ -9,19 +9,20 @@ from workflows.faults.fault import Working
 from workflows.text import legible
 
 MAX_WORDS = 100
-"""Characters of the server's words."""
+"""The most characters of a server's message that are kept."""
 
 
 @dataclass(eq=False)
 class CallProgress:
-    """How far one call is."""
+    """The progress of one call."""
 
     last: Working | None = None
+    """The newest report; None before the first."""
 
     def report(self, done: float, total: float | None = None, words: str | None = None) -> None:
-        """Note that `done` of `total` is done, in any unit. The words are untrusted.
+        """Record that `done` of `total` is done, in any unit; `words` is the server's message, which is untrusted.
 
-        If `done` is infinite or no number, nothing is noted; such a `total` counts as unknown.
+        If `done` is infinite or NaN, nothing is recorded; an infinite or NaN `total` counts as unknown, like None.
         """
         if not math.isfinite(done):
             return
@@ -34,12 +35,12 @@ _PROGRESS: ContextVar[CallProgress | None] = ContextVar("replan_progress", defau
 
 
 def start_progress() -> CallProgress:
-    """Make the progress of all later calls of the current context; each attempt runs in a context of its own."""
+    """Create the CallProgress that `current_progress` returns in this context; each attempt has its own context."""
     progress = CallProgress()
     _PROGRESS.set(progress)
     return progress
 
 
 def current_progress() -> CallProgress:
-    """The progress of the current attempt; outside of an attempt, one that no heartbeat reports."""
+    """The progress of the current attempt; outside of an attempt, a new CallProgress that no heartbeat reports."""
     return _PROGRESS.get() or CallProgress()

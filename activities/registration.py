@@ -49,7 +49,7 @@ log = structlog.get_logger("replan.worker")
 BAD_OPTIONS = (
     *(BadBreak, BadReach, BadReceiver, passing.BadSocket, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner),
 )
-"""What is raised here for an option that cannot be used; each message says what to do."""
+"""The exceptions that are raised here for an option that cannot be used; each message says what to do."""
 
 
 # A protocol, since `activities` never imports `runtime`.
@@ -128,9 +128,9 @@ class Abilities:
     faults: FaultInjection
     environment: Mapping[str, str]
     receiver: Receiver | None = None
-    """Who is told of requests to people; None for nobody."""
+    """The receiver of notifications about requests to people; None if there is none."""
     page_base: str | None = None
-    """Where people open the page on which they answer; None if it is not known."""
+    """The base URL of the page on which people answer; None if it is not known."""
     foreign: ForeignTools = field(default_factory=ForeignTools)
     """The MCP servers of the tools files."""
 
@@ -145,7 +145,7 @@ class Abilities:
     ) -> "Abilities":
         """Find the planner, and load the tools: the built-in ones, the user's, and the `demo` tools.
 
-        `own` are tools of the user beside those that the options name.
+        `own` are tools of the user in addition to those that the options name.
 
         Raises:
             UnknownPlanner, ToolMistakes, BadBreak, BadReach, BadReceiver: an option cannot be used.
@@ -210,7 +210,10 @@ class WorkerParts:
         return [*self.buckets, self.vault]
 
     def step_spans(self, tracer: "Tracer", context_of: ContextOf, captures_content: bool) -> StepSpans:
-        """The interceptor that records attempts; the SQL statements of the tools and of their ledgers, too."""
+        """Make the interceptor that records attempts, and start to record the SQL statements of the tools' databases.
+
+        With `captures_content`, spans have arguments, results and prompts.
+        """
         datasources = [kind.datasource for kind in self.abilities.registry.values()]
         for engine in {self.resources.engine, *filter(None, datasources)}:
             tracing.watch(engine)
@@ -283,15 +286,15 @@ async def open_parts(
 ) -> AsyncIterator[WorkerParts]:
     """Open the databases and the HTTP client of a worker; they are closed when the block ends.
 
-    `namespace` is the id of the Temporal namespace, and `is_searchable` says whether it has Replan's search attributes.
+    `namespace` is the id of the Temporal namespace; `is_searchable`: the namespace has Replan's search attributes.
     `buckets` store large payloads instead of the vault. `version` is the version of Replan.
-    `on_unusable` is called with a sentence when this process can call no tools any more. `cipher` encrypts what is
+    `on_unusable` is called with a sentence when this process cannot call tools any more. `cipher` encrypts what is
     written into the databases.
 
     Raises:
         StoreUnavailable: a database cannot be opened.
         BadReach: an option that allows hosts or sets headers cannot be used.
-        BadSocket: there can be no socket for a gateway.
+        BadSocket: the socket for a gateway cannot be made.
     """
     if options.log_values:
         log.warning("values_logged", remedy="leave out --log-values in production")

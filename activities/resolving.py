@@ -1,4 +1,4 @@
-"""The activities with which an incident is resolved: they ask the server about tasks, and tell many tasks at once."""
+"""The activities with which an incident is resolved: they query tasks, and signal many tasks at once."""
 
 import asyncio
 from collections.abc import Iterator
@@ -48,7 +48,7 @@ LATER = frozenset(
 
 @activity.defn(name=retries.FIND_WAITING.kind)
 async def find_waiting(search: Search) -> Waiting:
-    """Count the tasks that wait because of a cause, and name the one that has waited longest."""
+    """Count the tasks that wait because of a cause, and find the task that has waited longest."""
     async with attempt_of(retries.FIND_WAITING):
         tasks, again, first = 0, 0, None
         with _answering():
@@ -66,7 +66,7 @@ async def find_waiting(search: Search) -> Waiting:
 
 @activity.defn(name=retries.LOOK_AT_CANARY.kind)
 async def look_at_canary(look: Look) -> Seen:
-    """Ask a task what became of the step that it repeats."""
+    """Return what became of a task that a resolution answered; PENDING if the task does not answer the Query."""
     async with attempt_of(retries.LOOK_AT_CANARY):
         handle = activity.client().get_workflow_handle(look.task)
         try:
@@ -81,7 +81,7 @@ async def look_at_canary(look: Look) -> Seen:
 
 @activity.defn(name=retries.SIGNAL_WAITING.kind)
 async def signal_waiting(batch: Batch) -> Told:
-    """Start the batch operation that tells all tasks, unless it has been started, and wait for its end."""
+    """Start the batch operation that signals all tasks, unless an earlier attempt started it, and wait for its end."""
     async with attempt_of(retries.SIGNAL_WAITING):
         client, resolution = activity.client(), batch.resolution
         with _answering():
@@ -99,6 +99,7 @@ async def signal_waiting(batch: Batch) -> Told:
 
 
 async def _start(client: Client, batch: Batch) -> None:
+    """Start a batch operation, unless an earlier attempt started it. Raises NeedsPerson if a codec forbids it."""
     resolution = batch.resolution
     # All tasks get the same payload, and a task fails for ever on a payload that it cannot decode.
     of_task = client.data_converter.with_context(WorkflowSerializationContext(client.namespace, "task"))
@@ -135,7 +136,7 @@ async def _requests(row: WorkflowExecution) -> list[HumanRequest]:
 
 @contextmanager
 def _answering() -> Iterator[None]:
-    """Inside the block, raise what the boundary knows in place of an error of the server."""
+    """Inside the block, raise Busy, Unreachable or NeedsPerson in place of an RPCError of the server."""
     try:
         yield
     except RPCError as error:

@@ -1,4 +1,4 @@
-"""Texts without what may be a secret, for the log and for audits."""
+"""Removes possible secrets from texts, for the log and for audits."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ SECRETS: Mapping[str, re.Pattern[str]] = {
 
 
 def text_of(value: Any, show: Callable[[Any], str], limit: int) -> str:
-    """At most `limit` characters of what `show` makes of a value, with `***` for possible secrets."""
+    """At most `limit` characters of `show(value)`, with `***` for possible secrets; a note if `show` raises."""
     try:
         text = show(value)[: 4 * limit]
     except BaseException as failed:  # its class may be anybody's, and the attempt needs a fault

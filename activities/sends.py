@@ -1,16 +1,16 @@
-"""What the function of a tool has sent: only then does a rejection prove that the call had no effect.
+"""Counts what the function of a tool sends: a rejection of one request proves nothing about other requests.
 
-A rejection is of one request. A tool may have sent another one before it, with any client: its library may repeat a
-request by itself, and it may write first and then read. So the requests of each call are counted, where they leave:
+A tool may have sent another request before the rejected one, with any client: its library may repeat a request by
+itself, and the tool may write first and then read. So the requests of each call are counted where they are sent:
 
     http.client         urllib, requests, urllib3, botocore: the audit event of each head that is sent
     httpcore, httpcore2 httpx, httpx2: the trace of each pool
     aiohttp             each request that is written to a connection
     SQLAlchemy          each statement
-    MCP servers         each call of a tool: the connection to a server is shared, so its requests are of no call
+    MCP servers         each call of a tool: calls share the connection, so its requests belong to no call
 
-Anything else that may leave makes the count worthless: a process that is started, a socket of an unknown client, a
-request that belongs to no call (of a thread that the tool has started), and a library whose requests nobody can count.
+Anything else that may send something makes the count incomplete: a process that is started, a socket of an unknown
+client, a request of no call (of a thread that the tool has started), and a library whose requests nobody can count.
 """
 
 import re
@@ -31,9 +31,9 @@ from temporalio import activity
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"})
 """Methods whose requests change nothing (RFC 9110, section 9.2.1); CONNECT only opens a tunnel through a proxy."""
 _HARMLESS_SQL = frozenset({"SELECT", "SHOW", "EXPLAIN", "SET", "SAVEPOINT", "RELEASE", "ROLLBACK"})
-"""First words of statements that change nothing that another one can see."""
+"""First words of statements that change nothing that another session can see."""
 _HEAD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) \S+ HTTP/1\.[01]\r\n")
-"""The beginning of a request. A body that looks like one is counted, too, which proves less and never more."""
+"""The first line of a request. A body that looks like a request is counted, too; a higher count never proves more."""
 
 _UNCOUNTED = {
     "databases, whose connections stay open, so that no event tells of a statement": (
@@ -57,9 +57,9 @@ _LEAVING = (
     *("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn"),
     "socket.sendto",
 )
-"""Python's audit events of what may send anything."""
+"""Python's audit events of actions that may send something, which is then not counted."""
 _TELEMETRY = ("Otel", "sentry", "ddtrace", "datadog")
-"""How the names of threads begin that send telemetry of the process, for no call."""
+"""Beginnings of the names of threads that send telemetry of the process, which belongs to no call."""
 
 
 @dataclass
@@ -69,19 +69,20 @@ class Sends:
     all: int = 0
     """The number of counted requests and statements."""
     changes: int = 0
-    """The number of those that may have changed something; a GET, for example, does not count."""
+    """The number of counted requests and statements that may have changed something; a GET, for example, cannot."""
     is_uncounted: bool = False
-    """Whether something else may have left, which is not counted."""
+    """Whether the function may have sent something else, which is not counted."""
     strays: int = 0
-    """The number of requests in this process that belonged to no call, when the function was called."""
+    """How many requests of this process had belonged to no call when the function was called."""
 
     def add(self, changes: bool) -> None:
+        """Count a request or a statement; `changes`: it may have changed something."""
         self.all += 1
         self.changes += changes
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing was seen that this count leaves out."""
+        """Whether the count includes everything that may have been sent, as far as this process can see."""
         process = _process()
         return not (self.is_uncounted or process.strays > self.strays or process.unwatched_libraries())
 
@@ -90,9 +91,9 @@ _SENDS: ContextVar[Sends | None] = ContextVar("replan_sends", default=None)
 
 
 def start() -> None:
-    """Begin to count in this process; what this thread sends outside of calls is no stray.
+    """Begin to count in this process; what the current thread sends outside of calls does not count as a stray.
 
-    Python's audit hooks, and what is hooked into libraries, stay until the process ends.
+    Python's audit hook, and the hooks in libraries, stay until the process ends.
     """
     _process().own_thread()
     _process().watch_libraries()
@@ -129,13 +130,13 @@ def may_change(method: str) -> bool:
 
 
 def statement_may_change(statement: str) -> bool:
-    """Whether an SQL statement may change something; a SELECT counts as one that does not, as a GET does."""
+    """Whether an SQL statement may change something; a SELECT counts as harmless, like a GET."""
     first = statement.split(maxsplit=1)[:1]
     return not first or first[0].upper() not in _HARMLESS_SQL
 
 
 class _Process:
-    """What is counted in this process, for all its calls."""
+    """Counts the requests of this process: for the current call, or without a call as strays."""
 
     def __init__(self) -> None:
         self.strays = 0
@@ -145,24 +146,27 @@ class _Process:
         event.listen(Engine, "before_cursor_execute", self._on_statement)
 
     def own_thread(self) -> None:
-        """Do not count as strays what this thread sends for no call: Replan's own requests, or those of its program."""
+        """Exempt the current thread: its requests without a call, Replan's own or its program's, are no strays."""
         self._own_threads.add(threading.get_ident())
 
     def add(self, method: str) -> None:
-        """Count a request for the call that sends it; else as a stray, unless another activity sends it."""
+        """Count a request for the current call; without a call, count a request that may change something as a stray.
+
+        A request of another activity, of telemetry, or of an exempt thread (`own_thread`) is no stray.
+        """
         if (sends := _SENDS.get()) is not None:
             sends.add(may_change(method))
         elif not (threading.get_ident() in self._own_threads or activity.in_activity() or _is_telemetry()):
             self.strays += may_change(method)
 
     def watch_libraries(self) -> None:
-        """Count the requests of the libraries that were imported meanwhile."""
+        """Begin to count the requests of the libraries in `unwatched_libraries`."""
         for name in self.unwatched_libraries():
             _LIBRARIES[name](sys.modules[name], self)
             self._watched.add(name)
 
     def unwatched_libraries(self) -> list[str]:
-        """The libraries that were imported after the last call had begun."""
+        """The libraries that are not counted yet, since they were imported after the last call had begun."""
         return [name for name in _LIBRARIES if name not in self._watched and _is_imported(name)]
 
     def _on_statement(self, _connection: object, _cursor: object, statement: str, *_more: object) -> None:
@@ -186,7 +190,7 @@ def _is_telemetry() -> bool:
 
 
 def _hook(process: _Process) -> Callable[[str, tuple[Any, ...]], None]:
-    """The audit hook: Python calls it for many events, and it looks at a few."""
+    """Make the audit hook: Python calls the hook for many events, and the hook reacts to a few."""
 
     def on_http(args: tuple[Any, ...]) -> None:
         # The parts of a body are sent by the same function.
@@ -220,6 +224,7 @@ def _hook(process: _Process) -> Callable[[str, tuple[Any, ...]], None]:
 
 
 def _is_of_counted_client() -> bool:
+    """Whether a function of a package in _CONNECTORS is on the current stack."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if str(frame.f_globals.get("__name__")).partition(".")[0] in _CONNECTORS:
@@ -265,6 +270,7 @@ def _watch_aiohttp(module: Any, process: _Process) -> None:
 
 
 def _call_before(owner: Any, name: str, before: Callable[..., None]) -> None:
+    """Replace the method `name` of `owner` by one that first calls `before` with the same arguments."""
     method = getattr(owner, name)
 
     @wraps(method)
@@ -280,4 +286,4 @@ _LIBRARIES: Mapping[str, Callable[[Any, _Process], None]] = {
     "httpcore2": _watch_pools,
     "aiohttp": _watch_aiohttp,
 }
-"""What counts the requests of libraries that have no event of Python's own."""
+"""The functions that begin to count a library's requests, by library, where Python itself has no audit event."""

@@ -37,7 +37,7 @@ class Recorder:
     """The span of the attempt itself."""
 
     def content(self, **texts: str) -> dict[str, str]:
-        """Attributes with content, `__` in a name for a dot; empty unless content is asked for."""
+        """The texts as attributes, with a dot for `__` in a name; empty unless the recorder captures content."""
         if not self.captures_content:
             return {}
         return {name.replace("__", "."): text[:MAX_CONTENT] for name, text in texts.items()}
@@ -48,7 +48,7 @@ RECORDER: ContextVar[Recorder | None] = ContextVar("replan_recorder", default=No
 
 
 def describe_attempt(attributes: Attributes, fault: str | None = None) -> None:
-    """Add attributes to the span of the attempt; `fault` is the code with which it failed."""
+    """Add attributes to the span of the attempt; `fault` is the code with which the attempt failed, if it did."""
     if (recorder := RECORDER.get()) is not None:
         recorder.attempt.set_attributes(attributes)
         if fault is not None:
@@ -65,7 +65,7 @@ def fail(span: "Span", error: str) -> None:
 
 @contextmanager
 def span(name: str, attributes: Attributes, *, is_client: bool = False) -> Iterator["Span | None"]:
-    """Record what the block does; an exception marks the span as failed. None where nothing is recorded."""
+    """Record the block as a span, which an exception marks as failed; yield the span, or None without a recorder."""
     if (recorder := RECORDER.get()) is None:
         yield None
         return
@@ -84,7 +84,7 @@ def span(name: str, attributes: Attributes, *, is_client: bool = False) -> Itera
 
 @contextmanager
 def http_span(method: str, url: httpx2.URL) -> Iterator["HttpSpan"]:
-    """Record one HTTP request. The path of a URL may be made of arguments, so it is content; its query is left out."""
+    """Record one HTTP request. The URL, without its query, is content, since its path may be made of arguments."""
     recorder = RECORDER.get()
     if recorder is None:
         yield HttpSpan(None)
@@ -159,7 +159,7 @@ def _fail(context: ExceptionContext) -> None:
 
 
 _LEDGER = "replan_ledger"
-"""Its statements are no spans: two for each step that writes a row would double what its trace costs."""
+"""The ledger: its statements get no spans, since two for each step that writes would double the cost of a trace."""
 _LITERAL = re.compile(r"'(?:[^']|'')*'")
 _TABLE = re.compile(r'\b(?:FROM|INTO|UPDATE|JOIN)\s+"?([A-Za-z_][\w.]*)', re.IGNORECASE)
 _OPERATIONS = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "MERGE", "CREATE", "ALTER", "DROP"})
@@ -167,7 +167,7 @@ _OPERATIONS = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "MERGE"
 
 @lru_cache(maxsize=1000)
 def _summary(statement: str) -> str | None:
-    """The operation and the first table of a statement, without values; None for one that is no span."""
+    """The operation and the first table of a statement, without values; None for a statement that gets no span."""
     operation = statement.split(None, 1)[0].upper() if statement.strip() else ""
     if operation not in _OPERATIONS:
         return None  # e.g. the begin of a transaction

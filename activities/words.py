@@ -1,9 +1,9 @@
-"""What models say while they are asked, for whoever asks by a query: bounded, and kept nowhere.
+"""The last words of model replies that are still coming, for Queries: bounded in size, and not kept.
 
-A query is answered by the worker that has the workflow, and another one may ask the model. So a worker that is queried
-notes in the store for which runs somebody listens; a worker with a call of such a run writes the last words of the
-reply into the store, and the first one reads them. A worker writes no words for which nobody else listens, and a row
-of a worker that was killed is passed over after `STALE_SECONDS`.
+A Query is answered by the worker that has the workflow, and another worker may ask the model. So a worker that is
+queried records in the store for which runs somebody listens; a worker that asks a model for such a run writes the last
+words of the reply into the store, and the queried worker reads them. A worker writes no words for a run unless another
+worker was queried for it, and a row of a worker that was killed is ignored after `STALE_SECONDS`.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ WORDS = Table(
     Column("text", SealedText, nullable=False),
     Column("at", Float, nullable=False),
 )
-"""One row for each reply that a process listens to and that comes in another one, the `worker`."""
+"""One row for each reply that comes in the process `worker`, and to which another process listens."""
 LISTENERS = Table(
     "replan_listeners",
     REPLAN_TABLES,
@@ -50,20 +50,20 @@ LISTENERS = Table(
     Column("run", String(200), primary_key=True),
     Column("until", Float, nullable=False),
 )
-"""One row for each run for which a worker was queried, until it counts as asked no more."""
+"""One row for each run for which `worker` was queried; somebody counts as listening to the run until `until`."""
 
 EXCHANGE_SECONDS = 0.3
-"""Seconds between two looks into the store while somebody listens: at most one transaction writes, one reads."""
+"""Seconds between two exchanges with the store while somebody listens; at most one transaction of each writes."""
 LOOK_SECONDS = 1.0
-"""Seconds between two looks whether somebody listens elsewhere, while a model replies."""
+"""Seconds between two checks whether somebody listens in another worker, while a model replies."""
 LISTEN_SECONDS = 10.0
 """Seconds after a query during which somebody counts as listening."""
 RENEW_SECONDS = 2.0
 """Seconds after which the rows of this worker are written again although nothing changed."""
 STALE_SECONDS = 3 * RENEW_SECONDS
-"""Seconds after which the words of a worker that wrote no more are not told."""
+"""Seconds after which the words of a worker that has stopped writing are no longer returned."""
 FORGET_SECONDS = 60.0
-"""Seconds after which any worker deletes them."""
+"""Seconds after which any worker deletes the rows of a worker that has stopped writing."""
 BLIND_SECONDS = 5.0
 """Seconds after which a store that could not be used is tried again."""
 UNUSABLE = (TimeoutError, *DATABASE_ERRORS)
@@ -85,7 +85,7 @@ class _Asking:
     """The replies that come at this moment; another thread adds and removes them."""
 
     def said(self) -> _Said | None:
-        """What the model that was asked last says."""
+        """The last words of the newest reply; None if no text of it has come."""
         newest = self.replies[-1:]
         length, text = newest[0].words() if newest else (0, "")
         if not text:
@@ -96,7 +96,7 @@ class _Asking:
 
 
 class Words(Interceptor):
-    """An interceptor of a worker: it gives its workflows what models say for them, here and in the other workers."""
+    """An interceptor that gives workflows the last words of replies for them, from this and other workers."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         """`engine` connects to the store that the workers share."""
@@ -104,11 +104,11 @@ class Words(Interceptor):
         self._worker = secrets.token_hex(8)
         self._asking = dict[_Asking, None]()
         self._asked = dict[str, float]()
-        """For each run for which somebody asked: until when (monotonic seconds) this counts as listening."""
+        """For each run that was queried, the time (monotonic seconds) until which somebody counts as listening."""
         self._heard: Mapping[str, Sequence[_Said]] = {}
-        """By run, what the store has of other workers."""
+        """By run, the words of other workers that were last read from the store."""
         self._wanted = frozenset[str]()
-        """The runs of this worker's calls for which another worker was asked."""
+        """The runs of this worker's calls for which another worker was queried."""
         self._put: Any = ((), ())
         self._put_at = self._looked_at = float("-inf")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -125,7 +125,7 @@ class Words(Interceptor):
         return _Overheard(next, self)
 
     def said(self, run: str) -> list[Unfinished]:
-        """What models say for a run, to which somebody listens from now on; for any thread, without a wait."""
+        """The last words of the replies for a run, which then counts as listened to; for any thread, without a wait."""
         now = time.monotonic()
         is_new = self._asked.get(run, 0.0) <= now
         self._asked[run] = now + LISTEN_SECONDS
@@ -140,7 +140,7 @@ class Words(Interceptor):
 
     @contextmanager
     def watching(self, run: str, activity: str, attempt: int) -> Iterator[None]:
-        """Know what models say within the block, which runs this activity of a workflow."""
+        """Within the block, which runs this activity, let `said` return the words of the activity's model replies."""
         asking = _Asking(run, activity, attempt)
         REPLIES.set(asking.replies)
         self._asking[asking] = None
@@ -202,13 +202,13 @@ class Words(Interceptor):
         self._heard = await self._read([*self._asked]) if self._asked else {}
 
     async def _listened_to(self, runs: set[str]) -> frozenset[str]:
-        """Those of the runs for which another worker was asked."""
+        """Those of `runs` for which another worker was queried."""
         async with transaction(reading(self._engine)) as tx:
             is_theirs = (LISTENERS.c.run.in_(runs), LISTENERS.c.worker != self._worker, LISTENERS.c.until > clock(tx))
             return frozenset(await tx.scalars(select(LISTENERS.c.run).where(*is_theirs)))
 
     async def _read(self, runs: Sequence[str]) -> Mapping[str, Sequence[_Said]]:
-        """By run, what other workers' models say."""
+        """By run, the words that other workers have written within STALE_SECONDS."""
         async with transaction(reading(self._engine)) as tx:
             is_fresh = (WORDS.c.worker != self._worker, WORDS.c.at > clock(tx) - STALE_SECONDS)
             rows = (await tx.execute(select(WORDS).where(WORDS.c.run.in_(runs), *is_fresh))).all()
@@ -219,7 +219,7 @@ class Words(Interceptor):
         return found
 
     def _replace(self, tx: Connection, asked: Sequence[str], said: Sequence[tuple[str, _Said]]) -> None:
-        """Write what this worker listens to and what its models say, in place of all that it wrote before."""
+        """Replace all rows of this worker by the runs `asked` and the words `said`; delete old rows of any worker."""
         now = float(tx.execute(select(clock(tx))).scalar_one())
         old = now - FORGET_SECONDS
         tx.execute(delete(LISTENERS).where(or_(LISTENERS.c.worker == self._worker, LISTENERS.c.until < old)))
@@ -235,7 +235,7 @@ class Words(Interceptor):
             tx.execute(insert(WORDS), rows)
 
     async def _delete_old(self) -> None:
-        """Delete what workers that were killed have left."""
+        """Delete the rows that killed workers have left."""
         async with transaction(reading(self._engine)) as tx:
             old = clock(tx) - FORGET_SECONDS
             is_left = await tx.scalar(select(WORDS.c.run).where(WORDS.c.at < old).limit(1))

@@ -1,8 +1,8 @@
-"""Whether a retry could help after a failure, by the tables of `activities/borders`.
+"""Classifies failures by whether a retry could help, with the tables of `activities/borders`.
 
-A history holds no exception, only what Temporal kept of it: the name of its class without the module, or another type,
-its message, and the functions of its traceback. So a class is looked for by its name in all tables, and the packages of
-the traceback choose among classes of one name. What only a text says is guessed.
+A history has no exception, only what Temporal recorded: the name of the class without its module (or another type), the
+message, and the traceback. So a class is looked up by its name in all tables, and the packages in the traceback choose
+among classes with the same name. A verdict that rests on a message alone is a guess.
 """
 
 import builtins
@@ -22,9 +22,9 @@ from audit.tools import Confidence, weaker
 from workflows.faults.fault import QUADRANT, Code, Quadrant
 
 CLASSES = Path(__file__).with_name("classes.json")
-"""The exception classes of libraries that have no row of their own, by the row of the parent that decides."""
+"""The exception classes of libraries that have no row in a table, by the row of the parent class that decides."""
 MODELS = ("anthropic", "openai")
-"""The wires of models, where a status means something else than of a tool."""
+"""The packages of model APIs, where an HTTP status has another meaning than for a tool."""
 _VAGUE = frozenset({"Exception", "RuntimeError", "ValueError", "BaseException", "ExceptionGroup", "SystemExit"})
 """Python's own classes that do not say what failed."""
 _BUGS = (
@@ -60,9 +60,9 @@ INTEGRATIONS: Mapping[str, Code] = {
     "ConnectException": Code.UNREACHABLE,
     "UnknownHostException": Code.UNREACHABLE,
 }
-"""Types that no library of a tool has, by the name that histories give them."""
+"""The codes of failure types that are in no table, by the name of the type in a history."""
 CAPS = frozenset({"UsageLimitExceeded", "MaxTurnsExceeded"})
-"""Types that say that a limit of the agent's own is reached."""
+"""Failure types of a limit that the agent itself sets, such as its maximum of turns."""
 _NETWORK = re.compile(
     r"(?i)fetch failed|connection (was )?(reset|refused|aborted|closed)|ECONN(RESET|REFUSED)|socket hang up|server"
     r" disconnected|name or service not known|temporary failure in name resolution|broken pipe|remote end closed"
@@ -77,16 +77,16 @@ _STATUS = (
     re.compile(rf"(?i)\b([45]\d\d)\b[\s,:()'-]+(?:message=)?'?(?:{_PHRASES})"),
     re.compile(r"(?i)(?:returned|answered|responded)(?: with)?(?: a)?(?: status)? ([45]\d\d)\b"),
 )
-"""How the messages of clients name an HTTP status."""
+"""Patterns of an HTTP status in the error messages of clients."""
 _WAIT = re.compile(r"(?i)(?:try again|retry)[ -](?:in|after)\W{1,4}(\d+(?:\.\d+)?)\s*(ms|m(?:in)?\b|s|$|\D)")
-"""How the messages of services name a wait."""
+"""The pattern of a requested wait in the error messages of services."""
 
 
 class Failing(NamedTuple):
-    """What a history keeps of a failed attempt."""
+    """The failure of an attempt, as far as a history has it."""
 
     type: str = ""
-    """The name of the class of the exception, or another type; empty if it has none."""
+    """The class name of the exception, or another failure type; empty if the failure has no type."""
     message: str = ""
     timeout: str = ""
     """Which timeout passed: `start to close`, `heartbeat`, `schedule to start`, `schedule to close`; else empty."""
@@ -96,13 +96,14 @@ class Failing(NamedTuple):
     wait: float | None = None
     """Seconds that the failure asks to wait before a retry."""
     packages: frozenset[str] = frozenset()
-    """The packages through which the exception came, of its traceback."""
+    """The packages in the traceback of the exception."""
     code: str = ""
-    """Replan's code, of a failure that Replan wrote."""
+    """The fault code in the details of the failure, as Replan writes it; empty if there is none."""
     cause: "Failing | None" = None
 
     @property
     def chain(self) -> Iterator["Failing"]:
+        """The failure, then its cause, then the cause of that cause, and so on."""
         failing: Failing | None = self
         while failing is not None:
             yield failing
@@ -110,11 +111,11 @@ class Failing(NamedTuple):
 
     @property
     def is_silent(self) -> bool:
-        """Whether nobody knows what the attempt did: its worker did not answer in time, or is gone."""
+        """Whether the outcome of the attempt is unknown: a start-to-close or heartbeat timeout passed."""
         return self.timeout in ("start to close", "heartbeat")
 
     def is_same(self, other: "Failing | None") -> bool:
-        """Whether another failure has the same type and message; numbers such as times and ids do not count."""
+        """Whether `other` has the same type, timeout and message; numbers and ids in the message are ignored."""
         return other is not None and (self.type, self.timeout, _plain(self.message)) == (
             other.type,
             other.timeout,
@@ -123,7 +124,7 @@ class Failing(NamedTuple):
 
     @property
     def named_wait(self) -> float | None:
-        """Seconds that the called service asked to wait, in the failure or in its message; None if it did not."""
+        """Seconds to wait before a retry, from the failure, its causes or their messages; None if they name no wait."""
         for failing in self.chain:
             if failing.wait is not None:
                 return failing.wait
@@ -134,7 +135,7 @@ class Failing(NamedTuple):
 
     @property
     def words(self) -> str:
-        """The failure in one line; from outside, and to be scrubbed."""
+        """The failure as a text, such as `type: message`. It is untrusted content, which the caller must scrub."""
         if self.timeout:
             return f"timeout ({self.timeout})"
         # The server puts its own failure before one that it has cut.
@@ -149,7 +150,7 @@ def _plain(message: str) -> str:
 
 
 class Verdict(NamedTuple):
-    """What Replan would take a failure for."""
+    """How Replan would classify a failure."""
 
     code: Code
     reason: str
@@ -166,14 +167,14 @@ class Verdict(NamedTuple):
 
     @property
     def follows(self) -> str:
-        """What Replan would have done after it."""
+        """What Replan would have done after the failure, in words."""
         return FOLLOWS[self.quadrant]
 
 
 def verdict(failing: Failing, *, of_model: bool = False) -> Verdict | None:
-    """The verdict on a failure, by the first of its chain of causes that says something; None if none does.
+    """Classify a failure by the first failure in its `chain` that has a verdict; None if none of them has.
 
-    `of_model`: the call asked a model, where statuses mean something else.
+    With `of_model`, the failed call was sent to a model API, where HTTP statuses have other meanings.
     """
     return next(filter(None, (_verdict(one, of_model=of_model) for one in failing.chain)), None)
 
@@ -196,7 +197,7 @@ def _of_timeout(timeout: str) -> Verdict:
 
 
 def _of_replan(failing: Failing) -> Verdict:
-    """The verdict that a worker of Replan gave; without its details, some code of the same quadrant."""
+    """The verdict that a worker of Replan recorded; without a recorded code, the first code of the same quadrant."""
     fitting = (code for code, quadrant in QUADRANT.items() if quadrant.value == failing.type)
     code = Code(failing.code) if failing.code in set(Code) else next(fitting)
     return _said(code, failing.message, Confidence.CERTAIN)
@@ -223,7 +224,7 @@ def _by_class(failing: Failing, *, of_model: bool) -> Verdict | None:
 
 
 def _agreed(found: Sequence[Verdict]) -> Verdict | None:
-    """The verdict of libraries that have a class of one name; None if they do not agree whether a retry can help."""
+    """The common verdict of libraries with a class of the same name; None if they disagree on whether a retry helps."""
     known = [verdict for verdict in found if verdict.code is not Code.BUG] or found
     # One that the message has chosen says more than one for the whole class.
     ranks = {Confidence.LIKELY: 0, Confidence.CERTAIN: 1, Confidence.GUESSED: 2}
@@ -246,7 +247,10 @@ def _of_entry(row: str, failing: Failing, *, of_model: bool) -> Verdict | None:
 
 
 def _of_row(entry: Entry, failing: Failing, sqlstate: str = "") -> Verdict:
-    """The verdict of the row that the message chooses; else the entry's last one, a guess if others would differ."""
+    """The verdict of the row that `sqlstate` or the message chooses, else of the entry's default row.
+
+    The verdict of the default row is a guess if the rows of the entry disagree on whether a retry helps.
+    """
     if isinstance(entry, Row):
         return Verdict(entry.code, entry.reason, entry.proves, Confidence.CERTAIN)
     words = set(re.findall(r"[\w.-]+", failing.message))
@@ -269,9 +273,9 @@ def _of_row(entry: Entry, failing: Failing, sqlstate: str = "") -> Verdict:
 
 @cache
 def _by_short_name() -> Mapping[str, Sequence[str]]:
-    """The rows of all tables, by the names of their classes without modules, and of classes that are as these rows.
+    """By the name of a class without its module, the names of the table rows for it, also for the classes in CLASSES.
 
-    A class without a row of its own may have an SQLSTATE, which stands behind the name of its row.
+    A row for a class in CLASSES may have an SQLSTATE after its name, separated by a blank.
     """
     found = defaultdict[str, list[str]](list)
     for packages in WIRES.values():
@@ -303,7 +307,7 @@ def _by_status(failing: Failing, *, of_model: bool, confidence: Confidence = Con
 
 
 def status_in(message: str) -> int | None:
-    """The HTTP status that a message names; None if it names none."""
+    """The HTTP error status (400 to 599) in a message; None if the message has none."""
     for pattern in _STATUS:
         if found := pattern.search(message):
             return int(next(filter(None, found.groups())))

@@ -1,7 +1,7 @@
 """What an audit can find in a history: one table, one small function for each row.
 
-A new finding is a row of FINDINGS: its name, which is also its heading in docs/audit.md, what it says, what to change,
-how sure it can be at the most, and the function that finds it in a Record.
+A new finding is a row of FINDINGS: its name, which is also its heading in docs/audit.md, its sentence, its remedy, its
+highest possible confidence, and the function that finds it in a Record.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,20 +19,20 @@ from client.wording import count
 from workflows.faults.fault import Code, Quadrant
 
 LONG_SECONDS = 60.0
-"""From this time on, an attempt should send heartbeats."""
+"""An attempt that takes this many seconds or longer should send heartbeats."""
 DAY_SECONDS = 86_400.0
 LIMIT_SECONDS = 60.0
-"""Limits are the most often by the minute: waits that are shorter in all do not outlast them."""
+"""Most rate limits are per minute: retries whose waits add up to less than this cannot outlast such a limit."""
 MAX_EVENTS, MAX_BYTES, MAX_PAYLOAD = 51_200, 50 * 2**20, 2 * 2**20
 """The limits at which a server ends a workflow, or rejects a payload."""
 NEAR = 5
-"""A history is near a limit from this part of it on: the server warns at a fifth."""
+"""A history is near a limit from 1/NEAR of the limit on: the server warns at a fifth."""
 CARRIED_BYTES = 64 * 1024
-"""Fewer bytes that a conversation repeats are not worth a change."""
+"""A conversation that repeats fewer bytes than this is not reported."""
 TASKS_AFTER = 10
-"""So many workflow tasks after the server's suggestion, continue-as-new is overdue."""
+"""Continue-as-new is overdue this many workflow tasks after the server suggested it."""
 SAME_MANY = 3
-"""So many attempts with one message are taken for a failure that does not change."""
+"""From this many attempts on, a failure with the same message counts as a failure that does not change."""
 
 
 class Group(StrEnum):
@@ -41,7 +41,7 @@ class Group(StrEnum):
     WASTE = "waste"
     """Calls that could not have helped."""
     EFFECT = "effect"
-    """Changes of the world that may have been made twice."""
+    """Effects that may have been applied twice."""
     POLICY = "policy"
     """Retry policies and timeouts."""
     SECRET = "secret"  # noqa: S105  # the word
@@ -55,7 +55,7 @@ class Found:
 
     events: tuple[int, ...]
     detail: str
-    """What happened there, in one sentence; values of the world in it are scrubbed and cut."""
+    """What happened there, in one sentence; untrusted content in it is scrubbed and cut."""
     confidence: Confidence
     activity: str = ""
     args: str = ""
@@ -63,28 +63,28 @@ class Found:
     times: int = 1
     """How many calls the finding is about, such as retries."""
     instead: str = ""
-    """What Replan's rules would have done; empty where the remedy says it all."""
+    """What Replan's rules would have done; empty where the remedy of the finding is enough."""
 
 
 class Finding(NamedTuple):
-    """A row of the table."""
+    """A row of FINDINGS."""
 
     name: str
     group: Group
     sentence: str
     remedy: str
     confidence: Confidence
-    """The most that a place of it can have."""
+    """The highest confidence that a place of this finding can have."""
     find: Callable[[Record], Iterator[Found]]
 
 
 def shown(text: str) -> str:
-    """A text of the world, scrubbed, cut and on one line."""
+    """An untrusted text, scrubbed, cut to MAX_SHOWN characters, and on one line."""
     return one_line(text_of(text, str, MAX_SHOWN))
 
 
 def _persistent(failing: Failing | None, *, of_model: bool) -> Verdict | None:
-    """The verdict on a failure that cannot pass; None for any other, and for one that nobody knows."""
+    """The verdict on `failing` if it is persistent; None if it is transient, cancelled, unclassified or absent."""
     found = verdict(failing, of_model=of_model) if failing and not failing.is_cancelled else None
     return found if found and not found.is_transient else None
 
@@ -143,7 +143,7 @@ def _ran_again_after_unknown_outcome(record: Record) -> Iterator[Found]:
 
 
 def _writes(call: Call) -> Confidence | None:
-    """How sure it is that a call changes something that nothing protects; None for a read, and for Replan's calls."""
+    """How sure it is that a call has an unprotected effect; None for reads, calls of models, and Replan's own calls."""
     if call.tool.writes is None or call.is_model or call.is_replans:
         return None
     # A key only helps if the service looks at it.
@@ -151,7 +151,10 @@ def _writes(call: Call) -> Confidence | None:
 
 
 def _unknown_outcome(failing: Failing | None, call: Call) -> tuple[str, Confidence] | None:
-    """Why nobody knows what an attempt did, and how sure that is; None if somebody does, or no table knows it."""
+    """Why the outcome of an attempt of `call` is unknown, and how sure that is.
+
+    None if the outcome is known, or if the failure is missing, cancelled, persistent or unclassified.
+    """
     if failing is None or failing.is_cancelled:
         return None
     silent = next((one for one in failing.chain if one.is_silent), None)
@@ -260,7 +263,7 @@ def _long_without_heartbeat(record: Record) -> Iterator[Found]:
 
 
 def _first_of_each(record: Record) -> Iterator[Call]:
-    """The first call of each type of activity: policies are written once for all of them."""
+    """The first call of each type of activity, since a policy is written once for all calls of a type."""
     first = dict[str, Call]()
     for call in record.calls:
         first.setdefault(call.activity, call)
@@ -448,7 +451,7 @@ FINDINGS: tuple[Finding, ...] = (
 
 
 def findings_in(record: Record) -> Iterator[tuple[Finding, Found]]:
-    """What is found in a history."""
+    """Yield each finding that applies to a history, once for each place where it applies."""
     for finding in FINDINGS:
         for found in finding.find(record):
             yield finding, found

@@ -1,8 +1,8 @@
-"""What an audit keeps of one history: its calls with their failures, sizes and digests, without its values.
+"""What an audit keeps of one history: its calls with their failures, sizes and digests, without whole payloads.
 
-A history has of an activity execution one event for all attempts that failed: ActivityTaskStarted is written when the
-execution ends, with the number of the last attempt and the failure of the one before it. The failures of the attempts
-before that are nowhere. So nothing is said of them.
+A history has one event for all failed attempts of an activity execution: ActivityTaskStarted is written when the
+execution ends, with the number of the last attempt and the failure of the attempt before it. The failures of earlier
+attempts are not in the history, so an audit reports nothing about them.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from workflows.calls.header import HEADER
 from workflows.json_values import canonical
 
 MAX_VALUE = 2 * 1024 * 1024
-"""The most bytes of a payload that are decoded; a larger one is counted only."""
+"""The most bytes of a payload that are decoded; a larger payload is only counted."""
 MAX_SHOWN = 300
 """The most characters of arguments and messages in a finding."""
 MAX_SECRETS = 20
@@ -53,25 +53,25 @@ class Call:
     id: str
     activity: str
     scheduled: int
-    """The id of its first event; events are counted within their history."""
+    """The id of the call's first event; the ids of events count within their history."""
     at: datetime
     args: str = ""
     """The arguments for people, scrubbed and cut; empty if they cannot be read."""
     digest: str = ""
-    """Of the arguments; equal ones have the same."""
+    """The digest of the arguments: equal arguments have equal digests."""
     tool: Tool = NO_TOOL
     is_model: bool = False
     is_replans: bool = False
-    """Whether Replan scheduled it: its ledger and its key make a repetition harmless, or its boundary asks."""
+    """Whether Replan scheduled the call: its ledger or key prevents a second effect, or a reconcile or person does."""
     is_local: bool = False
     maximum_attempts: int = 0
     """0 for no limit."""
     interval: float = 0.0
-    """Seconds before the first retry, by the policy."""
+    """Seconds before the first retry, by the retry policy."""
     coefficient: float = 1.0
     maximum_interval: float = 0.0
     schedule_to_close: float = 0.0
-    """Seconds; 0 for none, also below."""
+    """Seconds; 0 for no timeout, also in the next two fields."""
     start_to_close: float = 0.0
     heartbeat: float = 0.0
     started: int | None = None
@@ -85,14 +85,14 @@ class Call:
     how: str = "open"
     """`open`, `completed`, `failed`, `timed out` or `cancelled`."""
     failing: Failing | None = None
-    """Why it ended without a result."""
+    """The failure that ended the call, if it failed or timed out."""
     result: str = ""
     """The digest of its result."""
     tokens: int | None = None
 
     @property
     def name(self) -> str:
-        """What it calls: its type, and the tool behind it."""
+        """The type of the activity, with the tool behind it in parentheses if its name differs."""
         return self.activity if self.tool.name in ("", self.activity) else f"{self.activity} ({self.tool.name})"
 
     @property
@@ -105,22 +105,22 @@ class Call:
 
     @property
     def verdict(self) -> Verdict | None:
-        """The verdict on the failure with which it ended."""
+        """The verdict on the failure that ended the call; None without a failure, or if nothing classifies it."""
         return verdict(self.failing, of_model=self.is_model) if self.failing else None
 
     @property
     def last_verdict(self) -> Verdict | None:
-        """The verdict on the failure of the attempt before the last."""
+        """The verdict on the failure of the attempt before the last one; None as for `verdict`."""
         return verdict(self.last, of_model=self.is_model) if self.last else None
 
     @property
     def seconds(self) -> float:
-        """Of a retried call, from its schedule to the start of its last attempt: failed attempts and waits."""
+        """Seconds from the schedule of a retried call to the start of its last attempt: failed attempts and waits."""
         return (self.started_at - self.at).total_seconds() if self.retries and self.started_at else 0.0
 
     @property
     def waits(self) -> float:
-        """Seconds that the policy waited at the most before all retries that were made."""
+        """The most seconds that the retry policy can have waited, in total, before the retries that were made."""
         total, wait = 0.0, self.interval
         for _ in range(min(self.retries, 1000)):
             total += min(wait, self.maximum_interval or wait)
@@ -130,7 +130,7 @@ class Call:
 
 @dataclass
 class Carried:
-    """What the inputs of a model's activity repeated of the input before."""
+    """How many bytes of the inputs of a model's activity repeat the input before."""
 
     bytes: int = 0
     all: int = 0
@@ -140,7 +140,7 @@ class Carried:
 
 @dataclass
 class Leak:
-    """A secret, and where it stands."""
+    """A possible secret, and its place in the history."""
 
     secret: Secret
     event: int
@@ -173,11 +173,11 @@ class Record:
     suggested: int | None = None
     """The event by which the server first suggested continue-as-new."""
     tasks_after: int = 0
-    """Workflow tasks that were completed after that."""
+    """Workflow tasks that were completed after the event `suggested`."""
     stuck: list[tuple[int, Failing]] = field(default_factory=list)
     """Workflow tasks that failed, each with its event and cause; empty again once a task is completed."""
     pauses: list[int] = field(default_factory=list)
-    """The events of timers that fired, and of messages that arrived: after them, a repeated call may be another one."""
+    """The events of fired timers and arrived messages: a call repeated after such an event may be intended."""
     status: str = "running"
     ended: int | None = None
     unknown: int = 0
@@ -185,7 +185,7 @@ class Record:
 
 
 class Recording:
-    """Makes the Record of a history from its events, which come one by one."""
+    """Builds the Record of a history from its events, which `add` takes one by one."""
 
     def __init__(self, name: str) -> None:
         self.record = Record(name)
@@ -321,7 +321,7 @@ class Recording:
             self._carry(call, b"".join(payload.data for payload in payloads)[:MAX_VALUE])
 
     def _carry(self, call: Call, text: bytes) -> None:
-        """Count what an input of a model's activity has in common with the one before it."""
+        """Count the bytes at the beginning that an input of a model's activity shares with the input before."""
         carried = self.record.carried.setdefault(call.activity, Carried())
         carried.all += len(text)
         if shared := _common(self._inputs.get(call.activity, b""), text):
@@ -389,11 +389,11 @@ _HARMLESS_CAUSES = frozenset(
         "RESET_STICKY_TASK_QUEUE",
     )
 )
-"""Causes with which a workflow task fails though its code is right."""
+"""Causes of a failed workflow task that are no mistake in the workflow's code."""
 
 
 def failing_of(failure: Failure, depth: int = 0) -> Failing:
-    """What an audit keeps of a failure; of its causes at most the nearest ten."""
+    """Reduce a failure, and at most ten causes of it, to what an audit keeps; `depth` is the place in the chain."""
     info = failure.WhichOneof("failure_info") or ""
     application = failure.application_failure_info
     wait = _seconds(application.next_retry_delay) if application.HasField("next_retry_delay") else None
@@ -426,7 +426,7 @@ def _code(details: Sequence[Payload]) -> str:
 
 
 def _value(payload: Payload) -> JsonValue:
-    """The value of a payload in JSON; None for any other."""
+    """The value of a JSON payload; None for an encrypted, too large, unreadable or other payload."""
     if is_encrypted(payload) or len(payload.data) > MAX_VALUE:
         return None
     if not payload.metadata.get("encoding", b"").startswith(b"json/"):

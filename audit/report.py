@@ -1,4 +1,4 @@
-"""Adds up what histories say: retries by what they came to, by type of activity, and what was found."""
+"""Adds up the records of histories: retries by their result, calls by type of activity, and findings."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -51,18 +51,18 @@ class FindingCount(BaseModel, frozen=True):
     sentence: str
     remedy: str
     page: str
-    """Where docs say how it is decided, and when it is wrong."""
+    """The place in the docs that says how the finding is decided, and when it is wrong."""
     places: int
     histories: int
     times: int
-    """The calls that it is about."""
+    """How many calls the finding is about."""
     certain: int
     likely: int
     guessed: int
     activities: dict[str, int]
     """By type of activity, the number of places; those with the most first."""
     examples: tuple[Place, ...]
-    """The first places, the surest first; `places` counts all."""
+    """The first places of each confidence, the surest first; `places` counts all."""
 
 
 class ActivityCount(BaseModel, frozen=True):
@@ -82,9 +82,9 @@ class ActivityCount(BaseModel, frozen=True):
     not_known: int
     """Retries after a failure that no table knows, or that the history does not have."""
     seconds: float
-    """From the schedule to the start of the last attempt, of retried calls: the failed attempts and the waits."""
+    """Of retried calls, the seconds from the schedule to the start of the last attempt: failed attempts and waits."""
     tokens: int | None
-    """What results say of used tokens; None where none does."""
+    """The used tokens that the results report; None if no result reports any."""
 
 
 class InsteadCount(BaseModel, frozen=True):
@@ -93,18 +93,18 @@ class InsteadCount(BaseModel, frozen=True):
     code: str
     calls: int
     retries: int
-    """The retries that were made of them."""
+    """The retries that were made of these calls."""
     follows: str
     """What Replan does after such a fault."""
 
 
 class AuditReport(BaseModel, frozen=True):
-    """What a set of histories says."""
+    """The report on a set of histories."""
 
     histories: int
     events: int
     running: int
-    """Those without an end: what their running calls did so far is not in them."""
+    """Histories without an end: what their running calls did so far is not recorded."""
     workflows: dict[str, int]
     """By type of workflow, the number of histories."""
     unreadable: int
@@ -112,7 +112,7 @@ class AuditReport(BaseModel, frozen=True):
     """The first histories that could not be read, each with the reason."""
     payloads: int
     opaque: int
-    """Payloads that a codec wrote, which say nothing here."""
+    """Payloads that a codec wrote, which the audit cannot read."""
     unknown_events: int
     calls: int
     retries: int
@@ -133,7 +133,7 @@ class AuditReport(BaseModel, frozen=True):
 
 
 def retries_of(call: Call) -> Counter[Sort]:
-    """The retries of a call by what they came to, as far as its history tells."""
+    """The retries of a call, counted by their result as far as its history shows it."""
     number = call.retries
     if call.how == "completed":
         return Counter({"helped": number})
@@ -181,11 +181,11 @@ def _place(record: Record, found: Found) -> Place:
 
 
 class Audit:
-    """Takes histories, event by event, and reports on them; it keeps counts, and at most MAX_PLACES places."""
+    """Takes histories, event by event, and reports on them; it keeps only counts and the first places of findings."""
 
     def __init__(self) -> None:
         self.histories = 0
-        """How many have been read."""
+        """How many histories have been read."""
         self._recording: Recording | None = None
         self._counts = Counter[str]()
         self._workflows, self._unread = Counter[str](), list[tuple[str, str]]()
@@ -194,7 +194,7 @@ class Audit:
         self._places = defaultdict[str, _Places](_Places)
 
     def take(self, item: Item) -> None:
-        """Take what a source gives."""
+        """Take the next item of a source: the beginning of a history, an event, or an unreadable history."""
         match item:
             case Begin(name):
                 self._complete()
@@ -211,7 +211,7 @@ class Audit:
                     self._recording.add(event)
 
     def _complete(self) -> None:
-        """Count the history that was being read."""
+        """Add the history that was being read, if there is one, to the counts."""
         recording, self._recording = self._recording, None
         if recording is None or not recording.record.events:
             return
@@ -288,7 +288,7 @@ _SORTS: tuple[Sort, ...] = ("helped", "could_have", "could_not", "not_known")
 
 
 def _instead(call: Call, failed: Verdict) -> tuple[str, str]:
-    """The code of a failed call, and what Replan does after it."""
+    """The code of a failed call for the report, and what Replan does after such a fault."""
     writes = call.tool.writes is not None and not call.is_model
     if writes and failed.is_transient and failed.proves is Proof.UNKNOWN:
         return f"{failed.code.value}, {UNKNOWN_OUTCOME}", PROVES[Proof.UNKNOWN].removeprefix("nothing: ")

@@ -8,23 +8,23 @@ from activities.scrubbing import SECRETS
 from audit.tools import Confidence
 
 SOUGHT = ("a key in a known format", "an authorization", "a named credential", "a password in an address")
-"""The patterns that are looked for, the surest first. The others scrub more than secrets."""
+"""The patterns that are looked for, the surest first. The other patterns of the log also match harmless texts."""
 MAX_TEXT = 200_000
 """The most characters of one text that are looked at."""
 _IS_ID = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-.*|(\w+[-_])?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}.*")
-"""A UUID, which is an id, perhaps with something before or behind it."""
+"""A UUID, perhaps with text before or after it: an id, and no secret."""
 _NAMED = re.compile(r"(?is)^(\w+)[\"'\\]*\s*[:=]?\s*[\"'\\]*((?:bearer|basic)\s+)?([^\"'\\\s,;&})\]]+)")
-"""A named credential: its name, and its value up to where that ends; the pattern of the log goes on to the blank."""
+"""A named credential: its name, and its value up to a quote or separator; the log's pattern ends at a blank only."""
 _BEFORE_KEY = re.compile(r"(?i)(api|access|secret|private|auth|signing|account)[_ -]?$")
 _BEFORE_TOKEN = re.compile(r"(?i)(page|next|continuation|sync|cursor|max|min|task|resume|cancel|client|dedup)[_ -]?$")
-"""What stands before `key` where it is a credential, and before `token` where it is none."""
+"""Words before `key` that make it the name of a credential, and words before `token` that make it none."""
 _PLACEHOLDER = re.compile(
     r"(?i)\*{2,}|x{4,}|<[^>]*>|\$\{?\w+|%\(|\{\{|redacted|masked|hidden|example|placeholder|null|none"
 )
 _QUICK = re.compile(
     r"(?i)key|token|secret|passw|authoriz|cookie|bearer|basic |\b(sk|pk|rk|ghp|xox)[a-z]?[-_]|AKIA|eyJ|://"
 )
-"""What a text has that one of the patterns finds; most texts have nothing of it."""
+"""A quick test: a text without a match has no secret that the patterns find. Most texts have no match."""
 
 
 class Secret(NamedTuple):
@@ -36,7 +36,7 @@ class Secret(NamedTuple):
 
 
 def secrets_in(text: str) -> Iterator[Secret]:
-    """What looks like a secret in a text, each place once."""
+    """Yield what looks like a secret in the first MAX_TEXT characters of a text, each place once."""
     text = text[:MAX_TEXT]
     if not _QUICK.search(text):
         return
@@ -54,7 +54,10 @@ def secrets_in(text: str) -> Iterator[Secret]:
 
 
 def _secret(what: str, text: str, before: str) -> tuple[str, str]:
-    """The name of a credential and its value; the value is empty for a placeholder, and for what is too plain."""
+    """The name and the value of the credential in `text`, which the pattern `what` found after the text `before`.
+
+    The value is empty for a placeholder, for an id, and for a value that is too simple for a secret.
+    """
     nothing = "", ""
     if what == "a password in an address":
         user, colon, password = text.removesuffix("@").partition(":")
@@ -76,5 +79,5 @@ def _secret(what: str, text: str, before: str) -> tuple[str, str]:
 
 
 def masked(name: str, value: str) -> str:
-    """A secret without what makes it one: its name, the first characters of its value, and how long that is."""
+    """A secret made harmless: its name, at most four characters of its value, and the length of the value."""
     return f"{name}{': ' if name else ''}{value[: min(4, len(value) // 4)]}*** ({len(value)} characters)"

@@ -2,7 +2,7 @@
 
 A file holds one history, as the web UI, `temporal workflow show --output json`, `WorkflowHistory.to_json` or `export`
 write it, or as a binary History message; or many, as JSON lines, as a JSON list, or as a zip archive of such files. Any
-of these may be compressed with gzip. What a file holds is told by its first bytes, never by its name.
+of these may be compressed with gzip. The first bytes of a file decide what it holds, never its name.
 """
 
 import gzip
@@ -50,15 +50,15 @@ class Begin(NamedTuple):
     """A history begins; the events up to the next Begin are its own."""
 
     name: str
-    """The file, and its place there; of a server, the id of the workflow."""
+    """The file, and the place of the history in it; for a server, the id of the workflow."""
 
 
 Item = Begin | HistoryEvent | Unreadable
-"""What sources give: a history is its Begin and its events. An Unreadable of the same name withdraws it."""
+"""What sources yield: a history is its Begin and its events. An Unreadable with the same name withdraws it."""
 
 
 class _NoHistory(ValueError):
-    """What is read is no history, or is broken; the message is the end of a sentence."""
+    """The text is no history, or is broken; the message is the end of a sentence."""
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Extent:
 
 
 def files_of(paths: Iterable[Path]) -> list[Path]:
-    """The files that `paths` name: those of a folder, at any depth, that have one of the ENDINGS, in their order.
+    """The files that `paths` name; of a folder, the files at any depth with one of the ENDINGS, sorted.
 
     Raises:
         Problem: there is no such file or folder, or a folder has no such file.
@@ -88,13 +88,13 @@ def files_of(paths: Iterable[Path]) -> list[Path]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    """The files of a folder, without pipes and devices, which might be read without an end."""
+    """The files of a folder with one of the ENDINGS, except pipes and devices, whose content might never end."""
     files = (file for file in folder.rglob("*") if file.suffix in ENDINGS)
     return sorted(file for file in files if file.is_file() or not file.exists())
 
 
 def of_files(files: Iterable[Path], extent: Extent) -> Iterator[Item]:
-    """The histories in files; `extent` counts their bytes."""
+    """Yield the histories in files; `extent` counts the bytes that have been read."""
     files = list(files)
     extent.total = sum(map(_size, files))
     for file in files:
@@ -198,17 +198,17 @@ _COLON = re.compile(rb"\s*(:)?", re.DOTALL)
 
 
 class _Json:
-    """Walks through JSON texts that follow each other, and gives each event of their histories as its own bytes."""
+    """Walks through JSON texts that follow each other, and yields each event of their histories as bytes."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._text, self._at, self._is_over = b"", 0, False
         self._start: int | None = None
-        """Where the value begins that is being captured; None while none is."""
+        """The start of the value that is being captured; None while no value is."""
         self._opened = b""
         """The brackets that are open."""
         self._keys = list[bytes]()
-        """By open bracket, the last key of an object, or nothing for a list."""
+        """For each open bracket: the last key of an object; empty for a list."""
         self._around = 0
         """How many brackets are open around the value that is being captured."""
         self.texts = 0
@@ -220,7 +220,10 @@ class _Json:
         return self._around > 1
 
     def _more(self, at: int) -> bool:
-        """Read on, and go on looking at the place `at`; what stands before it is forgotten. False at the end."""
+        """Read more of the stream, and continue the search at the place `at`; returns False at the end of the stream.
+
+        The text before `at` is dropped, except a value that is being captured.
+        """
         keep = at if self._start is None else self._start
         # As much as is there already, so that a long string is not looked through again for each chunk.
         more = b"" if self._is_over else self._stream.read(max(CHUNK, len(self._text) - keep))
@@ -259,7 +262,7 @@ class _Json:
             raise _NoHistory("is cut off: its last event is not complete")
 
     def _string(self, token: bytes, begin: int) -> None:
-        """Pass a string; note it if it is a key outside of events."""
+        """Skip a string; remember it if it is a key outside of a captured value."""
         self._at = begin + len(token)
         if self._start is not None or self._opened[-1:] != b"{":
             return
@@ -279,7 +282,11 @@ class _Json:
             raise _NoHistory(f"is nested more than {MAX_DEPTH} levels deep")
 
     def _close(self, token: bytes, end: int) -> bytes | None:
-        """Close a bracket; the value that it ends, if that was captured."""
+        """Close a bracket, and return the captured value that it ends; None if it ends none.
+
+        Raises:
+            _NoHistory: the bracket was not open.
+        """
         if self._opened[-1:] != (b"{" if token == b"}" else b"["):
             raise _NoHistory("is no JSON: a bracket is closed that is not open")
         self._opened = self._opened[:-1]
@@ -301,7 +308,7 @@ class _Json:
 
 
 def _of_json(stream: Any, name: str) -> Iterator[Item]:
-    """The histories of JSON texts; what is wrong with one of them does not touch the others."""
+    """Yield the histories of JSON texts; a broken history does not affect the others."""
     texts, histories = _Json(stream), _Histories(name)
     try:
         for place, (text, found) in enumerate(texts.values()):
@@ -321,7 +328,7 @@ def _of_json(stream: Any, name: str) -> Iterator[Item]:
 
 
 class _Histories:
-    """The histories of a file, of whose events each has the key of its history."""
+    """The histories of a file; events are added with the key of their history."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -335,6 +342,7 @@ class _Histories:
         return self._file if self.number == 1 else f"{self._file}:{self.number}"
 
     def add(self, key: tuple[int, int], events: Iterable[Any]) -> Iterator[Item]:
+        """Add events to the history with this key, and yield them parsed; for a new key, a Begin comes first."""
         if key != self._key:
             self._next(key)
             yield Begin(self._name)
@@ -345,7 +353,7 @@ class _Histories:
             yield _event_of(event, self._events)
 
     def broken(self, key: tuple[int, int], reason: str) -> Unreadable:
-        """The history with this key cannot be read on: what is left of it is passed over."""
+        """Mark the history with this key as unreadable, so that the rest of its events is skipped."""
         if key[0] != (self._key or (-1, -1))[0]:
             self._next(key)
         self._is_broken = True
@@ -373,7 +381,10 @@ def _parsed(text: bytes) -> dict[str, Any]:
 
 
 def _event_of(event: Any, number: int) -> HistoryEvent:
-    """An event from its JSON, as bytes or parsed; bytes are faster, since the SDK copies what it is given parsed."""
+    """An event from its JSON, as bytes or parsed; bytes are faster, since the SDK copies parsed values.
+
+    `number` is the place of the event in its history, for the message of an error.
+    """
     try:
         history = f'{{"events":[{event.decode()}]}}' if isinstance(event, bytes) else {"events": [event]}
         found: HistoryEvent = WorkflowHistory.from_json("", history).events[0]
@@ -415,7 +426,11 @@ class _Bytes:
         self._stream, self._text = stream, b""
 
     def take(self, size: int, *, is_first: bool = False) -> bytes:
-        """The next bytes; fewer than `size` only at the end, and then none, and only where an event may begin."""
+        """Return the next `size` bytes. With `is_first`, an event may begin here: at the end, return no bytes.
+
+        Raises:
+            _NoHistory: the stream ends too early.
+        """
         parts = [self._text]
         missing = size - len(self._text)
         while missing > 0 and (more := self._stream.read(max(missing, CHUNK))):
@@ -442,7 +457,11 @@ class _Bytes:
 
 
 async def count(client: Client, query: str) -> int:
-    """How many workflows a list filter finds; Problem if it cannot be used."""
+    """How many workflows a list filter finds.
+
+    Raises:
+        Problem: the filter cannot be used.
+    """
     with using_filter():
         return (await client.count_workflows(query or None)).count
 

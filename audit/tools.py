@@ -1,4 +1,4 @@
-"""What an activity does, as far as its name and its arguments tell: whether it writes, or asks a model."""
+"""Classifies activities by their names and arguments: whether they write, and whether they call a model."""
 
 import re
 from collections.abc import Iterator
@@ -28,20 +28,20 @@ _NOUNS = "status list history info details count total number id summary price d
 _GENERIC = "call tool tools mcp execute exec run invoke dynamic activity step action handle perform do"
 READS, WRITES = frozenset(_READS.split()), frozenset(_WRITES.split())
 MAYBE_WRITES = frozenset(_MAYBE_WRITES.split())
-"""Words that are verbs of a change, or nouns: `charge_card`, and `charge_history`."""
+"""Words that can be the verb of a change, as in `charge_card`, or a noun, as in `charge_history`."""
 NOUNS = frozenset(_NOUNS.split())
-"""Words that say that the word before them is a noun."""
+"""Words that show that a word of MAYBE_WRITES in the same name is a noun."""
 GENERIC = frozenset(_GENERIC.split())
-"""Words of an activity that runs any tool, whose own name stands in its arguments."""
+"""Words in the name of an activity that runs any tool; the name of the tool is in the arguments."""
 TOOL_FIELDS = ("tool_name", "toolName", "name", "tool", "function", "kind", "operation", "action")
 ARGS_FIELDS = ("tool_args", "arguments", "args", "input", "params", "parameters", "kwargs")
 KEY_FIELDS = re.compile(r"(?i)idempot|dedup|(client|request)_?(request_?)?(id|token)$|request_?id$")
-"""Arguments by which a service can tell that it has seen a call before."""
+"""Arguments by which a service can recognise a repeated call."""
 MODEL = re.compile(
     r"\b(model request|model request stream|invoke model|call model|model call|model activity|llm|completions?|generate"
     r"|chat|openai|anthropic|claude|gemini|replan|planner|ask model|prompt)\b|^plan$|^compact$"
 )
-"""What the name of an activity that asks a model has in it."""
+"""Words in the name of an activity that calls a model."""
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SQL = re.compile(r"^\s*([A-Za-z]+)\s")
 _METHOD = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
@@ -58,11 +58,11 @@ class Confidence(StrEnum):
     LIKELY = "likely"
     """The history says it, if names mean what they say."""
     GUESSED = "guessed"
-    """It is read from a text, or from what is common."""
+    """The finding rests on the text of a message, or on what is common."""
 
 
 def weaker(*confidences: Confidence) -> Confidence:
-    """The least sure of some."""
+    """The lowest of these confidences."""
     return max(confidences, key=tuple(Confidence).index)
 
 
@@ -72,11 +72,11 @@ class Tool(NamedTuple):
     name: str
     """The tool that the arguments name, for an activity that runs any tool; else the type of the activity."""
     writes: Confidence | None
-    """How sure it is that it changes something; None if nothing says so."""
+    """How sure it is that the tool changes something; None if nothing indicates it."""
     is_keyed: bool
-    """Whether an argument lets the service tell that it has seen the call before."""
+    """Whether the service can recognise a repeated call by one of the arguments."""
     args: JsonValue = None
-    """The arguments of the tool; None if they cannot be read, or do not stand apart."""
+    """The arguments of the tool; None if they cannot be read, or if no argument of the activity holds them alone."""
 
 
 def words_of(name: str) -> list[str]:
@@ -85,12 +85,12 @@ def words_of(name: str) -> list[str]:
 
 
 def is_model(activity: str) -> bool:
-    """Whether the name of an activity says that it asks a model."""
+    """Whether the name of an activity indicates that it calls a model."""
     return MODEL.search(" ".join(words_of(activity))) is not None
 
 
 def tool_of(activity: str, args: list[JsonValue]) -> Tool:
-    """What an activity with this type and these arguments, decoded as far as they could be, calls."""
+    """The tool that an activity calls, by its type and its arguments; an argument that cannot be decoded is None."""
     name, own = _named_tool(activity, args)
     fields = list(_fields(args if own is None else own))
     is_keyed = any(KEY_FIELDS.search(field) and isinstance(value, str) and value for field, value in fields)
@@ -98,7 +98,7 @@ def tool_of(activity: str, args: list[JsonValue]) -> Tool:
 
 
 def _named_tool(activity: str, args: list[JsonValue]) -> tuple[str, JsonValue]:
-    """The name and the arguments of the tool that an activity for any tool runs; else its own name, and None."""
+    """The name and arguments of the tool that a generic activity runs; for another activity, its own name and None."""
     if GENERIC & set(words_of(activity)):
         # In an argument that is an object, not deeper: there `name` is anybody's.
         for value in args:
@@ -123,7 +123,7 @@ def _by_name(name: str) -> Confidence | None:
 
 
 def _by_arguments(fields: list[tuple[str, JsonValue]]) -> Confidence | None:
-    """Whether the arguments are a request or a statement that changes something."""
+    """LIKELY if the arguments are an HTTP request or an SQL statement that changes something; else None."""
     for field, value in fields:
         if not isinstance(value, str):
             continue
@@ -155,11 +155,11 @@ _TOKENS = (
     ("input_tokens", "output_tokens"),
     ("prompt_tokens", "completion_tokens"),
 )
-"""What APIs and libraries call the tokens of a call: the first of these that is there counts."""
+"""The fields with the tokens of a call in the results of APIs and libraries; the first row that is present counts."""
 
 
 def tokens_of(result: JsonValue) -> int | None:
-    """The tokens that the result of a model's activity says were used; None if it does not say so."""
+    """The used tokens that the result of a model's activity reports; None if it reports none."""
     for field, value in _fields(result):
         usage = value if field == "usage" and isinstance(value, dict) else {}
         for names in _TOKENS:

@@ -1,4 +1,4 @@
-"""What a program can ask and tell: `Client` starts tasks and finds them, a `TaskHandle` follows and answers one."""
+"""The Python API: `Client` starts and finds tasks; a `TaskHandle` follows, answers, cancels or undoes one task."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
@@ -44,7 +44,7 @@ OnEscalation = Literal["wait", "end", "undo"]
 
 
 class TaskNotCompleted(Exception):
-    """A task ended, and was not completed; `outcome` says how it ended, and why."""
+    """A task ended without being completed; `outcome` has the status and the reason of its end."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(f"Task {outcome.task_id!r} is {outcome.status}: {outcome.reason or 'without a reason'}")
@@ -84,7 +84,7 @@ class TaskHandle:
     """One task, whether it runs or has ended."""
 
     def __init__(self, temporal: TemporalClient, id: str) -> None:
-        """`Client.start` and `Client.task` make it; `temporal` is a client with Replan's data converter."""
+        """Called by `Client.start` and `Client.task`; `temporal` is a client with Replan's data converter."""
         self.id = id
         self._temporal = temporal
 
@@ -93,10 +93,10 @@ class TaskHandle:
         return self._temporal.get_workflow_handle_for(AgentWorkflow.run, self.id)  # its newest run
 
     async def follow(self, *, text: bool = False) -> AsyncIterator[TaskEvent]:
-        """Yield what happens to the task until it ends, across restarts of workers and server; the last is `Ended`.
+        """Yield the events of the task until it ends, across restarts of workers and server; the last event is `Ended`.
 
-        A task that waits for a person goes on being followed. With `text` there are events `ModelSays`, too: the words
-        of models while they come, which are untrusted and unfinished.
+        A task that waits for a person is still followed. With `text`, events `ModelSays` are yielded, too: the text of
+        a model's reply while it arrives, which is untrusted and unfinished.
 
         Raises:
             Problem: the server does not know the task any more.
@@ -113,10 +113,11 @@ class TaskHandle:
             following.cancel()
 
     async def outcome(self) -> Outcome:
-        """How the task stands now, or how it ended; nothing is waited for.
+        """The Outcome of the task so far or, if the task has ended, of its end; does not wait for the end.
 
         Raises:
-            Problem: no worker answers for the running task, or its workflow task fails.
+            Problem: the server does not answer, the workflow task of the running task fails, or no worker answers and
+                the history cannot be replayed here.
         """
         return (await fetch_standing(self._temporal, self._handle))[0]
 
@@ -124,8 +125,9 @@ class TaskHandle:
         """Wait for the end of the task, and return its Outcome.
 
         Raises:
-            TaskNotCompleted: it failed, escalated, went over its budget or was cancelled; `outcome` has the Outcome.
-            Problem: the Outcome is encrypted, and the key is not here.
+            TaskNotCompleted: the task failed, escalated, went over its budget or was cancelled; the exception's
+                `outcome` has the Outcome.
+            Problem: the Outcome is encrypted, and this client does not have the key.
         """
         try:
             outcome = await final_outcome(self._temporal, self._handle)
@@ -136,16 +138,16 @@ class TaskHandle:
         return outcome
 
     async def requests(self) -> Sequence[HumanRequest]:
-        """What the task asks of people now, the oldest first.
+        """The open requests of the task to people, the oldest first.
 
-        If no worker answers in time, only the oldest is known, and without the `call` that an approval is about.
+        If no worker answers in time, only the oldest request is returned, without the `call` that needs an approval.
         """
         return await people.open_requests(self._handle)
 
     async def facts(self, request: HumanRequest) -> Sequence[Fact]:
-        """What a person must know in order to answer a request of the task, in the order in which every screen has it.
+        """The facts that a person needs in order to answer `request`, in the order in which every screen shows them.
 
-        The texts come from the task, its planner and its tools, so whoever shows them makes them harmless.
+        The texts come from the task, its planner and its tools, so they are untrusted: escape them before display.
         """
         return facts(request, await people.asker(self._handle))
 
@@ -157,11 +159,12 @@ class TaskHandle:
         by: str | None = None,
         **values: JsonValue,
     ) -> str | None:
-        """Answer a request, as the console's `answer`; returns what the task said, None if a result is being checked.
+        """Answer a request, as the command `answer` does; return the task's reply, None if a result is still checked.
 
-        `request` is the request, or its id; it may be left out if only one is open. An approval and an edit need the
-        HumanRequest itself, or `call`, the code of the call that was seen. `values` are the other fields of the answer:
-        `reason`, `hint`, `args`, `result`, `text` or `undo`.
+        `request` is the request, or its id; it may be left out if only one request is open. An approval and an edit
+        need the HumanRequest itself, or `call`, the code of the call that the person saw. `by` is the name of the
+        person, by default the login name. `values` are the other fields of the answer: `reason`, `hint`, `args`,
+        `result`, `text` or `undo`.
 
         Raises:
             Problem: the task does not accept the answer, or no worker took it in time.
@@ -186,9 +189,9 @@ class TaskHandle:
         by: str | None = None,
         key: str | None = None,
     ) -> str | None:
-        """Give the task more than its limits; returns the new limits in words.
+        """Raise the limits of the task by these amounts; return the new limits in words.
 
-        With a `key`, the same extension that is sent again with this key counts once.
+        An extension that is sent several times with the same `key` counts once.
 
         Raises:
             Problem: the task has ended, or has no such limit.
@@ -198,9 +201,9 @@ class TaskHandle:
         return await people.answer(self._handle, Choice.EXTEND, key, **chosen)
 
     async def cancel(self, *, undo: bool = False) -> None:
-        """Ask the task to stop; finished steps stay, or with `undo` are undone before it ends.
+        """Ask the task to stop. The effects of finished steps stay; with `undo`, they are undone before the task ends.
 
-        Calls that need an approval are not made: the outcome names them, and `TaskHandle.undo` can make them.
+        Undo calls that need an approval are not made: the outcome names them, and `TaskHandle.undo` can make them.
 
         Raises:
             Problem: the task has ended already, or cannot stop because its workflow task fails.
@@ -209,13 +212,13 @@ class TaskHandle:
             raise found.problem()
 
     async def undo(self, *, confirm: str | None = None) -> Rollback:
-        """Undo the effects of the ended task, the newest first, and wait for it; nothing is undone twice.
+        """Undo the effects of the ended task, the newest first, and wait for the rollback; no effect is undone twice.
 
-        A call that needs an approval is not made: `planned` of the result has it, and a `code`. When a person has seen
-        these calls, `confirm=code` makes them.
+        A call that needs an approval is not made: `planned` of the result has the call, and a `code`. After a person
+        has seen these calls, `confirm=code` makes them.
 
         Raises:
-            Problem: the task runs, no worker answers for it, or the code stands for other calls.
+            Problem: the task is running, no worker answers for the task, or `confirm` is the code of other calls.
         """
         how = undoing.with_code(confirm)
         return await undoing.undo(self._temporal, self._handle, View(), is_attended=False, confirm=how)
@@ -223,7 +226,7 @@ class TaskHandle:
     async def reset(self, to: str, *, reason: str = "", fate: Fate | None = None) -> ResetResult:
         """Start a new run of the task from just before its step `to`.
 
-        `fate` says what becomes of effects after that step that are applied: undone, or kept.
+        `fate` decides whether effects that were applied after that step are undone or kept.
 
         Raises:
             Problem: there is no such step, or an effect could be applied twice and `fate` is None.
@@ -232,22 +235,22 @@ class TaskHandle:
         return await reset(self._temporal, self._handle, to=to, reason=why, fate=fate, view=View(), is_attended=False)
 
     async def document(self) -> dict[str, JsonValue]:
-        """How the task stands now, or how it ended, as the JSON document that `show --json` prints.
+        """The Outcome of the task so far or of its end, as the JSON document that `show --json` prints.
 
         Raises:
-            Problem: no worker answers for the running task, or its workflow task fails.
+            Problem: as for `outcome`.
         """
         return await task_document(self._temporal, self._handle, await self.outcome())
 
     async def explain(self) -> Explanation:
-        """Why the task did what it did, from its history alone; no worker is asked.
+        """Explain from its history why the task did what it did; no worker is asked.
 
-        `step(id)` of what it returns is the part about one step; `document()` of that is JSON.
+        On the result, `step(id)` returns the part about one step. The result and that part have `document()` for JSON.
         """
         return explain_task(await fetch_history(self._temporal, self._handle))
 
     async def effects(self) -> Sequence[TaskEffect]:
-        """What the task changed in the world or may have changed, with keys; a worker reads its ledgers for it.
+        """The applied and possibly applied effects of the task, with keys, from its history and a worker's ledgers.
 
         Raises:
             Problem: no worker answers.
@@ -261,8 +264,8 @@ class Client:
     def __init__(self, temporal: TemporalClient, *, queue: str = QUEUE) -> None:
         """Use a connection to Temporal; `queue` is the task queue that Replan's workers serve.
 
-        Its data converter is used, too: the payload codec, the failure converter, the external storage, and the payload
-        converter for encodings that only this one knows.
+        The data converter of the connection is used, too: its payload codec, failure converter and external storage,
+        and its payload converter for encodings that Replan's own payload converter does not know.
         """
         self.temporal = as_replan(temporal)
         self.queue = queue
@@ -278,13 +281,13 @@ class Client:
         keys: str | Path | None = None,
         codec: str | None = None,
     ) -> Self:
-        """Connect to a Temporal server; what is not given comes from TEMPORAL_ADDRESS and the like, or a profile.
+        """Connect to a Temporal server; a missing argument is read from TEMPORAL_ADDRESS and the like, or a profile.
 
-        `keys` is the file of a keyring and `codec` the MODULE:OBJECT of a payload codec, as the workers have them;
-        without them, REPLAN_KEYS and REPLAN_CODEC say it.
+        `keys` is the file of a keyring and `codec` the MODULE:OBJECT of a payload codec, both as the workers have them;
+        the defaults are the variables REPLAN_KEYS and REPLAN_CODEC.
 
         Raises:
-            Problem: no server answers there, or the environment, the profile, the keys or the codec cannot be used.
+            Problem: no server answers, or the environment, the profile, the keys or the codec cannot be used.
         """
         return cls(await connected(address, namespace, profile, keys=keys, codec=codec), queue=queue)
 
@@ -301,18 +304,18 @@ class Client:
         continues: str | None = None,
         **options: Any,
     ) -> TaskHandle:
-        """Start a task; if it runs already under this id with the same content, return that one.
+        """Start a task; if a task with this id and the same content is running, return the running task.
 
-        `continues` is the id of an ended task, or the beginning of that id: the planner knows what was said and done
-        there. `options` are further fields of Task. With `again`, an id may be used again whose task has ended. With a
-        `key`, such as the number of an order, the same task that is started again with this key is one task, also after
-        its end, as long as the server knows it; `again` does not go with it. Tasks with the same
-        `effect_key` stay several tasks, and steps with the same id apply one effect, also when the server has forgotten
-        the first task.
+        `continues` is the id of an ended task, or the beginning of that id: the planner knows what was said and done in
+        the ended task. `options` are further fields of Task. `again` allows the id of a task that has ended. With a
+        `key`, such as the number of an order, a second start of the same task returns the first task, also after the
+        end of the first task, as long as the server has it; a `key` excludes `again`. Tasks with the same `effect_key`
+        are different tasks, but their steps with the same id apply one effect, also when the server no longer has the
+        first task.
 
         Raises:
-            Problem: the id belongs to a task that has ended, or to a running one that was asked something else; or the
-                task to continue runs, or does not exist.
+            Problem: the id belongs to a task that has ended, or to a running task with other content; or the task to
+                continue is running, or does not exist.
             pydantic.ValidationError: a value is not valid.
             TypeError: Task has no such field.
         """
@@ -333,13 +336,13 @@ class Client:
         """Start a task, wait for its end, and return its Outcome; the options are those of `start`.
 
         Raises:
-            TaskNotCompleted: it failed, escalated, went over its budget or was cancelled.
-            Problem: it cannot be started.
+            TaskNotCompleted: the task failed, escalated, went over its budget or was cancelled.
+            Problem: the task cannot be started.
         """
         return await (await self.start(task, **options)).result()
 
     async def task(self, id: str | None = None) -> TaskHandle:
-        """The task with this id, else the only one whose id begins with it; without an id, the one started last.
+        """The task with this id, else the only task whose id begins with `id`; without an id, the task started last.
 
         Raises:
             Problem: there is no such task, or more than one.
@@ -349,7 +352,7 @@ class Client:
     async def list(
         self, *, status: TaskStatus | str | None = None, query: str | None = None, limit: int = 20
     ) -> Sequence[Listed]:
-        """The newest tasks, newest first; with the status `waiting`, those that have waited longest come first.
+        """The newest tasks, newest first; with the status `waiting`, the tasks that wait longest, longest wait first.
 
         `query` is a list filter of Temporal.
 
@@ -362,7 +365,7 @@ class Client:
     async def waiting(self, *, limit: int = MAX_WAITING) -> Sequence[Waiting]:
         """The tasks that wait for a person, the longest wait first, without the calls to approve; no worker is asked.
 
-        One query of the server's list finds them: of more than 1,000, those that began last.
+        One list query finds the tasks; of more than 1,000 waiting tasks, it finds those that began last.
         """
         return (await list_waiting(self.temporal))[:limit]
 
@@ -375,10 +378,10 @@ class Client:
         cached: bool = True,
         progress: Progress | None = None,
     ) -> Report:
-        """What tasks did, added up: those that ran at or after `since` (a time, or so long ago), else all.
+        """Report on the tasks that ran at or after `since`, a time or a duration before now; on all tasks with None.
 
-        `query` is a list filter of Temporal. With more than `limit` tasks, those that ended last are read. `progress`
-        is called with the number of tasks that were read, and of all. Without `cached`, ended tasks are read again.
+        `query` is a list filter of Temporal. Of more than `limit` tasks, those that ended last are read. `progress` is
+        called with the number of tasks read so far and the number of all tasks. With `cached` False, no cache is used.
 
         Raises:
             Problem: the server rejects the query.
@@ -389,18 +392,20 @@ class Client:
         return await make_report(self.temporal, period, limit=limit, cache=file, progress=progress)
 
     async def incidents(self) -> Sequence[Incident]:
-        """The causes for which tasks wait for a person, that of the most tasks first.
+        """The causes for which tasks wait for a person, the cause with the most waiting tasks first.
 
         Raises:
-            Problem: the namespace lacks the search attribute by which they are found.
+            Problem: the namespace lacks the search attribute with the causes.
         """
         return await resolving.find_incidents(self.temporal)
 
     async def resolve(self, cause: str, *, by: str | None = None, note: str = "") -> Resolved:
-        """Say that the cause of an incident is repaired: one task tries it first, then all others go on.
+        """Report that the cause of an incident is repaired, and return what became of the waiting tasks.
+
+        One task is answered first, then all others; if the same fault comes back, the others are not answered.
 
         Raises:
-            Problem: no task waits because of it, or no worker runs.
+            Problem: no task waits because of `cause`, no worker runs, or the resolution ended early.
         """
         who = people.login_name() if by is None else by
         running = await resolving.resolve(self.temporal, cause, self.queue, by=who, note=note)

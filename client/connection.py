@@ -31,7 +31,7 @@ async def connected(
     `keys` is the file of a keyring, `codec` the MODULE:OBJECT of a payload codec.
 
     Raises:
-        Problem: no server answers there, or the environment, the profile, the keys or the codec cannot be used.
+        Problem: no server answers, or the environment, the profile, the keys or the codec cannot be used.
     """
     try:
         quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # the SDK's core would write across what is shown
@@ -53,7 +53,7 @@ async def connected(
 
 
 def data_converter(namespace: str | None, keys: str | Path | None, codec: str | None) -> DataConverter:
-    """The data converter for histories of a namespace that were saved, without a connection.
+    """The data converter for saved histories of a namespace; no connection to the server is needed.
 
     Raises:
         Problem: the keys or the codec cannot be used.

@@ -1,4 +1,4 @@
-"""Continues the conversation of an ended task in a new one."""
+"""Continues the conversation of an ended task in a new task."""
 
 from temporalio.client import Client, WorkflowExecutionStatus
 
@@ -31,7 +31,7 @@ async def continued(client: Client, task: Task, id: str) -> Task:
     `id` is the id of the ended task, the beginning of the id, or NEWEST.
 
     Raises:
-        Problem: there is no such task, or it still runs.
+        Problem: there is no such task, or the task still runs.
     """
     earlier = await tasks.find_task(client, None if id == NEWEST else id)
     description = await earlier.describe()

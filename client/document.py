@@ -13,7 +13,10 @@ SCHEMA = 1
 
 
 def written(value: Any, indent: int | None = 2) -> str:
-    """JSON that is safe on a terminal: letters of all languages stay, what is invisible is escaped."""
+    """`value` as JSON that is safe on a terminal: letters of all languages stay, invisible characters are escaped.
+
+    With `indent` None, the JSON has one line.
+    """
     return visible(json.dumps(value, ensure_ascii=False, indent=indent, default=_of_model), kept="\n")
 
 
@@ -22,10 +25,12 @@ def _of_model(value: BaseModel) -> dict[str, Any]:
 
 
 def of_start(task_id: str, run_id: str | None, ui_url: str | None) -> str:
+    """The JSON document of a task that was just started."""
     return of_anything({"task_id": task_id, "run_id": run_id, "status": "running", "ui_url": ui_url})
 
 
 def of_anything(fields: dict[str, Any]) -> str:
+    """A JSON document with the version of the documents (`schema`) and these fields."""
     return written({"schema": SCHEMA, **fields})
 
 
@@ -35,4 +40,5 @@ def of_event(name: str, /, **fields: Any) -> str:
 
 
 def of_problem(problem: Problem, door: Door) -> str:
+    """The JSON document of a problem; `door` formats the remedies for the reader."""
     return of_anything({"error": problem.fields(door)})

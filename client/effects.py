@@ -75,7 +75,7 @@ def _may_have_been_retried(call: Call, spec: ToolSpec | None) -> bool:
 
 
 def reconciliation_of(story: Story, call: Call) -> Reconciliation | None:
-    """How the workflow found out whether an ended call was applied; None if it did not try to find out."""
+    """How the workflow found out whether an ended call was applied; None if the workflow did not try."""
     # Reads and timers after the next call of the step belong to that call.
     after, following, record = call.ended or call.scheduled, story.history.next_call(call), story.fault_of(call)
     until = following.scheduled if following else Event(story.history.runs + 1, 0)
@@ -181,7 +181,7 @@ def _update(found: dict[str, TaskEffect], key: str, change: Mapping[str, Any]) -
 
 
 def _add_call(task: Story, story: Story, call: Call, found: dict[str, TaskEffect]) -> None:
-    """Add the effect of one call to `found`; remove it if a reconciliation found that it was not applied."""
+    """Add the effect of one call to `found`; remove the effect if a reconciliation found that it was not applied."""
     key, state = key_of(task, call.id, call.kind), effect_of(story, call)
     if state is EffectState.NONE:
         if reconciliation_of(story, call) is not None:
@@ -204,7 +204,7 @@ def _add_call(task: Story, story: Story, call: Call, found: dict[str, TaskEffect
 
 
 def _with_card(story: Story, card: EffectCard, before: TaskEffect | None) -> TaskEffect:
-    """The effect in `card`, a row of a ledger; `before` is the same effect as the histories tell it."""
+    """The effect in `card`, a row of a ledger; `before` is the same effect from the histories, None if they lack it."""
     spec = story.history.spec(card.kind)
     effect = spec.effect if spec else None
     # Except for transactional kinds, the row is written before the call; without a result it proves no effect.
@@ -229,7 +229,7 @@ def call_with_key(story: Story, key: str) -> Call | None:
 
 
 def outlived(story: Story, key: str) -> bool:
-    """Whether, in any run of the task, a call with this key continued in its thread after its attempt had ended."""
+    """Whether, in any run of the task, a call with this key left its thread running after an attempt had ended."""
     return any(call.outlived for call in _calls_with_key(story, key))
 
 
@@ -239,7 +239,7 @@ def _calls_with_key(story: Story, key: str) -> list[Call]:
 
 
 def key_of(story: Story, id: str, kind: str | None = None) -> str:
-    """The idempotency key of the call of step `id`; it ends with `kind` if that is a fallback of the planned kind."""
+    """The idempotency key of the call of step `id`; ends with `:KIND` if `kind` is a fallback of the planned kind."""
     planned = story.steps[id].kind if id in story.steps else kind
     fallback = kind if kind != planned else None
     return ids.idempotency_key(ids.of_call(id, fallback), story.history.key_prefix)
@@ -282,5 +282,6 @@ async def with_reset_point(client: Client, failing: FailingTask) -> FailingTask:
 
 
 def add_reset_point(failing: FailingTask, story: Story) -> FailingTask:
+    """A copy of `failing` with the newest step of `story` to which `reset` may go back, or None as the step."""
     points = reset_points(story)
     return failing.model_copy(update={"step": points[-1] if points else None})

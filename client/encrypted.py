@@ -1,4 +1,4 @@
-"""What can be said of a task whose values are encrypted, without their key: status, times, and the kinds of steps."""
+"""Describes tasks whose values are encrypted, without their key: status, times, and the kinds of steps."""
 
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -27,7 +27,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 NO_KEY = "no_key"
-"""The code of a problem, and of an outcome, that lacks what is encrypted."""
+"""The code of a Problem, or of an Outcome, if the key of encrypted values is missing."""
 ENCRYPTED = "(encrypted)"
 """What stands for the text of a task that cannot be read here."""
 UNTOLD = "The values of this task are encrypted and their key is not here, so only status, times and kinds are told."
@@ -47,12 +47,12 @@ GIVE_KEY = Text.of("give `{keys}` or `{codec}`, as the workers have it")
 
 
 def no_key(error: NoKey) -> Problem:
-    """The problem of what needs a key that is not here."""
+    """The Problem of an action that needs a key that is missing here."""
     return Problem(NO_KEY, error.args[0].removesuffix("."), GIVE_KEY, ProblemKind.FAILED)
 
 
 def needs_key(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Let a coroutine function raise the Problem `no_key` where it would raise NoKey."""
+    """Decorate a coroutine function to raise the Problem `no_key` instead of NoKey."""
 
     @wraps(work)
     async def run(*args: P.args, **options: P.kwargs) -> T:
@@ -65,15 +65,15 @@ def needs_key(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutin
 
 
 async def require_key(execution: WorkflowExecution) -> None:
-    """Raise Problem for an encrypted task without its key here: what is sent to it would not be encrypted."""
+    """Raise Problem if the task is encrypted and the key is missing here: values sent to it would be in clear."""
     if found := await _unread(execution):
         raise no_key(NoKey(found.metadata.get("encoding", b"").decode(errors="replace")))
 
 
 async def require_key_of_queue(client: Client, queue: str) -> None:
-    """Raise Problem if tasks of a task queue are encrypted and cannot be read here: a new one would be in clear.
+    """Raise Problem if tasks of a task queue are encrypted and cannot be read here: a new task would be in clear.
 
-    One task is looked at, a running one if there is any.
+    Only one task is checked, a running task if there is any.
     """
     if client.data_converter.payload_codec is not None or not is_quotable(queue):
         return
@@ -101,7 +101,7 @@ async def _unread(execution: WorkflowExecution) -> Payload | None:
 
 
 def sealed_outcome(history: History, description: WorkflowExecutionDescription) -> Outcome:
-    """How a task stands or ended, as far as its events tell it without their payloads."""
+    """The Outcome of a task so far or of its end, from its events without their payloads."""
     known = {attribute.key.name: attribute.value for attribute in description.typed_search_attributes}
     progress = Progress(
         task=Task(text=ENCRYPTED),
@@ -127,7 +127,7 @@ def sealed_outcome(history: History, description: WorkflowExecutionDescription) 
 
 
 def sealed_request(execution: WorkflowExecution, cause: str = "") -> HumanRequest:
-    """What stands for a request that cannot be read here; it is counted from the start of the task."""
+    """A placeholder for a request that cannot be read here; `since` and `until` are the start of the task."""
     since = execution.start_time
     return HumanRequest(
         id="", kind=RequestKind.FAULT, code=NO_KEY, reason=UNTOLD, since=since, until=since, choices=(), cause=cause

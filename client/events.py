@@ -50,7 +50,7 @@ class StepChanged(TaskEvent):
 
     step: OutcomeStep
     attempts: int
-    """The number of the attempt that runs, or of all that were made."""
+    """The number of the running attempt or, if no attempt runs, the number of all attempts."""
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,14 @@ class PlannerAwaited(TaskEvent):
 
 @dataclass(frozen=True)
 class Thinking(TaskEvent):
-    """A model replies."""
+    """A model is asked, or more tokens of its reply arrived."""
 
     activity: str
-    """The id of the activity that asks it."""
+    """The id of the activity that asks the model."""
     tokens: int
     """The tokens of the reply that have come, estimated."""
     attempt: int = 1
-    """The number of the attempt that asks it: the reply of an earlier attempt was lost."""
+    """The number of the attempt that asks the model; the reply to an earlier attempt was lost."""
 
 
 @dataclass(frozen=True)
@@ -91,38 +91,38 @@ class RequestRetried(TaskEvent):
     """A request to the planner, or another call of Replan's own, is made again after it failed."""
 
     activity: str
-    """Its id, e.g. `plan:2`."""
+    """The id of the activity that makes the call, e.g. `plan:2`."""
     attempt: Attempt
     """The second attempt, or a later one."""
 
 
 @dataclass(frozen=True)
 class ModelSays(TaskEvent):
-    """What a model has said since the last such event, before its reply is complete: untrusted, and kept nowhere.
+    """The text of a model's reply that arrived since the last such event: untrusted, unfinished, and stored nowhere.
 
-    The reply may break off, and what becomes of the task is in other events alone.
+    The reply may break off; only other events show what the task does.
     """
 
     activity: str
     """The id of the activity that asks the model: that of the step, or e.g. `plan:0`."""
     reply: str
-    """The id of the reply; a new one when the model is asked again, and then the words before count no more."""
+    """The id of the reply. If the model is asked again, the id is new, and the text of the earlier reply is void."""
     start: int
-    """The place of `text` in the reply, in characters: a gap before it was too long to be told."""
+    """The offset of `text` in the reply, in characters. If much arrived at once, characters before it are missing."""
     text: str
     is_over: bool = False
-    """Whether no more comes, since the reply is complete or broke off; then `text` is empty."""
+    """Whether the reply is complete or broke off, so that no more text follows; then `text` is empty."""
 
 
 @dataclass(frozen=True)
 class Working(TaskEvent):
-    """The call of a step says how far it is."""
+    """The call of a step reports its progress."""
 
     step: str
     """The id of the step, or of the activity that observes or reconciles for it."""
     done: float
     total: float | None
-    """What `done` is at the end; None if nobody knows."""
+    """The value of `done` at the end; None if it is unknown."""
     words: str
     """The words of the server that is called, which are untrusted."""
 
@@ -164,7 +164,7 @@ class ProposalRejected(TaskEvent):
 
 @dataclass(frozen=True)
 class Silence(TaskEvent):
-    """No worker, or no server, answers, or does so again."""
+    """The server, or every worker, does not answer (`answers` is False), or answers again (True)."""
 
     who: Silent
     answers: bool
@@ -172,14 +172,14 @@ class Silence(TaskEvent):
 
 @dataclass(frozen=True)
 class WorkflowTaskFails(TaskEvent):
-    """The workflow task of the task fails, or with None no longer fails."""
+    """The workflow task of the task fails or, if `failing` is None, no longer fails."""
 
     failing: FailingTask | None
 
 
 @dataclass(frozen=True)
 class WorkerBusy(TaskEvent):
-    """A step waits because all slots of the worker are in use, or with None no step waits any more."""
+    """A step waits because all slots of the worker are in use or, if `capacity` is None, no step waits any more."""
 
     capacity: Capacity | None
 
@@ -195,13 +195,13 @@ FIRST = Attempt(1, None)
 
 
 class Listener:
-    """Tells what is new in the words of models for one reader, who has heard what was told before."""
+    """Finds the text in the replies of models that one reader has not received yet."""
 
     def __init__(self) -> None:
         self._heard = dict[str, Unfinished]()
 
     def news(self, words: Mapping[str, Unfinished]) -> Iterator[ModelSays]:
-        """What is new in `words`, which are those of a Snapshot."""
+        """Yield the new text in `words` (see `Snapshot.words`), and record it as received."""
         for activity, heard in [*self._heard.items()]:
             if activity not in words:
                 del self._heard[activity]
@@ -227,6 +227,7 @@ class Events(View):
         self._steps = dict[tuple[str, int], Hashable]()
 
     def see(self, snapshot: Snapshot) -> None:
+        """Report what is new in `snapshot`."""
         attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
         if snapshot.outcome.planner:
             self._report(snapshot.outcome, attempts)
@@ -244,18 +245,23 @@ class Events(View):
             self._tell(said)
 
     def silence(self, who: Silent) -> None:
+        """Report that the server, or every worker, does not answer."""
         self._tell(Silence(who, answers=False))
 
     def answers(self, who: Silent) -> None:
+        """Report that the server, or a worker, answers again."""
         self._tell(Silence(who, answers=True))
 
     def failing(self, task: FailingTask | None) -> None:
+        """Report that the workflow task of the task fails or, with None, that it recovered."""
         self._tell(WorkflowTaskFails(task))
 
     def busy(self, capacity: Capacity | None) -> None:
+        """Report that a call waits since all slots are in use or, with None, that no call waits."""
         self._tell(WorkerBusy(capacity))
 
     def end(self, outcome: Outcome) -> None:
+        """Report what is new in the last Outcome, and that the task has ended."""
         for said in self._listener.news({}):
             self._tell(said)
         self._report(outcome, {})
@@ -299,7 +305,7 @@ class Events(View):
 def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[str, Any]] | None:
     """The name of an event, as docs/console.md lists it, and its fields; None for the end of the task.
 
-    `queue` is that of the workers; `door` says remedies.
+    `queue` is the task queue of the workers; `door` formats remedies for the reader.
     """
     match event:
         case Began(outcome):

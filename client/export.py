@@ -31,6 +31,7 @@ class Export(NamedTuple):
 
 
 async def export(client: Client, handle: Handle, *, redact: bool) -> Export:
+    """Export the history of the task's newest run; with `redact`, placeholders replace the values."""
     run_id = (await handle.describe()).run_id
     fetched = await client.get_workflow_handle(handle.id, run_id=run_id).fetch_history()
     events, redaction = list(fetched.events), Redaction()

@@ -1,4 +1,4 @@
-"""Keeps a list filter that a user writes within Replan's own workflows."""
+"""Restricts the list filter of a user to Replan's own workflows."""
 
 import re
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ _TOKEN = re.compile(
     | (?P<bracket>[()]) | (?P<quote>['"`]) | (?P<comment>--|//|/\*|\#)""",
     re.VERBOSE | re.DOTALL,
 )
-"""What decides where a filter ends, by the rules of the server's parser."""
+"""Matches the tokens that decide where a filter ends, by the rules of the server's parser."""
 _EXAMPLE = "write it as in `ReplanReplans > 0 AND StartTime > '2026-01-01T00:00:00Z'`"
 
 
 def within(own: str, query: str | None) -> str:
-    """The list filter for what `own` and the filter of a user both find; `own` alone without one.
+    """The list filter for what both `own` and the user's filter `query` find; without a `query`, `own` alone.
 
     Raises:
-        Problem: the filter would not stay between the parentheses that are put around it.
+        Problem: `query` would not stay between the parentheses that are put around it.
     """
     if not query:
         return own
@@ -44,7 +44,7 @@ def using_filter() -> Iterator[None]:
 
 
 def bad_query(error: RPCError) -> Problem:
-    """What to say when the server rejects a list filter."""
+    """The Problem for a list filter that the server rejects."""
     message = one_line(error.message.removeprefix("invalid query: "))
     return Problem("bad_query", Text("The server rejects this ", Argument("query"), f" ({message})"), _EXAMPLE)
 

@@ -91,17 +91,17 @@ class Snapshot:
     thinking: Mapping[str, int] = field(default_factory=dict)
     """For each activity that waits for a model's reply, by its id: how many tokens of the reply have come."""
     working: Mapping[str, Working] = field(default_factory=dict)
-    """For each activity whose call says how far it is, by its id: what it said last."""
+    """For each activity whose call reports progress, by the id of the activity: the newest report."""
     queued: frozenset[str] = frozenset()
     """The ids of the tools' activities that no worker has taken from the task queue yet."""
     words: Mapping[str, Unfinished] = field(default_factory=dict)
-    """For each activity that waits for a model's reply, by its id: its words so far, if they were asked for."""
+    """For each activity that waits for a model's reply, by its id: the reply so far; empty if it was not requested."""
     is_replayed: bool = False
     """Whether no worker answered, so that the history was replayed here."""
 
     @property
     def needs_answer(self) -> bool:
-        """Whether the task waits for a person, and nothing else of it goes on meanwhile."""
+        """Whether the task waits for a person, and none of its steps or other activities is running."""
         goes_on = self.doing or any(step.status is StepStatus.RUNNING for step in self.outcome.steps)
         asks = any(request.is_open for request in self.outcome.requests)
         # Of an encrypted task without its key, no request can be read.
@@ -123,11 +123,11 @@ async def fetch_state(
 ) -> TaskState | None:
     """Ask the server and a worker once for the state of a task; None if the server does not answer.
 
-    A task that an operator has paused answers no query: its progress is then as it was `before`, if that is known.
-    `with_words` asks for what models say, too.
+    A task that an operator has paused answers no query: its progress is then that of the snapshot `before`, if given.
+    With `with_words`, the unfinished replies of models are fetched, too.
 
     Raises:
-        RPCError: the server does not know the task any more, or refuses access.
+        RPCError: the server no longer has the task, or refuses access.
     """
     description = await _described(handle)
     if description is None:
@@ -163,7 +163,7 @@ async def fetch_state(
 
 
 async def told_outcome(client: Client, handle: Handle) -> Outcome:
-    """The Outcome of a task that has ended; of an encrypted one without its key, what its events tell."""
+    """The Outcome of a task that has ended; if the task is encrypted and the key is missing, from its events alone."""
     description = await handle.describe()
     if await is_sealed(description):
         return sealed_outcome(await fetch_history(client, handle), description)
@@ -179,8 +179,8 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
     If no worker answers, the history of the task is replayed here.
 
     Raises:
-        Problem: the server is silent, the workflow task of the task fails, or no worker answers and the history cannot
-            be replayed.
+        Problem: the server does not answer, the workflow task of the task fails, or no worker answers and the history
+            cannot be replayed.
     """
     found = await fetch_state(client, handle)
     if found is None:
@@ -217,6 +217,7 @@ async def _described(handle: Handle) -> WorkflowExecutionDescription | None:
 
 @contextmanager
 def _unless_permanent() -> Iterator[None]:
+    """Inside the block, suppress an RPCError unless its status is in PERMANENT."""
     try:
         yield
     except RPCError as error:
@@ -259,7 +260,7 @@ async def _snapshot_of(client: Client, outcome: Outcome, description: WorkflowEx
 
 
 async def _heartbeat_details(converter: DataConverter, activity: PendingActivityInfo) -> list[Any]:
-    """The details of the last heartbeat of the running attempt; empty if none runs."""
+    """The details of the last heartbeat of the running attempt; empty if no attempt runs."""
     if activity.state != PendingActivityState.PENDING_ACTIVITY_STATE_STARTED:
         return []
     try:
@@ -269,12 +270,12 @@ async def _heartbeat_details(converter: DataConverter, activity: PendingActivity
 
 
 def thinking_words(tokens: int) -> str:
-    """A model that is asked, in words, such as `thinking, 240 tokens`."""
+    """The progress of a model's reply in words, such as `thinking, 240 tokens`; `tokens` have come so far."""
     return f"thinking, {tokens:,} {'token' if tokens == 1 else 'tokens'}" if tokens else "thinking"
 
 
 def working_words(working: Working) -> str:
-    """How far a call is, such as `3 of 10: copying files`; the words are the server's own."""
+    """The progress of a call, such as `3 of 10: copying files`; the text after the colon is from the called server."""
     far = f"{working.done:,g}" + (f" of {working.total:,g}" if working.total is not None else "")
     return ": ".join([far, *filter(None, [legible(working.words)])])
 
@@ -345,7 +346,7 @@ class View:
         """Restore the terminal; also called if an exception ends the `with` block."""
 
     def see(self, snapshot: Snapshot) -> None:
-        """Show the progress of the task; `snapshot` may be equal to the one before."""
+        """Show the progress of the task; `snapshot` may be equal to the snapshot before."""
 
     def silence(self, who: Silent) -> None:
         """Show that the server, or every worker, has not answered for some seconds."""
@@ -379,9 +380,10 @@ class Follower:
         least_pause: Callable[[], float] = lambda: POLL_SECONDS,
         with_words: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`least_pause`: seconds between two polls at least; asked each time, since many tasks may be followed.
+        """`least_pause` returns the least seconds between polls; called each time, since many tasks may be followed.
 
-        `with_words`: whether somebody reads what models say; asked each time, too.
+        `with_words` returns whether somebody reads the replies of models; called each time, too. `is_attended`: whether
+        a person watches; if not, a task that only a person can repair is not followed for ever.
         """
         self._client = client
         self._with_words = with_words
@@ -392,7 +394,7 @@ class Follower:
         # Whether a person watches. If not, a task that only a person can repair is not followed for ever.
         self._is_attended = is_attended
         self.snapshot: Snapshot | None = None
-        """The newest progress of the task; None before a worker has told it."""
+        """The newest progress of the task; None before a worker has answered."""
         self._silent: Silent | None = None
         self._failing: FailingTask | None = None
         """The failure that was last passed to the view; None while the workflow task does not fail."""
@@ -409,10 +411,10 @@ class Follower:
     async def to_the_end(self) -> Outcome:
         """Follow until the task ends, and return its Outcome.
 
-        If nobody watches, it also returns when the task can only go on with a person's answer.
+        If nobody watches, the method also returns when the task can only go on with a person's answer.
 
         Raises:
-            Problem: the server does not know the task any more, or its workflow task keeps failing and nobody watches.
+            Problem: the server no longer has the task, or the workflow task keeps failing and nobody watches.
             RPCError: the server refuses access.
         """
         looking, waking = asyncio.create_task(self._watch()), asyncio.create_task(self._wake())
@@ -474,6 +476,7 @@ class Follower:
                 await asyncio.sleep(POLL_SECONDS)
 
     def _note(self, found: TaskState | None) -> None:
+        """Pass the newest snapshot to the view, and whether the server and a worker answer."""
         if found is None:
             if self._silent is not Silent.SERVER:
                 self._silent = Silent.SERVER
@@ -495,7 +498,7 @@ class Follower:
         self._view.answers(who)
 
     def _note_queued(self, queued: Collection[str]) -> None:
-        """Pass to the view that a call waits for a free slot, or that no call waits any more."""
+        """Ask a worker for its capacity if a call waits in the queue; tell the view when no call waits any more."""
         now = time.monotonic()
         self._queued = {id: self._queued.get(id, now) for id in queued}
         waited = now - min(self._queued.values(), default=now)

@@ -48,7 +48,7 @@ class Incident(BaseModel, frozen=True):
     waiting: int
     """How many tasks wait."""
     since: datetime
-    """Since when the first of them waits."""
+    """The time since which the first of these tasks waits."""
     reason: str
     """The newest reason."""
     example: str
@@ -56,10 +56,10 @@ class Incident(BaseModel, frozen=True):
 
 
 async def find_incidents(client: Client) -> list[Incident]:
-    """The incidents of all queues, that of the most tasks first; no worker is asked.
+    """The incidents of all queues, the incident with the most tasks first; no worker is asked.
 
     Raises:
-        Problem: the namespace lacks the search attribute by which they are found.
+        Problem: the namespace lacks the search attribute with the causes.
     """
     found = dict[tuple[str, str], list[tuple[HumanRequest, str]]]()
     try:
@@ -78,7 +78,7 @@ async def find_incidents(client: Client) -> list[Incident]:
 
 
 def _untold(row: WorkflowExecution) -> list[HumanRequest]:
-    """What a task that cannot be read here waits for, from its search attribute."""
+    """The requests of a task that cannot be read here, one for each cause in its search attribute."""
     causes = next((pair.value for pair in row.typed_search_attributes if pair.key.name == INCIDENTS), ())
     return [sealed_request(row, cause) for cause in causes]
 
@@ -99,10 +99,10 @@ Running = WorkflowHandle[Any, Resolved]
 
 
 async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str) -> Running:
-    """Begin to answer all tasks that wait because of a cause, or find that somebody has begun; returns the workflow.
+    """Start the workflow that answers all tasks that wait because of `cause`, or find it running; return its handle.
 
     Raises:
-        Problem: no task waits because of it, or no worker runs.
+        Problem: no task waits because of `cause`, or no worker runs.
     """
     await _require_incident(client, cause, queue)
     if not await serving(client, queue):
@@ -142,10 +142,10 @@ async def _require_incident(client: Client, cause: str, queue: str) -> None:
 
 
 async def follow_resolution(client: Client, running: Running) -> AsyncIterator[Resolved]:
-    """How far a resolution is, whenever that changes, and at last what became of it.
+    """Yield the progress of a resolution whenever it changes, and at last the result.
 
     Raises:
-        Problem: it cannot go on, or no worker has begun with it in time.
+        Problem: the resolution ended early, or no worker has begun it in time.
     """
     ended, last, until = asyncio.ensure_future(running.result()), Resolved(cause=""), time.monotonic() + TAKEN_WITHIN
     try:

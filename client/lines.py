@@ -9,7 +9,7 @@ from rich.cells import cell_len, chop_cells
 from client.text import cut
 
 _LABEL = re.compile(r"\w+ \d+  ")
-"""The label of a line such as `Plan 2  because ...`; its further rows are indented to the text behind the label."""
+"""Matches the label of a line such as `Plan 2  because ...`; the next rows are indented to the text after the label."""
 
 
 def pad(text: str, width: int) -> str:
@@ -31,7 +31,7 @@ class Line(str):
         return line
 
     def resized(self, text: str) -> "Line":
-        """A Line with another text, such as the beginning of this text; the same part is styled, if it exists."""
+        """A Line with another text, such as the beginning of this text; the same part is styled, if it still exists."""
         return Line(text, self.style, self.start, min(self.end, len(text)))
 
 
@@ -41,6 +41,7 @@ def signed(sign: str, text: str, style: str) -> Line:
 
 
 def cut_line(line: str, width: int) -> str:
+    """The line in at most `width` cells, with an ellipsis if it was cut; a Line keeps its style."""
     shorter = cut(line, width)
     return line.resized(shorter) if isinstance(line, Line) else shorter
 

@@ -29,7 +29,7 @@ from workflows.people.requests import HumanRequest
 from workflows.text import nearest
 
 MAX_WAITING = 1000
-"""Of more waiting tasks than this, `list --status waiting` looks at the newest."""
+"""The maximum number of waiting tasks that are read; of more waiting tasks, the newest are read."""
 
 
 class Listed(BaseModel, frozen=True):
@@ -37,10 +37,10 @@ class Listed(BaseModel, frozen=True):
     run_id: str
     task: str
     by: str = ""
-    """Who started it, as that person or program claims; empty if nobody said so."""
+    """The unverified name of the person or program that started the task; empty if no name was given."""
     status: TaskStatus
     reason: str | None
-    """Of an escalated task, the planner's question or why it ended; of a waiting one, what it asks; else None."""
+    """The question or reason of an escalated task, or the reason of the request of a waiting task; else None."""
     started_at: datetime
     ended_at: datetime | None
     replans: int | None
@@ -53,7 +53,7 @@ class Listed(BaseModel, frozen=True):
     paused: tuple[Pause, ...] = ()
     """What operators have paused of the task: its calls, or the whole task."""
     request: HumanRequest | None = None
-    """The oldest open request to a person, as far as the task publishes it; None if it asks nothing."""
+    """The oldest open request to a person, as far as the task publishes it; None without a request."""
 
 
 class Waiting(BaseModel, frozen=True):
@@ -111,7 +111,11 @@ class Why(NamedTuple):
 
 
 def status_named(name: str | None) -> TaskStatus | None:
-    """The status with this name, in upper or lower case, or Temporal's `Canceled`; Problem for any other name."""
+    """The status with this name, in upper or lower case, or Temporal's `Canceled`; None if `name` is None.
+
+    Raises:
+        Problem: there is no such status.
+    """
     if name is None:
         return None
     meant = name.strip().lower().replace("-", "_")
@@ -133,7 +137,7 @@ class Listing(NamedTuple):
 async def list_tasks(
     client: Client, *, status: TaskStatus | None = None, query: str | None = None, limit: int = 20
 ) -> Listing:
-    """The newest tasks, newest first; with the status WAITING, those that have waited longest, the longest wait first.
+    """The newest tasks, newest first; with the status WAITING, the tasks that have waited longest, longest wait first.
 
     `query` is a list filter of Temporal.
 
@@ -173,7 +177,7 @@ async def _found(
 async def list_waiting(client: Client) -> list[Waiting]:
     """The tasks that wait for a person, the longest wait first: of more than MAX_WAITING, those that began last.
 
-    One query finds them, and nobody else is asked.
+    One list query finds the tasks; no worker is asked.
     """
     try:
         rows = await _rows(client, EXACT[TaskStatus.WAITING])
@@ -209,10 +213,10 @@ async def _longest_waiting(client: Client, query: str, limit: int) -> list[Workf
 async def _listed(
     client: Client, row: WorkflowExecution, limit_requests: asyncio.Semaphore, *, narrowed: bool
 ) -> Listed | None:
-    """The data of one listed run; None if a filter (`narrowed`) found an older run of the task.
+    """The data of one listed run; None if the list was filtered (`narrowed`) and `row` is an older run of the task.
 
     Raises:
-        RPCError: NOT_FOUND, if it was deleted since the list was made.
+        RPCError: NOT_FOUND, if the run was deleted since the list was made.
     """
     async with limit_requests:
         closed = row.status is not WorkflowExecutionStatus.RUNNING

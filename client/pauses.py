@@ -1,6 +1,6 @@
 """What operators have paused: activities with `temporal activity pause`, workflows with `temporal workflow pause`.
 
-No event of the history says so, only the server's description of the workflow.
+The history has no event of a pause; only the server's description of the workflow has the pause.
 """
 
 import math
@@ -26,7 +26,7 @@ OPEN = (StepStatus.RUNNING, StepStatus.PAUSED)
 
 
 def pauses(client: Client, description: WorkflowExecutionDescription) -> tuple[Pause, ...]:
-    """What is paused of a workflow, the workflow itself first."""
+    """The pauses of a workflow: first that of the workflow itself, then those of its activities."""
     paused = [
         _of_activity(client, description.id, activity)
         for activity in description.raw_description.pending_activities

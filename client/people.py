@@ -50,17 +50,17 @@ COMPLETED_WORKFLOW = "AcceptedUpdateCompletedWorkflow"
 
 
 def login_name() -> str:
-    """The name of the user who runs this process; empty if it has none."""
+    """The name of the user who runs this process; empty if the user has no name."""
     with suppress(OSError, KeyError):  # Python 3.13 raises only OSError
         return getpass.getuser()[:MAX_NAME]
     return ""
 
 
 def given_with(choice: Choice, fields: Mapping[str, Any]) -> Given:
-    """What is sent with an answer; `by` is the login name of the user, unless it is given.
+    """The values that are sent with an answer; without `by` in `fields`, `by` is the login name of the user.
 
     Raises:
-        Problem: a value cannot be sent, or the answer lacks what it needs.
+        Problem: a value is not valid, or the answer lacks a required value.
     """
     try:
         given = CHOICES[choice].given(**{"by": login_name(), **fields})
@@ -85,7 +85,7 @@ def reference_to(request: HumanRequest, choice: Choice) -> dict[str, Any]:
     """The fields with which an answer names what the person saw: the request and, of an approval, the calls.
 
     Raises:
-        Problem: nobody can have seen the call, since no worker told it.
+        Problem: no worker has reported the call, so nobody can have seen it.
     """
     if not CHOICES[choice].needs_code:
         return {"request": request.id}
@@ -114,7 +114,7 @@ async def open_requests(handle: Handle) -> list[HumanRequest]:
 
 
 async def asker(handle: Handle) -> Asker:
-    """The task as the card of a request shows it, from its memo."""
+    """The data of the task that the card of a request shows, from the memo of the task."""
     description = await handle.describe()
     text, by = await memo_field(description, TASK_MEMO, str), await memo_field(description, BY_MEMO, str)
     return Asker(handle.id, text or "", by or "")
@@ -156,10 +156,11 @@ async def open_incidents(execution: WorkflowExecution) -> list[HumanRequest]:
 
 
 async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **fields: Any) -> str | None:
-    """Answer a request of a task, and return what the task said; None if a provided result is still being checked.
+    """Answer a request of a task, and return the task's reply; None if a provided result is still being checked.
 
-    The same answer to the same request is one Update, however often it is sent; and so is one with the same `key`. Sent
-    again after the task has ended, it gets what the last run of the task said; what an earlier run took is not found.
+    The same answer to the same request, or with the same `key`, is one Update, however often it is sent. If it is sent
+    again after the task has ended, the reply of the last run is returned; an Update that an earlier run accepted is not
+    found. `fields` are the values of the answer.
 
     Raises:
         Problem: a value cannot be sent, the task does not accept the answer, or no worker took it in time.
@@ -235,7 +236,11 @@ async def _reply(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
 
 
 async def _earlier_reply(handle: Handle, id: str) -> str | None:
-    """What a task that has ended said to this Update; Problem if the Update did not reach the task before its end."""
+    """The reply of a task that has ended to the Update `id`.
+
+    Raises:
+        Problem: the Update did not reach the task before its end.
+    """
     try:
         return await _reply(handle.id, handle.get_update_handle(id, result_type=str))
     except RPCError as error:

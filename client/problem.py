@@ -16,35 +16,35 @@ class ProblemKind(StrEnum):
 
 
 class Problem(Exception):
-    """Something cannot be done: `reason` says what and why, `remedy` says what to do, both in words of Python."""
+    """Something cannot be done: `reason` has what and why, `remedy` what to do; as a str, both are for programs."""
 
     def __init__(self, code: str, reason: str, remedy: str, kind: ProblemKind = ProblemKind.BAD_REQUEST) -> None:
         """`code` is for programs; `reason` and `remedy`, each a Text or a plain str, together make one sentence."""
         super().__init__(code, reason, remedy, kind)
         self.code, self.reason, self.remedy, self.kind = code, reason, remedy, kind
         self.argument = ""
-        """The name of the argument that is wrong; empty if it is not one argument."""
+        """The name of the wrong argument; empty if the problem is not one wrong argument."""
 
     @property
     def remedies(self) -> tuple[Remedy, ...]:
-        """What can be done with Replan itself, in the order in which `remedy` names it."""
+        """The remedies that use Replan itself, in the order in which `remedy` names them."""
         return self.remedy.remedies if isinstance(self.remedy, Text) else ()
 
     def __str__(self) -> str:
         return self.sentence(in_python)
 
     def sentence(self, door: Door) -> str:
-        """Reason and remedy as one sentence, in the words of a door."""
+        """Reason and remedy as one sentence; `door` formats remedies and arguments for the reader."""
         whole = f"{render(self.reason, door).removesuffix('.')}: {render(self.remedy, door)}"
         return whole if whole.endswith((".", "?", "!", "…")) else f"{whole}."
 
     def fields(self, door: Door) -> dict[str, str]:
-        """The problem as JSON outputs have it, in the words of a door."""
+        """Code, reason and remedy as JSON outputs have them; `door` formats remedies and arguments for the reader."""
         return {"code": self.code, "reason": render(self.reason, door), "remedy": render(self.remedy, door)}
 
 
 def wrong_value(name: str, expected: str) -> Problem:
-    """The problem of an argument with a value that it cannot have; `expected` follows its name in the sentence."""
+    """The problem of an argument with an invalid value; `expected` follows the argument's name in the sentence."""
     problem = Problem("usage", Text(Argument(name), f" {expected}"), Text("give another ", Argument(name)))
     problem.argument = name
     return problem

@@ -133,9 +133,11 @@ class Placeholders:
         return self.number(value)
 
     def path(self, path: str) -> str:
+        """A dotted path with placeholders for the keys that are not kept."""
         return ".".join(map(self.key, path.split(".")))
 
     def key(self, key: str) -> str:
+        """The key itself if it is in `known_keys` or looks like an index, else its placeholder."""
         return key if key in self.known_keys or INDEX.fullmatch(key) else self.text(key)
 
 
@@ -203,7 +205,7 @@ class Values(Placeholders):
         return self.data(value)
 
     def _learn(self, progress: Progress) -> None:
-        """Note for each call and value the digest of its redacted form; the guards against repeated calls get it."""
+        """Record for each call and value the digest of the redacted form, for the guards against repeated calls."""
         for record in progress.records:
             for args in (record.args, record.step.args):
                 self._digests[digest(record.kind, args)] = digest(record.kind, self.data(args, references=True))
@@ -249,7 +251,7 @@ class Values(Placeholders):
         }
 
     def _effect_key(self, key: str) -> str:
-        """The placeholder of an effect key, which must be one, too: `text-7`."""
+        """The placeholder of an effect key; it must be a valid effect key, too: `text-7`."""
         return self.text(key).strip("<>")
 
     def _idempotency_key(self, key: str) -> str:
@@ -371,6 +373,7 @@ class Redaction:
         """The number of payloads that were left unchanged: a codec encrypted them, or they are in external storage."""
 
     def text(self, value: str) -> str:
+        """The placeholder of a string."""
         return self._values.text(value)
 
     def events(self, events: Iterable[HistoryEvent]) -> list[HistoryEvent]:

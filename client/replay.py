@@ -1,6 +1,6 @@
-"""Replays histories: could this version of Replan continue what another version began?
+"""Replays histories to find out whether this version of Replan can continue workflows that another version began.
 
-Neither workers nor the store are needed: a sentence takes the place of each payload that is in the store.
+No worker and no store is needed: a sentence takes the place of each payload that is in the store.
 """
 
 import dataclasses
@@ -39,14 +39,14 @@ CLOSING = frozenset(
     for how in ("COMPLETED", "FAILED", "TIMED_OUT", "CANCELED", "TERMINATED", "CONTINUED_AS_NEW")
 )
 MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
-"""The message of a failure in the text that the SDK's core gives for it."""
+"""Matches the message of a failure in the text with which the SDK's core describes the failure."""
 
 
 class Replayed(BaseModel, frozen=True):
     """A history, and whether it replays."""
 
     task_id: str
-    """The id of its workflow."""
+    """The id of the workflow."""
     run_id: str
     events: int
     is_open: bool
@@ -54,11 +54,11 @@ class Replayed(BaseModel, frozen=True):
     cause: Cause | None = None
     """Why the history does not replay; None if it does."""
     reason: str = ""
-    """What differs, as the SDK says it; empty if the history replays."""
+    """The SDK's message, or that the values are encrypted; empty if the history replays."""
 
     @property
     def is_stuck(self) -> bool:
-        """Whether this version cannot go on with the workflow; False, too, if its values cannot be read here."""
+        """Whether this version cannot continue the workflow; also False if the values cannot be read here."""
         return self.cause not in (None, Cause.PAYLOAD)
 
 
@@ -67,7 +67,7 @@ async def replayed(
     workflow: type = AgentWorkflow,
     converter: DataConverter = DATA_CONVERTER,
 ) -> AsyncIterator[Replayed]:
-    """Replay histories one after the other, in their order; `workflow` is that of tasks. None is kept in memory."""
+    """Replay histories one after the other, without keeping them in memory; `workflow` is the class of tasks."""
     async with replayer(workflow, converter).workflow_replay_iterator(histories) as results:
         async for result in results:
             history, failure = result.history, result.replay_failure
@@ -98,7 +98,7 @@ async def saved(files: Iterable[Path]) -> AsyncIterator[WorkflowHistory]:
 
 
 async def unfinished(client: Client, queue: str, limit: int) -> AsyncIterator[WorkflowHistory]:
-    """The histories of up to `limit` open workflows of a queue that a worker has begun."""
+    """The histories of open workflows of a queue that a worker has begun; at most `limit` open workflows are read."""
     both = f"TaskQueue IN ('{queue}', '{retries.control_queue(queue)}')"
     async for history in found(client, f"{both} AND ExecutionStatus = 'Running'", limit):
         if any(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in history.events):
@@ -106,7 +106,7 @@ async def unfinished(client: Client, queue: str, limit: int) -> AsyncIterator[Wo
 
 
 async def count(client: Client, query: str) -> int:
-    """How many histories a list filter finds.
+    """The number of Replan's workflow runs that a list filter finds.
 
     Raises:
         Problem: the filter cannot be used.
@@ -116,7 +116,7 @@ async def count(client: Client, query: str) -> int:
 
 
 async def found(client: Client, query: str, limit: int | None = None) -> AsyncIterator[WorkflowHistory]:
-    """The histories of all workflows of Replan that a list filter finds; a `limit` takes the first of the list."""
+    """The histories of Replan's workflows that a list filter finds, of at most `limit` workflows; None for no limit."""
     async for row in client.list_workflows(within(OURS, query), limit=limit):
         if row.workflow_type not in TYPES:
             continue

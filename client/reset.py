@@ -53,7 +53,7 @@ from workflows.text import nearest
 
 MAX_NAMED = 5
 MAX_TRIES = 5
-"""The most tries to send a Signal to a closed task; each try resets it to just before its end, and it may end again."""
+"""The most tries to send a Signal to a closed task: each try resets it to just before its end, and it may end again."""
 MAX_SIGNAL = 1024 * 1024
 """Bytes: if the step records for a Signal are larger, their results are left out. The server takes at most 2 MB."""
 SAID: Mapping[EffectState, str] = {
@@ -70,7 +70,7 @@ class Fate(StrEnum):
     UNDO = "undo"
     """The effects are undone before the reset."""
     KEEP = "keep"
-    """The effects stay, and the planner is told of them."""
+    """The effects stay, and they are reported to the planner."""
 
 
 class ResetResult(NamedTuple):
@@ -91,7 +91,7 @@ class _Prepared(NamedTuple):
     point: Call
     """The call before which the new run begins."""
     records: Sequence[StepRecord] = ()
-    """The effects of which the new run is told by Signal: effects that stay, and effects that were undone."""
+    """The effects that a Signal reports to the new run: effects that stay, and effects that were undone."""
     kept: Sequence[TaskEffect] = ()
     undone: Sequence[TaskEffect] = ()
 
@@ -109,8 +109,8 @@ async def reset(
 ) -> ResetResult:
     """Start a new run of a task from just before the step `to` was first scheduled; idempotency keys stay the same.
 
-    `view` shows how effects are undone, `confirm` is asked about calls that undo them, as by `undo`, and `reason` is
-    written into the history.
+    `fate` decides about later effects that could be applied again; with None, such effects raise Problem. `view` shows
+    the rollback, `confirm` is asked about the rollback's calls, as by `undo`, and `reason` is written into the history.
 
     Raises:
         Problem: the task has no such step; the step never started; an effect would or could be applied twice; the
@@ -168,12 +168,13 @@ class EffectsAtReset:
 
     @property
     def in_the_way(self) -> list[TaskEffect]:
-        """Effects of `after` that the planner does not know, so that it could plan them again, with another key."""
+        """Effects of `after` that the planner does not know: a new plan could apply them again, with another key."""
         known = {record.step.id for record in self.story.history.earlier_effects}
         return [effect for effect in self.after if effect.step not in known and not self._is_repeated(effect)]
 
     @property
     def plan(self) -> Plan | None:
+        """The plan in force at the reset point; None before the first plan."""
         return self.story.plan_of(self._here)
 
     @property
@@ -210,10 +211,11 @@ class EffectsAtReset:
         return {step.id: step for step in (plan.steps if plan else by_hand)}
 
     def _is_repeated(self, effect: TaskEffect) -> bool:
-        """Whether the new run certainly makes the effect's call again, with the same key, and so gets its first result.
+        """Whether the new run certainly repeats the effect's call with the same key, and gets the call's first result.
 
-        That is certain in three cases: the task may not replan; the call is scheduled at the reset point already; or
-        all other steps that run before it get their first results, too, so that no fault can lead to a new plan.
+        The repetition is certain in three cases: the task may not replan; the call is scheduled at the reset point
+        already; or all other steps that may run before the call get their first results, too, so that no fault can lead
+        to a new plan.
         """
         task = self.story.history.task
         if not self.is_of_plan(effect) or not self._is_once(effect):
@@ -242,7 +244,7 @@ class EffectsAtReset:
 
 
 async def _effects(client: Client, story: Story, queue: str, point: Call) -> EffectsAtReset:
-    """The effects from the histories of all runs and rollbacks; if a history was deleted, from ledgers, too."""
+    """The effects from the histories of all runs and rollbacks; if a history was deleted, also from the ledgers."""
     cards = None
     if story.history.deleted:
         with suppress(Problem):  # no worker answers, so only the histories count
@@ -286,7 +288,7 @@ def _record(effect: TaskEffect, story: Story) -> StepRecord:
 
 
 def _request(effects: EffectsAtReset) -> Call:
-    """The request to the planner that led to the plan at the reset point; a reset to it asks the planner again.
+    """The request to the planner that led to the plan at the reset point; a reset to the request repeats it.
 
     Raises:
         Problem: the plan was written by hand, so no planner was asked for it.
@@ -343,10 +345,10 @@ async def _tell(
     records: Sequence[StepRecord],
     reason: str,
 ) -> str:
-    """Tell a run of the task by Signal which effects stand, and return the id of that run.
+    """Report `records` (effects that stay or were undone) to a run of the task by Signal; return the id of that run.
 
-    A later reset of that run keeps the Signal. A closed run takes no Signal, so it is first reset to just before its
-    end.
+    A later reset of that run keeps the Signal. A closed run takes no Signal, so the run is first reset to just before
+    its end.
 
     Raises:
         Problem: the task was closed from outside, or the run ended each time before the Signal reached it.
@@ -370,7 +372,11 @@ async def _tell(
 
 
 def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
-    """The event id of the completed workflow task that ended a run; Problem if the run was closed from outside."""
+    """The event id of the completed workflow task that ended a run.
+
+    Raises:
+        Problem: the run was closed from outside.
+    """
     end = events[-1]
     last = getattr(end, end.WhichOneof("attributes") or "")
     # Only the event of an end that the workflow itself decided has this field.
@@ -410,6 +416,11 @@ def _first_call(story: Story, id: str) -> Call | None:
 
 
 def _step(story: Story, to: str) -> Call:
+    """The first call of the step `to` in the newest run.
+
+    Raises:
+        Problem: the task has no such step, or the step never started.
+    """
     step, id = _first_call(story, to), story.history.task_id
     if step is not None:
         return step
@@ -427,7 +438,7 @@ def _step(story: Story, to: str) -> Call:
 def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
     """Raise Problem if the new run could repeat an effect of a call.
 
-    A `fate` decides about the ended calls after `step`; then only open calls and calls before `step` count.
+    With a `fate`, which decides about the ended calls after `step`, only open calls and calls before `step` count.
     """
     repeated = [
         call
@@ -509,4 +520,5 @@ def _refuse_overtaken(before: Story, after: Story, point: Call) -> None:
 
 
 def named(ids: Sequence[str]) -> str:
+    """The first MAX_NAMED ids, separated by commas, with `...` if there are more."""
     return ", ".join(ids[:MAX_NAMED]) + (", ..." if len(ids) > MAX_NAMED else "")

@@ -1,4 +1,4 @@
-"""What the JSON schema of a tool says of a value: references, what may be null, and decimals."""
+"""Reads JSON schemas of tools: resolves references, and finds the values that may be null or are decimals."""
 
 import re
 import secrets
@@ -14,7 +14,7 @@ NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 
 
 def plain(schema: Schema, whole: Schema) -> dict[str, Any]:
-    """The schema of a field without references to the definitions of `whole`; if it may be null, with `nullable`."""
+    """The schema of a field with its `$ref` resolved in `whole`; a null option of `anyOf` becomes `nullable: True`."""
     found = dict(schema)
     if reference := str(found.pop("$ref", "")):
         found = {**whole.get("$defs", {}).get(reference.removeprefix(DEFINITIONS), {}), **found}
@@ -28,9 +28,9 @@ def plain(schema: Schema, whole: Schema) -> dict[str, Any]:
 
 
 def decimal_part(schema: Schema) -> Schema | None:
-    """The rules for the number, if the schema is that of a Decimal; else None.
+    """The part of a Decimal's schema that has the rules for the number; None if the schema is not that of a Decimal.
 
-    A Decimal is a number that may be written as a text, too, so that none of its digits is lost.
+    A Decimal may be written as a number or as a text; the text keeps all digits.
     """
     parts = schema.get("anyOf") or schema.get("oneOf") or ()
     by_type = {str(part.get("type")): part for part in parts}
@@ -39,7 +39,7 @@ def decimal_part(schema: Schema) -> Schema | None:
 
 
 def has_number(value: JsonValue) -> bool:
-    """Whether a text in a value reads as a number, so that its schema may say that it is a Decimal."""
+    """Whether `value` is or contains a text that reads as a number; a schema may declare such a text as a Decimal."""
     if isinstance(value, dict):
         return any(map(has_number, value.values()))
     if isinstance(value, list):
@@ -48,7 +48,7 @@ def has_number(value: JsonValue) -> bool:
 
 
 def with_numbers(write: Callable[[Any], str], value: JsonValue, schema: Schema) -> str:
-    """What `write` makes of a value in JSON, with each Decimal as the number that it is: all its digits, no quotes."""
+    """The text that `write` returns for `value`, with each Decimal of `schema` as a number: all digits, no quotes."""
     mark = secrets.token_hex(8)  # no text has it by chance
     text = write(_marked(value, schema, schema, mark))
     return text.replace(f'"{mark}', "").replace(f'{mark}"', "")

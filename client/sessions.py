@@ -1,4 +1,4 @@
-"""The tasks of a session of the gateway, looked at and undone together: each call of an agent is a task.
+"""Explains and undoes together all tasks of a session of the gateway, in which each call of an agent is a task.
 
 A session is what `replan mcp --session NAME` names; the ids of its tasks begin with `mcp:NAME:`.
 """
@@ -29,7 +29,7 @@ T = TypeVar("T")
 PREFIX = "mcp"
 """The ids of the tasks of all sessions begin with this word and a colon."""
 MAX_TASKS = 1000
-"""The most tasks of a session that are looked at together, the newest."""
+"""The maximum number of tasks of a session that are read; of more tasks, the newest are taken."""
 AT_ONCE = 10
 """The number of tasks that are read at the same time."""
 MAX_NAME = 100
@@ -53,7 +53,7 @@ class SessionEffects(NamedTuple):
     """The effects of the tasks of a session, and the places where more effects may be recorded."""
 
     tasks: Sequence[tuple[str, EffectList]]
-    """By the id of a task, what it changed."""
+    """Pairs of the id of a task and the effects of that task."""
 
     @property
     def in_order(self) -> list[SessionEffect]:
@@ -62,7 +62,7 @@ class SessionEffects(NamedTuple):
         return sorted(found, key=lambda one: (one.effect.at, one.task_id, one.effect.key))
 
     def document(self, session: SessionTasks) -> dict[str, Any]:
-        """The effects as JSON outputs have them."""
+        """The effects of `session` in the form that JSON outputs have."""
         documents = {id: listed.document(id) for id, listed in self.tasks}
         unread = {ledger["where"]: ledger for told in documents.values() for ledger in told["unread"]}
         effects = [{"task_id": id, **effect.model_dump(mode="json")} for id, effect in self.in_order]
@@ -72,41 +72,43 @@ class SessionEffects(NamedTuple):
 
 
 class TaskUndo(NamedTuple):
-    """What became of one task of a session that was to be undone."""
+    """The result of undoing one task of a session."""
 
     task_id: str
     rollback: Rollback | None
     problem: Problem | None = None
-    """Why there is no rollback."""
+    """Why `rollback` is None; None if there is a rollback."""
 
     @property
     def is_complete(self) -> bool:
+        """Whether all effects of the task were undone."""
         return self.rollback is not None and self.rollback.is_complete
 
 
 class SessionUndo(NamedTuple):
     tasks: Sequence[TaskUndo]
-    """The tasks with effects that stood, in the order in which they were undone."""
+    """The tasks that had effects to undo, in the order in which they were undone."""
     running: Sequence[str]
-    """The ids of the tasks that were passed over, since they run."""
+    """The ids of the tasks that were not undone because they are running."""
     planned: PlannedUndo | None
-    """The calls that were not made because a person has to confirm them; None if there are none."""
+    """The calls that were not made, if a person has to confirm some of them; else None."""
 
     @property
     def is_complete(self) -> bool:
+        """Whether all effects of all tasks were undone, and no task was left out because it is running."""
         return not self.running and all(task.is_complete for task in self.tasks)
 
 
 class SessionPlan(NamedTuple):
-    """What `undo_session` would do."""
+    """What `undo_each` would do."""
 
     tasks: Sequence[tuple[Handle, PlannedUndo]]
-    """The tasks with effects that stand, the one with the newest effect first, and the calls that undo them."""
+    """Each task with effects to undo, and the calls that undo them; the task with the newest effect comes first."""
     running: Sequence[str]
 
     @property
     def whole(self) -> PlannedUndo:
-        """The calls for all tasks; a step stands there with the id of its task before it."""
+        """The calls for all tasks as one rollback, whose steps are named `TASK/STEP`."""
         return together([(task.id, planned) for task, planned in self.tasks])
 
 
@@ -117,27 +119,27 @@ def together(parts: Sequence[tuple[str, PlannedUndo]]) -> PlannedUndo:
 
 
 def prefix_of(name: str) -> str:
-    """What the ids of the tasks of a session begin with."""
+    """The prefix that the ids of all tasks of the session `name` have."""
     return f"{PREFIX}:{name}:"
 
 
 def filter_of(name: str) -> str:
-    """The list filter for the tasks of a session whose name can stand in one."""
+    """The list filter for the tasks of the session `name`, which must be quotable (see `is_quotable`)."""
     return f"{TASKS} AND WorkflowId STARTS_WITH '{prefix_of(name)}'"
 
 
 async def newest_ids(client: Client, name: str, limit: int = MAX_TASKS) -> list[str]:
-    """The ids of the newest tasks of a session, the newest first."""
+    """The ids of the newest tasks of a session, the newest first; empty if a list filter cannot contain `name`."""
     if not name or not is_quotable(name):
         return []
     return [task.id for task in await newest_tasks(client, filter_of(name), limit)]
 
 
 async def tasks_of(client: Client, name: str) -> SessionTasks:
-    """The tasks of a session.
+    """The tasks of a session, at most the MAX_TASKS newest.
 
     Raises:
-        Problem: it has none.
+        Problem: the session has no tasks.
     """
     ids = await newest_ids(client, name, MAX_TASKS + 1)
     if not ids:
@@ -159,7 +161,7 @@ def handle_of(client: Client, id: str) -> Handle:
 
 
 async def explain_each(client: Client, tasks: Sequence[Handle]) -> list[Explanation]:
-    """Why each of the tasks did what it did, in the order of `tasks`."""
+    """Explain each task from its history; the explanations are in the order of `tasks`."""
 
     async def explained(task: Handle) -> Explanation:
         return explain_task(await fetch_history(client, task))
@@ -168,7 +170,7 @@ async def explain_each(client: Client, tasks: Sequence[Handle]) -> list[Explanat
 
 
 async def effects_of_each(client: Client, tasks: Sequence[Handle]) -> SessionEffects:
-    """The effects of the tasks; workers read their ledgers for it.
+    """The effects of each task, from its histories and from the ledgers that workers read.
 
     Raises:
         Problem: no worker answers.
@@ -178,7 +180,7 @@ async def effects_of_each(client: Client, tasks: Sequence[Handle]) -> SessionEff
 
 
 async def plan_undo(client: Client, tasks: Sequence[Handle]) -> SessionPlan:
-    """What would undo the effects of the tasks that stand; running tasks are passed over.
+    """The calls that would undo the effects of the tasks; the plan has no calls for running tasks, only their ids.
 
     Raises:
         Problem: no worker answers, or none can replay one of the tasks.
@@ -207,13 +209,14 @@ async def undo_each(
     is_attended: bool = True,
     confirm: Confirm | None = None,
 ) -> SessionUndo:
-    """Undo what `plan` names, task after task.
+    """Undo the effects of the tasks in `plan`, one task after the other.
 
-    `confirm` is asked once, about the calls of all tasks, if one of them needs an approval; without it such calls are
-    not made, and the result names them. A task whose calls are others by then is not undone.
+    If a call needs an approval, `confirm` is asked once about the calls of all tasks. Without `confirm`, or if it
+    returns False, calls that need an approval are not made, and the result has them. A task whose calls have changed
+    since the confirmation is not undone. `view_of` returns the view that shows the rollback of a task.
 
     Raises:
-        Problem: `confirm` refuses.
+        Problem: `confirm` raises it.
     """
     is_confirmed = bool(plan.whole.held) and confirm is not None and await confirm(plan.whole)
     done, left = list[TaskUndo](), list[tuple[str, PlannedUndo]]()
@@ -235,7 +238,7 @@ async def _status(task: Handle) -> WorkflowExecutionStatus | None:
 
 
 async def _each(tasks: Sequence[Handle], read: Callable[[Handle], Awaitable[T]]) -> list[T]:
-    """What `read` returns for each task, in order."""
+    """The results of `read` for the tasks, in the order of `tasks`; AT_ONCE tasks are read at the same time."""
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def one(task: Handle) -> T:

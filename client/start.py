@@ -29,7 +29,6 @@ from workflows.web_ui import summary
 
 MAX_PLAN = 256 * 1024
 """Bytes: the largest plan file. The server takes at most 2 MB as the input of a workflow."""
-"""By strategy, the default limit of replans; it is higher for `react`, where a replan is only one more turn."""
 DIGEST_MEMO, KEY_MEMO = "task_digest", "start_key"
 """The keys of the memo fields with the digests of a task and of the key with which it was started."""
 
@@ -125,7 +124,7 @@ def id_of_key(key: str) -> str:
 
 
 def check_id(id: str) -> None:
-    """Raise Problem for the id of a new task that is too long or cannot be typed."""
+    """Raise Problem if `id` cannot be the id of a new task: it is too long, hard to type, or has a part `.` or `..`."""
     is_readable = 0 < len(id) <= MAX_ID and id.isprintable() and id == id.strip() and not id.startswith("-")
     # In an address, browsers and proxies take such a part for a folder, also where it is encoded.
     if not is_readable or {".", ".."} & set(unquote(id).split("/")):
@@ -137,11 +136,11 @@ def check_id(id: str) -> None:
 def build_task(
     text: str | None = None, plan: Path | None = None, *, limits: Mapping[str, Any] | None = None, **options: Any
 ) -> Task:
-    """The task with this text or plan file, and these fields of Task; None for a field that was not given.
+    """The Task with this text or plan file; `options` are further fields of Task, each None if it was not given.
 
     Raises:
         Problem: there is neither a text nor a plan, the plan file cannot be used, or a value is not valid.
-        TypeError: Task has no field of this name. Task itself would pass over it, and so over a misspelt `approve`.
+        TypeError: Task has no field of this name. Task itself would ignore the field, even a misspelt `approve`.
     """
     if unknown := options.keys() - Task.model_fields.keys():
         raise TypeError(f"Task has no field {', '.join(sorted(unknown))}.")
@@ -172,13 +171,13 @@ def task_of_call(kind: str, args: dict[str, JsonValue]) -> Task:
 async def start(
     client: Client, task: Task, *, id: str | None, queue: str, again: bool, key: str | None = None
 ) -> Handle:
-    """Start a task, or join the task that runs under this id with the same text.
+    """Start a task, or return the running task that has this id and the same content (all fields except `by`).
 
-    With a `key`, the same task that was started with it is joined after its end, too.
+    With a `key`, a task with the same content that was started with this key is returned after its end, too.
 
     Raises:
-        Problem: the id belongs to a closed task (unless `again`), or to a running task that was asked something else;
-            or the environment asks for traces, and they cannot be exported; or `answer_within` is too long.
+        Problem: the id belongs to a closed task (unless `again`), or to a running task with other content; `key` and
+            `again` are both given; the environment asks for unexportable traces; or `answer_within` is too long.
     """
     _check_answer_within(task.answer_within)
     if key and again:

@@ -38,17 +38,17 @@ V = TypeVar("V")
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
 BY_MEMO = "by"
-"""The key of the memo field with the name of who started a task; there is none if nobody said so."""
+"""The key of the memo field with the name of who started a task; the field is missing if no name was given."""
 TASK_MEMO = "task"
 """The key of the memo with the text of a task."""
 UNTOLD = "untold"
-"""The outcome code of an unfinished task whose steps and use are not known, since it answers no query."""
+"""The outcome code of an unfinished task whose steps and use are not known, since the task answers no query."""
 QUERY_TIMEOUT = timedelta(seconds=3.5)
-"""Longer than a workflow task waits for a worker that was killed, so that another worker can answer."""
+"""Longer than a workflow task waits for a killed worker, so that another worker can answer the query."""
 
 
 async def existing(answer: Awaitable[T]) -> T | None:
-    """The answer of the server; None if it does not have the workflow or the run."""
+    """The result of the server call `answer`; None if the server does not have the workflow or the run."""
     try:
         return await answer
     except RPCError as error:
@@ -62,7 +62,7 @@ CLOSED = "closed"
 
 
 async def closing_outcome(handle: Handle) -> Outcome:
-    """Wait for the end of a task and return its Outcome as the task wrote it, however it ended."""
+    """Wait for the end of a task and return the Outcome that the task wrote, else an Outcome made here."""
     try:
         return await handle.result()
     except WorkflowFailureError as failure:
@@ -78,7 +78,7 @@ def outcome_of(cause: BaseException | None) -> Outcome | None:
 
 
 def converter_of(client: Client, id: str) -> DataConverter:
-    """The data converter for the payloads of a workflow, for each of which a codec may have a key of its own."""
+    """The data converter for the payloads of the workflow `id`; a codec may have a separate key for each workflow."""
     converter, codec = client.data_converter, client.data_converter.payload_codec
     if not isinstance(codec, WithSerializationContext):
         return converter
@@ -114,7 +114,7 @@ async def query_progress(handle: Handle) -> Progress | None:
 
 
 async def query_words(handle: Handle) -> list[Unfinished]:
-    """What models say for a task at this moment, by Query to a worker; empty if none tells it."""
+    """The unfinished replies of models for a task, by Query to a worker; empty if no worker answers."""
     try:
         async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):
             return await handle.query(AgentWorkflow.words, rpc_timeout=QUERY_TIMEOUT)
@@ -163,14 +163,14 @@ MAX_NAMED = 5
 MAX_ID = 200
 """The most characters of the id of a new task."""
 MAX_SENT = 1000
-"""The most bytes of an id, of any server."""
+"""The maximum number of bytes of an id that any server accepts."""
 MAX_WITH_PREFIX = 100
 PAGE = 20
 MAX_PAGE = 1000
 
 
 async def find_task(client: Client, id: str | None) -> Handle:
-    """The task with this id, else the only task whose id begins with it; without an id, the task started last.
+    """The task with this id, else the only task whose id begins with `id`; without an id, the task started last.
 
     Raises:
         Problem: there is no such task, or more than one.
@@ -192,7 +192,7 @@ async def find_task(client: Client, id: str | None) -> Handle:
 
 
 def _can_be_sent(id: str) -> bool:
-    """Whether a server can have an id; of others, some make the connection to it fail."""
+    """Whether a server can have a task with this id; some ids that no server can have make the connection fail."""
     try:
         return "\0" not in id and len(id.encode()) <= MAX_SENT
     except UnicodeEncodeError:  # a byte of the command line that is not UTF-8
@@ -208,7 +208,7 @@ async def first_run(handle: Handle) -> str:
     """The id of a task's first run; a reset or a continue-as-new does not change it.
 
     Raises:
-        Problem: its history was deleted meanwhile.
+        Problem: the history of the task was deleted meanwhile.
     """
     async for event in handle.fetch_history_events(page_size=1):
         return event.workflow_execution_started_event_attributes.first_execution_run_id

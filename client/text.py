@@ -9,7 +9,7 @@ from workflows.commands import WORKER
 from workflows.text import FILLERS
 
 _SHOWS_NOTHING = re.compile(f"(?![\ufe0e\ufe0f])[{FILLERS}]")
-"""All but the selectors of how an emoji looks, which would leave a blank behind it."""
+"""Matches characters that show nothing, except the variation selectors of emoji: they would leave a blank."""
 QUEUE = "replan"
 """The default task queue of workers and of new tasks."""
 
@@ -17,7 +17,7 @@ QUEUE = "replan"
 def printable(text: str) -> str:
     """The text with a blank for each character that moves the cursor, is not printable, or shows nothing.
 
-    What a person approves is shown with `workflows.text.visible`: there a blank would hide that something is there.
+    For values that a person approves, use `workflows.text.visible`: a blank would hide that a character is there.
     """
     return _SHOWS_NOTHING.sub(" ", "".join(char if char.isprintable() else " " for char in text))
 

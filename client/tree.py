@@ -82,7 +82,7 @@ class LiveState:
     thinking: Mapping[str, int] = field(default_factory=dict)
     """For each step that asks a model, by its id: how many tokens of the reply have come."""
     working: Mapping[str, Working] = field(default_factory=dict)
-    """For each step whose call says how far it is, by its id: what it said last."""
+    """For each step whose call reports progress, by the id of the step: the newest report."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> "LiveState":
@@ -121,6 +121,7 @@ class RowLayout:
 
 
 def body(outcome: Outcome, ui_url: str | None, width: int = WIDTH, live: LiveState | None = None) -> list[str]:
+    """All lines about a task: the heading and the lines below it; `live` has the state of a running task."""
     groups = line_groups(outcome, RowLayout(outcome, width), live)
     return [heading(outcome, ui_url), *(line for group in groups for line in group.lines)]
 
@@ -135,6 +136,7 @@ def heading(outcome: Outcome, ui_url: str | None) -> str:
 
 
 def line_groups(outcome: Outcome, layout: RowLayout, live: LiveState | None = None) -> list[LineGroup]:
+    """The lines below the heading, in groups: failovers, plans with their steps, steps of earlier runs, undo calls."""
     groups = [LineGroup(lines, 0) for lines in failovers(outcome).values()]
     if outcome.omitted:
         omitted = f"  … {outcome.omitted} earlier steps of this long task: `explain` tells of them"
@@ -170,7 +172,7 @@ def says_line(activity: str) -> Line:
 
 
 def words_lines(words: Mapping[str, Unfinished], width: int, height: int) -> list[str]:
-    """The last rows of what models say, dimmed, each below a line that says so; at most half of `height` lines."""
+    """The last rows of the replies in `words`, dimmed, each reply below its `says_line`; at most `height / 2` lines."""
     lines, most = list[str](), min(MAX_SPEAKERS, height // (2 * WORD_ROWS + 2))
     for said in [*words.values()][len(words) - most if most < len(words) else 0 :]:
         # A row more than is shown, so that the first one that is shown is whole.
@@ -181,7 +183,7 @@ def words_lines(words: Mapping[str, Unfinished], width: int, height: int) -> lis
 
 
 def waiting_lines(outcome: Outcome) -> list[str]:
-    """The lines that say that a task waits for its planner, and why; none if it does not wait."""
+    """The lines that say that a task waits for its planner, and why; none if the task does not wait."""
     if outcome.waiting is None:
         return []
     until = outcome.waiting.until.astimezone(UTC)
@@ -217,10 +219,12 @@ def not_tried(outcome: Outcome) -> list[UndoRecord]:
 
 
 def stays_line(stays: UndoRecord) -> str:
+    """The line about an effect that was not undone, with the reason."""
     return f"    {printable(stays.step_id)} stays: {cut(one_line(stays.reason), MAX_REASON)}"
 
 
 def has_ended(step: OutcomeStep) -> bool:
+    """Whether the step is completed, failed, cancelled or undone."""
     return step.status in (StepStatus.COMPLETED, StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.UNDONE)
 
 
@@ -257,7 +261,7 @@ def _facts(outcome: Outcome, revision: Revision) -> list[str]:
 
 
 def failovers(outcome: Outcome) -> dict[tuple[str, str], list[str]]:
-    """The lines about planners that could not be used, by planner and code; each pair is told once."""
+    """The lines about planners that could not be used, by planner and code; the first failover of a pair counts."""
     lines = dict[tuple[str, str], list[str]]()
     for failover in outcome.failovers:
         took_over = f"; {one_line(outcome.planner)} took over" if outcome.planner not in ("", failover.planner) else ""
@@ -328,7 +332,7 @@ def step_lines(
 
 
 def _approval(outcome: Outcome, fault: FaultRecord) -> list[str]:
-    """The line about a call that needed an approval; none while the request for it is open, which says it all."""
+    """The lines about a call that needed an approval; none while the request is open, which shows the same."""
     if any(request.is_open for request in requests_about(outcome, fault)):
         return []
     followed = _answered(outcome, fault) or "nobody has approved it"
@@ -358,6 +362,7 @@ def _answered(outcome: Outcome, fault: FaultRecord) -> str:
 
 
 def state_of(step: OutcomeStep, attempt: Attempt | None) -> str:
+    """The state of a step in its row: the running attempt, the number of attempts, or the status."""
     if attempt and step.status is not StepStatus.PAUSED:
         return attempt.words
     as_it_is = (StepStatus.PAUSED, StepStatus.PENDING, StepStatus.WAITING, StepStatus.SKIPPED, StepStatus.UNDONE)
@@ -367,6 +372,7 @@ def state_of(step: OutcomeStep, attempt: Attempt | None) -> str:
 
 
 def time_of(step: OutcomeStep, live: LiveState | None) -> str:
+    """The duration of a step, of a running step until `live.at`; empty without a start, or without end and `live`."""
     if step.started is None:
         return ""
     if step.ended is not None:
@@ -421,7 +427,7 @@ def status_line(status: TaskStatus, text: str) -> Line:
 def _retry_count(outcome: Outcome) -> list[str]:
     """The number of retries and, if there are any, how many helped and how many were wasted.
 
-    A retry helped if its tool completed the call. It was wasted if it followed a persistent fault: that cannot help.
+    A retry helped if its tool completed the call. A retry was wasted if it followed a persistent fault.
     """
     summed = metrics.RETRIES, metrics.HELPED_RETRIES, metrics.WASTED_ATTEMPTS
     retries, helped, wasted = (metrics.total(outcome.counts or {}, metric) for metric in summed)

@@ -54,9 +54,9 @@ from workflows.rollback import (
 from workflows.web_ui import summary
 
 KNOWN_TO_RUN = (StepStatus.COMPLETED, StepStatus.UNDONE)
-"""The statuses of a step that show that the newest run knows its effect; other steps are looked up in the history."""
+"""With these statuses of a step, the newest run knows the effect; for other steps, the history decides."""
 MAX_INPUT = 1024 * 1024
-"""Bytes; a larger state of a task is shortened before a rollback is started with it. The server takes 2 MB."""
+"""Bytes; a larger state of a task is shortened before it becomes the input of a rollback. The server takes 2 MB."""
 
 
 class PlannedCall(UndoCall):
@@ -65,11 +65,11 @@ class PlannedCall(UndoCall):
     approve: str = ""
     """Why a person must approve the call, in words; empty if nobody must."""
     is_certain: bool = True
-    """Whether the effect is known to be applied; else the rollback first finds it out."""
+    """Whether the effect was certainly applied; otherwise the rollback first finds out whether it was applied."""
     undoes_kind: str = ""
-    """The kind of tool whose effect it undoes."""
+    """The kind of tool whose effect this call undoes."""
     undoes_args: dict[str, JsonValue] = Field(default_factory=dict)
-    """The arguments of the call whose effect it undoes; as planned if the task does not keep them."""
+    """The arguments of the call whose effect this call undoes; the planned arguments if the task does not keep them."""
 
 
 class PlannedUndo(BaseModel, frozen=True):
@@ -79,12 +79,12 @@ class PlannedUndo(BaseModel, frozen=True):
 
     @property
     def held(self) -> list[PlannedCall]:
-        """The calls that a rollback does not make, or may not make, unless a person has confirmed them."""
+        """The calls that may need a person's approval: without a confirmation, a rollback may leave them out."""
         return [call for call in self.calls if call.approve]
 
     @property
     def code(self) -> str:
-        """The code that a confirmation repeats, which stands for these calls with all of their arguments."""
+        """The code with which a person confirms these calls: a digest of all calls and their arguments."""
         return digest("undo", *[part for call in self.calls for part in (call.step, call.digest)])[:12]
 
     def without(self, steps: Collection[str]) -> "PlannedUndo":
@@ -95,15 +95,15 @@ class PlannedUndo(BaseModel, frozen=True):
 Confirm = Callable[[PlannedUndo], Awaitable[bool]]
 """Asks a person about the calls of a rollback, of which some need an approval; returns whether the person confirms all.
 
-If not, those that need an approval are not made. It may raise Problem, so that nothing is undone.
+If it returns False, calls that need an approval are not made. If it raises Problem, nothing is undone.
 """
 
 
 def with_code(code: str | None) -> Confirm:
-    """Confirms the calls for which `code` stands; None for no confirmation.
+    """Return a Confirm that confirms only the calls with this code; with None, it confirms no calls.
 
     Raises:
-        Problem: by the function that is returned, if the code stands for other calls.
+        Problem: raised by the returned function, if `code` is the code of other calls.
     """
 
     async def confirm(planned: PlannedUndo) -> bool:
@@ -120,8 +120,9 @@ async def cancel(
 ) -> FailingTask | None:
     """Ask a running task to stop. It ends when its running steps have ended and, with `undo`, its effects are undone.
 
-    `confirm` is asked about the calls that undo what the task has done so far; a task that no worker answers for is
-    asked to stop without. Returns why the task cannot stop yet if its workflow task fails, else None.
+    `confirm` is asked about the calls that undo what the task has done so far; if no worker answers for the task, the
+    task is asked to stop without a confirmation. Returns the FailingTask if the workflow task fails, so that the task
+    cannot stop yet; else None.
 
     Raises:
         Problem: the task has ended already.
@@ -149,24 +150,25 @@ class Rollback(NamedTuple):
     handle: Handle
     outcome: Outcome
     ended_before: datetime | None = None
-    """The end of an earlier rollback that undid everything, so that this `undo` called nothing; None if there was
-    none."""
+    """The end of an earlier rollback that undid everything, so that this `undo` called nothing; None without such a
+    rollback."""
     planned: PlannedUndo | None = None
-    """The calls that were not made because a person has to confirm them, or not made for another reason; None if none
-    of them needs a person."""
+    """The calls that were not made, whether a person has to confirm them or for another reason; None if no call needs
+    a person."""
 
     @property
     def is_complete(self) -> bool:
+        """Whether the rollback undid all effects that it was to undo."""
         return all(record.done for record in self.outcome.undo)
 
     @property
     def held_fields(self) -> dict[str, Any]:
-        """The calls that a person has to confirm, and the code that confirms them, as JSON outputs have them."""
+        """The fields of JSON outputs with the calls that were not made and the code that confirms them."""
         return held_fields(self.planned)
 
 
 def held_fields(planned: PlannedUndo | None) -> dict[str, Any]:
-    """Calls that a person has to confirm, if there are any, and the code that confirms them, for JSON outputs."""
+    """The calls of `planned` and the code that confirms them, as fields of JSON outputs; with None, no calls."""
     held = [call.model_dump(mode="json") for call in planned.calls] if planned else []
     return {"held": held, "confirm": planned.code if planned else None}
 
@@ -174,13 +176,14 @@ def held_fields(planned: PlannedUndo | None) -> dict[str, Any]:
 async def undo(
     client: Client, handle: Handle, view: View, *, is_attended: bool = True, confirm: Confirm | None = None
 ) -> Rollback:
-    """Undo a closed task and follow the rollback to its end; if a rollback of the task runs already, only follow it.
+    """Undo a closed task and follow the rollback to its end; if a rollback of the task is running, only follow it.
 
     If an earlier rollback has undone everything, the result is that rollback, and nothing is called. `confirm` is asked
-    if a call needs an approval; without it such a call is not made, and the result names it.
+    if a call needs an approval; without `confirm`, such a call is not made, and the result names it.
 
     Raises:
-        Problem: the task runs, no worker answers for it or can replay it, or the rollback ended without an outcome.
+        Problem: the task runs, no worker answers for it or can replay it, the task is encrypted and its key is missing
+            here, `confirm` raises it, or the rollback ended without an outcome.
     """
     description = await handle.describe()
     require_closed(description, undo=True)
@@ -218,7 +221,7 @@ async def plan(client: Client, handle: Handle) -> PlannedUndo:
 
 
 async def _planned(client: Client, story: Story, account: Progress) -> PlannedUndo:
-    """The calls of a rollback of `account`; if a person has to confirm, without those that were made before."""
+    """The calls of a rollback of `account`; if a person has to confirm, without calls for effects already undone."""
     planned = planned_undo(account, story.history.specs)
     return await _without_undone(client, story, planned) if planned.held else planned
 
@@ -260,7 +263,7 @@ def _digests(planned: PlannedUndo) -> dict[str, str]:
 
 
 async def _confirmed_of_running(client: Client, handle: Handle, confirm: Confirm) -> dict[str, str]:
-    """What a person confirms of the rollback of a running task; nothing if no call of it needs that."""
+    """The digests by step of the undo calls of a running task that a person confirms; empty without a confirmation."""
     story = await fetch_story(client, handle)
     specs = story.history.specs
     undoing = [specs[spec.undo.kind] for spec in specs.values() if spec.undo and spec.undo.kind in specs]
@@ -295,7 +298,7 @@ async def undo_steps(
     is_attended: bool = True,
     confirm: Confirm | None = None,
 ) -> Sequence[UndoRecord]:
-    """Undo the effects of these steps of a closed task before a reset, and return what became of each.
+    """Undo the effects of these steps of a closed task before a reset, and return a record of the result for each.
 
     `confirm` is as for `undo`.
 
@@ -321,7 +324,7 @@ async def undo_steps(
 
 
 def require_closed(description: WorkflowExecutionDescription, *, undo: bool) -> None:
-    """Raise Problem for a running task; the remedy is to stop it, and with `undo` to undo what it has done."""
+    """Raise Problem if the task is running; the remedy is to stop it and, with `undo`, to undo its effects."""
     if description.status is WorkflowExecutionStatus.RUNNING:
         stop = Remedy("cancel", description.id, {"undo": True} if undo else {})
         remedy = Text(stop, " stops it", " and takes back what it has done" if undo else "")
@@ -329,7 +332,7 @@ def require_closed(description: WorkflowExecutionDescription, *, undo: bool) -> 
 
 
 async def _account(client: Client, handle: Handle, story: Story, queue: str) -> Progress:
-    """The state of a task over all its runs; its `origin` is the id of the first of them.
+    """The state of a task over all its runs; the field `origin` is the id of the first run.
 
     A worker knows the state of the newest run. Effects that this state lacks, of runs before a reset or of steps that a
     long task has dropped, are added from the histories and from the ledgers.
@@ -413,7 +416,7 @@ def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
 def record_of(effect: TaskEffect, call: Call | None, *, outlived: bool = False) -> StepRecord:
     """Make the step record of an effect of an earlier run, in the form that the state of a task contains.
 
-    `outlived` is True if a thread of the effect's call ran on after its attempt had ended.
+    `outlived` is True if a thread of the effect's call was still running after its attempt.
     """
     args = call.args if call is not None and isinstance(call.args, dict) else None
     planned = effect.kind if effect.key.endswith(f"/{effect.step}") else "unknown"  # a fallback applied it
@@ -440,7 +443,10 @@ async def _start(
     id: str,
     if_it_runs: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
 ) -> Handle:
-    """Start the workflow `id` that undoes the effects in `account`; returns its handle, also if it runs already."""
+    """Start the workflow `id` that undoes the effects in `account`, and return its handle.
+
+    `if_it_runs` is what the server does if a workflow with this id is running: by default, use the running workflow.
+    """
     # Two rollbacks do not undo an effect twice: their calls have the same idempotency keys.
     await client.start_workflow(
         UndoWorkflow.run,

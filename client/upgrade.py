@@ -1,4 +1,4 @@
-"""The calls that open tasks make next, and which of them the tools of a new version do not take."""
+"""Finds the next calls of open tasks, and which of these calls the tools of a new version do not accept."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,10 +20,10 @@ from workflows.json_values import canonical
 from workflows.text import few
 
 MAX_TASKS = 500
-"""Of more open tasks than this, the newest are looked at."""
+"""The maximum number of open tasks that are read; of more open tasks, the newest are read."""
 AT_ONCE = 20
 MAX_UNANSWERED = 3
-"""After so many queries without an answer, the other tasks are replayed here, without a query."""
+"""After this number of queries without an answer, the other tasks are replayed here, without a query."""
 MAX_INQUIRY = 256 * 1024
 """The most bytes of the calls in one inquiry; the server accepts 2 MB."""
 MAX_LINES = 100
@@ -37,22 +37,23 @@ REMEDY = (
 )
 
 Judge = Callable[[Sequence[NextCall]], Sequence[Misfit]]
-"""Names the calls that the tools do not take."""
+"""Returns a Misfit for each call that the tools do not accept."""
 
 
 @dataclass
 class OpenTasks:
-    """What is known of the open tasks of a queue."""
+    """The open tasks of a queue: how many were read, their next calls, and which could not be read."""
 
     running: int
     """The number of all open tasks, as far as the server has counted them."""
     looked_at: int
     calls: list[NextCall]
     untold: list[str]
-    """The ids of those tasks that were looked at in vain: no worker answers, and they cannot be replayed here."""
+    """The ids of the tasks that could not be read: no worker answered, and they could not be replayed here."""
 
     @property
     def counted(self) -> str:
+        """In words, how many tasks were looked at, and which could not be read."""
         left = f" of {self.running}" if self.running > self.looked_at else ""
         named = few(list(map(printable, self.untold)), MAX_NAMED)
         untold = f"; {len(self.untold)} could not be read ({named})" if self.untold else ""
@@ -67,10 +68,10 @@ async def open_tasks(
     seconds: float | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> OpenTasks:
-    """The next calls of the open tasks of a queue, of `limit` tasks at the most, the newest.
+    """The next calls of the open tasks of a queue; at most the `limit` newest tasks are looked at.
 
-    After `seconds`, no further task is looked at. `on_progress` is called with the number of tasks that were looked at,
-    and of those that will be.
+    After `seconds`, no further task is looked at; None for no time limit. `on_progress` is called with the number of
+    tasks that were looked at so far, and the number that will be.
 
     Raises:
         RPCError: the server does not answer.
@@ -100,7 +101,7 @@ async def open_tasks(
 
 
 def next_calls(progress: Progress) -> Iterator[NextCall]:
-    """The calls that a task will make, or may make again, as it has planned them."""
+    """The calls that a task will make, or may make again, with resolved arguments, or as planned before they start."""
     for record in progress.with_status(*OPEN):
         yield NextCall(
             task=progress.task_id,
@@ -120,6 +121,7 @@ class _Reader:
     unanswered: int = 0
 
     async def progress(self, row: WorkflowExecution) -> Progress | None:
+        """The state of a task; None if no worker answers and the task cannot be replayed here."""
         handle = self.client.get_workflow_handle(row.id, run_id=row.run_id)
         if self.is_served and self.unanswered < MAX_UNANSWERED:
             try:
@@ -135,7 +137,7 @@ class _Reader:
 
 
 async def misfits_of_worker(client: Client, queue: str, calls: Sequence[NextCall]) -> list[Misfit]:
-    """Which of the calls the tools of a worker of the queue do not take.
+    """The calls that the tools of a worker of the queue do not accept.
 
     Raises:
         Problem: no worker answers.
@@ -160,14 +162,14 @@ def _parts(calls: Iterable[NextCall]) -> Iterator[list[NextCall]]:
 
 
 def named(misfit: Misfit) -> str:
-    """A call that does not fit, and why, on one line."""
+    """The text, on one line, about a call that the tools do not accept, with the reason."""
     return printable(f"{misfit.task}, step {misfit.step}: {misfit.kind}: {misfit.difference}")
 
 
 async def report(queue: str, state: Path, judge: Judge, on_progress: Callable[[int, int], None] | None = None) -> str:
-    """The lines of `worker.py --check` about the open tasks of a queue, for whose next calls `judge` has the tools.
+    """The lines of `worker.py --check` about the open tasks of a queue; `judge` checks their next calls.
 
-    `state` is the folder whose development server is asked if the environment names no server.
+    `state` is the state folder of the development server, which is used if the environment names no server.
     """
     try:
         found = await open_tasks(await connect(state=state), queue, on_progress=on_progress)

@@ -21,7 +21,7 @@ ENDS: Mapping[str, str] = {
     TaskStatus.ESCALATED: "it needed a person, and nobody was asked, or nobody answered",
     TaskStatus.OVER_BUDGET: "a limit was reached, and nobody raised it",
 }
-"""What the statuses mean whose names do not say it, as clauses."""
+"""By status, a clause that explains a status whose name does not explain itself."""
 OF_ONE_CALL = (Choice.APPROVE, Choice.REJECT, Choice.EDIT)
 """The answers about the first call of a request, and not about the others that it shows."""
 LEAST_USD = 0.0001
@@ -47,6 +47,7 @@ def spent_on_models(spent: Spent) -> list[str]:
 
 
 def tokens_used(spent: Spent) -> str:
+    """The number of tokens: `48,120 tokens`, or `about 48,120 tokens` if it is estimated."""
     return f"{'about ' if spent.estimated else ''}{spent.tokens:,} tokens"
 
 
@@ -57,7 +58,7 @@ def _price(spent: Spent) -> str:
 
 
 def withheld_calls(outcome: Outcome) -> dict[str, WithheldCall]:
-    """The calls that untrusted content may have ordered, by the text that shows them; only for an escalated task."""
+    """The calls that untrusted content may have ordered, by the text of the call; empty unless the task escalated."""
     calls = [call for rejection in outcome.rejections for call in rejection.withheld]
     shown = {cut(one_line(f"{call.kind} {canonical(call.args)}"), MAX_REASON): call for call in calls}
     return shown if outcome.status is TaskStatus.ESCALATED else {}
@@ -79,7 +80,7 @@ def expiry_words(pause: Pause) -> str:
 
 
 def suggested(options: Iterable[str], *, with_numbers: bool = False) -> str:
-    """The answers that a question suggests, as a sentence after it; empty if there are none."""
+    """The answers that a question suggests, as a sentence after the question, or empty; `with_numbers` numbers them."""
     texts = [f"{number}) " * with_numbers + one_line(text) for number, text in enumerate(options, 1)]
     return f" Options: {', '.join(texts)}." if texts else ""
 
@@ -94,7 +95,7 @@ def subject_of(request: HumanRequest) -> str:
 def asked_calls(outcome: Outcome, request: HumanRequest) -> list[str]:
     """The calls that a closed request for an approval was about, in words, as they were when it was opened.
 
-    Of an answer about the first of them, that one.
+    If the answer was about the first call only, the result has only this call.
     """
     steps = {step.id: step for step in outcome.steps}
     found = list[str]()
@@ -138,6 +139,7 @@ def change_words(edited: Mapping[str, Change]) -> str:
 
 
 def closing_words(request: HumanRequest) -> str:
+    """Why a request was closed without an answer, as a clause."""
     if request.closed == "repeated":
         return "the task went on by itself, since the cause is gone"
     return "nobody answered in time" if request.closed == "unanswered" else "the task ended before an answer"

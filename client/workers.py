@@ -1,4 +1,4 @@
-"""Asks a worker what only a worker knows, with a short workflow on its task queue."""
+"""Sends inquiries to a worker: each is a short workflow on the control task queue of the worker."""
 
 import asyncio
 import secrets
@@ -44,9 +44,9 @@ from workflows.web_ui import summary
 
 RPC_TIMEOUT = timedelta(seconds=2)
 LATELY = timedelta(seconds=70)
-"""A worker that waits for work asks the server again within a minute."""
+"""A worker whose last poll is older does not count as running: an idle worker polls again within a minute."""
 READ_WITHIN = 1.0
-"""Seconds after which an inquiry without an answer is looked at: a worker that cannot read it has said so by then."""
+"""Seconds until an unanswered inquiry is checked: a worker that cannot read it has failed its workflow task by then."""
 GIVEN_EVENTS = 3
 """The number of events in a history whose first workflow task has been started, and not completed."""
 OLD_WORKER = "old_worker"
@@ -54,10 +54,12 @@ OLD_WORKER = "old_worker"
 
 
 async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Callable[[], None] | None = None) -> F:
-    """Ask a worker of this task queue; `on_wait` is called if a worker took the question and needs long to answer.
+    """Send `question` to a worker of this task queue, and return the findings.
+
+    `on_wait` is called if a worker has taken the question but has not answered within INQUIRY_TAKEN_WITHIN.
 
     Raises:
-        Problem: no worker took the question, or the worker could not read or answer it, or not in time.
+        Problem: no worker took the question, or the worker could not read or answer it, or did not answer in time.
     """
     limit = retries.INQUIRY_LIMITS.get(question.about, retries.INQUIRY_LIMIT)
     handle: WorkflowHandle[Any, F] = await client.start_workflow(
@@ -115,13 +117,13 @@ async def _require_readable(client: Client, description: WorkflowExecutionDescri
 
 
 def no_worker(queue: str, then: str = "") -> Problem:
-    """The Problem of a queue without a worker; `then` is what to do when one was started."""
+    """The Problem of a queue without a worker; the remedy ends with `then`, what to do after starting a worker."""
     remedy = Text("start one with ", start_worker(queue), then)
     return Problem("no_worker", f"No worker answers on queue {queue}", remedy, ProblemKind.UNREACHABLE)
 
 
 async def serving(client: Client, queue: str) -> int:
-    """How many workers have asked for work of this task queue within the last LATELY; one may have ended since."""
+    """The number of workers that polled this task queue within the last LATELY; some may have ended since."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=retries.control_queue(queue)),
@@ -133,7 +135,7 @@ async def serving(client: Client, queue: str) -> int:
 
 
 def other_version() -> Problem:
-    """The Problem for a worker that does not know what this version asks."""
+    """The Problem for a worker of another version of Replan, which does not know the inquiry."""
     reason = f"The worker is of another version of Replan, and does not know what this one ({version()}) asks"
     return Problem(OLD_WORKER, reason, "restart it on the version of this console", ProblemKind.FAILED)
 
@@ -148,7 +150,7 @@ class EffectList(NamedTuple):
     """The ids of the task's runs whose history was deleted."""
 
     def document(self, task_id: str) -> dict[str, Any]:
-        """The effects as JSON outputs have them."""
+        """The effects in the form that JSON outputs have."""
         effects = [effect.model_dump(mode="json") for effect in self.effects]
         unread = [ledger.model_dump(mode="json") for ledger in self.unread]
         return {"task_id": task_id, "effects": effects, "unread": unread, "deleted_runs": list(self.deleted_runs)}
@@ -169,9 +171,9 @@ async def list_effects(client: Client, handle: Handle) -> EffectList:
 
 
 async def tools_of(client: Client, queue: str, values: Iterable[JsonValue]) -> Mapping[str, ToolCard]:
-    """The tools by kind, whose schemas say which texts in `values` are numbers.
+    """The tools of a worker by kind; their schemas declare which texts in `values` are numbers.
 
-    None if no value has a text that reads as a number, or if no worker tells them.
+    Empty if no value has a text that reads as a number, or if no worker answers.
     """
     if any(map(has_number, values)):
         with suppress(Problem):
@@ -180,10 +182,10 @@ async def tools_of(client: Client, queue: str, values: Iterable[JsonValue]) -> M
 
 
 async def list_breakers(client: Client, queue: str, reset: str | None = None) -> BreakersFindings:
-    """The circuit breakers of all tools that have failed; before, close the breaker of the kind `reset`.
+    """Close the circuit breaker of the kind `reset`, if given; return the breakers of all tools that have failed.
 
     Raises:
-        Problem: no worker answers, or it has no breaker for the kind `reset`.
+        Problem: no worker answers, or the worker has no breaker for the kind `reset`.
     """
     found = await ask(client, queue, BreakersInquiry(reset=reset or ""))
     if reset and found.before is None:

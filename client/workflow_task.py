@@ -154,6 +154,7 @@ class FailingTask(BaseModel, frozen=True):
 
     @property
     def cure(self) -> str:
+        """The best remedy for the cause, as a clause."""
         match self.cause:
             case Cause.PAYLOAD:
                 return f"it goes on by itself{SOON} when the store is back, or a worker has the right store and keys"
@@ -176,7 +177,7 @@ class FailingTask(BaseModel, frozen=True):
         return Text("or ", *back, ends, ", then ", effects, " lists what stays and ", undo, " takes it back")
 
     def document(self, door: Door) -> dict[str, Any]:
-        """The failing task as JSON, with the remedies in the words of a door."""
+        """The failing task as JSON; `door` formats the remedies for the reader."""
         return {**self.model_dump(mode="json"), "reason": f"{self.reason}.", "remedy": f"{render(self.remedy, door)}."}
 
     def problem(self) -> Problem:
@@ -184,7 +185,7 @@ class FailingTask(BaseModel, frozen=True):
 
 
 async def failing(client: Client, description: WorkflowExecutionDescription) -> FailingTask | None:
-    """Why a running workflow cannot go on; None if its workflow task does not fail."""
+    """The FailingTask of a running workflow; None if its workflow task does not fail."""
     pending = description.raw_description.pending_workflow_task
     is_taken = pending.state == PendingWorkflowTaskState.PENDING_WORKFLOW_TASK_STATE_STARTED
     if not description.raw_description.HasField("pending_workflow_task") or (is_taken and pending.attempt == 1):
@@ -259,7 +260,7 @@ def ends_streak(event: HistoryEvent) -> bool:
 
 
 def unanswered(description: WorkflowExecutionDescription, message: str) -> FailingTask:
-    """The failure of a workflow whose worker answered the query for its state with an error."""
+    """The FailingTask of a workflow whose worker answered the query for its state with the error `message`."""
     return FailingTask(
         cause=Cause.REPLAY,
         message=cut(one_line(message), MAX_MESSAGE),
@@ -300,7 +301,7 @@ async def _cause(cause: int, failure: Failure, converter: DataConverter) -> Caus
 
 
 async def _is_fault(failure: Failure, converter: DataConverter) -> bool:
-    """Whether a failure or its cause carries a `Fault`: in a workflow task, stores and keyrings raise them."""
+    """Whether a failure or one of its causes has a `Fault`: in a workflow task, stores and keyrings raise faults."""
     while True:
         if failure.application_failure_info.type in OF_PAYLOADS:  # the details may be encrypted
             return True

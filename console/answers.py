@@ -18,12 +18,12 @@ WRITE_JSON = """write JSON, e.g. '{"id": 7}', or @FILE"""
 
 
 def takers(name: str) -> list[Choice]:
-    """The answers that take this option."""
+    """The answers that have an option with this name."""
     return [choice for choice, row in CHOICES.items() if any(option.name == name for option in row.options)]
 
 
 def options_of(*choices: Choice) -> list[inspect.Parameter]:
-    """The options of a command that gives these answers, as `with_common` takes them."""
+    """The command-line options of these answers, each option once, as parameters for `with_common`."""
     options = {option.name: option for choice in choices for option in CHOICES[choice].options}
     return [_parameter(option) for option in options.values()]
 
@@ -43,7 +43,7 @@ def either(names: Sequence[str]) -> str:
 
 
 def given_of(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What is sent with an answer for the options that a person typed.
+    """The values to send with an answer, by name, from the `options` that a person typed.
 
     Raises:
         Problem: an option goes with another answer, is missing, or cannot be read.
@@ -64,7 +64,7 @@ def given_of(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def typed_words(request: HumanRequest) -> dict[str, tuple[Choice, dict[str, Any]]]:
-    """By the words that a prompt takes for a request, the answer and the options that they stand for."""
+    """By each text that a prompt accepts for `request`, the answer and its options for which the text stands."""
     chosen: dict[str, tuple[Choice, dict[str, Any]]] = {offered.value: (offered, {}) for offered in request.choices}
     for choice in request.choices:
         switches = [option for option in CHOICES[choice].options if option.type == "switch"]
@@ -77,7 +77,7 @@ def typed_words(request: HumanRequest) -> dict[str, tuple[Choice, dict[str, Any]
 
 
 def are_numbered(request: HumanRequest) -> bool:
-    """Whether a number stands for an option: not if it would also be the text of one."""
+    """Whether a number may stand for an option: False without options, or if such a number is an option's text."""
     texts = _texts(request)
     return bool(texts) and not any(str(number) in texts for number in range(1, len(texts) + 1))
 
@@ -97,5 +97,5 @@ def takes(request: HumanRequest) -> str:
 
 
 def words_for(request: HumanRequest, choice: Choice) -> Option | None:
-    """What a person is asked for beside an answer; None if it says all."""
+    """The option for which a person is asked after the answer `choice`; None if the answer needs no words."""
     return next((option for option in options_for(choice, request.code) if option.type != "switch"), None)

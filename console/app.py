@@ -167,7 +167,7 @@ def with_common(
 ) -> Callable[..., None]:
     """Make a Typer command of `work`: a coroutine function that returns the exit code, with a parameter `common`.
 
-    The command has the options of `work`, one option for each field of Common, and in place of `**` these `options`.
+    The command has the options of `work`, an option for each field of Common, and these `options` in place of `**`.
     """
     # Typer reads the options of a command from its signature, so a new signature is made.
     taken = inspect.signature(work, eval_str=True).parameters.values()

@@ -27,7 +27,7 @@ AN_OBJECT = """write an object, e.g. '{"query": "refund"}', or @FILE"""
 
 
 def read_arguments(text: str) -> dict[str, JsonValue]:
-    """Read a tool's arguments: a JSON object, or @FILE with a JSON object; raise Problem for anything else."""
+    """Read a tool's arguments: a JSON object, or @FILE with a JSON object. Raises Problem for anything else."""
     read = read_json(text, "The arguments are", AN_OBJECT)
     if not isinstance(read, dict):
         raise Problem("bad_arguments", "The arguments must be a JSON object", AN_OBJECT)
@@ -35,7 +35,7 @@ def read_arguments(text: str) -> dict[str, JsonValue]:
 
 
 def read_json(text: str, name: str, example: str) -> JsonValue:
-    """Read JSON that can be sent, or @FILE with such JSON; raise Problem for anything else.
+    """Read JSON that can be sent, or @FILE with such JSON. Raises Problem for anything else.
 
     `name` begins the sentence about what is wrong, as in `The arguments are`; `example` says what to write.
     """
@@ -59,7 +59,11 @@ def read_json(text: str, name: str, example: str) -> JsonValue:
 
 
 def read_duration(option: str, text: str | None) -> float | None:
-    """The seconds of a duration such as `90`, `5m` or `1h30m`; None for None; raise Problem for anything else."""
+    """The seconds of a duration such as `90`, `5m` or `1h30m`; None if `text` is None.
+
+    Raises:
+        Problem: `text` is no duration; the message begins with the name of the `option`.
+    """
     try:
         return None if text is None else seconds(text)
     except ValueError as error:
@@ -71,7 +75,7 @@ def read_effect(text: str) -> AllowedEffect:
     """Read an effect of a contract: `pay 2x iban=DE89 amount<=50 day=2026-12-01|2026-12-02 to=@read_invoice.name`.
 
     Raises:
-        Problem: it is none; the message says what is wrong.
+        Problem: `text` is no such effect; the message says what is wrong.
     """
     try:
         kind, *words = shlex.split(text)
@@ -94,7 +98,7 @@ def read_effect(text: str) -> AllowedEffect:
 
 
 def read_input(file: str) -> str:
-    """Read the text of a file, or of standard input for `-`; raise Problem if it is empty or cannot be read."""
+    """Read the text of a file, or of standard input for `-`. Raises Problem if the text is empty or cannot be read."""
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -132,7 +136,7 @@ _SIGNS: Mapping[str, Callable[[str], dict[str, Any]]] = {
     ">=": _bound("at_least"),
     "=@": _bound("slot"),
 }
-"""By sign, what follows it in an effect of a contract."""
+"""By sign in an effect of a contract, the function that reads the text behind the sign into the argument's fields."""
 
 
 def _too_deep(name: str) -> Problem:

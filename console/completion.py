@@ -1,6 +1,6 @@
-"""What Tab offers in a shell for ids, kinds, states and answers.
+"""The completions that Tab offers in a shell for ids, kinds, states and answers.
 
-Ids and kinds come from the server, if it answers at once; else there is nothing to offer, and nothing is said.
+Ids and kinds come from the server, if it answers within SECONDS; else Tab offers nothing, without a message.
 """
 
 import asyncio
@@ -15,36 +15,36 @@ if TYPE_CHECKING:  # the SDK takes half a second, which the help does not have
     from temporalio.client import Client
 
 SECONDS = 2.0
-"""How long somebody who pressed Tab waits at the most."""
+"""The most seconds that a person who pressed Tab waits."""
 MAX_IDS = 100
 
 
 def task_ids(context: typer.Context, incomplete: str) -> list[str]:
-    """The ids of the newest tasks that begin so."""
+    """The ids of the newest tasks that begin with `incomplete`."""
     return _begins(_answered(context, partial(_ids, incomplete)), incomplete)
 
 
 def kinds(context: typer.Context, incomplete: str) -> list[str]:
-    """The kinds of the tools of a worker that begin so."""
+    """The kinds of a worker's tools that begin with `incomplete`."""
     return _begins(_answered(context, _kinds), incomplete)
 
 
 def states(incomplete: str) -> list[str]:
-    """The states of tasks that begin so."""
+    """The states of tasks that begin with `incomplete`."""
     from workflows.account.task import TaskStatus
 
     return _begins(TaskStatus, incomplete)
 
 
 def choices(incomplete: str) -> list[str]:
-    """The answers to requests that begin so."""
+    """The answers to requests that begin with `incomplete`."""
     from workflows.people.requests import Choice
 
     return _begins((choice for choice in Choice if choice is not Choice.EXTEND), incomplete)
 
 
 Asked = Callable[["Client", str], Awaitable[Iterable[str]]]
-"""Asks the server of a connection; the second argument is the task queue."""
+"""Fetches words from the server of a connection; the second argument is the task queue."""
 
 
 async def _ids(begin: str, client: "Client", queue: str) -> Iterable[str]:
@@ -82,7 +82,7 @@ def _answered(context: typer.Context, asked: Asked) -> Iterable[str]:
 
 
 def _begins(words: Iterable[str], incomplete: str) -> list[str]:
-    """Those that a shell takes as they are: without blanks, quotes, and colons, which end a word for bash."""
+    """The words that begin with `incomplete`, without blanks, quotes and colons: bash ends a word at a colon."""
     return [
         str(word) for word in words if word.startswith(incomplete) and shlex.quote(word) == word and ":" not in word
     ]

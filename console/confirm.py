@@ -1,4 +1,4 @@
-"""What a person confirms at a terminal: the task that a command changes if it was not named, and calls that undo."""
+"""Asks a person at a terminal to confirm the task that a command changes, if no id was given, and calls that undo."""
 
 import asyncio
 import sys
@@ -38,9 +38,10 @@ async def find_task(
     yes: bool,
     check: Callable[[Handle], Awaitable[object]] | None = None,
 ) -> Handle:
-    """The task that `command` is to change; without an id the newest, which a person at a terminal has to confirm.
+    """The task that `command` is to change; without an `id`, the newest task, if a person at a terminal confirms it.
 
-    `check` is called before the question, to raise Problem for what the command would refuse whatever the answer is.
+    With `yes`, nobody is asked. `check` is called before the question; it raises Problem if the command would reject
+    this task whatever the answer is.
 
     Raises:
         Problem: there is no such task, or nobody can confirm it, or the answer is no.
@@ -62,7 +63,7 @@ async def find_task(
 
 
 async def confirm_session(name: str, plan: SessionPlan, common: Common) -> None:
-    """Show what would be undone over all tasks of a session, which a person at a terminal has to confirm.
+    """Show what would be undone over all tasks of a session, and ask a person at a terminal to confirm it.
 
     Raises:
         Problem: nobody can confirm it, or the answer is no.
@@ -82,12 +83,12 @@ async def confirm_session(name: str, plan: SessionPlan, common: Common) -> None:
 
 
 async def answered_yes(planned: PlannedUndo) -> bool:
-    """Confirms calls that were shown already, and to which a person said yes."""
+    """Return True, for calls that a person has already seen and confirmed."""
     return True
 
 
 def undo_confirmed(common: Common, code: str | None = None) -> Confirm | None:
-    """How a person confirms the calls of a rollback: by the `code` of what was shown, else at a terminal.
+    """The function that confirms the calls of a rollback: by the `code` of shown calls, else it asks at the terminal.
 
     None if nobody can be asked: then the calls that need an approval are not made.
     """
@@ -103,7 +104,11 @@ async def _confirm_at_terminal(planned: PlannedUndo) -> bool:
 
 
 async def _require_yes(question: str, remedy: str) -> None:
-    """Ask a person at the terminal. Raises Problem for each answer but one of YES, also for an empty one."""
+    """Ask a person at the terminal; `remedy` is the remedy of the Problem.
+
+    Raises:
+        Problem: the answer is not in YES, or is empty.
+    """
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # a key that was typed before the question does not answer it
     print(f"{question} Type y or n, then Enter: ", end="", flush=True)
     if (await _typed_line()).strip().casefold() not in YES:

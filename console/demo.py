@@ -33,7 +33,7 @@ class Playground:
 
 @contextmanager
 def open_playground(*options: str) -> Iterator[Playground]:
-    """Run a worker with these options, and a server for it, until the block ends; SystemExit if it does not start."""
+    """Run a worker with these options, and its server, until the block ends. Raises SystemExit if it does not start."""
     with tempfile.TemporaryDirectory(prefix="replan-demo-") as state:
         environment = {**os.environ, "TEMPORAL_ADDRESS": f"localhost:{_free_port()}", "REPLAN_STATE": state}
         with _worker(environment, Path(state) / "worker.log", options) as ready:
@@ -41,6 +41,7 @@ def open_playground(*options: str) -> Iterator[Playground]:
 
 
 def starter(*words: str) -> list[str]:
+    """The command that runs `starter.py` with these arguments, for `subprocess`."""
     return [sys.executable, str(ROOT / "starter.py"), *words]
 
 

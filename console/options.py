@@ -43,7 +43,7 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
 
 
 def require_extra(what: str, extra: str) -> None:
-    """Raise Problem if a package of an extra is not installed; `what` needs it."""
+    """Raise Problem if a package of `extra` is not installed; `what` names the command or option that needs it."""
     absent = [package for package in EXTRAS[extra] if find_spec(package) is None]
     if absent:
         reason = f"{what} needs {' and '.join(absent)}, which {'is' if len(absent) == 1 else 'are'} not installed"
@@ -52,7 +52,7 @@ def require_extra(what: str, extra: str) -> None:
 
 
 def require_alone(option: str, others: Mapping[str, object]) -> None:
-    """Raise Problem if `option` was given together with one of `others`, by their names, that is not None."""
+    """Raise Problem if `option` and one of `others` were given; `others`: values by name, None if not given."""
     if given := [name for name, value in others.items() if value is not None]:
         raise Problem("usage", f"{option} goes without {given[0]}", "write one of them")
 
@@ -91,7 +91,7 @@ class Common:
     ] = None
 
     def check(self) -> None:
-        """Raise Problem for the name of a control queue, which has no worker for tasks; call it before connecting."""
+        """Raise Problem if `queue` is a control queue, which has no worker for tasks; call this before connecting."""
         from workflows.faults.retries import CONTROL  # imported here for `--help`, like the types above
 
         if self.queue.endswith(CONTROL):
@@ -99,14 +99,14 @@ class Common:
             raise Problem("usage", reason, f"choose one without {CONTROL!r}")
 
     async def connected(self) -> "Client":
-        """Connect to the server that these options, the environment or the profile name; Problem if none answers."""
+        """Connect to the server that options, environment or profile name. Raises Problem if no server answers."""
         # Imported here for `--help`, like the types above.
         from client.connection import connected
 
         return await connected(self.address, self.namespace, self.profile, keys=self.keys, codec=self.codec)
 
     def data_converter(self) -> "DataConverter":
-        """The data converter for what is read from a file, without a connection; Problem for keys of no use."""
+        """The data converter for histories from files, without a connection. Raises Problem for unusable keys."""
         from client.connection import data_converter
 
         return data_converter(self.namespace, self.keys, self.codec)

@@ -1,4 +1,4 @@
-"""The live view at a terminal where a person types: the oldest open request takes its answer from the keyboard."""
+"""The live view at a terminal where a person types: the keyboard answers the oldest open request."""
 
 import asyncio
 import time
@@ -28,25 +28,26 @@ from workflows.people.requests import CHOICES, Choice, HumanRequest
 from workflows.text import nearest
 
 UNREAD_SECONDS = 0.5
-"""Keys that come so soon after a request appeared were typed before anybody has read it, so they are dropped."""
+"""Keys that are typed this soon after a request appears are dropped, since nobody has read the request yet."""
 MAX_TYPED = 40
-"""The most cells of a line that is repeated because it is no answer."""
+"""The most cells of a typed line that a message quotes because the line is no answer."""
 VOID = "    What you have typed meanwhile is not sent. Press Enter to go on."
 STAYS = "Ctrl-C leaves it waiting."
 ROOM_BESIDE_CALL = 12
 """The rows that the frame needs beside the call that is to be approved."""
 TOO_LONG = "    The call is longer than this terminal, so it is not approved here: make it larger, or use `{}`."
 SIGN = "  > "
-"""What begins the line that is typed."""
+"""The text in front of the line that a person types."""
 
 Answer = Callable[..., Awaitable[str | None]]
-"""Sends an answer, from its choice and its fields, as `people.answer` does for the task that it is given."""
+"""Sends an answer to the task, with the choice and the fields as arguments: `people.answer` without its handle."""
 
 
 class PromptView(LiveView):
-    """Draws a task in place, with its oldest open request below the tree, and sends the answer that is typed.
+    """Draws a task in place, with its oldest open request below the tree, and sends the answer that a person types.
 
-    An answer is a whole word and Enter; it goes to the request that was shown when its line was begun, or nowhere.
+    An answer is a whole word and Enter. It is sent to the request that was shown when the person began the line; if
+    this request is over by then, nothing is sent.
     """
 
     def __init__(self, common: Common, id: str, ui_url: str | None, out: TextIO, answer: Answer) -> None:
@@ -58,15 +59,15 @@ class PromptView(LiveView):
         self._waiting = 0
         """How many more requests are open."""
         self._chosen: tuple[Choice, dict[str, Any]] | None = None
-        """The answer for which words are asked, with its options so far."""
+        """The chosen answer, with its options so far, for which words are still asked; None if there is none."""
         self._is_cut = False
         """Whether the terminal is too small for the call that is to be approved, so that nobody has seen all of it."""
         self._reply_lines: list[str] = []
         self._is_void = False
-        """Whether a line was begun that answers nothing, up to its Enter: what it was meant for is over."""
+        """Whether Enter will not send the line that is being typed, because the request it was meant for is over."""
         self._sending: asyncio.Task[None] | None = None
         self._answered = set[str]()
-        """The ids of the requests that took an answer from here, until a snapshot of the task shows it."""
+        """The ids of the requests that were answered from here, but are still open in the last snapshot of the task."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -76,12 +77,14 @@ class PromptView(LiveView):
         super().__exit__(kind, error, trace)
 
     def see(self, snapshot: Snapshot) -> None:
+        """Draw the snapshot, with the oldest request that is open and not answered from here."""
         self._requests = snapshot.outcome.requests
         self._answered &= {request.id for request in self._requests if request.is_open}  # a reset may open it again
         self._show_oldest()
         super().see(snapshot)
 
     def tick(self) -> None:
+        """Start or stop to read the keyboard, as the shown request needs, and draw again."""
         if self._sending and self._sending.done():
             self._sending.result()  # raises what is neither a Problem nor an RPCError
         if not (self._shown or self._is_void or self._sending):
@@ -188,6 +191,7 @@ class PromptView(LiveView):
         return [*lines, SIGN + _end_of(self._keyboard.text, width - len(SIGN))] if self._takes_keys else lines
 
     def _call_rows(self, request: HumanRequest, task: Asker, width: int, most: int) -> list[str]:
+        """The rows of the call to approve; if there are more than `most`, the first ones and a note."""
         rows = [row for line in requests.call_lines(request, task) for row in wrap(line, width)]
         self._is_cut = len(rows) > max(most, 1)
         return [*rows[: max(most - 2, 0)], TOO_LONG.format(starter("answer", self._id))] if self._is_cut else rows
@@ -203,7 +207,7 @@ class PromptView(LiveView):
 
 
 class CallView(PromptView):
-    """Draws the step of a `call` while it runs, and what it asks; at the end it leaves the terminal empty."""
+    """Draws the step of a `call` while it runs, and its open request; at the end it removes all that it has drawn."""
 
     def end(self, outcome: Outcome) -> None:
         self._screen.clear()
@@ -213,7 +217,7 @@ class CallView(PromptView):
 
 
 def _end_of(text: str, width: int) -> str:
-    """The last part of a text that fits into so many cells."""
+    """The last part of a text that fits into `width` cells."""
     last = printable(text[-width:])
     while cell_len(last) > width:
         last = last[1:]

@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> None:
-    """Run a worker, or a command for tasks."""
+    """Run a worker if the first argument is `worker`, else the command of `starter.py`."""
     if sys.argv[1:2] == ["worker"]:
         from runtime import process
         from worker import main as worker  # not at the top: what a worker needs takes seconds

@@ -1,6 +1,6 @@
-"""`python -m replan.healthy [QUEUE]`: exit code 0 when the server has heard from a worker on this host of late, else 1.
+"""`python -m replan.healthy [QUEUE]`: exit code 0 if a worker on this host has polled the server lately, else 1.
 
-It has the environment of the worker, and so its server and its queue (REPLAN_QUEUE).
+The command has the environment of the worker, so it uses the worker's server and queue (REPLAN_QUEUE).
 """
 
 import asyncio
@@ -25,7 +25,7 @@ LATELY_SECONDS = 90.0
 
 
 async def main(queue: str) -> str | None:
-    """What is wrong in one sentence, or None."""
+    """Return what is wrong, in one sentence; None if a worker on this host has polled `queue` lately."""
     try:
         last_poll = _last_seen(await _pollers(await connect(), queue), socket.gethostname())
     except NotConnected as problem:
@@ -47,7 +47,7 @@ async def _pollers(client: Client, queue: str) -> Iterable[PollerInfo]:
 
 
 def _last_seen(pollers: Iterable[PollerInfo], host: str) -> float | None:
-    """When one of this host asked for work last, in seconds since the epoch; the SDK's identities are `pid@host`."""
+    """The last poll from `host`, in seconds since the epoch; None without a poll. SDK identities are `pid@host`."""
     return max(
         (poller.last_access_time.seconds for poller in pollers if poller.identity.endswith(f"@{host}")), default=None
     )

@@ -48,9 +48,9 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
     Replan has a task queue and slots of its own. It uses the data converter of your connection, and changes nothing of
     your worker. With the same plugin, a Replayer replays Replan's histories, too.
 
-    With `keys=`, the file of a keyring, it encrypts the store, and what Replan's workers write at the server. Give the
-    plugin to `Client.connect` then, whose workers have it, too: the connection encrypts and reads, also for your own
-    workflows. A payload codec of yours stays as it is, and the keyring is for the store alone.
+    With `keys=`, the file of a keyring, it encrypts the store, and what Replan's workers write at the server. Then give
+    the plugin to `Client.connect`; workers of this client have it, too. The connection encrypts and decrypts, also for
+    your own workflows. If the connection has a payload codec, it stays, and the keyring is for the store alone.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
         workspace: str | Path | None = None,
         **settings: Any,
     ) -> None:
-        """Name the tools, and the settings of `replan worker` by their names; what is left out is as for that command.
+        """Take the tools, and settings by their names in `replan worker`; an omitted setting has the command's default.
 
         Raises:
             ToolMistakes, UnknownPlanner: a tool or a planner cannot be used; the message says what to do.
@@ -86,7 +86,7 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
         self._abilities = Abilities.of(self._settings, os.environ, models, own=tools)
 
     def configure_client(self, config: ClientConfig) -> ClientConfig:
-        """With `keys`, let the connection encrypt, unless it has a payload codec; else change nothing.
+        """With `keys`, let the connection encrypt, unless it already has a payload codec; else change nothing.
 
         Raises:
             BadKeys: the keyring cannot be used.
@@ -100,15 +100,15 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
     async def connect_service_client(
         self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
     ) -> ServiceClient:
-        """Change nothing."""
+        """Connect without a change; the plugin does not use this hook."""
         return await next(config)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """Change nothing: Replan's workers are beside this one."""
+        """Return `config` unchanged: Replan's workers run beside this worker."""
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
-        """Run the worker, and Replan's workers as long as it runs.
+        """Run the given worker, and Replan's workers beside it until it ends.
 
         Raises:
             CannotContinue: Replan's workers cannot go on, e.g. since all threads are held by calls that do not return.
@@ -154,7 +154,7 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
             AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
         ],
     ) -> AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]:
-        """Change nothing."""
+        """Replay without a change; the plugin does not use this hook."""
         return next(replayer, histories)
 
 
@@ -162,7 +162,7 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
 async def serving(
     settings: Settings, abilities: Abilities, client: Client, fail: Callable[[str], None]
 ) -> AsyncIterator[WorkerParts]:
-    """Serve tasks with the connection of `client` until the block ends; `fail` is called if the workers cannot go on.
+    """Serve tasks over the connection of `client` until the block ends; `fail` gets the reason if workers cannot go on.
 
     Raises:
         StoreUnavailable, BadSetting, BadKeys: the store, a folder or the keyring cannot be used.
@@ -176,7 +176,7 @@ async def serving(
 
 
 def _both(theirs: DataConverter) -> DataConverter:
-    """For replays: reads and writes pydantic models as Replan does, and everything else as `theirs`."""
+    """A converter for replays: it converts pydantic models as Replan does, and everything else as `theirs` does."""
 
     converter = without_store(theirs)
 
@@ -209,5 +209,5 @@ def _both(theirs: DataConverter) -> DataConverter:
 
 
 def _has_model(hint: Any) -> bool:
-    """Whether a type is a pydantic model, or made of one."""
+    """Whether a type hint is a pydantic model, or has one in its arguments, such as `list[Model]`."""
     return (isinstance(hint, type) and issubclass(hint, BaseModel)) or any(map(_has_model, get_args(hint)))

@@ -1,4 +1,4 @@
-"""`python -m replan.ready [URL]`: exit code 0 when `replan serve` can be used, else 1. The container asks this."""
+"""`python -m replan.ready [URL]`: exit code 0 if `replan serve` is ready, else 1; the container's health check."""
 
 import sys
 from urllib.error import URLError
@@ -9,7 +9,7 @@ PATIENCE_SECONDS = 5.0
 
 
 def main(url: str = URL) -> int:
-    """The exit code; on stderr what is wrong, in one sentence."""
+    """Return the exit code, and write what is wrong to stderr, in one sentence."""
     try:
         with urlopen(url, timeout=PATIENCE_SECONDS):  # noqa: S310  # whoever runs it chooses the URL
             return 0

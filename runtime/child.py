@@ -30,10 +30,11 @@ os.execv(sys.argv[2], sys.argv[2:])
 def spawn(
     command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start `command`, whose first word is an absolute path, with its output in `log`; Ctrl-C does not reach it.
+    """Start `command`, whose first word is an absolute path, with its output in the file `log`.
 
-    On Linux, if this is called from the main thread, the kernel kills the new process when this process ends, even
-    by a crash or a kill. On other systems and from other threads, only `end` stops it.
+    Ctrl-C does not reach the new process, which inherits the file descriptors in `keep_open`. On Linux, if this is
+    called from the main thread, the kernel kills the new process when this process ends, even by a crash or a kill. On
+    other systems and from other threads, only `end` stops it.
     """
     with log.open("wb") as output:
         return subprocess.Popen(  # noqa: S603 - commands are built in this room, never from a task

@@ -134,7 +134,7 @@ async def namespace_id(client: Client) -> str:
 
 
 async def answers(address: str) -> bool:
-    """Whether a Temporal server without TLS answers at `host:port`."""
+    """Whether a Temporal server without TLS answers at `address`, a `host:port`."""
     try:
         await _dial(ClientConnectConfig(target_host=address))
     except NotConnected:
@@ -192,9 +192,10 @@ async def _dial(
 
 
 def as_replan(client: Client, keys: Path | str | None = None) -> Client:
-    """A client on the same connection as a user's `client`, which is not changed, with its data converter adapted.
+    """A new client on the connection of a user's `client`, with the user's data converter adapted to Replan.
 
-    With `keys`, it encrypts with that keyring, unless the user's data converter has a payload codec.
+    `client` itself is not changed. With `keys`, the file of a keyring, the new client encrypts with that keyring,
+    unless the user's data converter has a payload codec.
 
     Raises:
         BadKeys: the keyring cannot be used.
@@ -213,20 +214,22 @@ def as_replan(client: Client, keys: Path | str | None = None) -> Client:
 
 
 class PausedAsRunning(WorkflowService):
-    """Says of a paused workflow that it is running: the SDK has no name for this status and would raise ValueError.
+    """Reports a paused workflow as running: the SDK has no name for the status "paused" and would raise ValueError.
 
-    A paused workflow is one whose description has `workflow_extended_info.pause_info`. It answers no query.
+    The description of a paused workflow has `workflow_extended_info.pause_info`. A query to it raises RPCError.
     """
 
     async def describe_workflow_execution(
         self, req: DescribeWorkflowExecutionRequest, *args: Any, **options: Any
     ) -> DescribeWorkflowExecutionResponse:
+        """Describe a workflow; a paused workflow has the status "running", and `pause_info`."""
         response = await super().describe_workflow_execution(req, *args, **options)
         if unpause(response.workflow_execution_info):
             response.workflow_extended_info.pause_info.SetInParent()  # a server may not say who, when and why
         return response
 
     async def query_workflow(self, req: QueryWorkflowRequest, *args: Any, **options: Any) -> QueryWorkflowResponse:
+        """Query a workflow. Raises RPCError if the workflow is paused."""
         answer = await super().query_workflow(req, *args, **options)
         if answer.query_rejected.status == Status.WORKFLOW_EXECUTION_STATUS_PAUSED:
             raise RPCError("The workflow is paused.", RPCStatusCode.FAILED_PRECONDITION, b"")
@@ -235,6 +238,7 @@ class PausedAsRunning(WorkflowService):
     async def list_workflow_executions(
         self, req: ListWorkflowExecutionsRequest, *args: Any, **options: Any
     ) -> ListWorkflowExecutionsResponse:
+        """List workflows; paused workflows have the status "running"."""
         listed = await super().list_workflow_executions(req, *args, **options)
         for row in listed.executions:
             unpause(row)
@@ -242,7 +246,7 @@ class PausedAsRunning(WorkflowService):
 
 
 def unpause(info: WorkflowExecutionInfo) -> bool:
-    """Change the status of a paused workflow to `running`; returns whether it was paused."""
+    """Change the status "paused" in `info`, the server's answer, to "running"; returns whether it was "paused"."""
     if info.status != Status.WORKFLOW_EXECUTION_STATUS_PAUSED:
         return False
     info.status = Status.WORKFLOW_EXECUTION_STATUS_RUNNING
@@ -282,7 +286,9 @@ def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable
 async def register_search_attributes(client: Client, attributes: Mapping[str, str]) -> bool:
     """Add missing search attributes, given as name to type (`{"ReplanStatus": "Keyword"}`); returns whether all exist.
 
-    It returns False if the server, such as Temporal Cloud, does not permit it. Raises RPCError if no server answers.
+    Returns False if the server, such as Temporal Cloud, does not permit to add them.
+
+    Raises RPCError if no server answers.
     """
     required = {name: VALUE_TYPES[kind] for name, kind in attributes.items()}
     try:

@@ -103,7 +103,7 @@ class ServerSpec:
 class DevServer:
     """A server process, which runs inside `async with`; on Linux it also ends when this process is killed.
 
-    Start it from the main thread. If the process was killed, `start` starts another one on the same database.
+    Start it from the main thread. If the server was killed, `start` starts another server on the same database.
     """
 
     def __init__(self, spec: ServerSpec, binary: Path) -> None:
@@ -134,7 +134,11 @@ class DevServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Start the server, and return when it serves its namespace. Raises ServerUnavailable."""
+        """Start the server, and return when it serves its namespace.
+
+        Raises:
+            ServerUnavailable: the server cannot be started, or is not ready within START_SECONDS.
+        """
         await self.stop()
         self._process = _spawn(self.spec, self._binary)
         try:
@@ -152,7 +156,7 @@ class DevServer:
         """Start the server again whenever it ends by itself.
 
         Raises:
-            ServerUnavailable: it does not start, or ended again at once.
+            ServerUnavailable: the server does not start, or ended again within STEADY_SECONDS.
         """
         began = -math.inf
         while self._process:
@@ -222,7 +226,10 @@ async def _prepare(spec: ServerSpec) -> None:
 
 
 def free_port() -> int:
-    """A free port for a server, whose web UI port is free, too; no other caller gets the port for a minute."""
+    """A free port for a server; the port of its web UI, UI_PORT_OFFSET above, is free, too.
+
+    No other caller gets this port for a minute.
+    """
     # Not a port that the system chooses: an outgoing connection could take it before the server listens.
     while True:
         port = FREE_PORTS.start + secrets.randbelow(len(FREE_PORTS))
@@ -265,11 +272,11 @@ async def dev_server(
     namespace: str = DEFAULT_NAMESPACE,
     attributes: Mapping[str, str] | None = None,
 ) -> AsyncIterator[LocalServer]:
-    """Use the server at `address`, at TEMPORAL_ADDRESS, or the server that uses `folder`; if none answers, start one.
+    """Use the server at `address`, else at TEMPORAL_ADDRESS, else that of `folder`; start a server if none answers.
 
     A new server keeps its database in `folder`. Without an address it listens at `usual`, or at free ports if another
-    program uses those. If it ends by itself, it is started again; `fail` is called with the reason if that is
-    impossible.
+    program uses the ports there. If the new server ends by itself, it is started again; if that is impossible, `fail`
+    is called with the reason. `say` is called with lines about slow steps and restarts.
 
     Raises:
         ServerUnavailable: no server can be started, or the address is not on this machine.

@@ -1,7 +1,7 @@
 """The keyring of `--keys`, which encrypts what Replan hands to Temporal and writes into its store, and `--codec`.
 
-A keyring file has one key a line: its id, a blank, 32 bytes in Base64. The first key writes, all of them read. So a
-new key goes first, and an old one stays as long as something may be read that it has written.
+A keyring file has one key a line: its id, a blank, 32 bytes in Base64. The first key encrypts, and all keys decrypt.
+So a new key becomes the first line, and an old key stays as long as data that it has encrypted may be read.
 """
 
 import base64
@@ -38,9 +38,9 @@ from workflows.faults.fault import Code, Fault
 from workflows.plans.references import ENCRYPTED_ENCODING, SEALED
 
 KEY = "replan-key"
-"""The key of the metadata with the id of the key that encrypted a payload."""
+"""The metadata entry of a payload that holds the id of the encryption key."""
 SIZE, NONCE = 32, 12
-"""The bytes of a key, and of the random value in front of what it has encrypted."""
+"""The bytes of a key, and of the nonce in front of encrypted data."""
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _SEALED = re.compile(rf"{SEALED}({ID.pattern}):({_BASE64})")
@@ -57,7 +57,7 @@ class BadKeys(ValueError):
 class KeyMissing(NoKey, ApplicationError):
     """A keyring cannot read a payload: its key is missing, or it was encrypted for another namespace, or was changed.
 
-    As PayloadLost it is retryable: a workflow task fails and waits, and an activity is scheduled again.
+    Like PayloadLost, this error is retryable: a workflow task fails and waits, and an activity is scheduled again.
     """
 
     def __init__(self, reason: str) -> None:
@@ -70,20 +70,21 @@ class KeyMissing(NoKey, ApplicationError):
 
 
 class Keyring(PayloadCodec, WithSerializationContext):
-    """Encrypts with the first of its keys (AES-256-GCM), and reads what any of them has encrypted.
+    """Encrypts with the first of its keys (AES-256-GCM), and decrypts with all of them.
 
-    Namespace and key id are authenticated, too. What it did not encrypt is read by `older`, else left as it is.
+    Namespace and key id are authenticated, too. A payload that no keyring encrypted is decoded by `older`, if there is
+    an `older` codec, else left as it is.
     """
 
     def __init__(self, keys: Mapping[str, bytes], namespace: str = "", older: PayloadCodec | None = None) -> None:
-        """`keys`: by id, the first one writes. `namespace`: the name of the namespace of the tasks."""
+        """`keys`: by id; the first key encrypts. `namespace`: its name. `older`: the codec for all other payloads."""
         self._ciphers = {id: AESGCM(key) for id, key in keys.items()}
         self._of_equal = {id: hmac.digest(key, b"replan equal texts", "sha256") for id, key in keys.items()}
         self._namespace = namespace
         self._older = older
 
     def with_context(self, context: SerializationContext) -> "Keyring":
-        """The keyring with `older` for this context; it encrypts in the same way in all."""
+        """The same keyring with `older` for this context; the encryption is the same in all contexts."""
         if not isinstance(self._older, WithSerializationContext):
             return self
         found = copy.copy(self)
@@ -92,7 +93,7 @@ class Keyring(PayloadCodec, WithSerializationContext):
 
     @property
     def ids(self) -> Sequence[str]:
-        """The ids of the keys; the first one writes."""
+        """The ids of the keys; the first key encrypts."""
         return tuple(self._ciphers)
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
@@ -105,7 +106,7 @@ class Keyring(PayloadCodec, WithSerializationContext):
         ]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decrypt; what was not encrypted here is left as it is.
+        """Decrypt the payloads; a payload that no keyring encrypted is decoded by `older`, or left as it is.
 
         Raises:
             KeyMissing: a key is not in the keyring, or a payload was changed.
@@ -116,7 +117,10 @@ class Keyring(PayloadCodec, WithSerializationContext):
         return found
 
     async def _left(self, payload: Payload) -> list[Payload]:
-        """A payload that was not encrypted here, as `older` reads it; one in clear that `older` refuses, as it is."""
+        """Decode with `older` a payload that no keyring encrypted.
+
+        Without `older`, or if `older` rejects a payload that is in clear, the payload is returned as it is.
+        """
         if self._older is None:
             return [payload]
         try:
@@ -138,7 +142,7 @@ class Keyring(PayloadCodec, WithSerializationContext):
         return f"{SEALED}{id}:{base64.b64encode(self._seal(id, text.encode(), 'store')).decode()}"
 
     def seal_equal(self, text: str) -> list[str]:
-        """Encrypt a text that is looked up: with each key, the one that writes first. Equal texts are equal there."""
+        """Encrypt a text for look-ups: once with each key, in the order of `ids`. Equal texts give equal results."""
         sealed = list[str]()
         for id, key in self._of_equal.items():
             nonce = hmac.digest(key, text.encode(), "sha256")[:NONCE]  # another text has another one
@@ -146,7 +150,7 @@ class Keyring(PayloadCodec, WithSerializationContext):
         return sealed
 
     def open(self, text: str) -> str:
-        """Decrypt a text of the store; one that was written in clear is returned as it is.
+        """Decrypt a text of the store; a text that was stored unencrypted is returned as it is.
 
         Raises:
             KeyMissing: the key is not in the keyring, or the text was changed.
@@ -179,7 +183,7 @@ def _is_ours(payload: Payload) -> bool:
 
 
 def read_keys(file: Path) -> dict[str, bytes]:
-    """The keys of a keyring file by their ids, in its order.
+    """The keys of a keyring file by their ids, in the order of the file.
 
     Raises:
         BadKeys: the file cannot be read, or is no keyring.
@@ -213,7 +217,7 @@ def read_keys(file: Path) -> dict[str, bytes]:
 
 
 def add_key(file: Path) -> str:
-    """Put a new key in front of a keyring file, which is made if there is none; returns its id.
+    """Insert a new key as the first line of a keyring file, which is made if it does not exist; returns the key's id.
 
     Raises:
         BadKeys: the file is no keyring, or cannot be written.
@@ -239,10 +243,10 @@ def add_key(file: Path) -> str:
 
 
 def load_codec(name: str) -> PayloadCodec:
-    """The codec that MODULE:OBJECT names: an instance of PayloadCodec, or what makes one when it is called.
+    """The codec of the object `name`, a MODULE:OBJECT: a PayloadCodec, or a callable that returns a PayloadCodec.
 
     Raises:
-        BadKeys: there is no such object, or it is no codec.
+        BadKeys: the object cannot be loaded, or is no codec.
     """
     module, _, attribute = name.partition(":")
     if (here := os.getcwd()) not in sys.path:  # noqa: PTH109  # as for tools: last, so that it shadows nothing
@@ -270,19 +274,19 @@ def cipher_of(keys: Path | str | None) -> Keyring | None:
 
 
 def codec_of(keys: Path | str | None, codec: str | None, namespace: str) -> PayloadCodec | None:
-    """The codec of `--keys` and `--codec`; None without both. With both, the keyring writes and both read.
+    """The codec of `--keys` and `--codec`; None if neither is set. With both, the keyring encrypts and both decode.
 
     Raises:
-        BadKeys: one of them cannot be used.
+        BadKeys: the keyring or the codec cannot be used.
     """
     theirs = load_codec(codec) if codec else None
     return Keyring(read_keys(Path(keys)), namespace, theirs) if keys else theirs
 
 
 def with_keys(theirs: DataConverter, keys: Path | str, namespace: str) -> DataConverter:
-    """A user's data converter that encrypts with a keyring; it is returned as it is if it has a codec already.
+    """A user's data converter, changed to encrypt with the keyring `keys`; unchanged if it has a payload codec.
 
-    Sentences of failures are encrypted, too, unless the user has a failure converter of their own.
+    Messages of failures are encrypted, too, unless the user has a failure converter of their own.
 
     Raises:
         BadKeys: the keyring cannot be used.
@@ -297,7 +301,7 @@ def with_keys(theirs: DataConverter, keys: Path | str, namespace: str) -> DataCo
 
 
 def encrypting(codec: PayloadCodec) -> DataConverter:
-    """Replan's data converter with a codec, and with failures whose sentences are encrypted, too."""
+    """Replan's data converter with `codec`, which also encodes the messages and stack traces of failures."""
     return adapted(
         DataConverter(payload_codec=codec, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
     )

@@ -11,9 +11,9 @@ from workflows.faults.fault import Applied, Quadrant
 
 Level = Literal["info", "warning", "error"]
 COMMON = ("timestamp", "level", "event", "logger")
-"""What every line has."""
+"""The fields of every line."""
 IDS = ("task", "run", "step", "kind", "revision", "attempt")
-"""What every line has, too, that is written while a call runs, also a tool's own line and one from a tool's thread."""
+"""More fields of every line that is written while a call runs, also of a tool's own lines, also from its threads."""
 
 
 class Fields(TypedDict, total=False):

@@ -1,7 +1,7 @@
 """How values and failures are written into histories: JSON, and large payloads in external storage.
 
-Clients have no external storage, so the models that they read always stay in the history. On a user's connection,
-`adapted` puts this around the user's own data converter.
+Clients have no external storage, so the models that they read always stay in the history. For a user's connection,
+`adapted` adds this to the user's own data converter.
 """
 
 import dataclasses
@@ -54,14 +54,14 @@ INLINE = "replan-inline"
 
 
 class NoKey(RuntimeError):
-    """A payload is encrypted, and the key or the codec that reads it is not here; the message is a sentence."""
+    """A payload is encrypted, and this process has no key or codec that reads it; the message is a sentence."""
 
     def __init__(self, encoding: str) -> None:
         super().__init__(f"The values are encrypted ({encoding[:MAX_ENCODING]}), and their key is not here.")
 
 
 class CodecFailed(NoKey):
-    """A user's payload codec raised an exception when it was to decode."""
+    """A user's payload codec raised an exception when it should decode a payload."""
 
     def __init__(self, error: Exception) -> None:
         text = " ".join(str(error).split()).rstrip(".")[:MAX_ERROR]
@@ -70,11 +70,11 @@ class CodecFailed(NoKey):
 
 
 class PayloadPruned(RuntimeError):
-    """A value is needed that the command `prune` has deleted, and nothing can replace it."""
+    """The command `prune` has deleted a value that is needed, and nothing can replace this value."""
 
 
 _ENCODINGS = tuple(PydanticPayloadConverter().converters.values())
-"""The SDK's converters of single values, with the cache of the types that were read before."""
+"""The SDK's converters of single values; all PayloadConverters share them, and so their cache of types."""
 
 
 class PayloadConverter(CompositePayloadConverter):
@@ -83,7 +83,7 @@ class PayloadConverter(CompositePayloadConverter):
     # The SDK makes several converters for each activity, so they share what takes long to make.
 
     _theirs: ClassVar[type[AnyPayloadConverter] | None] = None
-    """A user's converter, which reads the encodings that only it knows."""
+    """The class of a user's converter, which reads the encodings of its own; None if there is none."""
     _is_lenient = False
 
     def __init__(self) -> None:
@@ -101,11 +101,11 @@ class PayloadConverter(CompositePayloadConverter):
         return other
 
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
-        """Read values. A step's result that `prune` deleted becomes a sentence that says so; its history still replays.
+        """Read values. A step's result that `prune` deleted becomes a sentence about that; its history still replays.
 
         Raises:
-            PayloadPruned: a value of another type was deleted.
-            NoKey: a value is encrypted, and no codec has read it.
+            PayloadPruned: `prune` deleted a value that is no step's result.
+            NoKey: a value is encrypted, and no codec has decoded it.
         """
         if self._is_lenient and type_hints is None and len(payloads) > 1:
             # More arguments than the workflow takes, so that the SDK knows no types: the workflow itself refuses them.
@@ -149,7 +149,7 @@ def _is_pruned(payload: Payload) -> bool:
 
 
 class _Brief(AnyFailureConverter):
-    """Added to a failure converter: no stack trace of an ApplicationError; encoded attributes stay in the history."""
+    """A mixin for failure converters: no stack trace of an ApplicationError; encoded attributes stay in the history."""
 
     # Its Fault or Outcome says everything; the trace would add 1.5 KB and paths of the machine to each attempt.
 
@@ -166,7 +166,7 @@ class FailureConverter(_Brief, DefaultFailureConverter):
 
 
 class Codec(PayloadCodec, WithSerializationContext):
-    """A user's payload codec; with it, the same payloads stay in the history as without a codec."""
+    """Wraps a user's payload codec, so that the same payloads stay in the history as without a codec."""
 
     # External storage sees a payload when the codec has hidden its metadata and changed its size.
 
@@ -175,14 +175,14 @@ class Codec(PayloadCodec, WithSerializationContext):
         self._threshold = threshold
 
     def with_context(self, context: SerializationContext) -> "Codec":
-        """The codec with the user's codec for this context."""
+        """This wrapper around the user's codec for `context`."""
         theirs = self.theirs
         if isinstance(theirs, WithSerializationContext):
             theirs = theirs.with_context(context)
         return self if theirs is self.theirs else Codec(theirs, self._threshold)
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Encode, and mark for `with_storage` what stays in the history."""
+        """Encode the payloads, and mark for `with_storage` those that stay in the history."""
         encoded = await self.theirs.encode(payloads)
         stays = [INLINE in payload.metadata or payload.ByteSize() < self._threshold for payload in payloads]
         if len(encoded) != len(payloads):  # a codec may make fewer of them
@@ -193,7 +193,7 @@ class Codec(PayloadCodec, WithSerializationContext):
         ]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decode; what `prune` left of a payload was never encoded.
+        """Decode the payloads; what `prune` left of a payload is returned as it is, since it was never encoded.
 
         Raises:
             NoKey: the codec cannot read a payload.
@@ -220,14 +220,14 @@ def _marked(payload: Payload) -> Payload:
 
 
 DATA_CONVERTER = DataConverter(payload_converter_class=PayloadConverter, failure_converter_class=FailureConverter)
-"""The converter of every client and worker of Replan that has no connection of a user's."""
+"""The data converter of all clients and workers of Replan, except those on a user's connection (see `adapted`)."""
 
 
 def adapted(theirs: DataConverter, storage: ExternalStorage | None = None, threshold: int = LARGE) -> DataConverter:
-    """A user's data converter with which Replan reads and writes its own models.
+    """A user's data converter, changed so that Replan reads and writes its own models with it.
 
-    The codec and the failure converter stay in use, and the payload converter for encodings of its own. With a
-    `storage`, whose threshold is `threshold`, the user's external storage is only read.
+    The user's codec and failure converter stay in use; the user's payload converter only reads encodings of its own.
+    `storage`, whose threshold is `threshold` bytes, takes the place of the user's external storage.
     """
     codec = theirs.payload_codec.theirs if isinstance(theirs.payload_codec, Codec) else theirs.payload_codec
     return dataclasses.replace(
@@ -258,10 +258,10 @@ def _failure_converter(theirs: type[AnyFailureConverter]) -> type[AnyFailureConv
 
 
 def with_storage(client: Client, drivers: Sequence[StorageDriver], threshold: int = LARGE) -> Client:
-    """The client for a worker, with external storage: `drivers[0]` stores payloads of `threshold` bytes and more.
+    """A client for a worker, with external storage: `drivers[0]` stores payloads of `threshold` bytes and more.
 
-    The other drivers only read payloads that they stored in earlier configurations, or that programs stored that use
-    the drivers of the client's own external storage.
+    The other drivers, and the drivers of the client's own external storage, only read: payloads that were stored in
+    earlier configurations, or by a user's programs.
     """
     config = client.config()
     theirs = config["data_converter"]
@@ -281,7 +281,7 @@ def with_storage(client: Client, drivers: Sequence[StorageDriver], threshold: in
 
 
 def with_drivers_of(theirs: DataConverter, drivers: Sequence[StorageDriver]) -> Sequence[StorageDriver]:
-    """The drivers, and those of a data converter that have other names."""
+    """`drivers`, and the external storage drivers of the data converter `theirs` that have other names."""
     names = {driver.name() for driver in drivers}
     own = theirs.external_storage.drivers if theirs.external_storage else ()
     return [*drivers, *(driver for driver in own if driver.name() not in names)]

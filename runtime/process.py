@@ -32,11 +32,14 @@ SECRETS = (
     "REPLAN_NOTIFY_SECRET",
     "REPLAN_TOKEN",
 )
-"""The variables for each of which another one may name a file with the value, such as ANTHROPIC_API_KEY_FILE."""
+"""Variables with a secret. For each, a variable such as ANTHROPIC_API_KEY_FILE may name a file with the value."""
 
 
 def read_secrets() -> None:
-    """Set each variable of SECRETS for which there is a file; end the process with exit code 2 if it cannot be read."""
+    """Set each variable of SECRETS whose `_FILE` variable names a file to the text of the file.
+
+    If the file cannot be read, or both variables are set, print the reason and end the process with exit code 2.
+    """
     for name in SECRETS:
         file = os.environ.get(f"{name}_FILE")
         if not file:
@@ -68,9 +71,9 @@ def _refuse(sentence: str) -> NoReturn:
 
 
 def _stay(code: int) -> None:
-    """With REPLAN_STAY, a service whose settings are refused waits to be stopped.
+    """If REPLAN_STAY is set, and a service ends because of bad settings (`code` is BAD_USAGE), wait to be stopped.
 
-    What restarts containers would start it for ever, to be refused each time.
+    Otherwise, what restarts containers would start the service again and again, and each start would fail.
     """
     if code == BAD_USAGE and os.environ.get(STAY) and sys.argv[1:2] and sys.argv[1] in SERVICES:
         sys.stderr.write("A new start would end the same way, so this process waits to be stopped (REPLAN_STAY).\n")
@@ -89,7 +92,7 @@ def version() -> str:
 
 
 def raise_file_limit(limit: int) -> int:
-    """Let this process open so many files, as far as its hard limit allows; returns how many it may open."""
+    """Let this process open `limit` files, or as many as its hard limit allows; returns how many files it may open."""
     try:
         import resource
     except ImportError:  # Windows, which has no such limit
@@ -106,7 +109,7 @@ def raise_file_limit(limit: int) -> int:
 def leave(code: int) -> NoReturn:
     """Flush the output and end the process at once with exit code `code`; the caller has closed everything before.
 
-    With REPLAN_STAY, a worker or web server whose settings are refused waits instead until it is stopped.
+    If REPLAN_STAY is set and `code` means bad settings, a worker or web server waits instead until it is stopped.
     """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # it was closed before the process began (`>&-`)

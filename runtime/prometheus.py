@@ -1,4 +1,4 @@
-"""Serves a worker's metrics to Prometheus, and samples what only the store and the server know."""
+"""Serves a worker's metrics to Prometheus, and samples the gauges whose values are in the store or on the server."""
 
 import asyncio
 import ipaddress
@@ -34,13 +34,13 @@ from workflows.people.requests import HumanRequest
 SAMPLE_SECONDS = 15.0
 """Seconds between two samples of the gauges."""
 MAX_WAITING = 1000
-"""Of more waiting tasks than these, the newest are looked at: as many as the server sends at once."""
+"""The most waiting tasks that are counted, the newest: as many as the server sends at once."""
 ADDRESS = re.compile(r"(?:(?P<host>[^:]*|\[.*\]):)?(?P<port>\d{1,5})")
 
 log = structlog.get_logger("replan.metrics")
 
 Source = Callable[[], Awaitable[Sequence[Sample]]]
-"""Finds out what gauges have as values now; raises anything if it cannot."""
+"""Returns the present samples of some gauges; may raise any exception."""
 
 
 def runtime(logging: LoggingConfig, address: str | None) -> Runtime:
@@ -70,7 +70,11 @@ def runtime(logging: LoggingConfig, address: str | None) -> Runtime:
 
 
 def _place(address: str) -> str:
-    """The address as IP:PORT; without a host it is that of the loopback interface. Raises BadSetting."""
+    """The address as IP:PORT; without a host, the IP address is that of the loopback interface.
+
+    Raises:
+        BadSetting: `address` is neither a port nor IP:PORT.
+    """
     found = ADDRESS.fullmatch(address.strip())
     host, port = (found["host"], int(found["port"])) if found else ("", 0)
     try:
@@ -89,10 +93,10 @@ def _place(address: str) -> str:
 async def sampled(
     client: Client, queue: str, breakers: Source, is_searchable: bool, every: float = SAMPLE_SECONDS
 ) -> AsyncIterator[None]:
-    """Sample the gauges `every` so many seconds while the block runs, if the runtime of the client has metrics.
+    """Sample the gauges at intervals of `every` seconds while the block runs, if the client's runtime has metrics.
 
-    `breakers` reads those of all circuit breakers. Without Replan's search attributes (`is_searchable`), the others are
-    not sampled.
+    `breakers` returns the samples of all circuit breakers. The gauges of waiting tasks are sampled only if the
+    namespace has Replan's search attributes (`is_searchable`).
     """
     meter = meter_of(client, queue)
     if meter is MetricMeter.noop:
@@ -122,7 +126,10 @@ def _runtime_of(client: Client) -> Runtime:
 
 
 async def _sample(meter: MetricMeter, sources: Sequence[Source], every: float) -> None:
-    """Set the gauges again and again; one whose value nobody knows any more is set to NaN, which no alert is about."""
+    """Set the gauges at intervals of `every` seconds, without end.
+
+    A gauge that has no sample any more is set to NaN, for which no alert fires.
+    """
     is_known, earlier = True, list[Sample]()
     while True:
         samples, errors = list[Sample](), list[Exception]()

@@ -1,4 +1,4 @@
-"""Keeps a fault that comes back every moment from filling the disk with its log lines."""
+"""A log filter that leaves out repeated lines, so that a fault that repeats all the time does not fill the disk."""
 
 import logging
 import time
@@ -6,20 +6,20 @@ from collections.abc import Hashable
 
 SECONDS = 60.0
 MAX_KEYS = 1000
-"""Different lines that are remembered; beyond, all are forgotten, and so are logged once more."""
+"""The most different lines that are remembered. Beyond this number all are forgotten, so each is logged again."""
 
 
 class OncePer(logging.Filter):
-    """Passes the first of equal lines, and then one in each period, which says how many were left out before it."""
+    """Passes the first of equal lines, then one in each period of `seconds`, with the number of lines left out."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         super().__init__()
         self._seconds = seconds
         self._passed = dict[Hashable, tuple[float, int]]()
-        """By line, when it was passed last, and how many were left out since."""
+        """By key of a line: the monotonic time when such a line passed last, and how many were left out since."""
 
     def key(self, record: logging.LogRecord) -> Hashable:
-        """What is equal in lines that repeat each other."""
+        """The key of a line; lines with the same key count as repetitions of each other."""
         raised = record.exc_info[1] if record.exc_info else None
         frames = raised.__traceback__ if raised else None
         while frames and frames.tb_next:

@@ -59,11 +59,11 @@ class Server:
 async def joined(settings: Settings, say: Say, fail: Callable[[str], None]) -> AsyncIterator[Server]:
     """Connect to the server of the settings; with `--dev`, to the server of the state folder.
 
-    If that does not answer, it is started here, and stopped when the block ends. `fail` is called if it ends before and
-    cannot be started again.
+    If the server of the state folder does not answer, a server is started here, and stopped when the block ends. `fail`
+    is called with the reason if this server ends earlier and cannot be started again.
 
     Raises:
-        ServerUnavailable, NotConnected: there is no server.
+        ServerUnavailable, NotConnected: no server can be used.
     """
     async with AsyncExitStack() as stack:
         local = None
@@ -91,9 +91,9 @@ def build(
     slots: int = Settings.slots,
     is_watched: bool = False,
 ) -> "Workers":
-    """Workers with Replan's limits: one for `queue`, with `slots` for calls of tools, one for the control queue.
+    """Build workers with Replan's limits: for `queue`, with `slots` calls of tools at once, and for the control queue.
 
-    If there is the activity that tells a receiver, there is one for notifications, too.
+    If `activities` has the activity that notifies a receiver, a third worker serves the queue of notifications.
     With `is_watched`, as in tests, workflows run in the SDK's sandbox.
     """
     # A user's worker has no sandbox, which costs 1.6 ms a step: it runs only Replan's workflows, and
@@ -140,7 +140,7 @@ def build(
 
 
 def _type(definition: activity._Definition | workflow._Definition | None) -> str | None:
-    """The type of an activity or workflow; None for one that serves all types."""  # the SDK has no public way
+    """The type of an activity or workflow; None for a dynamic one, of all types."""  # the SDK has no public way
     return definition.name if definition else None
 
 
@@ -182,6 +182,7 @@ class Stop:
             self._loop.add_signal_handler(number, self._request_stop)
 
     async def wait(self) -> None:
+        """Wait for a signal or `fail`; from now on, a signal does not cancel the task that made this object."""
         self._starting = None
         await self._stop_requested.wait()
 
@@ -199,16 +200,16 @@ class Stop:
 
 
 class CannotContinue(Exception):
-    """The worker stopped by itself; the message says why, and that a supervisor should start it again."""
+    """The worker cannot start to serve, or has stopped by itself; the message says why and what to do."""
 
 
 async def serve(worker: Workers, stop: Stop, running: Sequence[str], say: Say) -> None:
-    """Run `worker` until `stop` says so, then let the calls in `running` finish.
+    """Run `worker` until `stop` is requested, then let the running calls end; `running` has their names.
 
-    After GRACE plus `retries.EXIT_WITHIN` the process ends, even if a call still runs.
+    The calls are cancelled after GRACE. After GRACE plus `retries.EXIT_WITHIN` the process ends, even if a call runs.
 
     Raises:
-        CannotContinue: the worker stopped by itself.
+        CannotContinue: the worker stopped by itself, because of `stop.failure`.
     """
     # Between two statements, a write to the store waits for each thread that computes, and all others for its lock.
     sys.setswitchinterval(SWITCH_INTERVAL)

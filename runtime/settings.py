@@ -186,7 +186,7 @@ class Settings:
 
     @property
     def dev_address(self) -> str | None:
-        """Where the server of `--dev` shall listen; None if that was left open."""
+        """The `host:port` where the server of `--dev` listens, by `--port`; None without `--port`."""
         return f"localhost:{self.port}" if self.port else None
 
     @property
@@ -200,22 +200,22 @@ class Settings:
 
     @property
     def metrics_address(self) -> str | None:
-        """Where metrics are served; None for a worker without metrics, and for one that only answers a question."""
+        """Where metrics are served; None without `--metrics`, or with `--check` or `--classify`: they serve nothing."""
         return None if self.check or self.classify is not None else self.metrics or None
 
     def prepare(self) -> None:
         """Make the folders; with `--fresh` delete the embedded store and the server's database.
 
-        Other users may read nothing that this process and its children write from now on.
+        This sets the umask: other users cannot read what this process and its children write from now on.
 
         Raises:
-            BadSetting: a folder does not exist or cannot be made, or an option needs `--dev`.
+            BadSetting: a folder cannot be used, options do not go together, or a server still uses the databases.
         """
         os.umask(os.umask(0) | OTHERS)
         self.make_folders()
 
     def make_folders(self) -> None:
-        """Make the folders as `prepare` does, without a change to the process.
+        """Do the same as `prepare`, but leave the umask of the process as it is.
 
         Raises:
             BadSetting: as `prepare`.
@@ -262,7 +262,10 @@ class Settings:
 
 
 def of_program(environment: Mapping[str, str], **options: Any) -> Settings:
-    """The Settings of a worker inside a program: what is not given comes from variables, as for `worker.py`."""
+    """The Settings of a worker inside a user's program.
+
+    An option that is left out or None comes from its environment variable, as for `worker.py`, else from its default.
+    """
     named = {
         option.name: getattr(get_args(option.type)[1], "envvar", None)
         for option in fields(Settings)

@@ -21,9 +21,9 @@ UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 UNLIMITED = "unlimited"
 """The value that means no limit, since TOML has no null."""
 OWN = "own"
-"""The type of the errors whose message is written here, and says what was expected."""
+"""The type of the validation errors that this module raises itself; their messages say what was expected."""
 MAX_VALUE = 80
-"""Characters of a wrong value that a message quotes."""
+"""The most characters of a wrong value that a message quotes."""
 CHECK = f"check --settings and {VARIABLE}"
 CORRECT = "correct it, docs/models.md#budgets shows one"
 
@@ -33,7 +33,7 @@ Model = Annotated[str, Field(pattern=r"^[a-z]+:\S+$")]
 
 
 OpenAIModel = Annotated[str, Field(pattern=r"^openai:\S+$")]
-"""The name of a model that is asked as OpenAI's models are."""
+"""The name of a model of the provider `openai`."""
 
 
 class BadSettings(ValueError):
@@ -49,7 +49,7 @@ class _Frozen(BaseModel):
 
 
 def seconds(text: str) -> float:
-    """The seconds of a duration: a number of them, or amounts with units, such as `90s`, `5m`, `1h30m` and `2d`.
+    """The seconds of a duration: `text` is a number of seconds, or has units, as in `90s`, `5m`, `1h30m` and `2d`.
 
     Raises:
         ValueError: the text is no duration; the message says what to write.
@@ -97,8 +97,10 @@ class Budget(_Frozen):
 
 
 class Budgets(_Frozen):
-    """The limits of tasks for which a person waits at a terminal, and of all other tasks of the console; what is left
-    out is as `workflows.limits.budget.Limits` has it."""
+    """The limits of tasks for which a person waits at a terminal (`interactive`), and of the console's other tasks.
+
+    A limit that is left out has the default of `workflows.limits.budget.Limits`.
+    """
 
     interactive: Budget = Budget()
     background: Budget = Budget()
@@ -121,7 +123,7 @@ class ModelPrice(_Frozen):
 
 
 class Models(_Frozen):
-    """Prices and limits of models, which take precedence over published ones."""
+    """Settings of models; the prices and windows here take precedence over the published ones."""
 
     compact_at: float = Field(default=0.8, gt=0, le=1)
     """The share of a model's window that a conversation may fill before it is compacted."""
@@ -129,17 +131,17 @@ class Models(_Frozen):
     windows: dict[Model, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
     """By model, the context window: the maximum of input tokens in a request."""
     wires: dict[OpenAIModel, Literal["responses", "chat_completions"]] = Field(default_factory=dict)
-    """By model, OpenAI's API that the model is asked with."""
+    """By model, which of OpenAI's APIs Replan uses: Responses or Chat Completions."""
     idle_timeout: Annotated[float, Field(gt=0), BeforeValidator(_duration)] = 60.0
     """Seconds without a byte after which a model's reply counts as stalled."""
     reasoning_effort: dict[OpenAIModel, Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]] = Field(
         default_factory=dict
     )
-    """By model, how much it reasons; not every model has every value."""
+    """By model, its reasoning effort; not every model supports every value."""
     calls: dict[Model, Literal["native", "text"]] = Field(default_factory=dict)
-    """By model, how it makes its calls: by the API, or as text, at a server without tool calls."""
+    """By model, how it makes tool calls: in the API, or as text if its server does not support tool calls."""
     strict: dict[Model, bool] = Field(default_factory=dict)
-    """By model, whether its provider holds it to the schemas of tools and answers, as far as it supports them."""
+    """By model, whether its provider enforces the schemas of tools and answers that the provider supports."""
 
     @property
     def known_prices(self) -> dict[str, Price]:
@@ -155,7 +157,7 @@ class SettingsFile(_Frozen):
         """Read the file at `path`; without a `path` read `replan.toml` in the current folder, if it exists.
 
         Raises:
-            BadSettings: it cannot be read, or a value cannot be used.
+            BadSettings: the file cannot be read, or a value cannot be used.
         """
         named = path or DEFAULT
         which = f"The settings file {str(named)!r}"
@@ -173,7 +175,11 @@ class SettingsFile(_Frozen):
             raise BadSettings(f"{which} is no TOML ({error})", CORRECT) from error
 
     def limits(self, profile: Profile, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The limits of a task: each from the command line (`options`), else from this file; the others are usual."""
+        """The limits of a task, by name: from `options` (the command line), else from this file.
+
+        `profile` chooses the table of the file. An option that is None was not typed. A limit that neither the command
+        line nor the file sets is left out.
+        """
         own: Budget = getattr(self.budgets, profile)
         return {**own.set_fields, **{name: value for name, value in options.items() if value is not None}}
 

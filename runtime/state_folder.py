@@ -20,10 +20,12 @@ def default() -> Path:
 
 
 def lock(folder: Path) -> IO[bytes]:
-    """Lock the databases of a state folder until the file is closed, also in child processes that inherited it.
+    """Lock the databases of a state folder, and return the lock file.
+
+    The lock lasts until the file is closed, also in child processes that inherited the file.
 
     Raises:
-        BlockingIOError: a server uses them.
+        BlockingIOError: a server uses the databases.
     """
     file = (folder / _LOCK).open("wb")
     try:
@@ -46,7 +48,7 @@ def announce(folder: Path, address: str, ui_url: str) -> None:
 
 
 def server_address(folder: Path) -> str | None:
-    """The `host:port` of the development server that uses a state folder; None if none does."""
+    """The `host:port` of the development server that uses a state folder; None if no server uses it."""
     try:
         with (folder / _LOCK).open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,9 +1,9 @@
-"""One trace for each task: the interceptors that carry it from the client over the workflow to the activities.
+"""One trace for each task: interceptors that pass its context from the client through the workflow to the activities.
 
-The header and what writes it at the client are those of the SDK's `OpenTelemetryInterceptor`. Its part for workflows is
-not used. There a span ends with its run, so that a task that continues as new would have many. It needs a global tracer
-provider of the SDK's own class, which the worker of a user may not have. And activities that a handler of an Update
-schedules would belong to the trace of that Update. Its part for activities makes a tracer for each attempt, which costs
+The client writes the header with the SDK's `OpenTelemetryInterceptor`. Its other two parts are not used. In the part
+for workflows, a span ends with its run, so that a task that continues as new would have many spans. This part needs a
+global tracer provider of the SDK's own class, which a user's worker may not have. And activities that an Update handler
+schedules would belong to the trace of that Update. The part for activities makes a tracer for each attempt, which costs
 as much as a span.
 """
 
@@ -47,9 +47,9 @@ from workflows.agent import OUTCOME_MEMO
 HEADER = "_tracer-data"
 """The header of the SDK's own interceptors, with the W3C trace context."""
 PROPAGATOR = CompositePropagator([TraceContextTextMapPropagator(), W3CBaggagePropagator()])
-"""What the SDK's interceptors write into the header, whatever OTEL_PROPAGATORS says."""
+"""Writes the same header as the SDK's interceptors, whatever OTEL_PROPAGATORS says."""
 STARTED = "replan-trace-started"
-"""The header with which a run tells the next one when the task started, in nanoseconds since 1970."""
+"""The header in which a run passes the start time of the task to the next run, in nanoseconds since 1970."""
 SPANS: Mapping[str, tuple[str, str]] = {
     "AgentWorkflow": ("invoke_agent", "replan"),
     "UndoWorkflow": ("invoke_workflow", "undo"),
@@ -60,9 +60,9 @@ _FIRST_RUN: ContextVar[str | None] = ContextVar("replan_trace_first_run", defaul
 
 
 class TaskIds(RandomIdGenerator):
-    """Random ids; the ids of a task's own span follow from the id of its first run.
+    """Random ids; only the ids of a task's own span are computed, from the id of the task's first run.
 
-    So every worker and every run of the task knows the span before it is exported, at the end of the task.
+    So every worker and every run of the task has these ids before the span is exported, at the end of the task.
     """
 
     def generate_span_id(self) -> int:
@@ -88,7 +88,7 @@ def _ids_of(first_run: str) -> Iterator[None]:
 
 
 def traced(connection: client.Client, tracer: Tracer) -> client.Client:
-    """The client on the same connection, with a span for each task that it starts."""
+    """A client on the same connection that records a span for each task that it starts."""
     config = connection.config()
     config["interceptors"] = [*config["interceptors"], TaskTrace(tracer)]
     config["plugins"] = []
@@ -96,10 +96,10 @@ def traced(connection: client.Client, tracer: Tracer) -> client.Client:
 
 
 class TaskTrace(client.Interceptor, Interceptor):
-    """An interceptor of clients and workers."""
+    """An interceptor of clients and workers that records one trace for each task."""
 
     def __init__(self, tracer: Tracer, captures_content: bool = False) -> None:
-        """With `captures_content`, the span of a task has its text and its result."""
+        """With `captures_content`, the span of a task contains the text and the result of the task."""
         self._tracer = tracer
         self._captures_content = captures_content
         self._propagation = OpenTelemetryInterceptor()
@@ -137,7 +137,7 @@ class _Starting(client.OutboundInterceptor):
 
 
 class _Inbound(WorkflowInboundInterceptor):
-    """Gives each activity of a task the task's span as its parent, and exports this span at the task's end."""
+    """Makes the task's span the parent of its activities' spans, and exports the task's span when the task ends."""
 
     tracer: ClassVar[Tracer]
     captures_content: ClassVar[bool]
@@ -188,7 +188,7 @@ class _Inbound(WorkflowInboundInterceptor):
 
     @cached_property
     def carried(self) -> Mapping[str, Payload]:
-        """The header of activities, with the task's span as their parent."""
+        """The trace header for the activities of the task, with the task's span as the parent."""
         carrier = dict[str, str]()
         PROPAGATOR.inject(
             carrier, trace.set_span_in_context(self.span, context_of(workflow.info().headers) or Context())
@@ -196,7 +196,7 @@ class _Inbound(WorkflowInboundInterceptor):
         return {HEADER: PayloadConverter.default.to_payload(carrier)}
 
     def _end(self, outcome: Any) -> None:
-        """Export the span, except in a replay: then it was exported already."""
+        """End and export the task's span; in a replay do nothing, since the span was exported already."""
         if workflow.unsafe.is_replaying_history_events():
             return
         if isinstance(outcome, Outcome):
@@ -235,7 +235,7 @@ class _Outbound(WorkflowOutboundInterceptor):
 
 
 def context_of(headers: Mapping[str, Payload]) -> Context | None:
-    """The context that whoever started the workflow or scheduled the activity sent; None if none was sent."""
+    """The trace context in the headers of a workflow or an activity; None if its sender sent no trace context."""
     sent = headers.get(HEADER)
     return None if sent is None else _context_in(sent.SerializeToString())
 

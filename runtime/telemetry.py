@@ -19,13 +19,13 @@ from workflows.text import visible
 
 WORKFLOW_LOGGER = "replan.workflow"
 HIDDEN_IN_TEXT = ("logger", "run")
-"""Fields that only JSON has: a line on a terminal is short."""
+"""The fields that only JSON lines have; text lines leave them out, to be short."""
 
 
 def configure(style: LogStyle | None = None, metrics_address: str | None = None) -> None:
-    """Send structlog's lines and the standard library's (Temporal's among them) to stderr in one style.
+    """Send the log lines of structlog and of the standard library (also Temporal's lines) to stderr in one style.
 
-    With an address, metrics are served there.
+    Without a `style`: text if stderr is a terminal, else JSON. With a `metrics_address`, metrics are served there.
 
     Raises:
         BadSetting: nothing can be served at the address, or traces are asked for and cannot be exported.
@@ -94,7 +94,7 @@ def quiet(logger: str) -> Iterator[None]:
 
 
 class _OneOutage(OncePer):
-    """Logs one sentence for an outage of the server, where the SDK's core logs each retry of each poller."""
+    """Logs one line a minute for an outage of the server, where the SDK's core logs each retry of each poller."""
 
     def key(self, record: logging.LogRecord) -> str:
         return "outage"
@@ -109,7 +109,10 @@ class _OneOutage(OncePer):
 
 
 def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Show what a terminal would obey as escapes; only a traceback keeps its lines, which else would look like ours."""
+    """Replace the characters that a terminal would obey by escapes.
+
+    Only a traceback keeps its line breaks: behind a line break, another value could imitate a log line of Replan.
+    """
     for name, value in event.items():
         if isinstance(value, str):
             kept = "\n" if name == "exception" else ""
@@ -132,7 +135,7 @@ def _name_task(_logger: WrappedLogger, _method: str, event: EventDict) -> EventD
 
 
 def _sort(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Put the fields into the order of the table of events; what else a tool's own line has follows."""
+    """Put the fields into the order of EVENTS; further fields, which a tool's own line may have, follow."""
     known = EVENTS.get(str(event.get("event")))
     names = (*COMMON, *IDS, *(known.fields if known else ()))
     first = {name: event.pop(name) for name in names if name in event}

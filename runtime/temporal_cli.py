@@ -42,7 +42,10 @@ class ServerUnavailable(RuntimeError):
 async def find_cli(say: Say) -> Path:
     """The path of the Temporal CLI: from TEMPORAL_CLI, PATH or the cache, else downloaded by the SDK or built with Go.
 
-    `say` is called with a line about each slow step. Raises ServerUnavailable.
+    `say` is called with lines about each slow step.
+
+    Raises:
+        ServerUnavailable: TEMPORAL_CLI names no program, or no CLI is here and none could be fetched.
     """
     return _installed() or await _fetched(say)
 

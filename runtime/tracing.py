@@ -1,6 +1,6 @@
-"""Traces by OpenTelemetry: whether the environment asks for them, and what records and exports them.
+"""Traces with OpenTelemetry: whether the environment asks for traces, and what records and exports their spans.
 
-The variables are OpenTelemetry's own. Without them nothing of OpenTelemetry is imported.
+The environment variables are OpenTelemetry's own. Without these variables, nothing of OpenTelemetry is imported.
 """
 
 import importlib.util
@@ -23,19 +23,19 @@ if TYPE_CHECKING:  # at run time only where a trace is recorded
     from temporalio.worker import Interceptor
 
 CONVENTIONS = "1.42.0-dev"
-"""The version of OpenTelemetry's semantic conventions for generative AI that names and attributes of spans follow:
-https://github.com/open-telemetry/semantic-conventions-genai. None of them is stable yet."""
+"""The version of OpenTelemetry's semantic conventions for generative AI, for the names and attributes of spans:
+https://github.com/open-telemetry/semantic-conventions-genai. None of these conventions is stable yet."""
 SCHEMA_URL = f"https://opentelemetry.io/schemas/gen-ai-dev/{CONVENTIONS}"
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 FLUSH_SECONDS = 2.0
-"""How long the end of a process waits until the last spans are exported."""
+"""The most seconds that a process waits at its end until its last spans are exported."""
 
 
 class CannotTrace(BadSetting):
-    """The environment asks for traces, and they cannot be exported: `reason` says why, `remedy` what to do."""
+    """The environment asks for traces, but traces cannot be exported: `reason` says why, `remedy` what to do."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}: {remedy}.")
@@ -44,7 +44,7 @@ class CannotTrace(BadSetting):
 
 
 def is_on(environment: Mapping[str, str]) -> bool:
-    """Whether the environment names a receiver of traces, and does not turn them off."""
+    """Whether the environment asks for traces: it names an OTLP endpoint, and does not turn traces off."""
     exporters = [name.strip() for name in environment.get("OTEL_TRACES_EXPORTER", "").split(",")]
     return (
         any(environment.get(name) for name in ENDPOINTS)
@@ -54,12 +54,12 @@ def is_on(environment: Mapping[str, str]) -> bool:
 
 
 def captures_content(environment: Mapping[str, str]) -> bool:
-    """Whether spans shall have task texts, prompts, arguments and results."""
+    """Whether the environment allows task texts, prompts, arguments and results in spans."""
     return environment.get(CONTENT, "").strip().lower() in ("true", "span_only", "span_and_event")
 
 
 def check(environment: Mapping[str, str]) -> None:
-    """Do nothing if traces can be exported, or if the environment does not ask for them.
+    """Check that traces can be exported, if the environment asks for traces.
 
     Raises:
         CannotTrace: a package is missing, or the environment asks for another protocol or names no URL.
@@ -87,10 +87,10 @@ def _has(module: str) -> bool:
 
 
 def tracer() -> "Tracer | None":
-    """What records the spans of this process; None if the environment does not ask for traces.
+    """The tracer that records the spans of this process; None if the environment does not ask for traces.
 
     Raises:
-        CannotTrace: it asks for traces, and they cannot be exported.
+        CannotTrace: the environment asks for traces, but traces cannot be exported.
     """
     check(os.environ)
     if not is_on(os.environ):
@@ -103,13 +103,13 @@ def tracer() -> "Tracer | None":
 def recorded(
     steps: "Callable[[Tracer, Callable[[Mapping[str, Payload]], Context | None], bool], Interceptor]",
 ) -> "Iterator[list[Interceptor]]":
-    """The interceptors of a worker that records traces, none where the environment does not ask for them.
+    """Yield the interceptors with which a worker records traces; none if the environment does not ask for traces.
 
-    `steps` makes the one for attempts, from what records, what reads the context of a trace from headers, and whether
-    content is asked for. When the block ends, the last spans are exported.
+    `steps` makes the interceptor for attempts. Its arguments: the tracer, the function that reads a trace context from
+    headers, and whether spans may have content. When the block ends, the last spans are exported.
 
     Raises:
-        CannotTrace: the environment asks for traces, and they cannot be exported.
+        CannotTrace: the environment asks for traces, but traces cannot be exported.
     """
     if (recording := tracer()) is None:
         yield []
@@ -124,10 +124,10 @@ def recorded(
 
 
 def traced(client: "Client") -> "Client":
-    """The client on the same connection, with a span for each task that it starts if the environment asks for traces.
+    """A client on the same connection that records a span for each task it starts; `client` itself without traces.
 
     Raises:
-        CannotTrace: the environment asks for traces, and they cannot be exported.
+        CannotTrace: the environment asks for traces, but traces cannot be exported.
     """
     if (recording := tracer()) is None:
         return client
@@ -137,10 +137,12 @@ def traced(client: "Client") -> "Client":
 
 
 def install() -> None:
-    """Let spans that tools make with OpenTelemetry's own API be exported, too; for a process that is Replan's own.
+    """If the environment asks for traces, export also the spans that tools make with OpenTelemetry's own API.
+
+    This sets the global tracer provider, so it is only for Replan's own processes.
 
     Raises:
-        CannotTrace: the environment asks for traces, and they cannot be exported.
+        CannotTrace: the environment asks for traces, but traces cannot be exported.
     """
     if tracer() is not None:
         from opentelemetry import trace
@@ -165,7 +167,7 @@ def _provider() -> "TracerProvider":
 
 
 def flush() -> bool:
-    """Export what was recorded, and wait for it at most FLUSH_SECONDS; returns whether nothing is left.
+    """Export the recorded spans; returns False if the export has not ended after FLUSH_SECONDS.
 
     To be called when a process ends.
     """

@@ -36,7 +36,7 @@ EXPECTED: Mapping[str, str] = {
 
 
 def expected(error: Mapping[str, Any]) -> str:
-    """What was expected of the field of an error that `ValidationError.errors()` returned."""
+    """What pydantic expected, such as `must be a number`; `error` is an item of `ValidationError.errors()`."""
     if form := EXPECTED.get(error["type"]):
         return form.format(**error.get("ctx", {}))
     return f"cannot be used ({str(error['msg']).removeprefix('Value error, ').rstrip('.')})"

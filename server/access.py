@@ -1,7 +1,7 @@
-"""Who may ask, and who that is: the token, the browser's session, and what no other website may do.
+"""Access to the server: the token, the browser's session, and protection against requests of other websites.
 
-A program sends `Authorization: Bearer TOKEN`. A browser trades the token for a signed cookie; the name that was given
-then is the name in the histories of answers. Without a token only this machine can reach the server.
+A program sends `Authorization: Bearer TOKEN`. A browser exchanges the token for a signed cookie; the name that a person
+gives at sign-in is recorded with the answers. Without a token only this machine can reach the server.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Denied(Exception):
-    """The request is refused; `status` is that of HTTP, `code` is for programs."""
+    """The request is refused; `status` is the HTTP status, `code` is for programs."""
 
     def __init__(self, status: int, code: str, reason: str, remedy: str) -> None:
         super().__init__(f"{reason}: {remedy}.")
@@ -41,12 +41,12 @@ class Visitor:
     """The sender of a request: a person or a program."""
 
     name: str
-    """Empty for a program that did not say it."""
+    """Empty for a program that gave no name."""
     is_known: bool
-    """Whether a session or a proxy vouches for the name, so that an answer cannot give another one."""
+    """Whether a session or a proxy vouches for the name, so that an answer cannot claim another name."""
 
     def answers_as(self, claimed: str) -> str:
-        """The name in the history of an answer."""
+        """The name to record with an answer: a known name, else `claimed`, else the visitor's unconfirmed name."""
         return self.name if self.is_known else claimed or self.name
 
 
@@ -55,12 +55,12 @@ class Access:
     """The rules of one server."""
 
     token: str | None = None
-    """None: whoever reaches the server may ask, and the server listens on loopback only."""
+    """None: everybody who reaches the server has access, and the server listens on loopback only."""
     identity_header: str | None = None
     """The header in which a proxy, which sends the token, says who is signed in; None if there is no such proxy."""
 
     def __post_init__(self) -> None:
-        """Raises Problem for a token that is too short."""
+        """Raises Problem for a token that is too short or has unusable characters, and for a header without a token."""
         remedy = "make one with `python -c 'import secrets; print(secrets.token_urlsafe())'`"
         if self.token is not None and len(self.token) < MIN_TOKEN:
             raise Problem("usage", f"The token has fewer than {MIN_TOKEN} characters", remedy)
@@ -74,10 +74,11 @@ class Access:
         object.__setattr__(self, "_signer", URLSafeTimedSerializer(key, salt="session"))
 
     def check_site(self, method: str, headers: Mapping[str, str]) -> None:
-        """Refuse what another website makes a browser send.
+        """Reject a request that another website makes a browser send.
 
         Raises:
-            Denied: the request changes something and comes from another site, or its host is not this machine.
+            Denied: the method is not SAFE and another site sent the request, or, without a token, the header Host does
+                not name this machine.
         """
         host = headers.get("host", "")
         if self.token is None and not is_loopback(_hostname(host)):
@@ -95,7 +96,7 @@ class Access:
             raise Denied(403, "cross_site", "Another website sent this request", "send it from a page of this server")
 
     def visitor(self, headers: Mapping[str, str]) -> Visitor | None:
-        """Who asks; None if the request has neither the token nor a session.
+        """The sender of a request; None if a token is needed, and the request has neither the token nor a session.
 
         Raises:
             Denied: the token is wrong, or the proxy did not say who is signed in.
@@ -122,11 +123,11 @@ class Access:
         return Visitor(name, is_known=True)
 
     def is_token(self, token: str) -> bool:
-        """Whether this is the token; compared in constant time."""
+        """Whether `token` is the server's token, compared in constant time; True if the server has no token."""
         return self.token is None or hmac.compare_digest(token.encode(), self.token.encode())
 
     def session(self, name: str) -> str:
-        """The value of the cookie of a visitor with this name."""
+        """The signed value of the session cookie for a visitor with this name."""
         return str(self._signer.dumps(name))  # type: ignore[attr-defined]  # set for a frozen class
 
     def _session(self, cookies: str) -> str | None:
@@ -139,12 +140,12 @@ class Access:
 
 
 def name_of(text: str) -> str:
-    """The name of a person as histories have it."""
+    """A person's name as it is recorded: on one line, with at most MAX_NAME characters."""
     return one_line(text)[:MAX_NAME]
 
 
 def _hostname(host: str) -> str:
-    """The name or the address in a header Host; empty if it cannot be read."""
+    """The host name or address in a header Host; empty if the header cannot be read."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -152,7 +153,7 @@ def _hostname(host: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address means this machine alone."""
+    """Whether a host name or an address is that of the loopback interface."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -94,7 +94,7 @@ class NewTask(BaseModel):
     continues: str | None = None
     """The id of an ended task whose conversation this one continues."""
     by: str = Field(default="", max_length=MAX_NAME)
-    """Who starts it; of somebody who has signed in, that name counts."""
+    """Who starts the task; for a visitor with a known name, that name counts instead."""
     plan: tuple[Step, ...] | None = None
     revisions: tuple[Proposal, ...] = ()
     plan_only: bool = False
@@ -115,7 +115,7 @@ class NewTask(BaseModel):
     answer_within: float | None = Field(default=None, gt=0, le=retries.LONGEST_TIMER.total_seconds())
     result_schema: dict[str, JsonValue] | None = None
     effect_key: str | None = None
-    """What the idempotency keys of its calls begin with: one effect, also when Temporal has forgotten the task."""
+    """What the idempotency keys of the task's calls begin with: equal keys have one effect, even in another task."""
 
 
 GIVEN = tuple(dict.fromkeys(row.given for choice, row in CHOICES.items() if choice is not Choice.EXTEND))
@@ -155,7 +155,7 @@ class Undoing(BaseModel):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"confirm": "5c2a91d04e7b"}]})
 
     confirm: str | None = Field(default=None, max_length=MAX_NAME)
-    """The code of calls that a person has seen and that need an approval; without it they are not made."""
+    """The code of calls that a person has seen and that need an approval; without the code they are not made."""
 
 
 class Repair(BaseModel):
@@ -183,10 +183,10 @@ def visitor_of(request: Request) -> Visitor:
 
 
 async def task_of(request: Request, id: str) -> Handle:
-    """The task with this id, as it stands in a path.
+    """The task with this id, which is percent-encoded as in a path.
 
     Raises:
-        Problem: there is none; the beginning of an id is not enough for a program.
+        Problem: there is no such task; the beginning of an id is not enough.
     """
     named = unquote(id)
     found = await tasks.find_task(client_of(request).temporal, named)
@@ -326,7 +326,7 @@ async def undo_task(request: Request, id: Reference, how: Undoing | None = None)
 
 
 def rollback_fields(found: Rollback | None) -> dict[str, Any]:
-    """What became of a rollback; None for one that goes on."""
+    """The fields of a response about a rollback; `found` is None if the rollback still runs."""
     if found is None:
         return {"status": "running", "undo": [], "held": [], "confirm": None}
     records = [record.model_dump(mode="json") for record in found.outcome.undo]
@@ -334,7 +334,7 @@ def rollback_fields(found: Rollback | None) -> dict[str, Any]:
 
 
 async def within(work: Any) -> Any:
-    """The result of `work`, or None after WAIT_SECONDS; then it is no longer waited for."""
+    """Await `work`, and return its result; after WAIT_SECONDS, cancel `work` and return None."""
     try:
         async with asyncio.timeout(WAIT_SECONDS):
             return await work
@@ -362,7 +362,11 @@ async def resolve(request: Request, cause: str, repair: Repair | None = None) ->
 async def resolve_incident(
     client: Client, cause: str, *, by: str, note: str, queue: str | None
 ) -> tuple[Resolved, bool]:
-    """How far a resolution came within WAIT_SECONDS, and whether it has ended."""
+    """Start to resolve an incident; return how far that came within WAIT_SECONDS, and whether it has ended.
+
+    Raises:
+        Problem: no task waits because of this cause, or no worker runs.
+    """
     running = await incidents.resolve(client.temporal, cause, queue or client.queue, by=by, note=note)
     last = Resolved(cause=cause)
 

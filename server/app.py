@@ -34,7 +34,7 @@ from server.remedies import as_request, on_page
 from server.streams import Streams
 
 MAX_BODY = 1024 * 1024
-"""Bytes of a request; a task and an answer are smaller."""
+"""The most bytes of a request body; a task and an answer are smaller."""
 OPEN = ("/health/", "/static/", "/login")
 """The paths that need no token and no session."""
 PAGES = "/ui"
@@ -50,9 +50,9 @@ HEADERS: Mapping[str, str] = {
 
 
 def make_app(client: Client, access: Access, *, max_streams: int, web_ui: str = "") -> FastAPI:
-    """The server of one task queue; `access` says who may ask, `max_streams` how many event streams may be open.
+    """Make the server of one task queue; `access` has the rules of access, `max_streams` is the limit of event streams.
 
-    `web_ui` is the origin of a Temporal web UI, for which it is the codec endpoint; empty for none.
+    `web_ui` is the origin of a Temporal web UI for which this server is the codec endpoint; empty for none.
     """
     streams = Streams(client.temporal, client.queue, max_streams)
 
@@ -156,7 +156,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
 
 
 class Gate:
-    """In front of everything: who asks, from which site, and the headers of each response."""
+    """Middleware before all routes: checks the sender and the site of a request, and sets headers of each response."""
 
     def __init__(self, app: ASGIApp, access: Access, web_ui: str = "") -> None:
         self._app, self._access, self._web_ui = app, access, web_ui
@@ -197,12 +197,12 @@ class Gate:
             pass  # the client left, while FastAPI passed an event on to it or before its whole body was there
 
     def _is_of_web_ui(self, scope: Scope) -> bool:
-        """Whether a page of the web UI asks for what it may ask."""
+        """Whether a page of the Temporal web UI sent the request, and the request is for the codec endpoint."""
         origin = Headers(scope=scope).get("origin", "")
         return bool(self._web_ui) and origin == self._web_ui and scope["path"].startswith(codec.PATH)
 
     def _response(self, scope: Scope) -> Response | None:
-        """The response to a request that goes no further; None for one that does."""
+        """The response to a request that ends here, such as a denial; None if the request may reach its route."""
         path, headers = scope["path"], Headers(scope=scope)
         is_page = path == "/" or path.startswith(PAGES)
         try:

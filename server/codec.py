@@ -1,6 +1,6 @@
 """The codec endpoint of Temporal's web UI: decodes what the workers have encrypted, for the people who may see it here.
 
-It only decodes. Its address in the settings of the web UI is that of `serve`, with `/codec`.
+The endpoint only decodes. Its address in the settings of the web UI is the address of `serve`, with `/codec`.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ router = APIRouter(include_in_schema=False)
 
 @router.post("/codec/decode")
 async def decode(request: Request) -> Response:
-    """Payloads as the web UI sends them, decoded; those that cannot be read here come back as they are."""
+    """Decode payloads from the web UI; a payload that cannot be decoded here is returned unchanged."""
     client = request.app.state.client.temporal
     if request.headers.get("x-namespace", client.namespace) != client.namespace:
         reason = f"This server is for the namespace {client.namespace!r} alone"

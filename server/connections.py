@@ -1,9 +1,9 @@
 """Limits of connections: how many there are, and how long a client may keep the server waiting.
 
-A connection costs a file descriptor, whether somebody asks something on it or not, and before any token is seen. So one
-on which the server waits for its client (for a request, for the rest of it, or for a response to be read) ends after a
-while, and at once if another client needs the place. Clients are not told apart by address, since those of a proxy have
-the same.
+A connection costs a file descriptor, even without a request, and before any token is checked. So a connection on which
+the server waits for its client (for a request, for the rest of it, or for a response to be read) is ended after a
+while, and at once if another client needs the place. Clients are not distinguished by address, since all clients of a
+proxy have the same address.
 """
 
 import asyncio
@@ -24,22 +24,22 @@ LEAST = 16
 ACCEPTED_AT_ONCE = 32
 """Connections that asyncio accepts before this module sees the first of them."""
 REFUSED_AT_ONCE = 16
-"""Clients that are told at the same time that there is no place; more are cut off without a word."""
+"""Clients that can get a 503 for lack of a place at the same time; further clients are cut off without a response."""
 FILES = 48 + ACCEPTED_AT_ONCE + REFUSED_AT_ONCE
-"""Files that are no connections of clients, and connections that are being refused."""
+"""File descriptors for everything but accepted connections, including connections that are being refused."""
 PATIENCE_SECONDS = 30.0
 RETRY_SECONDS = 5
-"""When a client that was refused may come back."""
+"""Seconds after which a refused client may come back."""
 FULL = "All connections are in use"
 
 log = logging.getLogger("uvicorn.error")
 
 
 def most_connections() -> int:
-    """How many connections this process may have; its limit of open files is raised as far as that needs and it may.
+    """Raise this process's limit of open files as far as needed and allowed; return how many connections that allows.
 
     Raises:
-        Problem: the limit leaves too few.
+        Problem: the limit allows fewer than LEAST connections.
     """
     files = raise_file_limit(MOST + FILES)
     if files < LEAST + FILES:
@@ -52,16 +52,20 @@ class Connections:
     """The connections of a server."""
 
     def __init__(self, most: int, patience: float = PATIENCE_SECONDS) -> None:
-        """`patience` is how many seconds in a row the server waits for a client."""
+        """`most` is the limit of connections, `patience` how many seconds in a row the server waits for a client."""
         self._most, self._patience = most, patience
         self._open = set["Connection"]()
         self._waiting = dict["Connection", float]()
-        """By connection on which the server waits for the client, since when; the longest wait first."""
+        """Since when (time of the loop) the server waits for the client of a connection; the longest wait first."""
         self._refusals = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def protocol(self, **options: Any) -> asyncio.Protocol:
-        """The protocol of a connection that was just accepted, as uvicorn's setting `http` makes it."""
+        """Make the protocol of a connection that was just accepted; uvicorn calls this method as its setting `http`.
+
+        Without a free place, the connection that waits longest for its client is ended; if none waits, the new
+        connection is refused.
+        """
         if len(self._open) >= self._most:
             log.warning(FULL)
             if not self._waiting:
@@ -72,7 +76,7 @@ class Connections:
         return connection
 
     def note(self, connection: "Connection") -> None:
-        """Look whether the server waits for the client of this connection."""
+        """Update the record of whether the server waits for the client of this connection, and since when."""
         if connection not in self._open:
             return
         if not connection.waits_for_client:
@@ -86,7 +90,7 @@ class Connections:
         self._waiting.pop(connection, None)
 
     def begin_refusal(self) -> bool:
-        """Whether one more client can be told that there is no place; `end_refusal` follows."""
+        """Count a refusal, and return whether its client can get a response; `end_refusal` must follow in any case."""
         self._refusals += 1
         return self._refusals <= REFUSED_AT_ONCE
 
@@ -112,18 +116,18 @@ class Connections:
 
 
 class Connection(H11Protocol):
-    """A connection that says whose turn it is; the state of each request on it has it as `connection`."""
+    """A connection that knows whether the server waits for the client; each request's state has it as `connection`."""
 
     def __init__(self, connections: Connections, **options: Any) -> None:
         super().__init__(**options)
         self._connections = connections
         self.app_state = {**self.app_state, "connection": self}
         self.id = secrets.token_hex(8)
-        """Unique for ever."""
+        """A random id, unique also after a restart."""
         self.is_lost = False
 
     async def taken(self) -> bool:
-        """Wait until the system has all that was written; False if the connection was lost before that."""
+        """Wait until the operating system has all written bytes; False if the connection was lost before that."""
         self.transport.set_write_buffer_limits(0)  # else a rest may wait in this process unnoticed
         had_to_wait = self.flow.write_paused
         await self.flow.drain()
@@ -131,7 +135,7 @@ class Connection(H11Protocol):
 
     @property
     def waits_for_client(self) -> bool:
-        """Whether nothing goes on before the client sends or reads something."""
+        """Whether the connection makes no progress until the client sends or reads something."""
         cycle = self.cycle
         return cycle is None or cycle.response_complete or cycle.more_body or self.flow.write_paused
 
@@ -165,7 +169,7 @@ class Connection(H11Protocol):
 
 
 class _Refusal(asyncio.Protocol):
-    """A connection for which there is no place: its client is told so, whatever it sends."""
+    """A connection for which there is no place: its client gets a 503, or is cut off beyond REFUSED_AT_ONCE."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections

@@ -26,7 +26,7 @@ DRAIN_SECONDS = 3
 async def serve(
     app: Any, host: str, port: int, most: int, *, on_ready: Callable[[str], None], on_stop: Callable[[], None]
 ) -> None:
-    """Serve `app` with at most `most` connections; `on_ready` is told its address, and `on_stop` of the signal.
+    """Serve `app` with at most `most` connections; `on_ready` gets the address, `on_stop` is called at a signal.
 
     Raises:
         Problem: the port cannot be used.
@@ -52,7 +52,7 @@ async def serve(
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    """A socket on which clients can connect from now on. Raises Problem if there is none."""
+    """A socket on which clients can connect from now on. Raises Problem if the host or port cannot be used."""
     # Not by uvicorn, which logs an error of its own and raises SystemExit.
     try:
         return socket.create_server(

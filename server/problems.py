@@ -1,4 +1,4 @@
-"""What cannot be done, as HTTP says it: `application/problem+json` (RFC 9457) with our codes, or a page."""
+"""Problems in HTTP: their statuses, and `application/problem+json` documents (RFC 9457) with Replan's codes."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -31,7 +31,7 @@ OF_CODE: Mapping[str, int] = {
     "too_large": 413,
     "misconfigured": 500,
 }
-"""The status of a problem by its code, where its kind does not say it."""
+"""The HTTP statuses of problems by code; for these codes, OF_KIND does not count."""
 
 
 class ProblemDocument(BaseModel):
@@ -50,7 +50,7 @@ def status_of(problem: Problem) -> int:
 
 
 def problem_of(error: Problem | NoKey | RPCError) -> Problem:
-    """The problem that an error of the Temporal server, or of a payload, stands for; a Problem as it is."""
+    """Convert an error of the Temporal server or of a payload to a Problem; a Problem is returned unchanged."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, NoKey):
@@ -62,6 +62,6 @@ def problem_of(error: Problem | NoKey | RPCError) -> Problem:
 
 
 def body_of(status: int, code: str, reason: str, remedy: str, **more: Any) -> str:
-    """The document of a problem."""
+    """The JSON document of a problem; `more` are further fields."""
     fields = {"type": f"urn:replan:problem:{code}", "title": HTTPStatus(status).phrase, "status": status}
     return document.written({**fields, "detail": reason, "code": code, "remedy": remedy, **more})

@@ -20,16 +20,16 @@ PLACES: Mapping[Action, tuple[str, str]] = {
     "start": ("POST /tasks", "the form for a new task"),
     "undo": ("POST /tasks/{id}/undo", "the form below"),
 }
-"""By remedy, the request of the API, and the place on the page; all others are for an operator."""
+"""By action, the request of the API, and the place on the page; all other actions are for an operator."""
 FIELDS: Mapping[str, str] = {
     **{option.name: capitalised(option.label) for row in CHOICES.values() for option in row.options},
     **{name: limit.title for name, limit in LIMITS.items()},
 }
-"""What the page calls the fields that it sends."""
+"""The labels on the page of the fields that its forms send."""
 
 
 def as_request(part: Remedy | Argument) -> str:
-    """`GET /tasks/order-1` in backticks, or the command of what only an operator can do; the name of a field."""
+    """A remedy as a request such as `GET /tasks/order-1`, or as an operator's command; an argument by its name."""
     if isinstance(part, Argument):
         return in_python(part)
     if part.action not in PLACES:
@@ -40,7 +40,7 @@ def as_request(part: Remedy | Argument) -> str:
 
 
 def on_page(part: Remedy | Argument) -> str:
-    """The place where a person finds it, or the command of what only an operator can do; the label of a field."""
+    """A remedy as a place on the page, or as an operator's command; an argument by the label of its field."""
     if isinstance(part, Argument):
         return FIELDS.get(part.name, part.name)
     return PLACES[part.action][1] if part.action in PLACES else f"an operator's {as_command(part)}"

@@ -1,4 +1,4 @@
-"""What happens to tasks, as server-sent events: a task is followed once, however many listen."""
+"""The events of tasks as server-sent events: a task is followed once, for any number of listeners."""
 
 import asyncio
 import secrets
@@ -22,30 +22,30 @@ from workflows.account.outcome import Outcome
 from workflows.unfinished import Unfinished
 
 LINGER_SECONDS = 60.0
-"""How long a task is followed after its last listener left: one that comes back until then misses nothing."""
+"""How long a task is followed after its last listener left: a listener that returns in time misses nothing."""
 MAX_EVENTS = 20_000
-"""The most events that are kept of one task; of more, the oldest are dropped."""
+"""The most events that are kept of one task; beyond them, the oldest events are dropped."""
 POLLS_PER_SECOND = 100
-"""Of all followed tasks together; each poll asks the server, and most of them a worker."""
+"""The most polls of all followed tasks together; each poll asks the server, and most polls also ask a worker."""
 END = "end"
-"""The name of the last event, and the end of its id: whoever has it has all."""
+"""The name of the last event, and the end of the event's id: a client with this id has received all events."""
 
 FeedEvent = tuple[str, dict[str, Any]]
 
 
 class Feed:
-    """What happened to one task since it is followed, and who listens."""
+    """The events of one task since the task is followed, and the number of listeners."""
 
     def __init__(self, fields: Callable[[TaskEvent], FeedEvent | None]) -> None:
-        """`fields` gives the name and the fields of an event; None for one that is told in another way."""
+        """`fields` returns the name and the fields of an event; None for an event that is sent in another way."""
         self._fields = fields
         self.id = secrets.token_hex(4)
-        """A new one for each time that the task begins to be followed."""
+        """A new id for each time that the task begins to be followed."""
         self.listeners = 0
         self.readers = 0
         """How many of the listeners read the words of models, too."""
         self.words: Mapping[str, Unfinished] = {}
-        """The words of models that have come at this moment; no events, since nothing keeps them."""
+        """What has come so far of the replies that models are writing; no events, since nothing keeps these words."""
         self.is_cut = False
         """Whether the task is not followed any more; if it has not ended, listeners connect again."""
         self._events = list[FeedEvent]()
@@ -53,11 +53,12 @@ class Feed:
         self._news = asyncio.Event()
 
     def happens(self, event: TaskEvent) -> None:
-        """Tell what happened, but not the words of models, of which `words` has all."""
+        """Add an event, unless it brings words of models, which are in `words`."""
         if not isinstance(event, ModelSays) and (named := self._fields(event)):
             self.tell(*named)
 
     def tell(self, name: str, fields: dict[str, Any]) -> None:
+        """Add an event by its name and fields, and wake the listeners."""
         self._events.append((name, fields))
         if len(self._events) > MAX_EVENTS:
             self._dropped += 1
@@ -65,12 +66,13 @@ class Feed:
         self._wake()
 
     def say(self, words: Mapping[str, Unfinished]) -> None:
-        """Tell the readers what models say at this moment."""
+        """Set the words of models at this moment, and wake the listeners if the words have changed."""
         if words != self.words:
             self.words = words
             self._wake()
 
     def cut(self) -> None:
+        """Set `is_cut`, and wake the listeners."""
         self.is_cut = True
         self._wake()
 
@@ -83,9 +85,9 @@ class Feed:
         return bool(self._events) and self._events[-1][0] in (END, "error")
 
     async def after(self, position: int, *, with_words: bool) -> AsyncIterator[tuple[str, FeedEvent]]:
-        """The events from `position` on with their ids, future events too, until the last event.
+        """Yield the events from `position` on with their ids, future events too, until the last event.
 
-        The words of models come between them, without an id.
+        With `with_words`, the words of models come between the events, without an id.
         """
         listener = Listener()
         while True:
@@ -107,7 +109,7 @@ class Streams:
     """The feeds of all tasks that somebody listens to."""
 
     def __init__(self, client: Client, queue: str, most: int) -> None:
-        """`queue` is the queue of the workers; `most` may listen at once."""
+        """`queue` is the task queue of the workers; at most `most` listeners are allowed at a time."""
         self._client, self._queue, self._most = client, queue, most
         self._feeds = dict[str, Feed]()
         self._following = dict[str, asyncio.Task[None]]()
@@ -118,7 +120,7 @@ class Streams:
         """Take one of the places of listeners, from the request until its response has ended.
 
         Raises:
-            Problem: all are taken.
+            Problem: all places are taken.
         """
         if self._listeners >= self._most:
             remedy = "close some, or try again later"
@@ -132,9 +134,10 @@ class Streams:
     async def listen(
         self, handle: Handle, last_id: str, *, with_words: bool = False
     ) -> AsyncIterator[tuple[str, FeedEvent]]:
-        """What happens to a task: after the event `last_id` if its feed is still known, else from the start.
+        """Yield the events of a task with their ids: after the event `last_id` if its feed still exists, else all.
 
-        The words of models have no id: whoever comes back gets what has come of the replies that are still coming.
+        With `with_words`, the words of models come without an id: a listener that returns gets again what has come so
+        far of unfinished replies.
         """
         known, _, number = last_id.partition("-")
         feed = self._feed(handle, known)
@@ -151,11 +154,12 @@ class Streams:
                 asyncio.get_running_loop().call_later(LINGER_SECONDS, self._drop, handle.id, feed)
 
     def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop following all tasks."""
         for following in self._following.values():
             following.cancel()
 
     def _feed(self, handle: Handle, known: str) -> Feed:
+        """The feed of a task, which is followed anew without a usable feed; `known` is the listener's feed id."""
         feed = self._feeds.get(handle.id)
         # A task that has ended may run again, after a reset; who missed only the end still gets it.
         is_stale = feed is not None and feed.is_ended and not feed.listeners and feed.id != known

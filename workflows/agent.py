@@ -65,7 +65,7 @@ OUTCOME_MEMO = "outcome"
 
 
 class EarlierEffects(RootModel[list[StepRecord]]):
-    """The input of the Signal with which a reset tells the new run what earlier runs did."""
+    """The input of the Signal with which a reset tells the new run which effects earlier runs applied."""
 
 
 class Confirmed(RootModel[dict[str, str]]):
@@ -159,17 +159,20 @@ class AgentWorkflow(Answers, TakesTurns):
 
     @workflow.signal(description="Undo the effects of the task when it is cancelled.")
     def undo_when_cancelled(self) -> None:
+        """Record that the effects of the task are undone when it is cancelled."""
         self._progress.undo_when_cancelled = True
 
     @workflow.signal(description="Take over which calls of a rollback a person has confirmed.")
     @undecoded
     def confirm_undo(self, *arguments: Confirmed | RawValue) -> None:
+        """Record which calls of a rollback a person has confirmed; the argument is a Confirmed."""
         if confirmed := read_signal("confirm_undo", arguments, Confirmed):
             self._progress.confirmed.update(confirmed.root)
 
     @workflow.signal(description="Take over effects of earlier runs, which a reset kept or undid.")
     @undecoded
     def know_earlier_effects(self, *arguments: list[StepRecord] | RawValue) -> None:
+        """Add effects of earlier runs to the state of the task; the argument is an EarlierEffects."""
         if effects := read_signal("know_earlier_effects", arguments, EarlierEffects):
             self._progress.add_earlier(effects.root)
 
@@ -226,7 +229,11 @@ class AgentWorkflow(Answers, TakesTurns):
         return None
 
     async def _asked_about(self, work: Callable[[], Awaitable[T]]) -> T:
-        """The result of `work`; if it needs a person, one is asked, and then it is repeated."""
+        """Return the result of `work`; if it raises TaskEnded, ask a person, and then repeat `work`.
+
+        Raises:
+            TaskEnded: nobody is asked, nobody answered, or a person ended the task.
+        """
         while True:
             try:
                 return await work()
@@ -262,7 +269,10 @@ class AgentWorkflow(Answers, TakesTurns):
         )
 
     def _should_continue_as_new(self) -> bool:
-        """Whether the server suggests a new run and the current run has completed a turn; called while no step runs."""
+        """Drop old steps of a long task, and return whether it should continue as new. Called while no step runs.
+
+        It should if the server suggests it, this run has completed a turn, and the state is small enough.
+        """
         progress = self._progress
         fold(progress)
         is_suggested = workflow.info().is_continue_as_new_suggested() and progress.turn > self._turn_at_run_start
@@ -295,7 +305,7 @@ class AgentWorkflow(Answers, TakesTurns):
             raise TaskEnded(TaskStatus.FAILED, self._catalogue.refused, REFUSED)
 
     async def _renew_specs(self) -> None:
-        """Take over what the tools of today's workers promise, for the plan that is made for them."""
+        """Read the specs of the tools again: a tool has changed, and the next plan is made for the new specs."""
         newest = await read_catalogue(self._progress.task.requirements, progress=self._progress)
         # Steps of the old plan may have kinds that are gone.
         specs = {**self._catalogue.specs, **newest.specs}
@@ -372,9 +382,12 @@ class AgentWorkflow(Answers, TakesTurns):
         self._publish()
 
     def _check_replans(self, rejecting: Sequence[FaultRecord], fruitless: bool) -> None:
-        """Count a replan, or raise TaskEnded: no replan is left, or too many consecutive replans completed no step.
+        """Count a replan.
 
         `fruitless`: the plan that has just failed was itself a replan, and completed no step.
+
+        Raises:
+            TaskEnded: no replan is left, or too many consecutive replans completed no step.
         """
         progress, limits = self._progress, self._progress.budget.limits
         progress.fruitless = progress.fruitless + 1 if fruitless else 0
@@ -425,7 +438,7 @@ class AgentWorkflow(Answers, TakesTurns):
         workflow.set_current_details(details(self._progress))
 
     def _publish_requests(self) -> None:
-        """Tell everybody who lists tasks whether this task waits for a person, and for what."""
+        """Set the status by the open requests, and publish these in the memo, search attributes and notifications."""
         progress, opened = self._progress, self._progress.open_requests
         if progress.ending is None:
             progress.status = TaskStatus.WAITING if opened else TaskStatus.RUNNING

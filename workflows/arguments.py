@@ -28,7 +28,7 @@ class MalformedArgument(ValueError):
 
 
 def undecoded(method: F) -> F:
-    """Let the SDK call a workflow's method, declared with `*arguments`, with its arguments as a program sent them.
+    """Decorate a method of a workflow, declared with `*arguments`, so that the SDK passes undecoded arguments to it.
 
     Otherwise the workflow task would fail for ever if an argument cannot be decoded, or if there is not exactly one.
     """
@@ -44,6 +44,7 @@ def read_argument(arguments: Sequence[object], *models: type[BaseModel]) -> Any:
 
     Raises:
         MalformedArgument: something else was sent.
+        RuntimeError: the argument is encrypted, and this worker has no keys; the workflow task fails.
     """
     if len(arguments) != 1:
         raise MalformedArgument(f"it has {len(arguments) or 'no'} arguments, and takes one")
@@ -65,10 +66,12 @@ def read_argument(arguments: Sequence[object], *models: type[BaseModel]) -> Any:
 
 
 def require_argument(name: str, arguments: Sequence[object], model: type[M], type: str = REFUSED) -> M:
-    """The only argument of a workflow that ends if something else was sent; `name` says what the argument is.
+    """The only argument of a workflow, as an instance of `model`.
+
+    `name` stands for the argument in the message of the error, and `type` is the type of the error.
 
     Raises:
-        ApplicationError: something else was sent.
+        ApplicationError: something else was sent, so the workflow has to fail.
     """
     try:
         read: M = read_argument(arguments, model)
@@ -78,7 +81,10 @@ def require_argument(name: str, arguments: Sequence[object], model: type[M], typ
 
 
 def read_signal(name: str, arguments: Sequence[object], model: type[M]) -> M | None:
-    """The only argument of a Signal; None, with a log line, if something else was sent."""
+    """The only argument of the Signal `name`, as an instance of `model`.
+
+    If something else was sent, write a log line and return None.
+    """
     try:
         read: M = read_argument(arguments, model)
     except MalformedArgument as malformed:
@@ -88,7 +94,7 @@ def read_signal(name: str, arguments: Sequence[object], model: type[M]) -> M | N
 
 
 def log_dropped(signal: str, reason: str) -> None:
-    """Write the log line of a Signal that changes nothing, and why."""
+    """Log that a Signal was dropped, so that it changes nothing, for this `reason`."""
     workflow.logger.warning("signal_dropped", extra={"signal": signal, "reason": reason})
 
 

@@ -19,16 +19,16 @@ def option_of(name: str) -> str:
 
 
 class Option(NamedTuple):
-    """What may be said with an answer: the metadata of a field of what is sent, for the console and for forms."""
+    """Metadata of a field that a person may fill in when answering a request, for the console and for forms."""
 
     label: str
-    """What it is, or what a switch does, after words such as `type`."""
+    """What the value is, or what a switch does; it follows words such as `type`."""
     example: str
-    """Its value in JSON."""
+    """An example of the value, in JSON."""
     type: Literal["text", "value", "object", "number", "switch"] = "text"
-    """How it is typed: `value` and `object` are JSON."""
+    """How a person types the value: `value` and `object` are JSON."""
     name: str = ""
-    """The name of its field."""
+    """The name of the field; `ChoiceRow.options` sets it."""
 
     @property
     def is_json(self) -> bool:
@@ -36,13 +36,13 @@ class Option(NamedTuple):
 
     @property
     def asks(self) -> str:
-        """What a person at a terminal is asked for."""
+        """The words with which a terminal asks for the value."""
         number = f", e.g. +{self.example}" if self.type == "number" else ""
         return self.label + (" as JSON, or @FILE" if self.is_json else number)
 
     @property
     def metavar(self) -> str:
-        """What stands for its value in help; empty for a switch."""
+        """The placeholder of the value in help texts; empty for a switch."""
         return "JSON" if self.is_json else {"text": "TEXT", "number": "+N", "switch": ""}[self.type]
 
     @property

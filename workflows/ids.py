@@ -1,6 +1,7 @@
-"""Ids of activities and workflows, and names of timers, which are their summaries.
+"""Ids of activities and workflows, and names of timers, which Temporal shows as the summaries of the timers.
 
-Histories and idempotency keys hold them, and `explain` finds calls and waits by them, so none of them may change.
+Histories and idempotency keys contain these ids and names, and `explain` finds calls and waits by them, so none of them
+may change.
 """
 
 from temporalio import workflow
@@ -21,11 +22,12 @@ UNDO = "undo:"
 
 
 def of_request(turn: int, *, is_compaction: bool = False) -> str:
+    """The id of the activity that asks the planner in this turn: for a proposal or, with `is_compaction`, a summary."""
     return f"{COMPACT if is_compaction else PLAN}{turn}"
 
 
 def of_call(step: str, fallback: str | None = None) -> str:
-    """The id of a step's call, which is the last part of its idempotency key.
+    """The id of the call of a step, which is the last part of the call's idempotency key.
 
     If the step calls a `fallback` kind (another tool), the id also contains that kind.
     """
@@ -33,19 +35,22 @@ def of_call(step: str, fallback: str | None = None) -> str:
 
 
 def of_observation(step: str) -> str:
+    """The id of the activity that reads the current state after this step was rejected."""
     return f"{step}{OBSERVATION}"
 
 
 def of_reconciliation(call: str) -> str:
+    """The id of the activity that finds out whether the call with the id `call` was applied."""
     return f"{call}{RECONCILIATION}"
 
 
 def of_undo(step: str) -> str:
+    """The id of the step that undoes the step with the id `step`."""
     return f"{UNDO}{step}"
 
 
 def idempotency_key(call: str, prefix: str) -> str:
-    """The idempotency key of a call: `prefix`, which the task gives (`Progress.key_prefix`), and the id of the call."""
+    """The idempotency key of a call: `prefix` (see `Progress.key_prefix`), a slash, and `call`, the id of the call."""
     return f"{prefix}/{call}"
 
 
@@ -60,14 +65,14 @@ def reset_rollback_id(task: str) -> str:
 
 
 def resolution(cause: str, queue: str) -> str:
-    """The id of the workflow that resolves an incident of a queue, so that only one does at a time."""
+    """The id of the workflow that resolves the incident `cause` of a queue; two such workflows cannot run at once."""
     return f"resolve-{queue}-{cause.replace('/', '-')}"
 
 
 def notification(request: HumanRequest, event: str) -> str:
-    """The id of the workflow that tells a receiver of an event of a request, and of the notification itself.
+    """The id of a notification of an event of a request, and of the workflow that delivers the notification.
 
-    It is the same in each repetition. After a reset the request is opened at another time, and so is another one.
+    Each repetition has the same id. After a reset, the request is opened at another time, which gives a new id.
     """
     opened = f"{request.since:%Y%m%dT%H%M%S%f}"
     return f"notify-{workflow.info().first_execution_run_id}-{request.id}-{opened}-{event}"
@@ -79,7 +84,10 @@ RECONCILE_TIMER = " waits: its last attempt may be under way"
 
 
 def retry_timer(call: str, code: str) -> str:
-    """The name of the timer that waits before a call, or one of Replan's own activities, is repeated."""
+    """The name of the timer that waits, after a fault with `code`, before `call` is repeated.
+
+    `call` is the id of a step or a read, or the kind of an activity of Replan's own.
+    """
     return f"{call}{RETRY_TIMER}{code}, then again"
 
 
@@ -98,20 +106,20 @@ def request_timer(request: HumanRequest) -> str:
 
 
 def reminder_timer(request: HumanRequest) -> str:
-    """The name of the timer after which a receiver is told once more of a request that is still open."""
+    """The name of the timer after which a receiver is reminded of a request that is still open."""
     return f"reminder of the request {request.id}"
 
 
 def repeat_timer(request: HumanRequest) -> str:
-    """The name of the timer after which a task tries by itself whether a request is still needed."""
+    """The name of the timer after which a task repeats the failed call of a request that is still open."""
     return f"until {request.step} is tried again: {request.code}"
 
 
 def is_retry_timer(name: str, *calls: str) -> bool:
-    """Whether the timer `name` waits before one of these `calls` is repeated."""
+    """Whether `name` is the name of the `retry_timer` of one of `calls`."""
     return name.startswith(tuple(f"{call}{RETRY_TIMER}" for call in calls)) and RECONCILE_TIMER not in name
 
 
 def is_reconcile_timer(name: str, step: str) -> bool:
-    """Whether a timer with this name waits because a call of this step may still be running."""
+    """Whether `name` is the name of the `reconcile_timer` of this step."""
     return name.startswith(reconcile_timer(step))

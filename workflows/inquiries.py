@@ -111,7 +111,7 @@ class WorkerCard(BaseModel, frozen=True):
     capacity: Capacity | None = None
     """How busy the worker is; None if it cannot say."""
     notifies: str = ""
-    """Who is told of requests to people, without what may be secret in it; empty for nobody."""
+    """The receiver that is notified of requests to people, without secrets; empty if there is none."""
     breakers: tuple[BreakerCard, ...] | None = None
     """The circuit breakers of tools that have failed; None if the store cannot be read."""
 
@@ -199,7 +199,7 @@ class NextCall(BaseModel, frozen=True):
 
 
 class Misfit(BaseModel, frozen=True):
-    """A call of an open task that a tool does not take."""
+    """A planned call of an open task that a worker's tool does not accept."""
 
     task: str
     step: str
@@ -253,7 +253,7 @@ class ToolsFindings(Findings):
 class WorkerFindings(ToolsFindings):
     worker: WorkerCard
     described: str = ""
-    """The planner's name, with the API that each model of OpenAI is asked with."""
+    """The planner's name and, for each model of OpenAI, the API that is used for it."""
     converses: bool = False
     """Whether the planner is a model."""
     price: Price | None = None

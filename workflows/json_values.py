@@ -41,4 +41,5 @@ def depth(value: JsonValue) -> int:
 
 
 def items(value: JsonValue) -> Iterable[JsonValue]:
+    """The values of an object, or the items of a list; empty for any other value."""
     return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

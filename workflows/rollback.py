@@ -105,7 +105,10 @@ class UndoWorkflow(TakesTurns):
 
 
 async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
-    """Undo the effects of a task whose steps have ended; `progress.undo` then says which effects were undone."""
+    """Undo the effects of a task whose steps have ended; `progress.undo` then records which effects were undone.
+
+    `changed` is called whenever the details of the task have changed.
+    """
     for record in progress.with_status(StepStatus.PENDING):
         record.status = StepStatus.SKIPPED
     effects = [record for record in progress.records if _is_effect(record)]
@@ -129,7 +132,7 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
 
 
 def _report_first_kind(progress: Progress, record: StepRecord) -> None:
-    """Report the call before a fallback if it may have been applied: only the effect of the fallback is undone."""
+    """Record as not undone the call before a fallback if it may have been applied: only the fallback is undone."""
     first = [fault for fault in progress.faults if fault.step_id == record.step.id and fault.source == record.step.kind]
     if record.is_fallback and any(fault_record.applied is not Applied.NONE for fault_record in since_reconciled(first)):
         reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"
@@ -153,7 +156,7 @@ def _place(record: StepRecord) -> tuple[int, datetime]:
 async def _settle_outcome(
     progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
 ) -> None:
-    """Find out whether a step that did not complete was applied; if it was, it counts as completed from now on."""
+    """Find out whether a step that did not complete applied its effect; if so, set the step's status to completed."""
     # An attempt before the last one may have applied the effect.
     fault = with_earlier_outcome(record, record.effect, progress.faults, last_fault(progress, record))
     if fault.applied is Applied.NONE:
@@ -178,7 +181,7 @@ async def _settle_outcome(
 
 
 def _note_finding(progress: Progress, record: StepRecord, fault: Fault, finding: Finding) -> None:
-    """Record what was found out about the last call of a step, in the place of its fault."""
+    """Record what was found out about the last call of a step, in place of the record of its fault."""
     found = fault.model_copy(update={"applied": APPLIED_BY[finding.verdict]})
     own = [number for number, fault_record in enumerate(progress.faults) if fault_record.step_id == record.step.id]
     last = progress.faults.pop(own[-1]) if own and isinstance(fault, FaultRecord) else None
@@ -205,7 +208,7 @@ class UndoCall(BaseModel, frozen=True):
 
     @property
     def digest(self) -> str:
-        """The digest of the kind and the arguments, which the worker compares with that of the call."""
+        """The digest of the kind and the arguments, which the worker compares with the digest of its own call."""
         return digest(self.kind, self.args)
 
 
@@ -213,7 +216,7 @@ class NoUndo(Exception):
     """The effect of a step cannot be undone; the message says why."""
 
     def __init__(self, reason: str, kind: str = "") -> None:
-        """`kind` is the tool that would undo it; empty if there is none."""
+        """`kind` is the tool that would undo the effect; empty if there is none."""
         super().__init__(reason)
         self.kind = kind
 
@@ -222,7 +225,7 @@ def undo_call(record: StepRecord, specs: Mapping[str, ToolSpec]) -> UndoCall:
     """The call that undoes the effect of a step.
 
     Raises:
-        NoUndo: no tool undoes it, or its arguments are not known.
+        NoUndo: no tool undoes the effect, or the arguments for the tool are not known.
     """
     companion = specs[record.kind].undo if record.kind in specs else None
     if companion is None or companion.kind not in specs:

@@ -1,8 +1,8 @@
-"""Text for people: untrusted text as it is, and which names were probably meant.
+"""Texts for people: untrusted text with escapes, and suggestions for a misspelt name.
 
 In untrusted text, characters that nobody sees, or that turn, move or hide others, become escapes: Temporal's web UI, a
 terminal and the page obey or hide them. What a person approves is shown with `visible`, in which two different values
-never look the same because of them. What only informs is shown with `legible`.
+never look the same because of such characters. What only informs is shown with `legible`.
 """
 
 import difflib
@@ -31,12 +31,15 @@ _UNUSUAL_OR_SPELLING = re.compile(f"(?P<spelling>{_SPELLING})|{_UNUSUAL.pattern}
 
 
 def capitalised(text: str) -> str:
-    """The text with a capital at its beginning; all others stay."""
+    """The text with its first character in upper case; the other characters stay as they are."""
     return text[:1].upper() + text[1:]
 
 
 def few(names: Sequence[str], most: int, between: str = ", ") -> str:
-    """The first `most` names or clauses, and how many there are besides: `a, b and 3 more`, or `a; b; and 3 more`."""
+    """The first `most` names or clauses, and how many more there are: `a, b and 3 more`, or `a; b; and 3 more`.
+
+    `between` is the separator.
+    """
     before = " " if between == ", " else between
     return between.join(names[:most]) + (f"{before}and {len(names) - most} more" if len(names) > most else "")
 
@@ -47,18 +50,19 @@ def shorten(text: str, width: int) -> str:
 
 
 def visible(text: str, kept: str = "") -> str:
-    """The text with an escape as in JSON for each invisible character that is not among those `kept`.
+    """The text with an escape as in JSON for each invisible character; characters in `kept` are not escaped.
 
-    Also of the characters that are harmless in a language: a value with one is another value than one without it.
+    Invisible characters that a language needs are escaped, too: a value with such a character and a value without it
+    must not look the same.
     """
     return _UNUSUAL.sub(lambda found: found[0] if found[0] in kept else _shown(found[0]), text)
 
 
 def legible(text: str, most: int | None = None) -> str:
-    """The text on one line, with escapes as `visible` has them, but not where a language needs what is invisible.
+    """The text on one line, with the escapes of `visible`, except for invisible characters that a language needs.
 
-    Of a longer text only the first `most` characters are read: each one that is not ASCII takes a microsecond, and a
-    result may have a million.
+    Only the first `most` characters of a longer text are read (None for all): each character that is not ASCII takes a
+    microsecond, and a result may have a million.
     """
     line = " ".join(text.split())[:most]
     return _UNUSUAL_OR_SPELLING.sub(lambda found: found["spelling"] or _shown(found[0]), line)
@@ -71,7 +75,7 @@ def _shown(char: str) -> str:
 
 
 def nearest(name: str, among: Iterable[str]) -> str:
-    """The clause ": did you mean A or B?" with up to three names that are similar to `name`; empty if none is.
+    """The clause ": did you mean A or B?" with up to three names that are similar to `name`; empty if no name is.
 
     Two names are similar if they are spelt alike, or if one has all words of the other: `get_price` and `price`.
     """

@@ -1,4 +1,4 @@
-"""What models that are asked for a task say at this moment: told by a query, and never a part of the history."""
+"""The replies that models are writing for a task at this moment: a query returns them, and no history has them."""
 
 from collections.abc import Callable
 
@@ -6,12 +6,12 @@ from pydantic import BaseModel, ConfigDict
 from temporalio import workflow
 
 UNFINISHED = "replan_unfinished"
-"""The name under which a worker gives its workflows the function that knows what models say, by the id of a run."""
+"""The name of the extern function with which a worker gives its workflows the unfinished replies for a run id."""
 MAX_SAID = 8_000
-"""The most characters of a reply that are told: its last ones."""
+"""The most characters of one reply that an answer to the query contains: the last characters."""
 MAX_TOLD = 10_000
-"""The most characters that are told at once: with all escapes, so many stay below the size at which an answer would
-be put into the store."""
+"""The most characters of all replies in one answer to the query: even if all are escaped, the answer stays below the
+size at which it would be put into the store."""
 
 
 class Unfinished(BaseModel):
@@ -24,20 +24,20 @@ class Unfinished(BaseModel):
     reply: str
     """The id of the reply, a new one each time that the model is asked."""
     length: int
-    """How many characters have come; `text` has the last of them."""
+    """How many characters of the reply have arrived; `text` has the last of them."""
     text: str
 
     @property
     def start(self) -> int:
-        """The place of the beginning of `text` in the reply."""
+        """The index, from 0, of the first character of `text` in the reply."""
         return self.length - len(self.text)
 
     def shortened(self, most: int) -> "Unfinished":
-        """The same with at most `most` characters of its text."""
+        """This reply with at most the last `most` characters of `text`."""
         return self if len(self.text) <= most else self.model_copy(update={"text": self.text[-most:]})
 
 
 def said_now() -> list[Unfinished]:
-    """For a query handler: what models say for the current run, as far as its worker knows; empty in a replay."""
+    """The unfinished replies for the current run that its worker knows; empty in a replay. Only for query handlers."""
     known: Callable[[str], list[Unfinished]] | None = workflow.extern_functions().get(UNFINISHED)
     return known(workflow.info().run_id) if known else []

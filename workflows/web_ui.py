@@ -2,8 +2,8 @@
 
 The titles of steps are made in `execution` and `scheduling`, the names of timers in `ids`.
 
-The UI renders no tables and no checkboxes, and it passes raw HTML on, and what a terminal or a browser obeys. So text
-from outside is escaped, and with backslashes, because the UI does not decode an entity such as `&lt;`. Details travel
+The UI renders no tables and no checkboxes. It passes on raw HTML, and characters that a terminal or a browser obeys. So
+text from outside is escaped, with backslashes, because the UI does not decode an entity such as `&lt;`. Details travel
 in a URL, so they stay below `MAX_DETAILS`.
 """
 
@@ -54,20 +54,23 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$-])")
 
 
 def escape(text: str, width: int | None = None) -> str:
-    """The text on one line of at most `width` characters, in which nothing is markup and nothing is invisible."""
+    """The text on one line, with markup and invisible characters escaped.
+
+    `width` is the most characters of the text before it is escaped for markup; None for no limit.
+    """
     plain = legible(text, None if width is None else width + 1)  # one more, so that it is seen to be cut
     return _SPECIAL.sub(r"\\\1", plain if width is None else shorten(plain, width))
 
 
 def _code(text: str) -> str:
-    """The text as code, which ends where it ends, whatever is in it."""
+    """The text as Markdown code, between more backticks than stand together anywhere in the text."""
     plain = legible(text)
     marks = "`" * (1 + max(map(len, re.findall("`+", plain)), default=0))
     return f"{marks} {plain} {marks}" if "`" in plain else f"`{plain}`"
 
 
 def summary(text: str) -> str:
-    """One line, cut to what the server accepts as a summary."""
+    """The text on one line, cut to `MAX_SUMMARY` bytes, because the server limits the length of a summary."""
     line = legible(text, MAX_SUMMARY + 1)
     # The cut may be in the middle of a character.
     cut = line.encode()[:MAX_SUMMARY].decode(errors="ignore")
@@ -75,6 +78,7 @@ def summary(text: str) -> str:
 
 
 def details(progress: Progress) -> str:
+    """The current details of a task, as Markdown of at most `MAX_DETAILS` bytes."""
     head = [_headline(progress), ""]
     if progress.ending is not None and progress.ending.result is not None:
         head += [f"**Result:** {escape(_text(progress.ending.result), 600)}", ""]
@@ -230,7 +234,7 @@ def _text(value: JsonValue) -> str:
 
 
 def _fit(lines: Iterable[str], count: int) -> str:
-    """Join as many whole lines as `MAX_DETAILS` allows, and say how many of the `count` lines are left out."""
+    """Join as many whole lines as `MAX_DETAILS` allows; a last line says how many of all `count` lines are left out."""
     kept, used = list[str](), 0
     for index, line in enumerate(lines):
         used += len(line.encode()) + 1

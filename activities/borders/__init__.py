@@ -1,8 +1,8 @@
-"""Translates exceptions of other libraries to Faults, which are typed errors as data, with what they prove.
+"""Translates exceptions of other libraries to Faults (typed errors as data), with what each exception proves.
 
 One module holds the tables of one wire: `http`, `sql`, `aws`, `google`, `services`, `mongodb`, `kafka`, `mail`,
 `standard`, `validation`, and one for each model's SDK. The most specific class wins. The last table is
-`guessed_status`, for what no other knows. The reason of a Fault comes from the table, never from the exception's
+`guessed_status`, for all other classes. The reason of a Fault comes from the table, never from the exception's
 message, which may contain secrets, or instructions for a model.
 """
 
@@ -56,7 +56,7 @@ WIRES: Mapping[str, tuple[str, ...]] = {
     "anthropic": ("anthropic",),
     "openai": ("openai",),
 }
-"""The modules with tables, and the top-level packages whose exceptions each one knows."""
+"""The modules with tables, and the top-level packages for whose exceptions each module has entries."""
 
 KNOWN = frozenset(package for packages in WIRES.values() for package in packages)
 """The packages that have a table."""
@@ -76,12 +76,12 @@ def classify(error: BaseException) -> Fault:
 
 
 def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | None = None) -> Verdict:
-    """Translate an exception to its Fault, with what it proves about the effect of the call.
+    """Translate an exception to its Fault, with what the exception proves about the effect of the call.
 
-    `raises` are the entries that the tool itself declares: they come before every table. An exception that nobody knows
-    is what the exception is that it was raised `from`, else what the HTTP status is that it carries. A group is as bad
-    as the worst of its members, and proves no more than all of them prove. Whatever an exception does when it is looked
-    at, there is a verdict.
+    `raises` are the entries that the tool itself declares: they come before every table. An exception without an entry
+    is translated like the exception that it was raised `from`, else by the HTTP status that it carries, else as a bug.
+    A group gets the fault of its worst member, and proves only what all its members prove. There is a verdict even if
+    the exception raises another exception when its attributes are read.
     """
     try:
         # By their real class: `isinstance` would ask the exception for its `__class__`.
@@ -95,10 +95,10 @@ def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | No
 
 
 def _translations(error: BaseException) -> Iterator[BaseException]:
-    """An exception, and those that it was raised `from`, one after the other, up to the first that names a mistake.
+    """Yield an exception and its chain of causes (`raise ... from`), up to the first whose class names a mistake.
 
-    `from` is written by hand where one failure is named anew. What an exception only follows (`__context__`) is left
-    out: code that fails in an `except`, after a request that had its effect, is a bug.
+    An author writes `from` to give a failure another name. An exception that was only being handled (`__context__`) is
+    left out: code that fails in an `except`, after a request that had its effect, is a bug.
     """
     found = list[BaseException]()
     cause: BaseException | None = error
@@ -109,7 +109,7 @@ def _translations(error: BaseException) -> Iterator[BaseException]:
 
 
 def _verdict(error: BaseException, raises: Mapping[type[BaseException], Entry]) -> Verdict | None:
-    """The verdict on one exception of a chain of causes; None if nobody knows its class."""
+    """The verdict on one exception of a chain of causes; None if its class has no entry."""
     if issubclass(type(error), ToolError):
         return _own(error)
     entry = declared.entry_of(type(error), raises) or entry_of(class_names(type(error)))
@@ -137,12 +137,12 @@ def _unknown(name: str) -> Verdict:
 
 
 def entry_of(classes: Iterable[str]) -> Entry | None:
-    """The entry for an exception with these classes: the qualified names of its own and its parents, nearest first."""
+    """The nearest entry for an exception; `classes` are the qualified names of its class and parents, nearest first."""
     return next((entry for _, entry in entries_of(classes)), None)
 
 
 def entries_of(classes: Iterable[str]) -> Iterator[tuple[str, Entry]]:
-    """The entries for an exception with these classes, nearest first, and for which of the classes each one is."""
+    """Yield the entries for an exception, nearest class first, each with its class; `classes` are as in `entry_of`."""
     for number, name in enumerate(classes):
         entry = table_of(name.partition(".")[0]).get(name)
         if entry is not None and (number == 0 or isinstance(entry, Row) or entry.covers_children):
@@ -151,7 +151,7 @@ def entries_of(classes: Iterable[str]) -> Iterator[tuple[str, Entry]]:
 
 @lru_cache(maxsize=1000)
 def table_of(package: str) -> Table:
-    """The table of a top-level package: the entry points' for it, over Replan's own; empty if nobody has one."""
+    """The table of a top-level package: Replan's own, overridden by those of entry points; empty if there is none."""
     wire = next((wire for wire, packages in WIRES.items() if package in packages), None)
     known: Table = importlib.import_module(f"{__name__}.{wire}").TABLE if wire else {}
     return {**known, **declared.from_entry_points(package)}
@@ -179,7 +179,7 @@ def _members(group: BaseException) -> list[BaseException]:
 
 
 def _worst(verdicts: list[Verdict]) -> Verdict:
-    """Of some verdicts the fault that needs most attention, and what all of them prove."""
+    """The verdict on a group: the fault that needs most attention, and only what all the verdicts prove."""
     worst = min(
         verdicts,
         key=lambda verdict: (_PERSON_FIRST.index(verdict.fault.quadrant), _LEAST_PROVEN_FIRST.index(verdict.proves)),

@@ -164,12 +164,12 @@ _AWS_PATTERNS: tuple[tuple[str, Row], ...] = (
     ),
     (r"Timeout$|TimedOut$", NO_ANSWER),
 )
-"""Rows by the words of which AWS makes error codes, without the ending Exception, Fault or Error; the first one that
-fits counts. Most services answer any error with status 400, so that only its code tells."""
+"""Rows by a pattern of error codes, without the ending Exception, Fault or Error; the first pattern that matches
+counts. Most services answer any error with status 400, so that only the code distinguishes errors."""
 
 
 def _aws_row(code: str, status: Any) -> Row | None:
-    """The row of an AWS error code; without one that we know, that of a telling HTTP status; None if nothing tells."""
+    """The row by a known error code, else by a status above 400, words in the code, or a status from 300; else None."""
     short = code.rpartition(".")[2]  # InvalidInstanceID.NotFound, AWS.SimpleQueueService.NonExistentQueue
     # The events of a stream carry their shape's name, which begins with a small letter.
     row = next((AWS[name] for name in (code, short, code[:1].upper() + code[1:]) if name in AWS), None)
@@ -193,6 +193,7 @@ def _aws(error: Any) -> Verdict | None:
 
 
 def _aws_response(response: Any, operation: Any) -> Verdict | None:
+    """The verdict on an error response to an operation; None if no row fits."""
     code, operation = (
         code_in(field(response, "Error", "Code")),
         code_in(operation) or "The call",
@@ -207,16 +208,18 @@ def _aws_response(response: Any, operation: Any) -> Verdict | None:
 
 
 def _worst(rows: Iterable[Row]) -> Row | None:
-    """Of the reasons of a cancelled transaction the one that needs most: a person before a plan before a retry."""
+    """The most serious row: one that needs a person before one that needs a new plan before one that needs a retry."""
     return min(rows, key=lambda row: (QUADRANT[row.code].is_transient, QUADRANT[row.code].is_semantic), default=None)
 
 
 def _aws_event(error: Any) -> Verdict | None:
+    """The verdict on an error in a stream of events, which proves nothing; None if no row fits."""
     verdict = _aws(error)
     return replace(verdict, proves=Proof.UNKNOWN) if verdict else None
 
 
 def _waiter(error: Any) -> Verdict | None:
+    """The verdict on a waiter by its last response; None if the waiter has used all its attempts."""
     reason = str(field(error.kwargs, "reason"))  # botocore's own words: there is no field that tells them apart
     if reason.startswith("Max attempts exceeded"):
         return None
@@ -230,6 +233,7 @@ _WAITER_FAILED = unknown(Code.CONFLICT, "What the waiter waits for has failed: o
 
 
 def _by_certificate(error: Any) -> Verdict | None:
+    """The verdict on an untrusted certificate; None for any other error of TLS."""
     untrusted = any(qualified(type(exception)) == "ssl.SSLCertVerificationError" for exception in behind(error))
     return CERTIFICATE.verdict() if untrusted else None
 

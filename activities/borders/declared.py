@@ -52,12 +52,12 @@ def fault(
     reason: str | None = None,
     retry_after: float | None = None,
 ) -> DeclaredFault:
-    """Say what an exception is, in `raises=` and in a mapping of the entry points `replan.faults`.
+    """Declare how an exception is classified, in `raises=` and in a mapping of the entry points `replan.faults`.
 
     `code` is one of docs/errors.md. `applied` is what the exception proves about the effect of the call: "none" that
-    there was none, whatever the tool had sent before, "unknown" nothing. Without it, a rejection (the codes that lead
-    to a new plan) proves that the rejected request had none, and any other code proves nothing. `reason` is one
-    sentence for the planner and for people; without it, it names the class. `retry_after` is in seconds.
+    the call had no effect, whatever the tool sent before; "unknown" nothing. Without `applied`, a rejection (the codes
+    that lead to a new plan) proves that the rejected request had no effect, and any other code proves nothing. `reason`
+    is one sentence for the planner and for people, by default with the name of the class. `retry_after` is in seconds.
     """
     return DeclaredFault(code, applied, reason, retry_after)
 
@@ -74,7 +74,7 @@ def entry_of(raised: type[BaseException], raises: Mapping[type[BaseException], E
 
 
 def mistakes(raises: object) -> Iterator[str]:
-    """What is wrong with a `raises=`, each as the rest of a sentence that begins with the option."""
+    """Yield each mistake in a `raises=`, as the rest of a sentence that begins with the option."""
     if not isinstance(raises, Mapping):
         yield 'must be a dict of exception classes, e.g. raises={ShopError: "conflict"}.'
         return
@@ -95,7 +95,7 @@ def mistakes(raises: object) -> Iterator[str]:
 def from_entry_points(package: str) -> Table:
     """The table that installed packages declare for the exceptions of `package`; empty if none does.
 
-    What cannot be loaded or has mistakes is logged and left out: its exceptions stay what they are without it.
+    A mapping that cannot be loaded or has mistakes is logged and left out; it then changes nothing.
     """
     found = dict[str, Entry]()
     for point in importlib.metadata.entry_points(group=GROUP, name=package):
@@ -129,6 +129,8 @@ def _entry(name: str, declaration: Declared, where: str) -> Entry:
 
 
 def _asking(function: Callable[[Any], str | DeclaredFault], name: str, where: str) -> Callable[[Any], Verdict]:
+    """A function that returns the verdict that `function` of the user chooses for an exception."""
+
     def decide(error: BaseException) -> Verdict:
         try:
             chosen = function(error)
@@ -156,6 +158,7 @@ _PROVES = {"none": Proof.PROMISED, "unknown": Proof.UNKNOWN}
 
 
 def _wrong(declaration: object) -> Iterator[str]:
+    """Yield each mistake in a code or a `fault(...)`, as a clause."""
     declared = DeclaredFault(declaration) if isinstance(declaration, str) else declaration
     if not isinstance(declared, DeclaredFault):
         yield f'a {type(declaration).__name__} is no fault: write a code, e.g. "conflict", or fault("conflict", ...).'

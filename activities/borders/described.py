@@ -1,4 +1,4 @@
-"""What the tables say of a class of exceptions, as text: for `worker.py --classify`, and for docs/errors.md."""
+"""Describes how the tables classify a class of exceptions, for `worker.py --classify` and for docs/errors.md."""
 
 import asyncio
 import pkgutil
@@ -32,7 +32,7 @@ class UnknownClass(ValueError):
 
 
 def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]) -> str:
-    """What becomes of a class of exceptions: the fault, what follows, and what it proves about an effect.
+    """A text about a class of exceptions: its fault, what follows, and what it proves about an effect.
 
     `name` is `package.module.Class`, or the name of a class that a loaded tools file uses. `tools` are the entries that
     each tool declares with `raises=`, by its kind.
@@ -67,7 +67,7 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
 
 
 def _special(raised: type[BaseException]) -> str:
-    """What becomes of a class that no table decides about; empty for any other class."""
+    """A text about a class that Replan classifies without a table; empty for any other class."""
     if issubclass(raised, ToolError):
         return "says itself what it is: docs/tools.md#what-to-raise"
     if issubclass(raised, BaseExceptionGroup):
@@ -123,7 +123,11 @@ def _words(quadrant: Quadrant) -> str:
 
 
 def _class(name: str) -> type[BaseException] | None:
-    """The class of this name; None if its package is not installed here, but a table knows the name."""
+    """The class of this name; None if it cannot be imported here, but a table has the name.
+
+    Raises:
+        UnknownClass: no class of exceptions has this name.
+    """
     # A tools file is a module whose name nobody knows.
     for module in [module for key, module in sys.modules.items() if key.startswith("replan_tools_")]:
         if isinstance(found := getattr(module, name, None), type) and issubclass(found, BaseException):

@@ -62,11 +62,11 @@ GRPC: Mapping[str, Row] = {
 }
 """Rows by gRPC status (https://grpc.io/docs/guides/status-codes), in the order of their numbers from 1.
 
-Only those prove something that the client never makes itself, after the request or its answer was on its way (the
-table in grpc/doc/statuscodes.md): UNAUTHENTICATED and PERMISSION_DENIED it makes before.
+A status proves something only if the client never makes it itself after the request or its answer was on its way (the
+table in grpc/doc/statuscodes.md): the client makes UNAUTHENTICATED and PERMISSION_DENIED before.
 """
 _BY_SERVICE: Mapping[str, Row] = {"RESOURCE_EXHAUSTED": THROTTLED, "UNIMPLEMENTED": UNSUPPORTED}
-"""Rows by a status that the client may have made, too, but that the service gives in the metadata of its answer."""
+"""Rows by a status that the client can make, too, for errors whose metadata show that the service gave the status."""
 _SENT_TOO_LARGE = unsent(
     Code.INVALID_INPUT,
     "The request is larger than the client may send; nothing was sent: send less, or raise the channel's"
@@ -95,7 +95,7 @@ def _grpc(error: Any) -> Verdict | None:
 
 
 def _grpc_row(status: str, error: Any) -> Row | None:
-    """The row of a gRPC status, as far as the failed call shows that the service gave it."""
+    """The row of a gRPC status, with what `error` shows: who gave the status, and whether the call is a stream."""
     row = GRPC.get(status)
     if status in _BY_SERVICE:
         by_service = _BY_SERVICE[status] if _is_by_service(error, [*GRPC].index(status) + 1) else None
@@ -106,7 +106,7 @@ def _grpc_row(status: str, error: Any) -> Row | None:
 
 
 def _is_by_service(error: Any, number: int) -> bool:
-    """Whether the trailing metadata of a call, which its service writes, give this status or ask for a wait."""
+    """Whether the trailing metadata of a call, which its service writes, give status `number` or ask for a wait."""
     try:
         trailing = _trailing(error)
         details = trailing.get("grpc-status-details-bin", b"")
@@ -120,9 +120,9 @@ _TOO_LARGE = re.compile(r"CLIENT: Sent message larger than max \((\d{1,20}) vs\.
 
 
 def _by_size(error: Any) -> Row | None:
-    """The row of a message that was over a limit of the client, which gRPC says in its details, and nowhere else.
+    """The row of a message over a limit of the client, which only gRPC's details report; None if they do not.
 
-    A service may pass on what its own client said of another call, so the words alone never prove anything.
+    A service may pass on the details that its own client gave for another call, so the words alone prove nothing.
     """
     try:
         details = str(error.details())
@@ -137,14 +137,14 @@ def _by_size(error: Any) -> Row | None:
 
 
 def _frames(error: Any) -> Iterator[FrameType]:
-    """The frames of gRPC's clients through which an exception came; none of a response over HTTP."""
+    """The frames of gRPC's clients through which an exception came; empty for a response over HTTP."""
     trace = traceback_of(error) if isinstance(error, BaseException) else None
     frames = (frame for frame, _ in traceback.walk_tb(trace))
     return (frame for frame in frames if frame.f_globals.get("__name__") in ("grpc._channel", "grpc.aio._call"))
 
 
 def _request_size(frame: FrameType) -> int | None:
-    """The bytes of the request of a call that has one; None for a stream, of which some were sent before."""
+    """The size in bytes of a call's only request; None for a call with a stream, which has sent requests before."""
     call = frame.f_locals.get("self")
     if type(call).__name__ not in ("_UnaryUnaryMultiCallable", "UnaryUnaryCall"):
         return None
@@ -154,7 +154,7 @@ def _request_size(frame: FrameType) -> int | None:
 
 
 def _is_stream(error: Any) -> bool:
-    """Whether a call sent or received a stream, or was a future, which gRPC does not tell apart."""
+    """Whether a call sent or received a stream, or was a future: gRPC does not distinguish these."""
     calls = (error, *(frame.f_locals.get("self") for frame in _frames(error)))
     return any(re.search("Stream|Rendezvous", type(call).__name__) for call in calls)
 
@@ -180,7 +180,7 @@ MAX_DETAILS = 16 * 1024
 
 
 def _retry_info(status: bytes) -> float | None:
-    """The seconds of `google.rpc.RetryInfo` among the details of a serialised `google.rpc.Status`."""
+    """The seconds of `google.rpc.RetryInfo` among the details of a serialised `google.rpc.Status`; None without it."""
     if len(status) > MAX_DETAILS:
         return None
     for detail in _protobuf(status).get(3, ()):
@@ -194,7 +194,7 @@ def _retry_info(status: bytes) -> float | None:
 def _protobuf(message: bytes) -> dict[int, list[Any]]:
     """The fields of a serialised message by their number; only those of the wire types 0 and 2 are read.
 
-    It is read here, since the library that could is not always installed together with gRPC.
+    The message is read here, since the library for it is not always installed together with gRPC.
     """
     at, found = 0, dict[int, list[Any]]()
 
@@ -278,7 +278,7 @@ _GOOGLE_REASONS: Mapping[str, Row] = {
     "quotaExceeded": QUOTA,
     "dailyLimitExceeded": QUOTA,
 }
-"""Reasons that some Google APIs give with status 403, where they are not about permissions."""
+"""Rows by the reason that some Google APIs give with status 403 for errors that are not about permissions."""
 
 
 def _google_data(error: Any) -> tuple[str, dict[str, str], float | None]:
@@ -292,7 +292,7 @@ def _google_data(error: Any) -> tuple[str, dict[str, str], float | None]:
 
 
 def _google_wait(detail: Any) -> float | None:
-    """The seconds of a RetryInfo: a message, or the JSON form of one."""
+    """The seconds of a RetryInfo, as a message or in its JSON form; None for any other detail."""
     if isinstance(detail, Mapping):
         delay = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)s", str(detail.get("retryDelay")))
         return float(delay[1]) if delay else None
@@ -301,7 +301,7 @@ def _google_wait(detail: Any) -> float | None:
 
 
 def _google(status: str = "") -> Choice:
-    """The entry for a class of errors of a Google API, of one gRPC or HTTP status; without one, that of the error."""
+    """The entry for a class of errors of a Google API: by the gRPC or HTTP `status`, or if empty by the error's."""
     row_of_status = GRPC.get(status) or (http.by_status(int(status)) if status else None)
 
     def decide(error: Any) -> Verdict | None:
@@ -325,7 +325,7 @@ def _google(status: str = "") -> Choice:
 
 
 def _google_retry(error: Any) -> Verdict | None:
-    """The verdict on what the client retried in vain, of which each request may have had its effect."""
+    """The verdict on an error that the client retried without success; each request may have had its effect."""
     cause = next(
         (exception for exception in (error.cause, *behind(error)) if isinstance(exception, BaseException)), None
     )

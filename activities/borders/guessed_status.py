@@ -1,4 +1,4 @@
-"""The last table: what carries an HTTP status is what that status is, if no other table knows its class.
+"""The last table: an exception whose class no other table has is translated by the HTTP status that it carries.
 
 Clients of HTTP services raise classes of their own, and nearly all of them keep the status of the answer in one of a
 few places. What is read there is a guess, and marked as one (`Fault.guessed`): it decides what follows, and proves
@@ -20,11 +20,11 @@ PLACES = (
     ("response", "status"),
     ("code",),  # the last: many services have codes of their own
 )
-"""Where exceptions keep the HTTP status of an answer, as paths of attributes; the first that holds one counts."""
+"""Where exceptions keep the HTTP status of an answer, as paths of attributes; the first that holds a status counts."""
 
 
 def guess(error: BaseException) -> Verdict | None:
-    """The verdict on an exception by the HTTP status that it carries; None if it carries none of a failure."""
+    """The verdict on an exception by the HTTP status that it carries; None if it carries no status from 400 to 599."""
     if is_pythons_own(error):  # SystemExit has a `code`
         return None
     for place in PLACES:

@@ -104,6 +104,7 @@ def _first(*values: Any) -> Any:
 
 
 def _is_a(error: BaseException, *names: str) -> bool:
+    """Whether the class of an exception, or one of its parents, has one of these qualified names."""
     return any(name in names for name in class_names(type(error)))
 
 
@@ -120,7 +121,7 @@ _CONNECTING = (
     "socket.gaierror",
     "urllib3.exceptions.ConnectTimeoutError",  # also the parent of NewConnectionError and NameResolutionError
 )
-"""What is raised only while a client connects."""
+"""Exceptions that are raised only while a client connects."""
 _CONNECTS = frozenset(
     ["connect", "create_connection", "create_default_context", "getaddrinfo", "start_tls", "wrap_socket", "_tunnel"]
 )
@@ -135,9 +136,9 @@ _EARLIER: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Any]] = {
     ("urllib3.connectionpool", "urlopen"): lambda local: attribute(local.get("retries"), "history"),
     ("urllib.request", "http_error_302"): lambda local: [local.get("fp")],
 }
-"""The functions that may send several requests, and which of their variables holds the earlier ones.
+"""The functions that may send several requests, and which of their variables holds the earlier requests.
 
-Nothing else tells that there were any: the exception of a redirected or repeated request knows that request only.
+Nothing else shows earlier requests: the exception of a redirected or repeated request has that request only.
 """
 
 
@@ -150,7 +151,7 @@ def _was_connecting(error: BaseException) -> bool:
 
 
 def _earlier(error: BaseException, *responses: object) -> list[list[Any] | tuple[Any, ...]]:
-    """The lists of requests that came before the one of `error`; `responses` are those that its response knows.
+    """The lists of requests that came before the one of `error`; `responses` are the lists that its response has.
 
     A client sends several requests if it follows a redirect, or repeats a request by itself.
     """
@@ -192,12 +193,13 @@ def _if_alone(row: Row, error: BaseException) -> Verdict:
 
 
 def _after(row: Row) -> Row:
+    """`row`, changed to prove nothing, for a call with an earlier request that may have had an effect."""
     reason = f"{row.reason[:-1]}, but an earlier request of the same call may have had an effect."
     return replace(row, reason=reason, proves=Proof.UNKNOWN)
 
 
 def _unsent(code: Code, reason: str) -> Choice:
-    """An entry for what is raised before the request is sent."""
+    """An entry for an exception that is raised before the request is sent."""
     row = _unsent_row(code, reason)
     after = _after(row)
     by = "what the same call had sent before, as for a redirect"
@@ -226,7 +228,7 @@ _FAILING = Row(Code.SERVER_ERROR, "The service failed several times.", Proof.UNK
 
 
 def _connection(error: BaseException) -> Verdict:
-    """The verdict on an exception that says only by what it wraps whether there was a connection."""
+    """The verdict on an exception of which only the wrapped exceptions show whether there was a connection."""
     inner = [error, *carried(error)]
     if any(_is_a(exception, *_CERTIFICATE) for exception in inner):
         return _if_alone(_UNTRUSTED, error)
@@ -245,7 +247,7 @@ def _connection(error: BaseException) -> Verdict:
 
 
 def _was_redirected(error: BaseException) -> bool:
-    """Whether urllib3 gave up on a redirect; its exception is the same after too many failures."""
+    """Whether urllib3 gave up on a redirect; after too many failures it raises the same exception."""
     last = [frame for module, frame in _frames(error) if module in _URLLIB3_SENDS and frame.f_code.co_name == "urlopen"]
     return bool(last and last[-1].f_locals.get("redirect_location"))
 
@@ -287,7 +289,7 @@ def _status(error: BaseException) -> Verdict:
 
 
 def by_answer(error: BaseException, status: int) -> Verdict:
-    """The verdict on an answer with this status, and on what an exception carries of it; it may not be the only one."""
+    """The verdict on an answer with this status and with the data that `error` carries; it ignores earlier requests."""
     response, row = _first(attribute(error, "response"), error), by_status(status)
     cell, headers = QUADRANT[row.code], (attribute(response, "headers"), attribute(error, "headers"))
     return row.verdict(
@@ -332,15 +334,18 @@ def _body(response: object) -> JsonValue:
 
 
 def _tunnel(error: BaseException) -> Verdict:
+    """The verdict on a proxy that rejected a tunnel, by the HTTP status of the proxy."""
     return _if_alone(_BY_PROXY.get(str(attribute(error, "status")), _NO_TUNNEL), error)
 
 
 def _header(error: BaseException) -> Verdict:
+    """The verdict on an invalid header: of the response if urllib3 raised the error, else of the request."""
     is_of_response = any(_is_a(exception, "urllib3.exceptions.InvalidHeader") for exception in [error, *carried(error)])
     return _GARBLED.verdict() if is_of_response else _if_alone(_WRONG_HEADER, error)
 
 
 def _payload(error: BaseException) -> Verdict | None:
+    """The verdict on a whole response that cannot be decoded; None if the response broke off."""
     is_complete = any(_is_a(exception, "aiohttp.http_exceptions.ContentEncodingError") for exception in carried(error))
     return _UNDECODABLE.verdict() if is_complete else None
 

@@ -1,8 +1,8 @@
 """Kafka: the verdict on each exception of confluent-kafka, kafka-python and aiokafka.
 
 The number of the broker's error decides (https://kafka.apache.org/protocol#protocol_error_codes), for confluent-kafka
-also that of librdkafka, which is below zero; else the flag `retriable` of the library. The clients repeat what is
-retriable by themselves, so that its last answer proves nothing of the requests before it.
+also that of librdkafka, which is below zero; else the flag `retriable` of the library. The clients repeat a
+retriable request by themselves, so that the last answer proves nothing about the requests before it.
 """
 
 from collections.abc import Mapping
@@ -115,7 +115,7 @@ def _by_number(otherwise: Row) -> Choice:
 
 
 def _by_kafka_error(otherwise: Row) -> Choice:
-    """The entry for an exception of confluent-kafka: by the KafkaError that is its first argument."""
+    """The entry for an exception of confluent-kafka: by the KafkaError that is its first argument, else `otherwise`."""
 
     def decide(error: Any) -> Verdict | None:
         inner = error.args[0]

@@ -31,7 +31,7 @@ SMTP: Mapping[str, Row] = named(
         (_NOT_TAKEN, "521 541 550 551 554 556"),
     )
 )
-"""Rows by the code of a reply; any other is as its first digit, 4 for a failure that passes."""
+"""Rows by the code of a reply; for any other code the first digit decides: 4 for a temporary failure."""
 
 
 def _row(code: object) -> Row | None:
@@ -51,7 +51,7 @@ def _by_code(otherwise: Row) -> Choice:
 
 
 def _by_recipients(error: Any) -> Verdict | None:
-    """The verdict on a message that the server takes for none of its recipients: that of the first one."""
+    """The verdict on a message that the server takes for none of its recipients, by the reply for the first one."""
     replies = field(error, "recipients")
     first = next(iter(some(replies.values())), None) if isinstance(replies, dict) else None
     code = first[0] if isinstance(first, tuple) and first else None

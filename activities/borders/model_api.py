@@ -116,7 +116,7 @@ BY_WORDS: Mapping[str, ModelRow] = {
     "blocks in the latest assistant message cannot be modified": THINKING,
     "must start with a thinking block": THINKING,
 }
-"""Rows by a part of the message of a gateway, or of a server of the user's own, whose code and type say less."""
+"""Rows by a part of an error's message, for gateways and the user's own servers, whose codes and types say less."""
 
 OWN_HOSTS: Mapping[str, str] = {"Anthropic's API": "api.anthropic.com", "OpenAI's API": "api.openai.com"}
 
@@ -153,7 +153,7 @@ def by(
     decide: Callable[[Any], Verdict],
     otherwise: ModelRow = BROKEN,
 ) -> Entry:
-    """An entry that chooses between the rows of a provider; `what` is what decides."""
+    """An entry that chooses between the rows of a provider by `decide`; `what` says for people what decides."""
     named = {code.value: _row(provider, (code, says)) for code, says in rows}
     return Choice(what, named, decide, _row(provider, otherwise))
 
@@ -166,14 +166,14 @@ def _row(provider: str, row: ModelRow) -> Row:
 def by_words(rows: Mapping[str, ModelRow], message: object, status: int) -> ModelRow | None:
     """The row, of `rows` or BY_WORDS, whose key is a part of `message` in any case of letters; None if no key is.
 
-    Only for a status of 400 to 499, and for an error in a stream, which began with 200 or tells no status.
+    Only for a status of 400 to 499, and for an error in a stream, whose status is 200, or 0 if unknown.
     """
     text = str(message or "").lower() if 400 <= status < 500 or status < 300 else ""
     return next((row for words, row in {**rows, **BY_WORDS}.items() if words in text), None)
 
 
 def offers_no_calls(error: Exception) -> bool:
-    """Whether a server rejected a request because the model has no tool calls there."""
+    """Whether `error` says that the server rejected a request because it offers no tool calls for the model."""
     message, status = getattr(error, "message", ""), getattr(error, "status_code", 0)
     return isinstance(status, int) and by_words({}, message, status) is NO_TOOLS
 
@@ -195,7 +195,7 @@ def verdict(provider: str, row: ModelRow, error: Exception) -> Verdict:
 
 
 def server_name(provider: str, host: str | None) -> str:
-    """What answers, for messages: the provider, or the model server at `host` if this is not the provider's host."""
+    """The server's name for messages: the provider, or the model server at `host` if that is another host."""
     return provider if host in (None, OWN_HOSTS[provider]) else f"the model server at {host}"
 
 

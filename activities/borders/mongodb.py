@@ -1,7 +1,7 @@
 """MongoDB: the verdict on each exception of pymongo, bson and gridfs (https://www.mongodb.com/docs/manual/reference/).
 
 The number of the server's error decides. A statement over several documents, and a write whose confirmation failed, may
-have changed something. pymongo repeats a write by itself once; only the server can know that it is the same one.
+have changed something. pymongo repeats a write by itself once; only the server can recognise the repetition.
 """
 
 from collections.abc import Mapping
@@ -87,7 +87,7 @@ MONGODB: Mapping[str, Row] = named(
 def _by_code(otherwise: Row, *, is_sure: bool = True) -> Choice:
     """The table's entry for an error of the server: the row of its number, else `otherwise`.
 
-    Unless `is_sure`, the error does not prove that nothing was applied.
+    If `is_sure` is False, the error proves nothing: writes may have been applied.
     """
 
     def decide(error: Any) -> Verdict:
@@ -107,7 +107,7 @@ _ABORTED = "MongoDB aborted the transaction, as it does when another one changes
 
 
 def _number(error: Any) -> str:
-    """The number of an error of the server; that of the first write of several that failed; empty if there is none."""
+    """The number of an error of the server, else of the first failed write among several; empty if there is none."""
     writes = [*some(field(error, "details", "writeErrors")), *some(field(error, "details", "writeConcernErrors"))]
     numbers = (field(error, "code"), field(error, "details", "code"), *(field(write, "code") for write in writes))
     of_several = [number for number in numbers if isinstance(number, int)]
@@ -116,7 +116,7 @@ def _number(error: Any) -> str:
 
 
 def _observed(error: Any) -> JsonValue:
-    """The names of the fields whose values must be unique, and never the values; None without any."""
+    """The names, but not the values, of the fields whose values must be unique; None if the error has no names."""
     pattern = field(error, "details", "keyPattern")
     names: list[JsonValue] = [name for name in map(code_in, some(pattern)) if name]
     return {"fields": names} if names else None

@@ -59,8 +59,8 @@ BY_CODE: Mapping[str, ModelRow] = {
         model_api.OURS,  # Replan sends no images
     ),
 }
-"""Rows (code and reason of a Fault) by the `code` of an error, in a response with an error's status or in one that says
-`failed`; for any other code, BY_WORDS decides, then the error's `type`."""
+"""Rows (code and reason of a Fault) by the `code` of an error, in a response with an error's status, or in a response
+that reports `failed`; for any other code, BY_WORDS decides, then the error's `type`."""
 
 BY_WORDS: Mapping[str, ModelRow] = {
     "use /v1/responses": model_api.OTHER_WIRE,

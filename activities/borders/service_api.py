@@ -1,7 +1,7 @@
 """What the tables of clouds and services share: rows, and how to read what an exception carries.
 
-The clients of services retry on their own. What an exception proves is said of the final request only where nothing
-tells of those before it: a tool whose effect may not be repeated turns these retries off.
+The clients of services retry on their own. If nothing shows the requests before the final one, an exception proves
+something about the final request only: a tool whose effect may not be repeated turns these retries off.
 """
 
 import itertools
@@ -21,7 +21,7 @@ Rows = tuple[tuple[Entry, str], ...]
 
 
 def named(rows: Rows, module: str = "") -> dict[str, Any]:
-    """The entries by each name; a name of a class gets its module in front."""
+    """The entries by name; `module`, if given, is put in front of each name, which is then that of a class."""
     return {f"{module}.{name}" if module else name: entry for entry, names in rows for name in names.split()}
 
 
@@ -35,24 +35,27 @@ def behind(error: BaseException) -> list[BaseException]:
 
 
 def field(value: Any, *names: str) -> Any:
-    """What the keys or attributes `names` lead to; None if one of them is missing."""
+    """The value at a path of keys or attributes; None if one of `names` is missing."""
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
     return value
 
 
 def some(values: Any) -> Iterator[Any]:
-    """The first MAX_ITEMS of some values; none of what cannot be iterated over."""
+    """The first MAX_ITEMS of `values`; empty if `values` cannot be iterated over."""
     return itertools.islice(values if isinstance(values, Iterable) else (), MAX_ITEMS)
 
 
 def code_in(value: Any) -> str:
-    """An error code of a service, which is a word; empty if it is none, since it might then be text from outside."""
+    """`value`, if it is a word, as error codes of services are; else empty, since it could be untrusted content."""
     return value if isinstance(value, str) and re.fullmatch(r"[\w.:/-]{1,80}", value, re.ASCII) else ""
 
 
 def answered(who: str, code: str, row: Row, observed: Any = None, wait: float | None = None) -> Verdict:
-    """The verdict of a row on an error code of a service; `observed` is kept for a new plan, `wait` for a retry."""
+    """The verdict of a row on an error code of a service; `who` begins its reason, such as "Slack answered with".
+
+    `observed` is kept if a new plan follows, `wait` (in seconds) if a retry follows.
+    """
     cell = QUADRANT[row.code]
     return row.verdict(
         reason=f"{who} {code or 'without a code'}. {row.reason[:1].upper()}{row.reason[1:]}",
@@ -62,18 +65,22 @@ def answered(who: str, code: str, row: Row, observed: Any = None, wait: float | 
 
 
 def statuses() -> dict[str, Row]:
+    """The rows of the HTTP statuses, by the status as a text."""
     return {str(status): http.by_status(status) for status in http.STATUS}
 
 
 def unsent(code: Code, reason: str) -> Row:
+    """A row for an exception that proves that its request was not sent."""
     return Row(code, reason, Proof.NOT_SENT)
 
 
 def refused(code: Code, reason: str) -> Row:
+    """A row for an exception that proves that its request was answered and changed nothing."""
     return Row(code, reason, Proof.REFUSED)
 
 
 def unknown(code: Code, reason: str) -> Row:
+    """A row for an exception that proves nothing about the effect of its request."""
     return Row(code, reason, Proof.UNKNOWN)
 
 

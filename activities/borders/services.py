@@ -67,7 +67,7 @@ STRIPE: Mapping[str, Row] = named(
         (_DECLINED, "balance_insufficient insufficient_funds card_declined expired_card incorrect_cvc"),
     )
 )
-"""Rows by Stripe's error code (https://docs.stripe.com/error-codes); any other code is as its class."""
+"""Rows by Stripe's error code (https://docs.stripe.com/error-codes); for any other code the class decides."""
 
 _STRIPE_CLASSES: tuple[tuple[Row, str], ...] = (
     (THROTTLED, "RateLimitError"),
@@ -104,7 +104,7 @@ _STRIPE_OAUTH: tuple[tuple[Row, str], ...] = (
 
 
 def _stripe(otherwise: Row, *, by_status: bool = False) -> Choice:
-    """The entry for a class of errors of Stripe: by their code, else `by_status` if that is asked for, else a row."""
+    """The entry for a class of Stripe's errors: by code, else (with `by_status`) by HTTP status, else `otherwise`."""
 
     def decide(error: Any) -> Verdict | None:
         body = field(error.json_body, "error")
@@ -198,7 +198,7 @@ SLACK: Mapping[str, Row] = named(
         (QUOTA, "over_pagination_limit storage_limit_reached too_many_members"),
     )
 )
-"""Rows by Slack's error code (https://api.slack.com/methods), which it answers with under the status 200."""
+"""Rows by Slack's error code (https://api.slack.com/methods), which Slack sends in an answer with status 200."""
 
 
 def _slack(error: Any) -> Verdict:
@@ -259,7 +259,7 @@ REDIS: Mapping[str, Row] = {
 _COMMAND = unknown(Code.BUG, "Redis rejected the command: fix the tool.")
 _OF_SEVERAL = "in a pipeline or a script, or after a retry"
 _SCRIPTS = frozenset({"EVAL", "EVALSHA", "FCALL", "EXEC"})
-"""Commands of several steps: one that fails has done the steps before, and Redis does not roll them back."""
+"""Commands of several steps: when a step fails, Redis does not roll back the steps before."""
 
 
 def _redis(row: Row, codes: Mapping[str, Row] = {}) -> Choice:
@@ -276,10 +276,10 @@ def _redis(row: Row, codes: Mapping[str, Row] = {}) -> Choice:
 
 
 def _is_alone(error: Any) -> bool:
-    """Whether an answer of Redis came to one command of one step, which the client sent once.
+    """Whether Redis answered a single command of one step, which the client sent once.
 
-    Only the functions through which the exception came tell it: one that a tool takes out of the results of a pipeline
-    or a script, or that another process has sent, proves nothing.
+    Only the functions through which the exception came show this: an exception that a tool takes out of the results of
+    a pipeline or a script, or that another process has sent, proves nothing.
     """
     frames = [frame for _, frame in _frames(error, "redis")]
     is_raised = any(frame.f_code.co_name.endswith("execute_command") for frame in frames)
@@ -293,7 +293,7 @@ def _is_script(frame: FrameType) -> bool:
 
 
 def _is_retry(frame: FrameType, error: Any) -> bool:
-    """Whether a function that repeats a command after a lost connection had sent it before."""
+    """Whether the function of `frame` repeats a command after a lost connection, and had sent the command before."""
     failures = frame.f_locals.get("failures") if frame.f_code.co_name == "call_with_retry" else None
     is_one_itself = "redis.exceptions.ConnectionError" in class_names(type(error))
     return isinstance(failures, int) and failures > is_one_itself
@@ -318,7 +318,7 @@ def _redis_connection(row: Row) -> Choice:
 
 
 def _is_waited(error: BaseException) -> bool:
-    """Whether an exception says that no connection of a pool became free; the network's timeouts have an errno."""
+    """Whether an exception reports that no connection of a pool became free; a timeout of the network has an errno."""
     return qualified(type(error)) == "_queue.Empty" or (isinstance(error, TimeoutError) and error.errno is None)
 
 
@@ -336,11 +336,12 @@ def _names(error: BaseException, package: str) -> set[str]:
 
 
 def _redis_lock(error: Any) -> Verdict | None:
-    """The verdict on a lock: it was not free, unless something else than `with` failed with it."""
+    """The verdict on a LockError: the lock was not free if `with` raised the error; None if anything else did."""
     return _LOCKED.verdict() if {"__enter__", "__aenter__"} & _names(error, "redis") else None
 
 
 def _redis_cluster(error: Any) -> Verdict | None:
+    """The verdict on an error of a cluster to which a connection failed; None for any other error."""
     down = any(
         qualified(type(exception)).startswith(("redis.exceptions.ConnectionError", "redis.exceptions.TimeoutError"))
         or isinstance(exception, OSError)

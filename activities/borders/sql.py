@@ -278,7 +278,7 @@ _OURS = re.compile(r"\breplan_(ledger|store|payloads)\b")
 
 
 def _driver(rows: Mapping[str, Row], otherwise: Row) -> Choice:
-    """The entry for a driver's exception: its code decides, and `otherwise` if that says nothing."""
+    """The entry for a driver's exception: its code decides, or `otherwise` if no table has the code."""
 
     def decide(error: Any) -> Verdict:
         return _unless_in_part((_row(error) or otherwise).verdict(observed=_names(error)), error)
@@ -287,7 +287,7 @@ def _driver(rows: Mapping[str, Row], otherwise: Row) -> Choice:
 
 
 def _wrapper(otherwise: Row) -> Choice:
-    """The entry for an exception of SQLAlchemy: the exception in it decides, and `otherwise` if no table knows that."""
+    """The entry for an exception of SQLAlchemy: the wrapped exception decides, or `otherwise` if no table has it."""
 
     def decide(error: Any) -> Verdict:
         inner, statement = _innermost(error), attribute(error, "statement")
@@ -311,18 +311,18 @@ _IN_PART = re.compile(
     r"|(?<=[\s;])commit\b|\bor\s+fail\b|;\s*call\b",
     re.IGNORECASE,
 )
-"""What a statement has that may keep a part of itself when it fails: a procedure or a block, which may commit; several
-statements, of which one commits; or SQLite's `OR FAIL`, which keeps the rows before the one that failed."""
+"""What a statement contains that may keep a part of its changes when it fails: a procedure or a block, which may
+commit; several statements, of which one commits; or SQLite's `OR FAIL`, which keeps the rows before the failed one."""
 
 
 def _unless_in_part(verdict: Verdict, error: Any) -> Verdict:
-    """The verdict, which proves nothing if the failed statement may have kept a part of what it did."""
+    """`verdict`, changed to prove nothing if the failed statement may have kept a part of its changes."""
     is_open = verdict.proves is Proof.REFUSED and any(map(_IN_PART.search, _statements(error)))
     return replace(verdict, proves=Proof.UNKNOWN) if is_open else verdict
 
 
 def _statements(error: Any) -> Iterator[str]:
-    """The statement of an exception, as SQLAlchemy or psycopg2 keep it, or the function of a driver got it."""
+    """Yield the failed statement, as SQLAlchemy or psycopg2 keep it, and as the functions of drivers received it."""
     found = (
         attribute(error, "statement"),
         attribute(error, "cursor", "query"),
@@ -342,7 +342,7 @@ def _frames(error: Any, *packages: str) -> Iterator[FrameType]:
 
 
 def _of_psycopg(error: Any) -> Verdict:
-    """The verdict on psycopg's DataError: from the server, or its own, before a statement was sent or after that."""
+    """The verdict on psycopg's DataError, from the server or psycopg itself, before or after the statement was sent."""
     functions = [frame.f_code.co_name for frame in _frames(error, "psycopg", "psycopg_c", "psycopg_binary")]
     if _code(error):
         return _driver(_POSTGRESQL, _VALUE)(error)
@@ -353,7 +353,7 @@ def _of_psycopg(error: Any) -> Verdict:
 
 
 def _of_pool(error: Any) -> Verdict | None:
-    """The verdict on a pool that gave no connection, if none of its attempts to connect has succeeded."""
+    """The verdict on a pool that gave no connection, if all its attempts to connect have failed; else None."""
     for frame in _frames(error, "psycopg_pool"):
         pool: Any = frame.f_locals.get("self")
         counts = pool.get_stats() if hasattr(pool, "get_stats") else {}
@@ -366,7 +366,7 @@ _READ = re.compile(r"\W*(?:select|with(?!.*\b(?:insert|update|delete|merge)\b))\
 
 
 def _several(error: Any) -> Verdict | None:
-    """The verdict on more rows than one: SQLAlchemy says it after the statement, which may have changed them."""
+    """The verdict on MultipleResultsFound if the statement only reads; None if the statement may have changed rows."""
     results = [frame.f_locals.get("self") for frame in _frames(error, "sqlalchemy")]
     more = [attribute(result, name) for result in results for name in ("_real_result", "raw")]
     statements = [attribute(result, "context", "statement") for result in [*results, *more]]
@@ -378,7 +378,7 @@ _WRAPPERS = (exc.StatementError, exc.EmulatedDBAPIException)
 
 
 def _innermost(error: Any) -> Any:
-    """The driver's exception under SQLAlchemy's; its dialects for asyncio put one more between them."""
+    """The driver's exception under SQLAlchemy's; its dialects for asyncio put another exception between them."""
     for _ in range(5):
         inner = attribute(error, "orig") if isinstance(error, _WRAPPERS) else None
         if not isinstance(inner, BaseException):
@@ -388,7 +388,7 @@ def _innermost(error: Any) -> Any:
 
 
 def _row(error: Any) -> Row | None:
-    """The row that the code in a driver's exception chooses; None if it has none, or one that no table knows."""
+    """The row of the code in a driver's exception; None if the exception has no code, or no table has the code."""
     package, first, code = _package(error), _first(error), _code(error)
     if isinstance(attribute(error, "original_exception"), ssl.SSLCertVerificationError):  # PyMySQL's 2003
         return _TLS
@@ -423,7 +423,7 @@ def _names(error: BaseException) -> JsonValue:
 
 
 def _code(error: Any) -> str:
-    """SQLite's result code or the SQLSTATE; for a failed connection over libpq what its message stands for."""
+    """SQLite's result code or the SQLSTATE; for a failed libpq connection the code for its message; else empty."""
     original = _innermost(error)
     codes = (attribute(original, name) for name in ("sqlite_errorname", "sqlstate", "pgcode"))
     code = next((code[:MAX_NAME] for code in codes if isinstance(code, str) and code), "")
@@ -435,6 +435,7 @@ def _code(error: Any) -> str:
 
 
 def _connecting(error: Any) -> str:
+    """The code in _POSTGRESQL for libpq's message about a failed connection; empty for any other message."""
     message = str(first)[:MAX_MESSAGE] if isinstance(first := _first(error), str) else ""
     if not message or not (_CONNECTING.match(message) or attribute(error, "pgconn")):
         return ""
@@ -453,7 +454,10 @@ def _first(error: object) -> object:
 
 
 def _drivers(package: str, rows: Mapping[str, Row], *, operational: Row = _LOST, internal: Row = _BUG) -> Table:
-    """The entries for the classes that PEP 249 asks of every driver; its other classes are theirs, or bugs."""
+    """The entries for the classes that PEP 249 requires of a driver; the others have the entry of their parent.
+
+    `operational` and `internal` are for errors of these classes whose code `rows` does not have.
+    """
     return {
         f"{package}.Warning": _BUG,
         f"{package}.Error": _driver(rows, _BUG),

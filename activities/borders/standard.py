@@ -101,7 +101,7 @@ _BY_LOOK_UP: Mapping[str, Row] = {
     **dict.fromkeys(("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY"), _UNKNOWN_HOST),
     **dict.fromkeys(("EAI_BADFLAGS", "EAI_FAMILY", "EAI_SERVICE", "EAI_SOCKTYPE"), _WRONG_LOOK_UP),
 }
-"""Rows by the name of the number with which the look-up of a host's name failed; systems have different numbers."""
+"""Rows by the name of the error number of a failed look-up of a host; the numbers differ between systems."""
 _LOOK_UPS = {getattr(socket, name): row for name, row in _BY_LOOK_UP.items() if hasattr(socket, name)}
 
 _CONNECTING = {("socket", "create_connection"), ("asyncio.base_events", "create_connection")}
@@ -111,7 +111,7 @@ _CONNECTING = {("socket", "create_connection"), ("asyncio.base_events", "create_
 def _was_connecting(error: BaseException) -> bool:
     """Whether an exception was raised while a connection was made.
 
-    Its class and number do not say so: ETIMEDOUT may also end a connection that was in use, and for a host with several
+    Class and number do not show this: ETIMEDOUT may also end a connection that was in use, and for a host with several
     addresses asyncio may raise an OSError without a number.
     """
     frames = (frame for frame, _ in traceback.walk_tb(traceback_of(error)))
@@ -127,6 +127,8 @@ def _by_errno(error: OSError) -> Verdict:
 
 
 def _unless_connecting(row: Row) -> Choice:
+    """The entry with `row`, or with _UNSENT if the exception was raised while a connection was made."""
+
     def decide(error: BaseException) -> Verdict:
         return (_UNSENT if _was_connecting(error) else row).verdict()
 
@@ -146,7 +148,7 @@ _NO_PROGRAM = Row(
 
 
 def _while_starting(error: OSError) -> Verdict | None:
-    """The verdict on a program that is missing; its folder may be the missing thing, which the arguments name."""
+    """The verdict on a missing program; None if the folder (`cwd`) is missing, or no program was being started."""
     for frame, _ in traceback.walk_tb(traceback_of(error)):
         if (frame.f_globals.get("__name__"), frame.f_code.co_name) == ("subprocess", "_execute_child"):
             folder: object = frame.f_locals.get("cwd")
@@ -181,6 +183,7 @@ _UNREADABLE = Row(Code.BUG, "The tool retried until it gave up, and does not say
 
 
 def _by_last_attempt(error: BaseException) -> Verdict:
+    """The verdict on the exception of the last attempt, which proves nothing if there were several attempts."""
     cause: BaseException | None = error
     attempts: list[object] = []
     while isinstance(last := getattr(cause, "last_attempt", None), Future) and len(attempts) < MAX_CARRIED:

@@ -24,17 +24,17 @@ class Proof(StrEnum):
     PROMISED = "promised"
     """The tool itself says that the call had no effect, whatever it has sent."""
     NOT_SENT = "not sent"
-    """The request was not sent, so it had no effect. Others of the same call may have had one."""
+    """The request was not sent, so it had no effect. Other requests of the same call may have had one."""
     REFUSED = "refused"
-    """The request was answered, and the answer says that nothing was changed. Others of the same call may have had an
-    effect."""
+    """The request was answered, and the answer says that nothing was changed. Other requests of the same call may have
+    had an effect."""
     UNKNOWN = "unknown"
     """Nothing: the request may have had its effect."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What Replan takes an exception for."""
+    """How Replan classifies an exception: as which fault, and what the exception proves."""
 
     fault: Fault
     proves: Proof
@@ -62,7 +62,7 @@ class Row:
     def verdict(
         self, *, reason: str | None = None, observed: JsonValue = None, retry_after: float | None = None
     ) -> Verdict:
-        """The verdict of this row, with another `reason`, or with what the exception carries as data."""
+        """The verdict of this row, with `observed`; a given `reason` or `retry_after` (seconds) replaces the row's."""
         wait = bounded(self.retry_after if retry_after is None else retry_after)
         return Verdict(Fault.of(self.code, reason or self.reason, observed=observed, retry_after=wait), self.proves)
 
@@ -79,7 +79,7 @@ class Choice:
     otherwise: Row
     """The row where `decide` returns None, or fails: an exception may hold anything, as a tool may have made it."""
     covers_children: bool = True
-    """Whether the entry is also for children of its class that have none of their own."""
+    """Whether the entry is also for children of its class that have no entry of their own."""
 
     def __call__(self, error: BaseException) -> Verdict:
         try:
@@ -93,7 +93,7 @@ Table = Mapping[str, Entry]
 
 
 def qualified(raised: type[BaseException]) -> str:
-    """The name by which tables know a class."""
+    """The name that a class has in tables: its module and its qualified name."""
     return f"{raised.__module__}.{raised.__qualname__}"
 
 
@@ -113,25 +113,25 @@ def parents(raised: type) -> tuple[type[BaseException], ...]:
 
 
 def class_names(raised: type) -> list[str]:
-    """The names by which tables know a class and its parents, nearest first."""
+    """The names that a class and its parents have in tables, nearest first."""
     return [qualified(parent) for parent in parents(raised)]
 
 
 def class_name(error: BaseException) -> str:
-    """The name of an exception's class, for a reason; it is no sentence, whatever somebody named a class."""
+    """The name of an exception's class, for the reason of a fault; `an exception` if the name is no identifier."""
     name: str = _NAME.__get__(type(error))
     return name[:MAX_CLASS_NAME] if name.isidentifier() else "an exception"
 
 
 def is_pythons_own(error: BaseException) -> bool:
-    """Whether a class is one of Python's own, such as KeyError."""
+    """Whether the class of an exception is one of Python's own, such as KeyError."""
     return any(own is type(error) for own in _PYTHONS_OWN)
 
 
 def tells_its_cause(raised: type[BaseException]) -> bool:
-    """Whether an exception of a class that no table knows is what the exception is that it was raised `from`.
+    """Whether an exception of a class that no table has is translated like the exception that it was raised `from`.
 
-    That of a group is none: its members may have groups as their causes, and so on without end.
+    False for a group: its members may have groups as their causes, and so on without end.
     """
     is_plain = any(raised is vague for vague in _VAGUE) or all(raised is not own for own in _PYTHONS_OWN)
     return is_plain and not issubclass(raised, BaseExceptionGroup)
@@ -143,7 +143,7 @@ def traceback_of(error: BaseException) -> TracebackType | None:
 
 
 def cause_of(error: BaseException) -> BaseException | None:
-    """The exception that an exception was raised `from`."""
+    """The exception that `error` was raised `from`; None without one."""
     found: BaseException | None = _CAUSE.__get__(error)
     return found
 
@@ -151,9 +151,8 @@ def cause_of(error: BaseException) -> BaseException | None:
 def carried(error: BaseException) -> list[BaseException]:
     """The exceptions that an exception wraps, outermost first: as an argument, `reason`, `os_error`, or cause.
 
-    A client often wraps the exception of the layer below, and only the innermost says whether anything was sent. Those
-    that it only follows (`__context__`) are left out: they may be of an earlier request, if the tool sends another one
-    in its `except`.
+    A client often wraps the exception of the layer below, and only the innermost says whether anything was sent. A
+    `__context__` is left out: it may be of an earlier request, if the tool sends another request in its `except`.
     """
     found = list[BaseException]()
     current: BaseException | None = error
@@ -171,7 +170,7 @@ def carried(error: BaseException) -> list[BaseException]:
 
 
 def attribute(thing: object, *path: str) -> Any:
-    """The attribute of an attribute of `thing`, as `path` names them; None if one of them is missing."""
+    """The value at a path of attributes that begins at `thing`; None if an attribute is missing or raises."""
     for name in path:
         try:
             thing = getattr(thing, name, None)
@@ -183,4 +182,4 @@ def attribute(thing: object, *path: str) -> Any:
 MAX_CLASS_NAME = 80
 """Characters of a class's name in a reason."""
 MAX_CARRIED = 20
-"""How many exceptions `carried` looks at; a chain may be as long as somebody made it."""
+"""The most exceptions that `carried` reads; a chain may have any length."""

@@ -33,13 +33,13 @@ def fields(errors: Iterable[Mapping[str, Any]]) -> str:
 
 
 def place(loc: tuple[int | str, ...]) -> str:
-    """The dotted name of the field at a place of pydantic's, in quotes."""
+    """The dotted name, in quotes, of the field at `loc`, the location in an error of pydantic."""
     names = [part if len(part) <= MAX_NAME else part[:MAX_NAME] + "…" for part in map(str, loc)]
     return repr(".".join(names)) if names else "the whole"
 
 
 def expected(error: Mapping[str, Any]) -> str:
-    """What was expected of a wrong field, without its value."""
+    """A clause that says what an error of pydantic expected of a field, without the field's value."""
     if error["type"] not in _PLAIN:
         # The type may be a custom one that contains a value: it is named only if it looks like a rule's name.
         rule = f" ({error['type']})" if re.fullmatch(r"[a-z_]{1,40}", str(error["type"])) else ""

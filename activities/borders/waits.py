@@ -25,7 +25,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def wait_of(headers: object) -> float | None:
-    """Seconds that an answer asks its caller to wait; None if it asks for none, or nobody can say what it asks for.
+    """Seconds that an answer asks its caller to wait; None if it asks for no wait, or cannot be read.
 
     A point in time counts from the answer's own `Date`, so that a wrong clock of the worker does not matter.
     """
@@ -70,7 +70,7 @@ def _retry_after(known: Mapping[str, str]) -> float | None:
 
 
 def _fields(known: Mapping[str, str]) -> float | None:
-    """`RateLimit: "name";r=0;t=30`, and of an earlier draft `RateLimit-Remaining: 0` with `RateLimit-Reset: 30`."""
+    """Seconds by `RateLimit: "name";r=0;t=30`, or by an earlier draft's RateLimit-Reset if RateLimit-Remaining is 0."""
     waits = [_number(parameters[1]) for parameters in _used_up(known.get("ratelimit", "")) if parameters]
     if found := [wait for wait in waits if wait is not None]:
         return max(found)
@@ -84,7 +84,7 @@ def _used_up(field: str) -> Iterator[re.Match[str] | None]:
 
 
 def _github(known: Mapping[str, str]) -> float | None:
-    """X-RateLimit-Reset: a time since 1970, or seconds from now on."""
+    """Seconds by X-RateLimit-Reset: a time since 1970, or seconds from now on."""
     reset = _number(known.get("x-ratelimit-reset"))
     if reset is None or known.get("x-ratelimit-remaining") != "0":
         return None
@@ -94,12 +94,12 @@ def _github(known: Mapping[str, str]) -> float | None:
 
 
 def _openai(known: Mapping[str, str]) -> float | None:
-    """x-ratelimit-reset-requests: `1s`, `6m0s`, `20ms`."""
+    """Seconds by x-ratelimit-reset-requests or its like for tokens: `1s`, `6m0s`, `20ms`."""
     return _longest(known, "x-ratelimit-remaining-{}", "x-ratelimit-reset-{}", _duration)
 
 
 def _anthropic(known: Mapping[str, str]) -> float | None:
-    """anthropic-ratelimit-requests-reset: a time of RFC 3339."""
+    """Seconds by anthropic-ratelimit-requests-reset or its like for tokens: a time of RFC 3339."""
     left, reset = "anthropic-ratelimit-{}-remaining", "anthropic-ratelimit-{}-reset"
     return _longest(known, left, reset, lambda text: _until(_timestamp(text), known))
 

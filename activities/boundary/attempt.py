@@ -51,7 +51,7 @@ log = structlog.get_logger("replan.step")
 
 
 class Settle(Protocol):
-    """Records what the end of an attempt says: a fault, a result (`is_done`), or neither after a cancel."""
+    """Records how an attempt ended: a fault, a result (`is_done`), or neither after a cancel; returns the fault."""
 
     async def __call__(self, fault: Fault | None, *, is_done: bool = False) -> Fault | None: ...
 
@@ -71,12 +71,12 @@ class FaultRaised(Exception):
 
 @dataclass
 class Attempt:
-    """One attempt of one call, and how far it has come."""
+    """The state of one attempt of one call."""
 
     spec: ToolSpec
     call: CallHeader
     number: int
-    """The number of the attempt within its activity execution, from 1; a reset by an operator does not begin anew."""
+    """The number of the attempt within its activity execution, from 1; a reset by an operator does not restart it."""
     earlier: list[dict[str, Any]]
     """The faults of earlier attempts, as JSON; an attempt that ended without reporting (crash or timeout) has none."""
     shape: JsonValue = None
@@ -100,7 +100,7 @@ class Attempt:
     meter: Meter = field(default_factory=Meter)
     """The model calls of this attempt, with their tokens and cost."""
     progress: CallProgress = field(default_factory=CallProgress)
-    """How far the call is."""
+    """The progress of the call, as a server reports it."""
     held: float = 0.0
     """Seconds that an operator held this attempt and those before it back, added up."""
     time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
@@ -110,27 +110,27 @@ class Attempt:
     sends: Sends = field(default_factory=Sends)
     """What the tool's function has sent."""
     settle: Settle | None = None
-    """Is told how the attempt ended before that is reported."""
+    """Records how the attempt ended, before the attempt reports its end."""
 
     async def end(self, fault: Fault | None, *, is_done: bool = False) -> Fault | None:
-        """Settle how the attempt ended; return its fault, which may have learnt what follows."""
+        """Record how the attempt ended (`is_done`: with a result); return the fault, to which `settle` may add data."""
         return await self.settle(fault, is_done=is_done) if self.settle else fault
 
     @property
     def tells_earlier_costs(self) -> bool:
-        """Whether this attempt has to fail if it is cancelled, so that the workflow learns what those before it cost.
+        """Whether this attempt has to fail if it is cancelled, so that the workflow learns what earlier attempts cost.
 
         The server takes no details of a cancelled activity from this SDK.
         """
         return self.spec in retries.PLANNING and self.number > 1
 
     def show(self, **values: Any) -> None:
-        """Have values in the attempt's log line, as Python shows them, if this worker logs values."""
+        """Add the `repr` of values, cut and without secrets, to the attempt's log line, if this worker logs values."""
         if LOGS_VALUES.get():
             self.more |= {name: text_of(value, repr, MAX_VALUES) for name, value in values.items()}
 
     def judge(self, error: BaseException) -> Verdict:
-        """What an exception of this attempt is; the tool's own declaration holds for what its function raised."""
+        """The verdict on an exception of this attempt; the tool's `raises=` counts only if its function raised it."""
         is_own = self.called and not self.ended and (error is self.raised or not self.time.expired())
         return judge(error, self.kind.raises if self.kind and is_own else None)
 
@@ -152,6 +152,7 @@ class Attempt:
                 return Applied.UNKNOWN
 
     def _proves_no_effect(self, error: BaseException) -> bool:
+        """Whether `error` and the counted requests prove that this attempt had no effect."""
         if self.ended:  # the function may have had its effect, whatever became of its transaction
             return False
         verdict, sends = self.judge(error), self.sends
@@ -170,7 +171,7 @@ class Attempt:
         return sends.changes <= refused and (is_alone or not self._may_have_sent_more(error, verdict))
 
     def _may_have_sent_more(self, error: BaseException, verdict: Verdict) -> bool:
-        """Whether the tool's function may have sent something that nobody has counted."""
+        """Whether the tool's function may have sent something that `sends` does not count."""
         if not self.reached or self.kind is None:
             return False
         # A library has passed a rejection on, of a request that it has sent in a way of its own.
@@ -192,7 +193,7 @@ class Attempt:
 
     @property
     def _may_be_unreported(self) -> bool:
-        """Whether an attempt may have been made of which no fault is known: it ended without reporting.
+        """Whether an earlier attempt may have ended without reporting, so that its fault is not known.
 
         After a reset, attempts may have run that the new history does not show. They count only for a keyed tool and
         for a tool with `reconcile`; for any other tool a rejection is taken as proof of no effect.
@@ -201,9 +202,9 @@ class Attempt:
         return self.number - 1 > len(self.earlier) or (self.call.is_reset and is_guarded)
 
     def _hides_run_before(self, fault: Fault) -> bool:
-        """Whether the call failed for good before anybody was asked, e.g. its arguments were pruned, after a reset.
+        """Whether, after a reset, the call failed for good before its tool was called, e.g. its arguments were pruned.
 
-        The run before may have applied it. Faults that use no attempt are none of these: the call is made later.
+        The run before may have applied the effect. False for a fault that uses no attempt: the call is made later.
         """
         is_for_good = fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL and (
             fault.is_counted or fault.code is Code.CHANGED_TOOL  # a new plan may follow
@@ -215,12 +216,12 @@ class Attempt:
 async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[Attempt]:
     """Surround one attempt: send heartbeats, write one log line, and turn every exception into a Fault.
 
-    Every other log line that is written meanwhile says which attempt it is of.
-    `kind` is that of the tool; None for an activity of Replan's own.
+    Every other log line that is written meanwhile has the fields that identify the attempt.
+    `kind` is the tool's kind; None for an activity of Replan's own.
 
     Raises:
         ApplicationError: the attempt failed; its first detail is the Fault.
-        CancelledError: the workflow cancelled the activity, which is no fault, and earlier attempts cost nothing.
+        CancelledError: the workflow cancelled the activity (no fault), and there are no earlier costs to report.
     """
     info = activity.info()
     call = CALL.get() or CallHeader(key=f"{info.workflow_run_id}/{info.activity_id}")
@@ -316,13 +317,13 @@ def _fault_of_cancel(spec: ToolSpec) -> Fault | None:
 
 
 SHORTEST_HOLD = 1.0
-"""Seconds; a smaller difference from the planned time of an attempt is usual, and no operator's doing."""
+"""Seconds; a smaller difference from the planned time of an attempt is usual, and not caused by an operator."""
 
 
 def _seconds_late(info: activity.Info, before: Held | None) -> float:
-    """How much later than planned the server scheduled this attempt, because of an operator; negative if it is earlier.
+    """Seconds by which an operator made the server schedule this attempt later than planned; negative if earlier.
 
-    0 if it is not known. `before` is what the attempt before said.
+    0 if that is not known. `before` is what the attempt before reported by a heartbeat; None if nothing.
     """
     # A resumed attempt is scheduled anew, at another time than the one that the attempt before, or the workflow, set.
     due = before.due if before else info.scheduled_time if info.attempt == 1 else info.current_attempt_scheduled_time
@@ -333,7 +334,7 @@ def _seconds_late(info: activity.Info, before: Held | None) -> float:
 async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
     """Log the fault, and make the error with which the activity fails; its details are this fault and earlier faults.
 
-    If the attempt will be retried, the fault is also sent with a heartbeat.
+    If the attempt will be retried, the fault is also sent with a heartbeat. `began` is a time of `time.monotonic`.
     """
     found = {
         "reason": fault.reason[: MAX_TEXT // 4],  # the limit is in bytes; a character has up to 4
@@ -381,6 +382,7 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
 
 
 def _model_use(meter: Meter) -> dict[str, Any]:
+    """The fields of a Fault about the use of models."""
     lost = {"lost_model": meter.lost[-1].model, "lost_use": total(meter.use)} if meter.lost else {}
     return {"model_use": meter.known_use, "unreadable": tuple(meter.unreadable), **lost}
 
@@ -398,7 +400,7 @@ def _observed(value: JsonValue) -> JsonValue:
 
 
 def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = None) -> None:
-    """Write the log line of an attempt, and count it."""
+    """Write the log line of an attempt, and record the attempt in the metrics and its span."""
     seconds = time.monotonic() - began
     counting.count(Sample(ATTEMPT_DURATION, (attempt.spec.kind, outcome), seconds))
     tracing.describe_attempt(
@@ -420,7 +422,7 @@ def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = Non
 
 
 def _described(attempt: Attempt, error: BaseException) -> Fault:
-    """The fault of an exception; the attempt's log line gets its class and, if it is a bug, its place."""
+    """The fault of an exception; the attempt's log line gets the exception's class and, for a bug, its place."""
     verdict, spec = attempt.judge(error), attempt.spec
     attempt.more["error"] = class_name(error)
     if LOGS_VALUES.get():

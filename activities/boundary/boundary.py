@@ -120,6 +120,7 @@ class Boundary:
     async def _on_loop(
         self, loop: ToolLoop, work: Callable[[], Coroutine[Any, Any, StepReturn]], call: str, spec: ToolSpec
     ) -> StepReturn:
+        """Run `work` on the event loop of the tools. Raises FaultRaised if `work` blocks it after the timeout."""
         try:
             return await loop.run(work, call, spec.timeout + (retries.GRACE / 2).total_seconds())
         except ToolBlocks:
@@ -134,6 +135,7 @@ class Boundary:
 
     @contextmanager
     def _counted(self, kind: Kind) -> Iterator[str]:
+        """Have the call in `running` during the block, and yield its name there."""
         info = activity.info()
         call = f"{kind.spec.kind} ({info.workflow_id}/{info.activity_id})"
         if info.is_local:  # it holds no slot, and ends within a second
@@ -189,7 +191,7 @@ class Boundary:
         )
 
     async def _compute(self, kind: Kind, payload: RawValue, attempt: Attempt) -> StepReturn:
-        """Call a pure tool in a thread; whatever blocks the loop of the tools must not hold up a workflow task."""
+        """Call a pure tool in a thread: a tool that blocks the tools' event loop must not delay a workflow task."""
 
         def work() -> JsonValue:  # validators, too, are code of the tool
             value, args = _decode(kind, payload, attempt)
@@ -246,6 +248,7 @@ class Boundary:
         return await self._effects.apply(attempt, call.digest, work_outside, None)
 
     async def _call_tool(self, call: "_Call", injected: dict[str, Any]) -> JsonValue:
+        """Call the tool's function, unless a result is provided; return the checked result as JSON."""
         kind, attempt = call.kind, call.attempt
         if (provided := attempt.call.provided) is not None:
             return _encode_provided(call, provided.result)
@@ -280,6 +283,7 @@ class Boundary:
         return result
 
     def _inject(self, attempt: Attempt, failpoint: Failpoint) -> None:
+        """Raise the fault that is injected into this call at `failpoint`, if there is one."""
         fault = self._faults.fault(attempt.spec.kind, failpoint)
         if fault is not None:
             attempt.reached = True  # the fault is the answer of the service
@@ -331,6 +335,8 @@ async def _uninterrupted(work: Callable[[], Coroutine[Any, Any, StepReturn]], at
 
 
 def _unknown_kind() -> Callable[..., Any]:
+    """The activity for all kinds that this worker does not have; it always fails with `missing_tool`."""
+
     async def run(args: Sequence[RawValue]) -> StepReturn:
         name = activity.info().activity_type
         async with attempt_of(ToolSpec(kind=name, effect=Effect.READ)):
@@ -378,12 +384,12 @@ def _changes(kind: Kind, value: JsonValue, call: CallHeader) -> str:
 
 
 def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: Attempt) -> None:
-    """Refuse a call that a person must approve, unless this very call was approved in this run of the workflow.
+    """Reject a call that a person must approve, unless this very call was approved in this run of the workflow.
 
-    An undo is such a call, too: the approval of an effect does not pay for what undoes it.
+    The same holds for an undo: the approval of an effect does not approve the call that undoes the effect.
 
     Raises:
-        FaultRaised: it is not approved; nothing was called.
+        FaultRaised: the call is not approved; nothing was called.
     """
     call, run = attempt.call, activity.info().workflow_run_id or ""
     needs = None if call.provided is not None else _needs_approval(kind, args, call)
@@ -407,10 +413,10 @@ def _needs_approval(kind: Kind, args: BaseModel, call: CallHeader) -> str | None
 
 
 def _note_return(attempt: Attempt, value: Any) -> None:
-    """Note that the tool returned `value`, unless that is a generator: nobody knows what its body has done.
+    """Record that the tool returned `value`, unless that is an iterator: nobody knows what a generator's body has done.
 
     Raises:
-        FaultRaised: the value has no end, or is too large.
+        FaultRaised: the value is an iterator, or too large or too deep.
     """
     fault = fault_of_extent(attempt.spec.kind, value, _max_bytes(attempt.spec))
     attempt.returned = attempt.ended = fault is None or fault.code is Code.TOO_LARGE
@@ -426,7 +432,7 @@ def _max_bytes(spec: ToolSpec) -> int:
 
 
 def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
-    """Check a result against its type, its size limit and the `ensure` condition, and return it as JSON.
+    """Check a result against its type, its size limit and the `ensure` condition (over `args`, too); return it as JSON.
 
     Raises:
         FaultRaised, ValidationError, PydanticSerializationError: the result fails a check, or cannot be JSON.
@@ -455,7 +461,7 @@ def _encode_provided(call: _Call, value: JsonValue) -> JsonValue:
     """Check a result that a person provides as the result of the tool, which is not called.
 
     Raises:
-        FaultRaised: the tool could not have returned it.
+        FaultRaised: the tool could not have returned this result.
     """
     kind = call.kind
     try:

@@ -54,7 +54,7 @@ class Effects:
     async def apply(
         self, attempt: Attempt, arguments_digest: str, work: Work, tx: AsyncConnection | None
     ) -> EffectResult:
-        """Apply the effect, or return its recorded result; `tx` is the transaction of a transactional call.
+        """Apply the effect, or return its recorded result; `tx` is the transaction of a transactional call, else None.
 
         Raises:
             FaultRaised: the call may not be made, or nobody knows whether its effect was applied.
@@ -99,7 +99,7 @@ def _entry(attempt: Attempt, arguments_digest: str) -> LedgerEntry:
 
 
 def _conflict(attempt: Attempt, reason: str) -> FaultRaised:
-    """The fault of a call whose key the ledger has for something else."""
+    """The fault of a call whose key the ledger has for other arguments, or for an effect that was undone."""
     # A new id would take the call out of the effect key, which is there to prevent a second effect.
     if attempt.call.has_effect_key:
         reason = f"{reason}, in this task or another with the same effect key: {_OTHER_KEY}"
@@ -108,6 +108,7 @@ def _conflict(attempt: Attempt, reason: str) -> FaultRaised:
 
 
 def _proves_no_effect(attempt: Attempt, error: BaseException) -> bool:
+    """Whether it is certain that an attempt that ended with `error` had no effect."""
     if not attempt.called:
         return True
     if not isinstance(error, Exception):  # cancelled in the middle

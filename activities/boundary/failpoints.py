@@ -90,6 +90,7 @@ class FaultInjection:
             del self._injections[kind]
 
     def _add(self, option: str) -> str:
+        """Add the injection of an option, and return its kind. Raises BadBreak if the option cannot be used."""
         kind, injection = _read(option, self._specs)
         if kind in self._injections:
             raise BadBreak(f"--break {option}: {kind} is broken already: give each kind one --break.")
@@ -97,7 +98,7 @@ class FaultInjection:
         return kind
 
     def fault(self, kind: str, failpoint: Failpoint) -> Fault | None:
-        """The fault with which this call of `kind` must end at `failpoint`; None if it must not.
+        """The fault with which this call of `kind` must end at `failpoint`; None if no fault is injected.
 
         A returned fault counts as used, which matters for an option with a number.
         """
@@ -110,6 +111,7 @@ class FaultInjection:
             os.kill(os.getpid(), number)
 
     def _take(self, kind: str, failpoint: Failpoint, type: type[T]) -> T | None:
+        """The fault or signal (the `type`) for this call at `failpoint`, counted as used; None without one."""
         found = self._injections.get(kind)
         if found is None or found.failpoint is not failpoint or not isinstance(found.what, type) or found.times < 1:
             return None
@@ -118,6 +120,7 @@ class FaultInjection:
 
 
 def _read(option: str, specs: Mapping[str, ToolSpec]) -> tuple[str, Injection]:
+    """Read the kind and the injection of an option. Raises BadBreak if the option cannot be used."""
     kind, has_fault, rest = option.partition("=")
     what, has_times, times = rest.partition(":")
     if not has_fault:
@@ -149,6 +152,7 @@ def _failpoint(option: str, how: str, name: str) -> Failpoint:
 
 
 def _code(option: str, what: str) -> Code:
+    """The code of the fault that `what` names. Raises BadBreak if there is no such fault."""
     if what == LOST:
         return Code.UNREACHABLE
     if what.isdecimal() and 400 <= int(what) < 600:

@@ -70,7 +70,7 @@ class _Inbound(ActivityInboundInterceptor):
         return await super().execute_activity(input)
 
     def _call(self, payload: Payload, input: ExecuteActivityInput) -> CallHeader:
-        """The header of the call, with the result that came as a second argument, which the tool's activity lacks."""
+        """The header of the call; moves a provided result, which is sent as a second argument, into the header."""
         converter = activity.payload_converter()
         header = converter.from_payload(payload, CallHeader)
         if len(input.args) == 2:  # the SDK has then decoded both without their types

@@ -70,6 +70,7 @@ class _Spanned(ActivityInboundInterceptor):
 
 
 def _described(info: activity.Info) -> tuple[str, tracing.Attributes]:
+    """The name and the attributes of the span of an activity."""
     kind, task = info.activity_type, {"gen_ai.conversation.id": info.workflow_id or ""}
     if kind in TURNS:
         return turn_span(kind, task)
@@ -80,7 +81,7 @@ def _described(info: activity.Info) -> tuple[str, tracing.Attributes]:
 
 
 def turn_span(kind: str, more: tracing.Attributes) -> tuple[str, tracing.Attributes]:
-    """The name and the attributes of the span of a planner turn; `kind` is `plan` or `replan`."""
+    """The name and the attributes of a planner turn's span; `kind` is `plan` or `replan`, `more` further attributes."""
     return "plan replan", {
         "gen_ai.operation.name": "plan",
         "gen_ai.agent.name": "replan",

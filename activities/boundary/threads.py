@@ -83,6 +83,7 @@ class Threads:
         return await self._wait(spec, call)
 
     async def _wait(self, spec: ToolSpec, call: Future[Any]) -> Any:
+        """Return the result of a thread; wait until the timeout, then for the overtime. Raises as `run`."""
         ended, extra, began = asyncio.wrap_future(call), _overtime(spec), deadline.clock()
         due = began + (deadline.left() or 0.0)
         limit = due + extra
@@ -137,7 +138,7 @@ def _overtime(spec: ToolSpec) -> float:
 
 
 def _call(function: Callable[[], Any]) -> Any:
-    """Call the function; raise DeadlinePassed if it had to wait for a free thread until the deadline."""
+    """Call the function. Raises DeadlinePassed if no thread was free before the deadline."""
     deadline.check()
     try:
         return function()

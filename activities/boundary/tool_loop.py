@@ -26,7 +26,7 @@ BLOCKED_AFTER = 1.0
 """Seconds without an answer after which the event loop counts as blocked."""
 
 MAX_LOOKUPS = 32
-"""Names that are looked up at the same time; a name server that does not answer holds a thread for some seconds."""
+"""The most look-ups of names at the same time; a name server that does not answer holds a thread for some seconds."""
 POLL_SECONDS = 0.5
 END_SECONDS = 1.0
 """Seconds to wait at the exit for the end of the thread; a thread that a tool blocks is then left running."""
@@ -45,7 +45,7 @@ class ToolLoop:
     """An event loop in a thread; a watchdog logs the tool that blocks it (`tool_blocks`) or did so (`tool_blocked`)."""
 
     def __init__(self, on_ended: Callable[[str], None] = lambda reason: None) -> None:
-        """`on_ended` is called with a sentence, from another thread, if the loop ends although nobody ended it."""
+        """`on_ended` is called with a sentence, from another thread, if the loop ends before the block does."""
         self._loop = _Loop()
         self._loop.set_task_factory(_named_task)
         self._on_ended = on_ended
@@ -63,12 +63,12 @@ class ToolLoop:
         await asyncio.to_thread(self._thread.join, END_SECONDS)  # not for ever: a tool may block the loop
 
     async def run(self, work: Callable[[], Coroutine[Any, Any, T]], call: str = "", limit: float | None = None) -> T:
-        """Run `work` on this loop; return or raise what it does. `call` names it in the watchdog's log lines.
+        """Run `work` on this loop; return or raise what `work` does. `call` names `work` in the watchdog's log lines.
 
-        A cancel is passed on to `work`, and its end is awaited.
+        A cancel is passed on to `work`, whose end is still awaited. Without a `limit`, the wait is not limited.
 
         Raises:
-            ToolBlocks: after `limit` seconds `work` itself blocks the loop; it goes on when it stops to block.
+            ToolBlocks: after `limit` seconds `work` itself blocks the loop; `work` is not stopped.
         """
         ended, tasks = Future[asyncio.Task[Callable[[], T]]](), list[asyncio.Task[Callable[[], T]]]()
 
@@ -102,7 +102,7 @@ class ToolLoop:
 
     @contextlib.asynccontextmanager
     async def entered(self, context: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
-        """Enter and leave `context` on this loop, for connections that belong to it."""
+        """Enter and leave `context` on this loop, for connections that belong to this loop."""
 
         async def leave() -> None:
             await context.__aexit__(None, None, None)
@@ -146,7 +146,7 @@ class ToolLoop:
         return [f"{Path(entry.filename).name}:{entry.lineno} {entry.name}" for entry in stack[-last:]]
 
     def _imports_for_replan(self) -> bool:
-        """Whether the loop's thread imports a module for Replan, as a table or a library, which no tool can change."""
+        """Whether the loop's thread imports a module for Replan (a table or a library), which no tool can prevent."""
         stack = self._stack()
         outside = list(itertools.takewhile(lambda entry: not entry.filename.startswith(_IMPORT), stack))
         importer = next((entry for entry in reversed(outside) if not _is_of_library(entry)), None)
@@ -170,7 +170,7 @@ def _is_of_library(entry: traceback.FrameSummary) -> bool:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """Refuses to be stopped by a tool.
+    """An event loop that raises an exception if a tool tries to stop it.
 
     It looks up host names in threads of its own, since `asyncio.to_thread` of tools may use all other threads.
     """
@@ -193,7 +193,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 async def contained(work: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[], T]:
-    """Await `work`, and return a function that returns or raises what it did; only a cancel is raised here.
+    """Await `work`, and return a function that returns or raises what `work` did; only a cancel is raised here.
 
     asyncio passes SystemExit and KeyboardInterrupt of a task on to whoever runs the loop, which would end it.
     """

@@ -1,7 +1,7 @@
 """Finds what can be called instead of a rejected call, by three rules that work for every tool.
 
 1. An observation lists other values for an argument: `{"free": ["14:30", "15:00"]}` for `at: "14:00"`.
-2. A search that the step refers to found more than one item: the next item may do.
+2. A search that the step refers to found more than one item: the next item may be used.
 3. A number that broke a limit is within the limit now, e.g. `price` is 24.00 and `at_most` is 24.50: the same call may
    be made.
 """
@@ -36,11 +36,11 @@ class Alternative(NamedTuple):
 
 
 def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Iterator[Alternative]:
-    """Yield the values that lists in `observed` offer for one of `args`, the best first.
+    """Yield the values that lists in the state `observed` offer for one of the rejected call's `args`, the best first.
 
-    A list offers its items for the argument whose value has the same shape as the items (see `shape_of`). The value
-    nearest to the argument comes first; of two equally near values, the later one. Texts and numbers are too common for
-    this rule: a list of them counts only if it has the name of the argument, or a name in `OFFERING`.
+    A list offers its items for the argument whose value has the same shape as the items (see `shape_of`). The item
+    nearest to the argument comes first; of two equally near items, the greater one. Texts and numbers are too common
+    for this rule: a list of them counts only if it has the name of the argument, or a name in `OFFERING`.
     """
     lists = [(name, items) for name, items in _lists(observed) if name.lower() not in NOT_OFFERED]
     # First the lists with the name of an argument, then the lists with a name in OFFERING.
@@ -60,12 +60,15 @@ def find_alternatives(args: Mapping[str, JsonValue], observed: JsonValue) -> Ite
 
 
 def are_equally_near(old: JsonValue, candidate: JsonValue, other: JsonValue) -> bool:
-    """Whether no rule says which of two values is nearer to `old`; of texts, none is nearer."""
+    """Whether two values are equally near to `old`, so that no rule can choose one of them; two texts always are."""
     return _distance(old, candidate)[0] == _distance(old, other)[0]
 
 
 def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonValue]) -> Iterator[Alternative]:
-    """Yield the list items after a referenced item: for an argument `hits.0.text`, `hits.1.text` and so on."""
+    """Yield the list items after an item to which `args` refer: for the path `hits.0.text`, `hits.1.text` and so on.
+
+    `results` has the results of the completed steps, by step id.
+    """
     for name, value in args.items():
         if not (isinstance(value, dict) and set(value) == {"$from", "path"}):
             continue
@@ -81,7 +84,10 @@ def find_later_items(args: Mapping[str, JsonValue], results: Mapping[str, JsonVa
 
 
 def limit_kept_now(args: Mapping[str, JsonValue], at_rejection: JsonValue, now: JsonValue) -> str | None:
-    """Say which number broke a limit in `args` at the rejection, but is within the limit now; None if no number is."""
+    """Describe a number that breaks a limit of `args` in the state `at_rejection`, but not in the state `now`.
+
+    None if there is no such number.
+    """
     if not (isinstance(at_rejection, dict) and isinstance(now, dict)):
         return None
     for name, limit in args.items():
@@ -97,8 +103,8 @@ def fields_changed_meanwhile(
 ) -> list[str]:
     """Name the fields that the call would write and that somebody has changed since they were read.
 
-    `now` is the observed state; it contains the object that has the alternative. The old values are taken from the
-    newest result in `before` that contains the same object. The list is empty if the object was never read, or if the
+    `now` is the observed state, which contains the object with the alternative value. The old values are taken from the
+    last result in `before` that contains the same object. The list is empty if the object was never read, or if the
     call has no argument with named fields.
     """
     changes = {field: value for part in args.values() if isinstance(part, dict) for field, value in part.items()}
@@ -169,7 +175,7 @@ _SHAPES = {
 
 
 def shape_of(value: JsonValue) -> str | None:
-    """Whether a value is a `time`, `date`, `moment` (date and time), `number` or `text`; None for any other value."""
+    """Classify a value as `time`, `date`, `moment` (date and time), `number` or `text`; None for any other value."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "number" if abs(value) < MAX_NUMBER else None
     if not isinstance(value, str):

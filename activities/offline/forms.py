@@ -1,4 +1,4 @@
-"""The forms of the built-in kinds for the offline planner; a clause of a task is read by the first that it matches.
+"""The offline planner's forms of the built-in kinds; a clause of a task is read by the first form that it matches.
 
 For example `calculate 18% of 2450` matches the pattern of `calculate`, whose function reads the rest as the argument
 `expression`. The function returns None if a part of the clause is ambiguous; then the next form is tried. Other tools
@@ -40,14 +40,17 @@ FILE = rf"(?:{QUOTED}|(?=\S*[^\s.,;][.\-_/][^\s.,;]){_WORD})"
 
 
 def pronoun(text: str, referent: Referent, field: str = "") -> Pronoun | None:
-    """The pronoun that a text is, such as `it` or `them`, for a field of a thing; None for every other text."""
+    """Read `it`, `them` and the like as a Pronoun for `field` of a `referent`; None if the text is no pronoun."""
     if re.fullmatch(IT, text, re.IGNORECASE):
         return Pronoun(referent, field)
     return Pronoun(referent, field, is_plural=True) if re.fullmatch(THEM, text, re.IGNORECASE) else None
 
 
 def read_groups(form: Form, schema: Mapping[str, Any], found: re.Match[str], today: date) -> Calls | None:
-    """The call of a form without a function: its groups are the arguments, whose `schema` says how they are read."""
+    """Make the call of a form without a function; None if an argument is ambiguous or does not fit its schema.
+
+    The named groups of the match `found` are the arguments; `schema` is the JSON schema of all arguments of the kind.
+    """
     texts = {name: text for name, text in found.groupdict().items() if text is not None}
     args = {name: _argument(text, schema.get("properties", {}).get(name, {}), today) for name, text in texts.items()}
     if None in args.values():
@@ -57,7 +60,7 @@ def read_groups(form: Form, schema: Mapping[str, Any], found: re.Match[str], tod
 
 
 def _argument(text: str, schema: Mapping[str, Any], today: date) -> Value:
-    """Read a text as the JSON `schema` of an argument says; None if it is ambiguous, or is no such value."""
+    """Read a text as a value of the JSON `schema` of an argument; None if the text is ambiguous or does not fit."""
     types = {option.get("format") or option.get("type") for option in schema.get("anyOf", [schema])}
     is_number = not types.isdisjoint({"integer", "number"})
     if found := pronoun(text, NUMBER if is_number else CONTENT):

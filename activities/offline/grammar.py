@@ -56,18 +56,22 @@ def strip_politeness(text: str) -> str:
 
 
 def unquote(text: str) -> str:
+    """Remove blanks and commas at both ends, and the quotation marks around the whole text if it has them."""
     text = text.strip(" ,")
     return text[1:-1].strip() if _is_quoted(text) else text
 
 
 def read_words(text: str) -> str | None:
-    """The text without its quotation marks. None if it has no quotation marks and may contain another request."""
+    """The text without its quotation marks; None if a text without quotation marks may contain another request."""
     may_have_more = any(found["joint"] for found in _JOINT.finditer(text.strip(" ,"))) or _ADDING.search(text)
     return None if may_have_more and not _is_quoted(text) else unquote(text)
 
 
 def read_name(text: str) -> str | None:
-    """Do as `read_words` for a name: words such as `to` in `Ada to change her phone` may also begin another request."""
+    """Read a name as `read_words` does; also None if it is not quoted and a word such as `to` may begin a request.
+
+    An example is `Ada to change her phone`.
+    """
     return None if _LEADING_ON.search(text) and not _is_quoted(text) else read_words(text)
 
 

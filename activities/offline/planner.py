@@ -128,6 +128,11 @@ class _FormReader:
         return [form for form in self.forms if self._usable.issuperset(form.kinds)]
 
     def calls(self, clause: Clause, today: date) -> Calls:
+        """Read a clause by the first form that can read it.
+
+        Raises:
+            NotUnderstood: no form can read the clause, or its calls need a kind that is not usable.
+        """
         for form in self.forms:
             found = form.whole.fullmatch(clause.text)
             calls = self._calls(form, found, today) if found else None
@@ -187,7 +192,11 @@ def _likeness(text: str, form: Form) -> float:
 
 
 def _sources(clause: Clause, calls: Calls, steps: Sequence[_PlannedStep]) -> Sequence[_PlannedStep | None]:
-    """The steps whose results the clause's pronoun stands for; `[None]` if the clause has no pronoun."""
+    """The steps whose results the clause's pronoun stands for; `[None]` if the clause has no pronoun.
+
+    Raises:
+        NotUnderstood: no step in `steps` has a result that the pronoun can stand for.
+    """
     pronouns = [value for call in calls for value in call.args.values() if isinstance(value, Pronoun)]
     if not pronouns:
         return [None]
@@ -209,7 +218,7 @@ def _steps(
 ) -> list[_PlannedStep]:
     """Make the steps of one clause; each of them waits for the steps in `needs`.
 
-    A pronoun in the clause stands for a thing in the result of `source`.
+    A pronoun in the clause stands for a thing in the result of `source`. `before` are the task's steps so far.
     """
     new = list[_PlannedStep]()
     for call in calls:

@@ -1,4 +1,4 @@
-"""Questions of the offline planner: what no rule decides, the user does.
+"""Questions of the offline planner: the user decides what no rule decides.
 
 The planner keeps nothing between two requests. A reply belongs to the question whose text it names, so the same
 situation always leads to the same question, and then to the same plan.
@@ -13,7 +13,7 @@ from workflows.planning.situation import Situation
 from workflows.plans.proposal import MAX_OPTION, MAX_OPTIONS, Question
 
 MAX_REPEATED = 80
-"""How many characters of a reply that cannot be used the next question repeats."""
+"""The most characters of an unusable reply that the next question repeats."""
 
 T = TypeVar("T")
 
@@ -27,10 +27,12 @@ class Unanswered(Exception):
 
 
 def ask_user(situation: Situation, text: str, options: Sequence[str], read: Callable[[str], T | None]) -> T:
-    """What the user wants, as `read` finds it in the reply to the question `text`.
+    """Return the value that `read` finds in the user's newest reply to the question `text`.
+
+    `options` are the answers that the question offers.
 
     Raises:
-        Unanswered: there is no reply, or `read` returned None for the newest one.
+        Unanswered: there is no reply, or `read` returned None for the newest reply.
     """
     replies = [word.text for word in situation.words if word.question.endswith(text)]
     if replies and (found := read(replies[-1])) is not None:
@@ -40,12 +42,15 @@ def ask_user(situation: Situation, text: str, options: Sequence[str], read: Call
 
 
 def option(value: object) -> str:
-    """A value as an option of a question: one line, not too long."""
+    """Write a value as an option of a question: on one line, with at most MAX_OPTION characters."""
     return " ".join(str(value).split())[:MAX_OPTION].strip()
 
 
 def named_option(reply: str, options: Iterable[str], today: date) -> str | None:
-    """The option that a reply names, in any capitals; a time or day may be written as in a task, e.g. `3 pm`."""
+    """Return the option that a reply names, in capital or small letters; None if the reply names no option.
+
+    The reply may write a time or a day as in a task, e.g. `3 pm`.
+    """
     at, day = parse_time(reply), parse_day(reply, today)
     spellings = {option(reply).casefold(), *([format_time(at)] if at else []), *([day.isoformat()] if day else [])}
     return next((name for name in options if name.casefold() in spellings), None)

@@ -3,7 +3,7 @@
 A rejected call is made again with an alternative for one argument: `at: "14:30"` if 14:00 is taken and 14:30 is free.
 Steps that had not started are planned again, with their needs and references pointing to the new ids. The same call is
 repeated only if the observed state has changed so that it allows the call now. If the task waits for people, the user
-is asked which of several equally good alternatives an effect gets, and what was meant by a name that nothing has.
+is asked which of several equally good alternatives to use for an effect, and which name was meant by an unknown name.
 """
 
 import itertools
@@ -58,7 +58,7 @@ def unfinished_steps(situation: Situation) -> list[StepRecord]:
 
 
 def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Question | GiveUp:
-    """Propose a new plan, a question that must be answered before, or a GiveUp that says why there is no plan.
+    """Propose a new plan, a question that the user must answer first, or a GiveUp that says why there is no plan.
 
     Raises:
         UnclearEffect: it is not certain whether an earlier run of the task already did a step.
@@ -79,6 +79,7 @@ def repair(situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Questi
 
 
 def rejection_reason(mistakes: Sequence[Mistake]) -> str:
+    """The reason of a GiveUp after a plan was rejected for these mistakes and no rule can change it."""
     return f"The plan may not be run, and no rule changes it: {'; '.join(map(str, mistakes))[:2000]}."
 
 
@@ -88,9 +89,9 @@ class _CallKey(NamedTuple):
 
 
 class _Repair:
-    """Makes one new plan, without calls that failed before and without `rejected`.
+    """Makes one new plan, without calls that failed before and without the calls in `rejected`.
 
-    `rejected` are calls because of which the workflow rejected the offline planner's last plan.
+    For the calls in `rejected`, the last plan of the offline planner was rejected.
     """
 
     def __init__(self, situation: Situation, kinds: Mapping[str, Kind], rejected: frozenset[_CallKey]) -> None:
@@ -114,6 +115,12 @@ class _Repair:
         self.calls: dict[str, _CallKey] = {}  # the call of each new step, by its id
 
     def plan(self) -> NewSteps:
+        """Plan the unfinished steps again, without those whose effects an earlier run has already applied.
+
+        Raises:
+            NoRepair: a step cannot be planned again.
+            Unanswered: the user must answer a question first.
+        """
         steps = tuple([self._retry(record) for record in self._unfinished if record.step.id not in self._done])
         return NewSteps(steps=steps, because="; ".join(self._because) or "what had not started goes on")
 
@@ -144,7 +151,12 @@ class _Repair:
     def _alternative(self, record: StepRecord) -> Alternative | None:
         """The first alternative to the step's call that may be planned, or the user's choice; None if there is none.
 
-        Its call has not failed and is not in `rejected`. If the call has an effect, no other step plans the same call.
+        The call with the alternative has not failed and is not in `rejected`. If the call has an effect, no other step
+        plans the same call.
+
+        Raises:
+            NoRepair: the call would overwrite a change that somebody else has made.
+            Unanswered: the user must choose, and has not chosen yet.
         """
         failed, unusable = self._failed_record(record), self._excluded | self._planned
         found = find_alternatives(_args_of(record), self._observed(failed))
@@ -159,7 +171,13 @@ class _Repair:
         return alternative
 
     def _chosen(self, record: StepRecord, usable: Sequence[Alternative]) -> Alternative:
-        """The first of these alternatives; if another is as good for an effect, the one that the user chooses."""
+        """The first of the `usable` alternatives, or the one that the user chooses.
+
+        The user is asked only if the task may ask, the step has an effect, and the second alternative is as near.
+
+        Raises:
+            Unanswered: the user has not chosen yet.
+        """
         first, old = usable[0], _args_of(record)[usable[0].argument]
         options = {name: alternative for alternative in usable if (name := option(alternative.value))}
         is_open = len(options) > 1 and are_equally_near(old, first.value, usable[1].value)
@@ -174,9 +192,13 @@ class _Repair:
         return chosen._replace(words=f"the user chose {str(chosen.value)[:80]}")
 
     def _meant(self, record: StepRecord) -> Alternative | None:
-        """Ask the user which name was meant, if one that does not exist is spelt like others; None if it cannot ask.
+        """Ask the user which name was meant, if the name in the call does not exist and similar names were observed.
 
-        A name is never replaced by one that is spelt alike unless the user says so.
+        None if no similar name was observed, if the call does not have exactly one text argument, or if the task may
+        not ask. Only the user's answer replaces a name.
+
+        Raises:
+            Unanswered: the user has not answered yet.
         """
         failed, args = self._failed_record(record), _args_of(record)
         names = self._similar_names(failed)
@@ -200,7 +222,7 @@ class _Repair:
         return meant
 
     def _question(self, record: StepRecord, question: str) -> str:
-        """The text of a question about a rejected step; it tells the question from those about other steps."""
+        """The text of a question about a rejected step. It begins with the step's id, so each step has its own text."""
         fault = self._fault(self._failed_record(record))
         reason = f"{fault.reason[:MAX_REASON]} " if fault else ""
         return f"{record.step.id}: {reason}{question}"
@@ -209,7 +231,7 @@ class _Repair:
         return _CallKey(record.step.kind, canonical({**_args_of(record), change.argument: change.value}))
 
     def _later_item(self, record: StepRecord) -> Alternative | None:
-        """The next item of a list that an earlier step found, in place of the item in the failed call; else None.
+        """The next item of the list from which the failed call took an item; None if there is no such item.
 
         A call with an effect gets no other item.
         """
@@ -231,7 +253,7 @@ class _Repair:
     def _may_repeat(self, record: StepRecord) -> bool:
         """Whether a rejected call may be made again, because the number that broke a limit is within the limit now.
 
-        A call in `rejected` may not be made again.
+        A call in `rejected` may not be made again. If the answer is True, the plan's reason gets a phrase about it.
         """
         failed = self._failed_record(record)
         fault = self._fault(failed)
@@ -272,7 +294,7 @@ class _Repair:
         raise NoRepair(f"{step.id} cannot be done{self._why(failed)} {reason}{self._unread(failed)}")
 
     def _similar_names(self, record: StepRecord) -> dict[str, str]:
-        """The names that were observed to be spelt like the one that nothing has, each with its words."""
+        """The observed names that are spelt like the unknown name in the call, each with its description or ""."""
         fault = self._fault(record)
         return _near(self._observed(record)) or (_near(fault.observed) if fault else {})
 
@@ -357,7 +379,11 @@ def effects_already_applied(
 def remaining_steps(
     steps: Sequence[Step], earlier: Sequence[StepRecord], kinds: Mapping[str, Kind]
 ) -> tuple[Step, ...]:
-    """The steps of a first plan whose effects are not in `earlier`; a step gets a new id if `earlier` uses its id."""
+    """The steps of a first plan whose effects are not in `earlier`; a step gets a new id if `earlier` uses its id.
+
+    Raises:
+        UnclearEffect: as for `effects_already_applied`.
+    """
     done = effects_already_applied(steps, earlier, kinds)
     used = {record.step.id for record in earlier}
     ids, taken = dict[str, str](), used | {step.id for step in steps}
@@ -419,6 +445,7 @@ def _ids_of_retries(records: list[StepRecord], taken: set[str]) -> dict[str, str
 
 
 def _numbered(id: str, taken: Collection[str]) -> str:
+    """The first of `book-2`, `book-3` and so on, for the id `book`, that is not in `taken`."""
     numbered = (f"{_without_number(id)}-{number}" for number in itertools.count(2))
     return next(candidate for candidate in numbered if candidate not in taken)
 
@@ -444,6 +471,7 @@ def _new_title(record: StepRecord, old: JsonValue, new: Alternative) -> str:
 
 
 def _near(observed: JsonValue) -> dict[str, str]:
+    """The first names in the field `near` or `nearest` of an observed state, each with its description or ""."""
     near = (observed.get("near") or observed.get("nearest")) if isinstance(observed, dict) else None
     if isinstance(near, dict):
         return {name: str(words or "") for name, words in [*near.items()][:MAX_LISTED]}

@@ -63,9 +63,9 @@ class Planning:
         `searchable` says whether Replan's search attributes are registered in the namespace. `documents` is the root
         folder of the tasks' documents; None if the worker has no documents. `store` is the id of the worker's store.
         `patience` is how many seconds the workflow waits for a worker that has a missing tool. `transcript` records
-        conversations; without it a planner is told the whole task in each request. `step_prices` are the prices of the
-        models that tools use. `notifies` says whether the worker tells a receiver of requests to people,
-        and `page` where these open the page.
+        conversations; without a transcript, each request to a planner contains the whole task. `breaks` injects the
+        faults of `--break`. `step_prices` are the prices of the models that tools use. `notifies` says whether the
+        worker reports requests to people to a receiver (`--notify`); `page` is the address where people open the page.
         """
         self._planner = planner
         self._specs = {name: kind.spec for name, kind in kinds.items()}
@@ -86,9 +86,10 @@ class Planning:
 
     @activity.defn(name=retries.CATALOGUE.kind)
     async def catalogue(self, requirements: dict[str, JsonValue]) -> Catalogue:
-        """The kinds and settings of this worker; `refused` says why it cannot run a task with these `requirements`.
+        """Return the worker's kinds and settings; `refused` says why it cannot run a task with these `requirements`.
 
-        If they have an `opening`, and no I/O is needed to answer it, the catalogue has the first proposal, too.
+        If the requirements have an `opening` (the first situation) that can be answered without I/O, the catalogue has
+        the first proposal, too.
         """
         async with attempt_of(retries.CATALOGUE) as this:
             try:
@@ -119,7 +120,10 @@ class Planning:
             return found.model_copy(update={"converses": True, "is_clean": clean, **sizes, "longest_reply": longest})
 
     async def _open(self, planner: Planner, opening: Situation, this: Attempt) -> Proposed | None:
-        """The first proposal; None if a planner with I/O must be asked for it."""
+        """Return the proposal for the first situation, `opening`; None if the planner needs I/O to make the proposal.
+
+        A hand-written plan without mistakes is returned without its steps.
+        """
         if opening.plan is None and not isinstance(planner, OfflinePlanner):
             return None
         converses = isinstance(planner, ConversationalPlanner) and self._recorder is not None
@@ -155,7 +159,7 @@ class Planning:
 
     @activity.defn(name=retries.COMPACT.kind)
     async def compact(self, situation: Situation) -> Proposed:
-        """Summarise the oldest turns of the conversation; the returned proposal tells only the cost of the summary."""
+        """Summarise the oldest turns of the conversation; the returned proposal reports only the summary's cost."""
         return await self._request(situation, retries.COMPACT)
 
     async def _request(self, situation: Situation, spec: ToolSpec) -> Proposed:
@@ -256,8 +260,8 @@ def _with_earlier_use(
 ) -> Proposed:
     """Return the proposal with the cost of all requests that were made for it.
 
-    They include requests of this attempt (`more`) and of earlier attempts that brought no usable reply. `was_recorded`
-    says that another attempt recorded the proposal.
+    The cost includes other requests of this attempt (`more`), and requests of earlier attempts that brought no usable
+    reply. `was_recorded` is True if another attempt recorded the proposal.
     """
     faults = parse_faults(this.earlier)
     uses = [fault.model_use for fault in faults if fault.model_use and fault.model_use.calls]
@@ -293,5 +297,6 @@ def _silent_attempts(this: Attempt) -> int:
 
 
 def _is_lost(fault: Fault) -> bool:
+    """Whether the attempt with this fault may have lost a reply of a model, and reported no use of models."""
     cut_off = fault.code in (Code.TIMEOUT, Code.UNREACHABLE) and not fault.unsent
     return fault.model_use is None and (bool(fault.lost_model) or cut_off)

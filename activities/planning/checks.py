@@ -76,7 +76,7 @@ def check_written(situation: Situation, kinds: Mapping[str, Kind]) -> Proposed |
 
 
 def find_mistakes(proposal: Proposal, kinds: Mapping[str, Kind]) -> list[Mistake]:
-    """The mistakes of a proposal, each with its remedy; the workflow checks whether it fits the state of the task."""
+    """The mistakes of a proposal, each with a remedy; the workflow checks if the proposal fits the task's state."""
     if _bytes(proposal) > MAX_BYTES:
         text = f"the proposal has {_bytes(proposal)} bytes, more than {MAX_BYTES}: propose less at once"
         return [Mistake(text=text)]
@@ -162,9 +162,9 @@ def why_task_is_refused(
 ) -> str | None:
     """Why this worker cannot run a task; None if it can.
 
-    `requirements` are what it asks of a worker. `prices` are the prices of all models that the task may use, None
-    for an unknown price. `documents` is the worker's root folder of documents. `continued` is the conversation that the
-    task continues; None if it continues no conversation.
+    `requirements` are what the task needs of a worker. `prices` are the prices of all models that the task may use,
+    None for an unknown price. `documents` is the worker's root folder of documents. `continued` is the conversation
+    that the task continues; None if the task continues no conversation.
     """
     return (
         _bad_contract(requirements.get("contract"), kinds)

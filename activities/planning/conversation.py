@@ -1,4 +1,4 @@
-"""Makes the conversation of a task with a model from its recorded turns, which are requests and replies.
+"""Makes the conversation of a task with a model from the recorded turns, which are requests and replies.
 
 Earlier turns are written the same in each request, so the provider's cache can be used. After the oldest turns are
 summarised, the conversation begins with the goal and the summary. A call and its result always stay together.
@@ -59,7 +59,7 @@ def turns_to_summarise(past: Sequence[RecordedTurn]) -> int:
 
 
 def text_to_summarise(past: Sequence[RecordedTurn], oldest: int) -> str:
-    """The `oldest` turns and their results as one text, for the model that summarises them."""
+    """The first `oldest` turns of `past`, with their results, as one text for the model that summarises them."""
     closings = {prompts.closing_lines(turn.situation) for turn in past[: oldest + 1]}
     turns = [*_earlier_turns(past[:oldest]), _user_turn_of(past, oldest)]
     return "\n\n".join(line for turn in turns for line in _lines(_without_closing(turn, closings)))
@@ -140,7 +140,10 @@ def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
 
 
 def assistant_turn(past: RecordedTurn) -> AssistantTurn:
-    """What the planner said in a recorded turn. If no model was asked, its proposal is written as calls of a model."""
+    """The planner's reply in a recorded turn, as a turn of a model.
+
+    If no model was asked, proposed steps are written as calls of a model, and any other proposal as text.
+    """
     if past.exchange is not None:
         turn = past.exchange.said
         return turn if turn.text.strip() or turn.calls else AssistantTurn(prompts.NO_WORDS)
@@ -161,7 +164,10 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
 
 
 def _observed(observations: Sequence[Observation], shown: int) -> Iterator[str]:
-    """Yield a text for each state that was seen when a call was rejected (`stale`), or that was read again later."""
+    """Yield a text for each state that was observed at a rejection (`stale`) or after it.
+
+    `shown` is the most characters of a state that the text shows.
+    """
     for observation in observations:
         how = (
             "As it was at the refusal"
@@ -226,7 +232,7 @@ def _replies(before: RecordedTurn | None, situation: Situation) -> list[Word]:
 
 
 def _untold(before: RecordedTurn | None, situation: Situation) -> list[Word]:
-    """What people said, apart from what the result of the model's own question tells."""
+    """What people said, without the replies that the result of the model's own question contains."""
     replies = _replies(before, situation) if before and assistant_turn(before).calls else []
     return [word for word in situation.words if word not in replies]
 
@@ -300,9 +306,9 @@ def _last_turn(past: Sequence[RecordedTurn]) -> RecordedTurn | None:
 
 
 def _goal(past: Sequence[RecordedTurn], index: int, new: Situation | None) -> Situation | None:
-    """An earlier situation that tells the task's goal, to show it again beside a summary; None if that is not needed.
+    """The newest situation before `index` with the task's text, to show the text again beside a summary.
 
-    It is not needed if a turn from `index` on, or `new`, tells the goal.
+    None if a turn from `index` on, or `new`, has the text.
     """
     later = [*(turn.situation for turn in past[index:]), *([new] if new else [])]
     if any(situation.text for situation in later):

@@ -14,9 +14,9 @@ from workflows.plans.demonstration import DemonstratedMove, Demonstration
 
 
 def turns(demonstrations: Iterable[Demonstration], names: Mapping[str, str], *, is_textual: bool = False) -> list[Turn]:
-    """Demonstrations as turns of a conversation; `names` are the names by which the kinds are called.
+    """Write demonstrations as turns of a conversation; `names` has, for each kind, the name by which a model calls it.
 
-    With `is_textual`, the last turn of each is as a model ends a task in textual ReAct.
+    With `is_textual`, each demonstration ends in the form in which a model ends a task in textual ReAct.
     """
     found = list[Turn]()
     for number, demonstration in enumerate(demonstrations):
@@ -33,7 +33,7 @@ def turns(demonstrations: Iterable[Demonstration], names: Mapping[str, str], *, 
 
 
 def built_in(kinds: Mapping[str, Kind]) -> list[Demonstration]:
-    """A demonstration made from a tool that only reads, with sample values; none if there is no such tool."""
+    """Make one demonstration of a tool that only reads, with sample values; an empty list if there is no such tool."""
     reads = [kind for name, kind in kinds.items() if kind.spec.effect is Effect.READ and name != FIND_TOOLS]
     if not reads:
         return []

@@ -38,7 +38,11 @@ class FallbackPlanner:
         return max((planner.preamble(kinds) for planner in self._conversational), default=0)
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
-        """Return the proposal of the first usable planner, and its name; raises the errors of `ask_first_usable`."""
+        """Return the proposal of the first usable planner, with that planner's name.
+
+        Raises:
+            Exception: an error of `ask_first_usable`, or a FaultRaised that also names the planners passed over.
+        """
 
         async def ask(planner: Planner) -> PlannerReply:
             return _named_reply(await planner.propose(situation, kinds), planner)

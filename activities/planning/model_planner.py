@@ -67,7 +67,7 @@ _EMPTY = Situation(turn=0, now=datetime(2026, 1, 1, tzinfo=UTC))
 CHARACTERS_PER_TOKEN = 3
 """Used to estimate tokens. This ratio is typical of JSON; plain text has fewer tokens than the estimate."""
 MOST_CHARACTERS = 5
-"""No request has more characters per token than this: one that is longer than a window by it is surely cut."""
+"""No request has more characters per token: a request that exceeds a window even at this ratio is surely cut."""
 TOO_SMALL = (
     "The window of {name} has {window:,} tokens, and the tools and the task alone need more: let its server give it a"
     " larger one (docs/models.md, Ollama and LM Studio)."
@@ -98,8 +98,8 @@ class ModelPlanner:
         `window` is the length of the model's context window in tokens. A conversation that would fill more than the
         part `compact_at` (from 0 to 1) of the window is summarised before the next request. If `window` is None, a
         conversation is summarised only after the provider rejected it as too long. `options` say whether the model
-        has native calls; it is noted there if the server rejects them. `facts` asks the model's server for what is not
-        set here, before the first request and until the model is loaded.
+        has native calls, and record it if the server rejects them. `facts` asks the model's server for what is not set
+        here, before each request until the server has loaded the model.
         """
         self._model = MeteredModel(model, price)
         self._timeout = timeout
@@ -113,6 +113,7 @@ class ModelPlanner:
         self._options = options or AdapterOptions()
 
     def _fit(self, window: int | None) -> None:
+        """Set the limits of replies, summaries and conversations for a window of this many tokens; None if unknown."""
         self._max_reply = window // REPLY_PART if window else None
         self.longest_reply = min(self._longest, self._max_reply or self._longest)
         # Without a window, a server of the user's own gets no limit if the task has none.
@@ -121,7 +122,7 @@ class ModelPlanner:
         self._max_conversation = window * self._compact_at - self._max_summary if window else None
 
     async def _learn(self) -> None:
-        """Take over what the model's server says of it."""
+        """Ask the model's server for facts about the model, such as its window, and apply them to this planner."""
         if self._facts is None:
             return
         facts = await self._facts()
@@ -184,7 +185,11 @@ class ModelPlanner:
         return (TEXT_STRATEGIES if is_text else STRATEGIES)[situation.strategy]
 
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
-        """Ask the model for a summary of the `oldest` turns; raises Unreachable if the reply is empty or cut off."""
+        """Ask the model for a summary of the first `oldest` turns of `past`.
+
+        Raises:
+            Unreachable: the reply is empty or cut off.
+        """
         await self._learn()
         user_turn = UserTurn(conversation.text_to_summarise(past, oldest))
         reply = await self._ask(
@@ -234,7 +239,7 @@ async def _require_own_calls(
 
 
 def why_not_strict(kinds: Mapping[str, Kind]) -> dict[str, str]:
-    """For each kind whose schema is sent without `strict`: the reasons, by provider."""
+    """For each kind whose schema is sent without `strict`: a text with the providers and their reasons."""
     request = _request(STRATEGIES["react"], _EMPTY, kinds, ())
     found = {
         provider: with_strict_schemas(request, provider_row.rules)[1] for provider, provider_row in PROVIDERS.items()
@@ -292,6 +297,7 @@ def _request(
     max_reply: int | None = None,
     usual_reply: int | None = None,
 ) -> Request:
+    """Make a request. The reply may have the tokens that the task allows, else `usual_reply`; at most `max_reply`."""
     max_output = min(filter(None, (situation.max_output or usual_reply, max_reply)), default=None)
     answer = last_answer_tool(situation)
     if answer and max_output:

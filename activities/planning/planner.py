@@ -35,11 +35,11 @@ class ConversationalPlanner(Planner, Protocol):
 
     @property
     def prices(self) -> Mapping[str, Price | None]:
-        """The price of each of its models, by the model's name; None for a model whose price is unknown."""
+        """The price of each of the planner's models, by the model's name; None for a model whose price is unknown."""
 
     @property
     def longest_reply(self) -> int:
-        """The most tokens that it allows a reply."""
+        """The most tokens that the planner allows one reply of its model."""
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
         """Estimate the tokens of what a model is told before the task: the instructions and the kinds."""
@@ -54,7 +54,7 @@ class ConversationalPlanner(Planner, Protocol):
         """
 
     async def summarise(self, past: Sequence["RecordedTurn"], oldest: int) -> "PlannerReply":
-        """Summarise the first `oldest` turns of `past` and their results, as `exchange.said.text` of the reply."""
+        """Summarise the first `oldest` turns of `past` and their results; the summary is `exchange.said.text`."""
 
 
 # The transcript stores exchanges as JSON, so the names of their fields must not change.
@@ -117,7 +117,9 @@ class ScriptedPlanner:
     def read(cls, path: Path) -> "ScriptedPlanner":
         """Read the proposals from a JSON file: a list of `{"type": "steps" | "answer" | "question" | "give_up", ...}`.
 
-        Raises OSError, or pydantic.ValidationError if the file is no such list.
+        Raises:
+            OSError: the file cannot be read.
+            pydantic.ValidationError: the file is no such list.
         """
         return cls(_SCRIPT.validate_json(path.read_bytes()))
 

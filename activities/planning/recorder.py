@@ -1,4 +1,4 @@
-"""Asks a planner once for each turn of its conversation; if a turn is repeated, the transcript has its reply."""
+"""Asks a planner once for each turn of its conversation; the reply for a repeated turn comes from the transcript."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ class TurnRecorder:
     ) -> tuple[Proposed, bool]:
         """Return the proposal (or summary) that answers `situation`, and whether another attempt recorded it.
 
-        `task` is the run id of the task's first run. `check` adds the mistakes of a new proposal, after the turns
-        before it. `reach` is called at each failpoint, where tests inject faults.
+        `task` is the run id of the task's first run. `check` gets a new proposal and the turns before it, and returns
+        the proposal with its mistakes. `reach` is called at each failpoint, where tests inject faults.
 
         Raises:
             FaultRaised: the earlier turns are not in the store, or another worker recorded a different turn meanwhile.
@@ -62,9 +62,15 @@ class TurnRecorder:
         return await self._record(situation, turns, PlannerReply(checked, reply.exchange))
 
     async def newest_turns(self, run: str) -> list[RecordedTurn]:
+        """Load the turns of the task whose first run is `run`, as `TaskTurns.newest` returns them."""
         return (await self.transcript.load(run)).newest()
 
     async def _turns(self, task: str, situation: Situation) -> TaskTurns:
+        """Load the turns of the task.
+
+        Raises:
+            FaultRaised: the store does not have the turns before `situation`.
+        """
         turns = await self.transcript.load(task, situation.continues)
         is_first = bool(situation.text) and not situation.continues
         if not is_first and not turns.before(situation.turn, situation.branch):
@@ -72,7 +78,11 @@ class TurnRecorder:
         return turns
 
     async def _record(self, situation: Situation, turns: TaskTurns, reply: PlannerReply) -> tuple[Proposed, bool]:
-        """The recorded proposal, and whether another attempt recorded it first."""
+        """Record the reply; return the recorded proposal, and whether another attempt recorded this turn first.
+
+        Raises:
+            FaultRaised: another worker recorded this turn first, for another situation.
+        """
         branch = turns.branch_for(situation)
         proposed = reply.proposed.model_copy(update={"branch": branch})
         turn = RecordedTurn(

@@ -15,7 +15,7 @@ SAMPLES: Mapping[str, JsonValue] = {
 
 
 def sample(schema: Mapping[str, Any]) -> JsonValue:
-    """A value that a schema may describe."""
+    """Make a sample value for a JSON schema; it may break limits such as `pattern`, which are not considered."""
     return _part(schema, "", schema)
 
 

@@ -50,21 +50,21 @@ class PlannerSelection:
 
     @property
     def described(self) -> str:
-        """The planner's name, with the API that each model of OpenAI is asked with."""
+        """The planner's name, with the API that is used for each model of OpenAI."""
         models = [model.plain if isinstance(model, StrictModel) else model for model in self._models]
         apis = {model.name: f" ({model.apis})" for model in models if isinstance(model, OpenAIModel)}
         return ", ".join(f"{name}{apis.get(name, '')}" for name in self.planner.name.split(", "))
 
     @property
     def price_date(self) -> date | None:
-        """The day on which the oldest published price of the worker's models counted; None if no price is published."""
+        """The oldest day on which a published price of the worker's models was valid; None if none is published."""
         return min(filter(None, map(self._price_list.date_of, self.prices)), default=None)
 
     def for_task(self, names: str) -> Planner:
         """Make the planner that a task names.
 
         Raises:
-            UnknownPlanner: it cannot be made, or it is a script, which only the worker's own options may name.
+            UnknownPlanner: the planner cannot be made, or is a script, which only the worker's own options may name.
         """
         if any(name.startswith("scripted") for name in _listed(names)):
             raise UnknownPlanner("A task cannot name a script: start a worker with --planner scripted:FILE.")
@@ -106,6 +106,11 @@ def models_named(
     base_url: str | None = None,
     options: AdapterOptions | None = None,
 ) -> list[LanguageModel]:
+    """Make the models for `names`, the value of `--planner`; a script and the offline planner have no models.
+
+    Raises:
+        UnknownPlanner: there is no such provider, its key is missing, or its address cannot be used.
+    """
     chosen = names if names is not None else _default(environment, base_url)
     if chosen.startswith("scripted:"):
         return []

@@ -51,9 +51,9 @@ argument of the call the field of the proposal that gets its value. Only the fir
 MAX_PROVIDER_ID = 200
 """How many characters of a provider's call id a step keeps."""
 MAX_CALL_NAME = 64
-"""How many characters of a name every provider takes."""
+"""The most characters of a tool's name that every provider accepts."""
 MAX_MISFIT = 500
-"""How many characters of what is wrong with a last answer are kept."""
+"""How many characters of the reason why a last answer does not fit its schema are kept."""
 MAX_REASON = 200
 """How many characters of the text beside a model's calls are kept as the reason of the steps."""
 
@@ -76,19 +76,24 @@ class Strategy(Protocol):
     def is_textual(self) -> bool:
         """Whether the model writes its calls as text."""
 
-    def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str: ...
+    def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
+        """The system prompt for the model."""
 
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
         """The tools that the model may call, always in the same order, so that the provider can cache them."""
 
     def written(self, request: Request, situation: Situation, kinds: Mapping[str, Kind]) -> Request:
-        """The request in the form in which the model gets it."""
+        """Return the request as it is sent to the model, e.g. with demonstrations, or with calls written as text."""
 
     def understood(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind]) -> Reply:
-        """The reply with its calls, where the model wrote them as text; raises UnusableReply as `read` does."""
+        """Return the reply, with the calls that the model wrote as text moved to `turn.calls`.
+
+        Raises:
+            UnusableReply: the text has not the form that the strategy demands.
+        """
 
     def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
-        """Read a reply as a proposal. If `branch` (see `RecordedTurn`) is not 0, it is a part of the ids of new steps.
+        """Read a reply as a proposal. The step ids that are made here contain `branch` (see `RecordedTurn`) if not 0.
 
         Raises:
             UnusableReply: the reply cannot be read as a proposal.
@@ -181,19 +186,22 @@ class PlanStrategy(_Native):
 
 
 def require_no_call(words: str, tools: Iterable[ToolDefinition]) -> None:
-    """Raise UnusableReply if a text contains a call of one of these tools: it is neither a call nor an answer."""
+    """Raise UnusableReply if a text contains a call of one of these tools: such a text is neither call nor answer."""
     if name := called_in(words, {*(tool.name for tool in tools), *ENDINGS, PROPOSE}):
         raise UnusableReply(prompts.CALL_AS_TEXT.format(name=name))
 
 
 def last_answer_tool(situation: Situation) -> ToolDefinition | None:
-    """The tool whose arguments a last answer should be, as text; None for any text, or if calls are still allowed."""
+    """The tool whose arguments, as JSON text, the last answer should be.
+
+    None if the last answer may be any text, or if this is not the last request.
+    """
     is_by_schema = situation.is_last and situation.result_schema is not None
     return _finish(situation.result_schema) if is_by_schema else None
 
 
 def last_answer(words: str, result_schema: Mapping[str, JsonValue] | None) -> Answer:
-    """The answer in a text for which no further request follows: the value that fits the schema, else what there is."""
+    """Read the text of a last reply as an answer; a text that does not fit the schema is kept, with `misfit`."""
     try:
         return _text_answer(words, result_schema)
     except (UnusableReply, BadSchema) as misfit:
@@ -235,6 +243,7 @@ def needs_contract(kinds: Mapping[str, Kind]) -> bool:
 
 
 def _require_readable(*calls: ToolCall) -> None:
+    """Raise UnusableReply if the arguments of a call could not be read."""
     broken = [prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken) for call in calls if call.broken]
     if broken:
         raise UnusableReply("; ".join(broken))
@@ -246,7 +255,13 @@ def _effects(call: ToolCall) -> list[AllowedEffect]:
 
 
 def _planned_effects(name: str, args: Mapping[str, JsonValue]) -> list[AllowedEffect]:
-    """The effects that a model plans; an argument with neither a value nor a bound needs a trusted source."""
+    """Read the effects that a model plans in `args` of its call of the tool `name`.
+
+    An argument of an effect without values and without a bound needs a trusted source.
+
+    Raises:
+        UnusableReply: `args` do not fit.
+    """
     planned = _parsed(_PlannedEffects, name, args)
     return [
         AllowedEffect(
@@ -375,7 +390,10 @@ def _kind_tool(kind: Kind, name: str = "") -> ToolDefinition:
 
 
 def call_names(kinds: Iterable[str]) -> dict[str, str]:
-    """By kind the name by which a model calls it: providers refuse names with other characters, and longer ones."""
+    """For each kind, the name by which a model calls it: at most MAX_CALL_NAME letters, digits, `_` and `-`.
+
+    Providers reject names with other characters, and longer names.
+    """
     names, all_kinds = dict[str, str](), [*kinds]
     for kind in all_kinds:
         plain = re.sub("[^A-Za-z0-9_-]", "_", kind)

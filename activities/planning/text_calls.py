@@ -1,4 +1,4 @@
-"""Calls that a model writes as text: the forms in which models know them, how they are read, and how they are written.
+"""Calls that a model writes as text: the forms that models use, how they are read, and how they are written.
 
 Nothing here decides whether such a call is made; `text_strategy.py` does, for an endpoint without native calls.
 """
@@ -22,7 +22,7 @@ ARGUMENTS = ("arguments", "parameters", "args", "input", "action_input", "tool_i
 MAX_READ = 200_000
 """The most characters of a text that is read as calls."""
 MAX_OBJECTS = 200
-"""How many objects of a text are looked at, to find a call beside other words."""
+"""How many JSON objects of a text are examined, to find a call among other words."""
 MARKS = ("<tool_call>", "<function_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|tool_call|>", "<function=")
 """What begins a call in the templates of Hermes and Qwen, Mistral, Llama, and Granite."""
 OBSERVATION = "Observation:"
@@ -46,9 +46,9 @@ _SHORT = re.compile(r"([\w.-]+)\s*\[(.*)\]\Z", re.DOTALL)
 
 
 def whole_calls(text: str, names: Collection[str]) -> list[ToolCall]:
-    """The calls of tools with these names, if the whole text is nothing but calls in known forms; else none.
+    """The calls in a text that is nothing but calls of tools in `names`, in known forms; else an empty list.
 
-    The forms are JSON with a name and arguments, alone, in a list or in a fence; those of Hermes and Qwen
+    The forms are JSON with a name and arguments, alone, in a list or in a fence; and the forms of Hermes and Qwen
     (`<tool_call>`), Mistral (`[TOOL_CALLS]`), Llama (`<|python_tag|>`, `<function=...>`, `[tool(argument="value")]`).
     """
     if len(text) > MAX_READ:
@@ -59,9 +59,10 @@ def whole_calls(text: str, names: Collection[str]) -> list[ToolCall]:
 
 
 def called_in(text: str, names: Collection[str]) -> str:
-    """The name of a call that a text contains, in any known form, beside whatever words; empty if there is none.
+    """Find a call in a text, in any known form and among any other words; return the tool's name, empty if none.
 
-    A form that is nothing but a call's counts with any name; else the name must be one of these.
+    A mark of MARKS, which only calls have, counts with any name; the mark is returned if the text has none of `names`.
+    Any other form counts only with one of `names`.
     """
     text = text[:MAX_READ]
     if calls := whole_calls(text, names):
@@ -87,7 +88,7 @@ def called_in(text: str, names: Collection[str]) -> str:
 
 
 def _whole(text: str) -> list[tuple[str, Any]]:
-    """Each call's name and arguments, if a text without blanks around it is nothing but calls; else nothing."""
+    """The name and arguments of each call, if `text`, without blanks at its ends, is nothing but calls; else empty."""
     if fenced := _FENCE.match(text):
         return _whole(fenced[1].strip()) if "```" not in fenced[1] else []
     for mark in ("<|python_tag|>", "<|tool_call|>"):
@@ -139,7 +140,7 @@ def _named_objects(text: str) -> list[tuple[str, Any]]:
 
 
 def _json_calls(text: str) -> list[tuple[str, Any]]:
-    """The calls in a text that is one value of JSON, or several objects one after the other."""
+    """The calls in a text that is one JSON value, or several objects one after the other; else an empty list."""
     found, at = list[tuple[str, Any]](), 0
     while at < len(text):
         value, end = _decoded(text, at)
@@ -159,7 +160,7 @@ def _decoded(text: str, at: int) -> tuple[Any, int]:
 
 
 def _calls_of(value: Any) -> Iterator[tuple[str, Any]]:
-    """The calls that a value of JSON means; nothing if it means anything else."""
+    """Yield the calls that a JSON value describes; nothing if the value is anything else."""
     if isinstance(value, list):
         inner = [[*_calls_of(item)] for item in value]
         yield from (call for calls in inner for call in calls) if all(inner) else ()
@@ -179,7 +180,7 @@ def _calls_of(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _python_calls(text: str) -> list[tuple[str, Any]]:
-    """The calls of `[tool(argument="value"), ...]`, or of one such call alone."""
+    """The calls of `[tool(argument="value"), ...]`, or of one such call alone; an empty list for any other text."""
     if not re.match(r"\[?\s*[A-Za-z_][\w.]*\(", text):
         return []
     try:
@@ -219,13 +220,14 @@ class Move:
     answer: str | None = None
     """The text in `Finish[...]`; None if the turn does not end the task."""
     ignored: str = ""
-    """What follows the first action: observations that the model made up, and what it made of them."""
+    """The text after the first action: observations that the model invented, and its conclusions from them."""
 
 
 def read_move(text: str, properties: Mapping[str, Sequence[str]], before: Collection[str] = ()) -> Move:
-    """The first action of a text; a Move without calls and answer if it has none.
+    """Read the first action, or the answer, of a text; a Move without calls and answer if the text has neither.
 
-    `properties` are the arguments of each tool. A call of a tool in `before` may stand before another action.
+    `properties` has the names of each tool's arguments. After a call of a tool in `before`, the next action is read,
+    too.
     """
     observed = _OBSERVED.search(text)
     own, ignored = (text[: observed.start()], text[observed.start() :]) if observed else (text, "")
@@ -268,6 +270,7 @@ def _action(text: str, action: re.Match[str], id: str, properties: Mapping[str, 
 
 
 def _skipped(text: str, at: int) -> int:
+    """The index of the first character from `at` on that is no blank."""
     return at + len(text[at:]) - len(text[at:].lstrip())
 
 
@@ -280,7 +283,7 @@ def _thought(text: str) -> str:
 
 
 def written_move(thought: str, calls: Sequence[ToolCall]) -> str:
-    """A turn of textual ReAct, as a model should have written it."""
+    """Write a turn of textual ReAct in the form that a model is told to write."""
     lines = [f"Thought: {' '.join(thought.split())}"] if thought.strip() else []
     for call in calls:
         lines += [f"Action: {call.name}", f"Action Input: {canonical(call.args)}"]
@@ -288,10 +291,10 @@ def written_move(thought: str, calls: Sequence[ToolCall]) -> str:
 
 
 def written_answer(thought: str, answer: str) -> str:
-    """The end of a task in textual ReAct."""
+    """Write the turn that ends a task in textual ReAct."""
     return f"{written_move(thought, ())}\n{FINISH}[{answer}]"
 
 
 def written_call(call: ToolCall) -> str:
-    """A call as JSON, in the form that a model is told to write."""
+    """Write a call as JSON, in the form that a model is told to write."""
     return canonical({"name": call.name, "arguments": call.args})

@@ -88,10 +88,10 @@ class TextReactStrategy(ReactStrategy):
 
 
 class TextualModel:
-    """A model for steps; where its server has no native calls, it is told to write its call as JSON, and nothing else.
+    """A model for steps. If its server has no native calls, the model is told to write its call as JSON alone.
 
-    Such a call is one only if it is the whole reply. It has a name that nothing in the request contains, so no text
-    that the model reads can imitate it.
+    Text counts as a call only if it is the whole reply. Each tool gets a name that no turn of the request contains, so
+    no text that the model reads can imitate a call.
     """
 
     def __init__(self, model: LanguageModel, options: AdapterOptions) -> None:
@@ -119,21 +119,26 @@ class TextualModel:
 
 
 def _arguments(tool: ToolDefinition) -> list[str]:
-    """The names of a tool's arguments, those that it needs first."""
+    """The names of a tool's arguments, the required ones first."""
     return list(dict.fromkeys([*tool.schema.get("required", ()), *tool.schema.get("properties", ())]))
 
 
 def _with(reply: Reply, turn: AssistantTurn) -> Reply:
+    """The reply with `turn` in place of its turn; a finished reply whose new turn has calls gets the stop CALLS."""
     stop = StopReason.CALLS if turn.calls and reply.stop is StopReason.DONE else reply.stop
     return replace(reply, turn=turn, stop=stop)
 
 
 def _as_text(request: Request, *, by_move: bool) -> Request:
-    """The request without native calls: they and their results are text."""
+    """Rewrite a request so that calls and their results are text, and no tool is offered.
+
+    With `by_move`, calls are written as in textual ReAct (Thought, Action, Action Input), else as JSON.
+    """
     return replace(request, tools=(), turns=[_turn_as_text(turn, by_move=by_move) for turn in request.turns])
 
 
 def _turn_as_text(turn: Turn, *, by_move: bool) -> Turn:
+    """Rewrite a turn as `_as_text` rewrites a request."""
     if isinstance(turn, UserTurn):
         results = [f"{text_calls.OBSERVATION} {result.text}" for result in turn.results]
         return UserTurn("\n".join(filter(None, [*results, turn.text])))

@@ -122,9 +122,12 @@ class Transcript:
         return await write(self._engine, record)
 
     async def cards(self, run: str) -> tuple[TurnCard, ...]:
-        """Return the newest turn of a task after all turns that led to it, in the form that the console shows.
+        """Return the turns that led to the newest turn of a task, and that turn last, in the form for the console.
 
         `run` is the run id of the task's first run.
+
+        Raises:
+            DatabaseUnavailable: the store cannot be reached.
         """
         async with transaction(reading(self._engine)) as tx:
             turns = await _load(tx, run)
@@ -167,7 +170,7 @@ class Transcript:
         return await write(self._engine, delete_old)
 
     async def ownerless(self, before: datetime) -> int:
-        """How many turns older than `before` have no workflow id or no namespace, so that `prune` cannot find them."""
+        """Count the turns older than `before` without a workflow id or a namespace, which `prune` cannot find."""
         old = (TURNS.c.workflow.is_(None) | TURNS.c.namespace.is_(None), TURNS.c.at < before)
         async with transaction(reading(self._engine)) as tx:
             return await tx.scalar(select(func.count()).select_from(TURNS).where(*old)) or 0
@@ -214,7 +217,7 @@ class TaskTurns:
 
 
 def situation_digest(situation: Situation) -> str:
-    """The digest of what a planner is told, without the fields that may differ when the same turn is asked again."""
+    """The digest of what a planner is told, without the fields that may differ when the same turn is repeated."""
     volatile = {"now", "calls_left", "max_output", "max_lost_replies", "max_shown", "branch"}
     shown: dict[str, Any] = situation.model_dump(mode="json", exclude_defaults=True, exclude=volatile)
     for name, fields in VOLATILE_FIELDS.items():

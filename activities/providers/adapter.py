@@ -51,15 +51,15 @@ INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_NAME = 64
 EVENT_STREAM = "text/event-stream"
 MOST_TOKENS = 10**9
-"""A count that is larger is a mistake of the server, whatever its model."""
+"""The most tokens that a server can count for any model: a larger count is a mistake of the server."""
 
 
 @dataclass(frozen=True)
 class AdapterOptions:
-    """Settings of models; those of a model by its name, with or without `@HOST`. All models of a process share one."""
+    """Settings of models, by the model's name, with or without `@HOST`. All models of a process share one instance."""
 
     wires: Mapping[str, str] = field(default_factory=dict)
-    """Which of OpenAI's APIs a model is asked with."""
+    """Which of OpenAI's APIs is used for a model."""
     efforts: Mapping[str, str] = field(default_factory=dict)
     """How much a model of OpenAI reasons."""
     idle_timeout: float = IDLE_TIMEOUT
@@ -76,12 +76,19 @@ class AdapterOptions:
     """By model, what its provider did with strict schemas, as long as this process runs (see `StrictModel`)."""
 
     def are_calls_text(self, model: str, chosen: str | None) -> bool:
-        """Whether a model writes its calls as text: as `chosen` for the task, else as set, else as its server said."""
+        """Whether a model writes its calls as text.
+
+        The task decides (`chosen`: `native`, `text`, or None), else the settings, else whether its server rejected
+        native calls.
+        """
         known = "text" if model in self.without_calls else "native"
         return (chosen or of_model(self.calls, model) or known) == "text"
 
     def learn_no_calls(self, model: str, chosen: str | None, error: Exception) -> bool:
-        """Whether an error says that the model has no native calls, and nobody set that it has; then this is noted."""
+        """Record that a model has no native calls, if `error` says so; return whether that was recorded.
+
+        Nothing is recorded if the task (`chosen`) or the settings say how the model makes its calls.
+        """
         if chosen or of_model(self.calls, model) or not offers_no_calls(error):
             return False
         self.without_calls.add(model)
@@ -103,10 +110,10 @@ class Endpoint:
         program: str = "",
         usual_url: str = "",
     ) -> None:
-        """`idle_timeout` is after how many seconds without a byte a reply counts as stalled.
+        """A reply counts as stalled after `idle_timeout` seconds without a byte; `url` is None for the usual address.
 
-        `program` is the name with which the names of its models begin, if it is not the provider's, and `usual_url`
-        the address that they need not tell.
+        The names of the server's models begin with `program`, if it is not empty, else with the provider's name. They
+        do not contain the host if `url` is `usual_url`.
         """
         self._key, self._program, self._usual_url = key, program, usual_url
         self.url = url
@@ -186,7 +193,12 @@ class ModelAdapter(ABC):
         return replace(reply, usage=_completed(reply.usage, request, response, self._most_output(request, draft)))
 
     async def _begun(self, client: Any, request: Request) -> Any:
-        """The SDK's stream of the reply."""
+        """Send the request and return the SDK's stream of the reply.
+
+        Raises:
+            NoReply: the provider's own server sent nothing for the endpoint's `idle_timeout` seconds.
+            Exception: any exception of the SDK.
+        """
         # A server of the user's own may load the model before it answers.
         patience = self._endpoint.idle_timeout if self._is_own else None
         try:
@@ -199,7 +211,11 @@ class ModelAdapter(ABC):
             raise NoReply(reason, End.NO_ANSWER, code="timeout") from None
 
     async def _sent(self, client: Any, request: Request) -> Any:
-        """The SDK's stream; a request whose limit does not fit into the window is sent once more without the limit."""
+        """Send the request and return the SDK's stream of the reply.
+
+        If the endpoint has a `url` and rejects the request as too large, the request is sent once more without a limit
+        for the reply, unless the API needs a limit.
+        """
         limit = self._limit(request)
         try:
             return await self._send(client, request, limit)
@@ -212,7 +228,12 @@ class ModelAdapter(ABC):
         return await self._send(client, request, None)
 
     async def _received(self, stream: Any, draft: Draft, request: Request) -> Any:
-        """The SDK's response, when the whole stream has come."""
+        """Read the whole stream and return the SDK's response.
+
+        Raises:
+            NoReply: the reply stalled, broke off, or ended in the middle.
+            Exception: any exception of the SDK.
+        """
         if EVENT_STREAM not in stream.response.headers.get("content-type", ""):  # some servers never stream
             try:
                 async with stream:
@@ -241,7 +262,7 @@ class ModelAdapter(ABC):
         return request.max_output or (None if self._endpoint.url and not self.needs_limit else MAX_OUTPUT)
 
     def _most_output(self, request: Request, draft: Draft) -> int:
-        """The most tokens that the provider can bill for a reply that it did not count; 0 on the user's own server."""
+        """The most tokens that the provider can bill for a reply without usage; 0 on the user's own server."""
         limit = self._limit(request)
         if not self._is_own or limit is None:
             return 0
@@ -260,7 +281,7 @@ class ModelAdapter(ABC):
 
     @abstractmethod
     async def _send(self, client: Any, request: Request, limit: int | None) -> Any:
-        """Send the request in the provider's form, and return the SDK's stream; `limit` is that of `_limit`."""
+        """Send the request in the provider's form, and return the SDK's stream; `limit` is what `_limit` returned."""
 
     @abstractmethod
     def _draft(self) -> Draft:
@@ -268,7 +289,7 @@ class ModelAdapter(ABC):
 
     @abstractmethod
     def _response(self, body: dict[str, Any]) -> Any:
-        """The SDK's response that has this JSON."""
+        """Make the SDK's response from its JSON `body`."""
 
     @abstractmethod
     def _translate(self, response: Any) -> Reply:
@@ -280,20 +301,20 @@ class ModelAdapter(ABC):
 
 
 def count(counts: object, name: str) -> int:
-    """The number of tokens in a field of a server's `usage`; 0 if there is none, or one that no model can reach."""
+    """The tokens in the field `name` of a server's `counts`; 0 if the field has no number, or more than MOST_TOKENS."""
     number = getattr(counts, name, None)
     return number if isinstance(number, int) and 0 < number <= MOST_TOKENS else 0
 
 
 def _end_of(draft: Draft) -> End:
-    """How a request ended whose response cannot be read, and counts nothing."""
+    """How a request with an unreadable response without usage ended."""
     return End.BROKEN_OFF if draft.has_begun else End.NO_REPLY
 
 
 def _completed(counted: Usage, request: Request, response: Any, most: int = 0) -> Usage:
     """The tokens of a request and its response, with estimates for what the server did not count.
 
-    The estimate of the reply is at least `most`.
+    The estimate of the reply is at least `most` tokens, the most that the provider can bill for a reply without usage.
     """
     input_tokens, output_tokens = counted.tokens - counted.output, counted.output
     if input_tokens and output_tokens:

@@ -70,7 +70,7 @@ def takes_strict(model: str) -> bool:
 
 
 def takes_effort(model: str) -> bool:
-    """Whether a model has efforts at Anthropic's own address; one that is not known is probably newer, and has them."""
+    """Whether a model has efforts at Anthropic's own address; True for an unknown model, which is probably newer."""
     return not any(fnmatchcase(model, pattern) for pattern in WITHOUT_EFFORT)
 
 
@@ -181,7 +181,7 @@ class _AnthropicDraft(Draft):
 
 
 def _parsed(written: str) -> Any:
-    """The arguments of a call; the text itself if it is no JSON, so that nobody takes it for arguments."""
+    """Parse the arguments of a call. A text that is no JSON stays a text, which `parse_call` reports as broken."""
     try:
         return json.loads(written)
     except ValueError:

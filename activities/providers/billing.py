@@ -17,15 +17,15 @@ BILLING_FILE = Path(__file__).with_name("billing.toml")
 
 class Bill(StrEnum):
     NOTHING = "nothing"
-    """It is certainly not billed."""
+    """The request is certainly not billed."""
     REPORTED = "reported"
-    """The usage that the response tells is billed."""
+    """The usage that the response reports is billed."""
     MAXIMUM = "maximum"
-    """Nobody tells what is billed: at most the input, and the longest reply that the request allowed."""
+    """The bill is unknown: it is at most the input, and the longest reply that the request allowed."""
 
 
 class End(StrEnum):
-    """How a request ended; the table says what each one is."""
+    """How a request ended; the rows of `billing.toml` describe the values."""
 
     REPLY = "reply"
     DECLINED = "declined"
@@ -75,16 +75,16 @@ DENIALS = frozenset(
 
 @cache
 def billing() -> Mapping[End, BillingRow]:
-    """The row of each end."""
+    """The rows of `billing.toml`, by how a request ended."""
     rows = tomllib.loads(BILLING_FILE.read_text(encoding="utf-8"))
     return {End(name): BillingRow.model_validate(row) for name, row in rows.items()}
 
 
 def end_of(error: BaseException, *, has_begun: bool, has_output: bool) -> End:
-    """How a request ended that raised `error`, an exception of an SDK or of an adapter.
+    """Classify the end of a request that raised `error`, an exception of an SDK or of an adapter.
 
-    `has_begun` is whether an event of the reply came, `has_output` whether the server told or showed that the model
-    worked.
+    `has_begun` is whether an event of the reply came, `has_output` whether a part of the reply came or the server
+    counted tokens.
     """
     if isinstance(end := getattr(error, "end", None), End):
         return end

@@ -39,12 +39,12 @@ class ChatCompletions(ModelAdapter):
     def __init__(
         self, model: str, endpoint: Endpoint, effort: str | None = None, *, is_reasoning: bool | None = None
     ) -> None:
-        """`is_reasoning` is whether the model reasons in silence; None if that is not known."""
+        """`is_reasoning` is whether the model reasons without showing its reasoning; None if that is not known."""
         super().__init__(model, endpoint, effort)
         self._is_reasoning = self._is_own if is_reasoning is None else is_reasoning
 
     async def reply(self, request: Request) -> Reply:
-        """As `ModelAdapter.reply`; a reply of all the tokens that it may have is cut off, whatever the server says."""
+        """Do as `ModelAdapter.reply`; a reply that fills its limit is cut off, even if the server reports `stop`."""
         reply = await super().reply(request)
         limit = self._limit(request)
         is_full = limit is not None and not reply.usage.is_estimated and reply.usage.output >= limit
@@ -152,7 +152,10 @@ class _ChatDraft(Draft):
             call["function"]["arguments"] = _joined(call["function"]["arguments"], function.arguments)
 
     def _open(self, part: Any) -> dict[str, Any]:
-        """The call that a part belongs to. Some servers give each call the index 0, or no index, and no id."""
+        """The call that a part belongs to, or a new call that the part begins.
+
+        Some servers give each call the index 0, or no index, and no id.
+        """
         index = part.index
         found = next((call for call in reversed(self._calls) if index is None or call["index"] == index), None)
         if found is None or _begins(found, part):
@@ -174,7 +177,7 @@ def _begins(open_call: Mapping[str, Any], part: Any) -> bool:
 
 
 def _is_whole(arguments: Any) -> bool:
-    """Whether the arguments of a call have come to their end: nothing follows the last brace of an object."""
+    """Whether the arguments of a call are complete: a text that is a JSON object, or an object in place of a text."""
     if isinstance(arguments, str):
         try:
             return isinstance(from_json(arguments), dict)

@@ -19,7 +19,10 @@ FINISH_REASONS: Mapping[StopReason, str] = {
 
 @contextmanager
 def chat_span(name: str, request: Request) -> Iterator[Callable[[Reply], None]]:
-    """Record one request to the model with the full name `name`; the block passes the reply to what it gets."""
+    """Record one request to the model with the full name `name` in a span.
+
+    The block gets a function, and calls it with the reply.
+    """
     recorder = tracing.RECORDER.get()
     if recorder is None:
         yield lambda _reply: None

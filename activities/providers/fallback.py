@@ -1,4 +1,4 @@
-"""Asks models or planners in an order of preference: if one cannot be used, and no retry can help, the next one."""
+"""Asks models or planners in an order of preference: if one is unusable and no retry can help, asks the next one."""
 
 import math
 from collections.abc import Awaitable, Callable, Sequence
@@ -74,7 +74,7 @@ def _is_last_attempt() -> bool:
 
 
 class FallbackModel:
-    """A model that asks several models in order until it finds a usable model; each unusable model costs a request."""
+    """A model that sends each request to several models in order, until one is usable."""
 
     def __init__(self, models: Sequence[LanguageModel]) -> None:
         self._models = tuple(models)

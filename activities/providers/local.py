@@ -1,4 +1,4 @@
-"""What a model server on the user's own machine says of a model: its window, and whether it makes calls by the API."""
+"""Asks a model server on the user's machine about a model: its window, and whether it makes calls by the API."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -12,14 +12,14 @@ from activities.errors import NeedsPerson
 from workflows.faults import retries
 
 SMALLEST_WINDOW = 4_096
-"""The window in tokens with which both servers load a model if nobody sets another one: assumed while they do not say
-it. A longer prompt they cut without a word."""
+"""The window in tokens with which both servers load a model by default. It is assumed until a server reports the
+window; the servers cut a longer prompt without an error."""
 _NUM_CTX = re.compile(r"^num_ctx\s+(\d+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What a server says of a model."""
+    """What a server reports about a model."""
 
     window: int | None
     """Tokens of input and reply together; None if unknown."""
@@ -43,12 +43,12 @@ class LocalServer:
     variable: str
     """The environment variable with another address."""
     pull: str
-    """The command that brings a model."""
+    """The command that downloads a model."""
     read: Callable[[httpx2.AsyncClient, str, str], Any]
-    """Asks the server at an address, without `/v1`, for the facts of a model; raises NotPulled."""
+    """Asks the server at an address, without `/v1`, for the facts of a model; raises NotPulled if there is no model."""
 
     def address(self, environment: Mapping[str, str]) -> str:
-        """The address of its API: that of the environment variable, else the usual one."""
+        """The address of the server's API: that of the environment variable, else the usual address."""
         given = environment.get(self.variable, "").strip().rstrip("/")
         if not given:
             return self.url
@@ -62,12 +62,12 @@ class LocalServer:
         return given if given.endswith("/v1") else f"{given}/v1"
 
     async def facts(self, url: str, model: str) -> ModelFacts:
-        """What the server at `url` says of a model.
+        """Ask the server at `url` for the facts of a model.
 
-        Nothing is known if the server cannot be reached: then a request to it fails for the same reason.
+        If the server cannot be reached, all facts are unknown: a request to the model then fails for the same reason.
 
         Raises:
-            NeedsPerson: the server does not have the model; the message names the command that brings it.
+            NeedsPerson: the server does not have the model; the message names the command that downloads the model.
         """
         root = url.rstrip("/").removesuffix("/v1")
         try:
@@ -122,11 +122,13 @@ def _object(response: httpx2.Response) -> dict[str, Any]:
 
 
 def _number(card: Mapping[str, Any], ending: str) -> int | None:
+    """The first positive whole number in a field whose name ends with `ending`; None if there is none."""
     numbers = (value for name, value in card.items() if name.endswith(ending) and isinstance(value, int) and value > 0)
     return next(numbers, None)
 
 
 def _at_most(longest: int | None) -> int | None:
+    """The window to assume for a model whose largest window has `longest` tokens; None if that is unknown."""
     return min(longest, SMALLEST_WINDOW) if longest else None
 
 
@@ -134,4 +136,4 @@ LOCAL_SERVERS: Mapping[str, LocalServer] = {
     "ollama": LocalServer("Ollama", "http://localhost:11434/v1", "OLLAMA_HOST", "ollama pull", _ollama),
     "lmstudio": LocalServer("LM Studio", "http://localhost:1234/v1", "LMSTUDIO_BASE_URL", "lms get", _lm_studio),
 }
-"""By the name with which the names of its models begin."""
+"""The servers, by the word with which the names of their models begin."""

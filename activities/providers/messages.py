@@ -15,7 +15,7 @@ from workflows.limits.spending import BYTES_PER_TOKEN
 
 
 class LanguageModel(Protocol):
-    """A model that can be asked, whatever its provider."""
+    """A model of any provider."""
 
     @property
     def name(self) -> str:
@@ -96,7 +96,7 @@ class StopReason(StrEnum):
 
 @dataclass(frozen=True)
 class Usage:
-    """Tokens of one request and its reply, as the provider counts them; only those of `reasoning` are in two fields."""
+    """Tokens of one request and its reply, as the provider counts them; `reasoning` is a part of `output`."""
 
     input: int = 0
     """Input that was neither read from the provider's cache nor written to it."""
@@ -121,7 +121,7 @@ class Reply:
 
 
 class NoReply(Unreachable):
-    """A model gave no reply, or not all of it. This tells nothing about other requests of the attempt."""
+    """A model gave no reply, or not all of it. This proves nothing about other requests of the attempt."""
 
     requests = 0
 
@@ -157,7 +157,7 @@ class ToolDefinition:
     schema: Mapping[str, Any]
     """The JSON schema of the tool's arguments."""
     strict: bool = False
-    """Whether the provider lets the model write only arguments that fit the schema; then it is a strict form."""
+    """Whether the provider lets the model write only arguments that fit `schema`, which then is in its strict form."""
     words: tuple[str, ...] = ()
     """The arguments that are words for people, to show while the model writes them; `steps.title` is the title of each
     of `steps`."""
@@ -178,23 +178,23 @@ class Request:
     may_call: bool = True
     """True if the model may call a tool now. If False, `tools` is still set, because earlier turns contain calls."""
     stop: tuple[str, ...] = ()
-    """Texts at which the reply ends. Only a server of the user's own is told; elsewhere more may come."""
+    """Texts at which the reply ends. Only servers of the user's own get them; other replies may continue after them."""
     skip_cache: bool = False
     """True if no later request begins like this request, so that the provider need not cache this request."""
     effort: str | None = None
     """How much the model reasons: `low`, `medium` or `high`; None for the effort of the worker's settings."""
     counted: int = 0
-    """Tokens that the request has by the provider's count of the conversation before, with an estimate for what is new;
-    0 if it counted nothing."""
+    """The tokens of the request: the provider's count of the conversation before, and an estimate of what is new; 0 if
+    the provider counted nothing."""
     calls: str | None = None
-    """How a task says that the model makes its calls: `native` or `text`; None for what the worker knows of it."""
+    """How the model makes its calls, as the task says: `native` or `text`; None for the worker's choice."""
     answer: ToolDefinition | None = None
     """A tool whose arguments the text of the reply should be, as JSON, because the model may not call it; None for any
     text."""
 
 
 UNSEEN_OUTPUT = 50
-"""Tokens of a reply that an adapter does not see as they come, such as the names of calls."""
+"""Tokens of a reply that an adapter does not see while the reply arrives, such as the names of calls."""
 
 
 def estimate_input(request: Request) -> int:

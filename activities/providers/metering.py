@@ -44,10 +44,11 @@ log = structlog.get_logger("replan.model")
 Role = Literal["planner", "compaction", "step"]
 """The purpose of a request to a model."""
 MAX_UNREADABLE = 2
-"""How many responses to the same request may cost tokens and be unreadable; then the model is not asked again."""
+"""How many unreadable responses with counted tokens a model may give, in this and earlier attempts; then no more
+requests are sent to the model."""
 UNREADABLE = "{name} counted tokens for a response without a usable reply, twice: {remedy}, or use another model."
 CHECK_ADDRESS, TRY_LATER = "check what answers at its address", "it failed, so try again later"
-"""What to do about a response that has not the shape of a reply, and about one that says that it failed."""
+"""The remedies for a response that has not the shape of a reply, and for a response that reports a failure."""
 TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
 """The fields of Usage with tokens."""
 IDENTIFIERS = {
@@ -62,7 +63,7 @@ IDENTIFIER = re.compile(r"[A-Za-z0-9_]{1,60}")
 
 
 async def ask_model(model: LanguageModel, request: Request, patience: float | None, role: Role) -> Reply:
-    """Ask once, and wait for the reply at most `patience` seconds; with None, only the SDK's own timeout counts.
+    """Send one request, and wait for the reply at most `patience` seconds; with None, only the SDK's timeout counts.
 
     Raises:
         NoReply: there was no reply in time.
@@ -99,23 +100,23 @@ class Meter:
     wasted: list[ModelUse] = field(default_factory=list)
     """What each request used that brought no reply: its response could not be read, or its form was rejected."""
     unreadable: list[str] = field(default_factory=list)
-    """The model's name for each such response of this attempt."""
+    """For each response of this attempt that counted tokens but could not be used, the name of the model."""
     unreadable_before: Sequence[str] = ()
-    """The model's name for each such response of earlier attempts."""
+    """For each such response of earlier attempts, the name of the model."""
     lost: list["LostReply"] = field(default_factory=list)
     """Requests that may be billed although no reply came."""
 
     arriving: list["Arriving"] = field(default_factory=list)
-    """The replies that come at this moment."""
+    """The replies that are being received."""
 
     @property
     def tokens_arriving(self) -> int | None:
-        """Tokens of the replies that come at this moment, estimated; None if no model is asked."""
+        """The estimated tokens of the replies that are being received; None if no request is running."""
         return sum(reply.tokens for reply in self.arriving) if self.arriving else None
 
     @property
     def known_use(self) -> ModelUse | None:
-        """What all requests of the attempt used; None if a reply was lost, because nobody knows what it cost."""
+        """What all requests of the attempt used; None if a reply was lost, because its cost is unknown."""
         return None if self.lost else total(self.use)
 
     @property
@@ -124,6 +125,7 @@ class Meter:
         return [*self.replies, *self.wasted, *(lost.use for lost in self.lost)]
 
     def was_unreadable_twice(self, model: str) -> bool:
+        """Whether a model gave so many unusable responses (MAX_UNREADABLE) that no request is sent to it any more."""
         return [*self.unreadable_before, *self.unreadable].count(model) >= MAX_UNREADABLE
 
 
@@ -150,7 +152,7 @@ def total(uses: Iterable[ModelUse]) -> ModelUse:
 
 @dataclass(eq=False)
 class Arriving:
-    """A reply of which a part may have come."""
+    """A reply that is being received; a part of it may have come."""
 
     written: int = 0
     """Bytes of text, reasoning and arguments that have come."""
@@ -159,13 +161,13 @@ class Arriving:
     has_begun: bool = False
     """Whether an event of the reply has come."""
     shows_all: bool = False
-    """Whether all that the model writes comes, without hidden reasoning."""
+    """Whether the server sends all that the model writes, so that no reasoning is hidden."""
     failure: Usage | None = None
-    """What the server counted for a response that says that it failed."""
+    """The tokens that the server counted for a response that reports a failure; None if there was none."""
     rejected: int = 0
-    """How many requests for it were rejected for their form, before this one."""
+    """How many earlier requests for this reply the provider rejected because of their form."""
     words: Callable[[], tuple[int, str]] = lambda: (0, "")
-    """What the model has said so far for people to read: how many characters, and the last of them; untrusted."""
+    """Returns the text for people so far, which is untrusted: the number of its characters, and its end."""
     id: str = field(default_factory=lambda: secrets.token_hex(4))
 
     @property
@@ -178,34 +180,35 @@ _ARRIVING: ContextVar[Arriving | None] = ContextVar("replan_arriving", default=N
 
 
 def arrives(written: int, told: Usage, *, shows_all: bool) -> None:
-    """Tell the meter how many bytes of the reply to the current request have come, and what the server has counted.
+    """Record in the meter how much of the current request's reply has come.
 
-    `shows_all` is whether all that the model writes comes, without hidden reasoning.
+    `written` is the number of bytes, and `told` are the tokens that the server has counted so far. `shows_all` is
+    whether the server sends all that the model writes, so that no reasoning is hidden.
     """
     if (arriving := _ARRIVING.get()) is not None:
         arriving.written, arriving.told, arriving.shows_all, arriving.has_begun = written, told, shows_all, True
 
 
 def failure_counted(usage: Usage) -> None:
-    """Tell the meter what the server counted for a response to the current request that says that it failed."""
+    """Record in the meter what the server counted for a response to the current request that reports a failure."""
     if (arriving := _ARRIVING.get()) is not None and usage.tokens:
         arriving.failure = usage
 
 
 def says(words: Callable[[], tuple[int, str]]) -> None:
-    """Let whoever watches read the reply to the current request by `words` while it comes, from any thread."""
+    """Set the function `words`, which returns the text of the current reply so far; any thread may call it."""
     if (arriving := _ARRIVING.get()) is not None:
         arriving.words = words
 
 
 def count_rejected() -> None:
-    """Tell the meter that the provider rejected the form of the current request, which is sent once more in another."""
+    """Record in the meter that the provider rejected the form of the current request, which is sent in another form."""
     if (arriving := _ARRIVING.get()) is not None:
         arriving.rejected += 1
 
 
 REPLIES: ContextVar[list[Arriving] | None] = ContextVar("replan_replies", default=None)
-"""The list for the replies of the current activity that come at this moment; None if nobody watches them."""
+"""The list for the replies of the current activity that are being received; None if nobody watches them."""
 _METER: ContextVar[Meter | None] = ContextVar("replan_meter", default=None)
 
 
@@ -227,10 +230,10 @@ class MeteredModel:
         self._price = price
 
     async def reply(self, request: Request) -> Reply:
-        """Ask the model once, unless `MAX_UNREADABLE` of its responses could not be read and cost tokens.
+        """Send one request to the model, unless it gave MAX_UNREADABLE unusable responses with counted tokens.
 
         Raises:
-            NeedsPerson: so many responses could not be read, in this attempt and earlier attempts.
+            NeedsPerson: the model gave so many unusable responses, in this attempt and earlier attempts.
             Exception: any exception of the model.
         """
         meter = _METER.get() or Meter()
@@ -261,7 +264,7 @@ class MeteredModel:
     def _count_failed(
         self, meter: Meter, lost: LostReply, request: Request, arriving: Arriving, error: BaseException
     ) -> None:
-        """Count what a request may cost that raised `error`, by the table of `billing`."""
+        """Count the cost, or the possible cost, of a request that raised `error`, by the table `billing.toml`."""
         usage = arriving.failure or (error.usage if isinstance(error, UnusableResponse) else None)
         has_output = arriving.written > 0 or arriving.told.tokens > 0
         end = End.COUNTED_FAILURE if usage else end_of(error, has_begun=arriving.has_begun, has_output=has_output)
@@ -276,7 +279,7 @@ class MeteredModel:
             meter.unreadable += [self.name] if isinstance(error, UnusableResponse) else []
 
     def _most(self, request: Request, arriving: Arriving, end: End) -> ModelUse:
-        """The most that a request can have used of which nobody tells what it used."""
+        """The most that a request with an unknown bill can have used; `end` says how the request ended."""
         limit, told = request.max_output or MAX_OUTPUT, arriving.told
         output = max(limit, told.output, arriving.tokens)
         if end is End.ERROR_EVENT and arriving.shows_all:  # nothing was written after it; a token has a byte or more
@@ -294,7 +297,7 @@ class MeteredModel:
         return provider, model
 
     def _counted(self, usage: Usage) -> ModelUse:
-        """What a request used, counted in the metrics of the worker."""
+        """Count the usage of a request in the metrics of the worker, and return it with its cost."""
         use, labels = self._use(usage), self._labels
         tokens = {name: getattr(usage, name) for name in TOKENS}
         counting.count(
@@ -319,7 +322,11 @@ class StepModel:
         self._calls = calls
 
     async def reply(self, request: Request) -> Reply:
-        """Ask once, and raise what `ask_model` raises."""
+        """Send one request, and wait for the reply until the attempt's deadline.
+
+        Raises:
+            Exception: any exception that `ask_model` raises.
+        """
         # Without a limit, a server of the user's own could use more tokens than the step reserved.
         limited = replace(request, max_output=request.max_output or MAX_OUTPUT, calls=request.calls or self._calls)
         return await ask_model(self._model, limited, deadline.left(), "step")

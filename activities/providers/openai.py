@@ -23,18 +23,20 @@ HOST = "api.openai.com"
 
 
 class Wire(StrEnum):
+    """An API of OpenAI's."""
+
     RESPONSES = "responses"
     CHAT_COMPLETIONS = "chat_completions"
 
 
 class WireRow(NamedTuple):
-    """The wire of some models at OpenAI's own address."""
+    """The API that is used for some models at OpenAI's own address."""
 
     models: tuple[str, ...]
     """Patterns of their names, as of files: `*` is any text, `[4-9]` is one of these digits."""
     wire: Wire
     is_reasoning: bool
-    """Whether they reason, so that Responses can send their reasoning."""
+    """Whether these models reason, so that Responses can send their reasoning."""
     sources: tuple[str, ...]
 
 
@@ -73,7 +75,7 @@ https://github.com/Laisky/one-api/issues/88 and https://github.com/pydantic/pyda
 
 
 class OpenAIModel:
-    """One of OpenAI's models, or one behind a server that speaks as OpenAI does."""
+    """A model of OpenAI, or of another server with OpenAI's API."""
 
     def __init__(self, model: str, endpoint: Endpoint, options: AdapterOptions | None = None) -> None:
         self._options = options or AdapterOptions()
@@ -89,7 +91,7 @@ class OpenAIModel:
 
     @property
     def apis(self) -> str:
-        """The name of the API that the model is asked with; two names if the second API follows a rejection."""
+        """The name of the API that is used for the model; two names if a rejection leads to the second API."""
         if self._takes_chat:
             return "Chat Completions"
         return "Responses or Chat Completions" if self._may_fall_back else "Responses"
@@ -101,7 +103,8 @@ class OpenAIModel:
     async def reply(self, request: Request) -> Reply:
         """Send one request to the model and return its reply, as `ModelAdapter.reply` does.
 
-        A model that OpenAI rejects in Responses is asked once more, in Chat Completions, and only there from then on.
+        If OpenAI rejects the model in Responses, the request is sent again to Chat Completions, and so are all later
+        requests of this model.
         """
         if self._takes_chat:
             return await self._chat.reply(request)
@@ -117,11 +120,12 @@ class OpenAIModel:
 
 
 def row_of(model: str) -> WireRow | None:
+    """The first row of WIRES that matches the name of a model; None if no row matches."""
     return next((row for row in WIRES if any(fnmatchcase(model, pattern) for pattern in row.models)), None)
 
 
 def takes_effort(model: str) -> bool:
-    """Whether a model reasons, so that it has efforts at OpenAI's own address; one that is not known may."""
+    """Whether a model has reasoning efforts at OpenAI's own address; True for an unknown model, which may reason."""
     row = row_of(model)
     return row is None or row.is_reasoning
 

@@ -1,7 +1,7 @@
 """Prices of models, and their windows (input tokens of a request).
 
-The settings file has the first word. Then the package `genai-prices` counts, and then `prices.toml`, which has the
-models that the package lacks. Nothing is asked over the network.
+Values of the settings file come first, then those of the package `genai-prices`, then those of `prices.toml`, which has
+the models that the package lacks. No request is sent over the network.
 """
 
 import math
@@ -64,7 +64,7 @@ class PublishedModel(BaseModel):
     cache_write: float = Field(ge=0)
     long: LongRequest | None = None
     read: date
-    """The day on which the prices were known to count."""
+    """The day on which the prices were known to be valid."""
     source: str
 
     @property
@@ -76,9 +76,9 @@ class PublishedModel(BaseModel):
 
 
 def published_model(name: str) -> PublishedModel | None:
-    """What is published about a model, by its full name; None if nothing is.
+    """What is published about the model with this full name; None if nothing is.
 
-    Nothing is about a model on another server (`@HOST`): its operator sets the price and the window.
+    Nothing is published about a model on another server (`@HOST`), whose operator sets the price and the window.
     """
     provider, _, model = name.partition(":")
     if not model or "@" in model:
@@ -115,7 +115,7 @@ def _window(provider: str, model: "ModelInfo") -> int | None:
 
 
 def rates_of(prices: "ModelPrice") -> dict[str, Any] | None:
-    """The prices of the package as fields of a PublishedModel; None if they have a form that it cannot express."""
+    """The prices of the package as fields of a PublishedModel; None if these fields cannot express the prices."""
     input, output = prices.input_mtok, prices.output_mtok
     if input is None or output is None:
         return None
@@ -134,7 +134,7 @@ def rates_of(prices: "ModelPrice") -> dict[str, Any] | None:
 
 
 def _at(tokens: float, rate: "Decimal | TieredPrices") -> Decimal:
-    """The price in a request with so many tokens of input."""
+    """The price, from `rate`, in a request with this number of input tokens."""
     if isinstance(rate, Decimal):
         return rate
     return next((tier.price for tier in reversed(rate.tiers) if tokens > tier.start), rate.base)
@@ -142,7 +142,7 @@ def _at(tokens: float, rate: "Decimal | TieredPrices") -> Decimal:
 
 @cache
 def _package_date() -> date:
-    """The day of the newest price in the package, which names no day of its own, but gets prices almost every week."""
+    """The day of the newest price in the package. The package has no date itself, but gets prices almost every week."""
     from genai_prices.data import providers
     from genai_prices.types import ModelPrice, StartDateConstraint
 
@@ -166,13 +166,13 @@ class PriceList:
     compact_at: float = COMPACT_AT
 
     def price_of(self, name: str) -> Price | None:
-        """The price of a model's tokens, by its full name; None if it is unknown."""
+        """The price of the tokens of the model with this full name; None if the price is unknown."""
         own = of_model(self.prices, name)
         published = published_model(name) if own is None else None
         return published.price if published else own
 
     def date_of(self, name: str) -> date | None:
-        """The day on which a published price counted; None if the settings file has the price, or it is unknown."""
+        """The day on which a published price was valid; None if the settings file has the price, or it is unknown."""
         published = published_model(name) if of_model(self.prices, name) is None else None
         return published.read if published else None
 
@@ -184,7 +184,7 @@ class PriceList:
 
 
 def of_model(settings: Mapping[str, T], name: str) -> T | None:
-    """The setting of a model by its full name, else by its name without `@HOST`; None if it has none."""
+    """The setting of a model by its full name, else by its name without `@HOST`; None if neither has a setting."""
     return settings.get(name, settings.get(name.partition("@")[0]))
 
 

@@ -24,7 +24,7 @@ class Provider:
 
     adapter: Callable[[str, Endpoint, AdapterOptions], LanguageModel]
     rules: Rules
-    """What it supports in strict schemas."""
+    """What the provider supports in strict schemas."""
     takes_strict: Callable[[str], bool]
     """Whether a model takes strict schemas, at the provider's own host."""
     takes_effort: Callable[[str], bool]
@@ -65,7 +65,7 @@ PROVIDERS: Mapping[str, Provider] = {
 docs/architecture.md says what to touch to add a provider.
 """
 PLAIN_OUTPUT = 8_000
-"""The most tokens of a reply of a model that does not reason, which needs no room for it."""
+"""The most tokens of a reply of a model that does not reason, and so needs no tokens for reasoning."""
 NO_KEY = "none"
 """The key for the user's own server if no key is set, because the SDK's client needs a key."""
 
@@ -103,14 +103,14 @@ def _local_model(name: str, model: str, environment: Mapping[str, str], options:
 
 
 def local_facts(name: str, environment: Mapping[str, str]) -> Callable[[], Awaitable[ModelFacts]] | None:
-    """Asks the server of `ollama:MODEL` or `lmstudio:MODEL` for the facts of the model; None for other names."""
+    """A function that asks the server of `ollama:MODEL` or `lmstudio:MODEL` about the model; None for other names."""
     program, _, model = name.partition(":")
     server = LOCAL_SERVERS.get(program)
     return partial(server.facts, server.address(environment), model) if server else None
 
 
 def takes_effort(name: str) -> bool:
-    """Whether the model with this full name takes an effort; one on a server of the user's own may."""
+    """Whether the model with this full name takes an effort; True for one on a server of the user's own, which may."""
     provider_name, _, model = name.partition(":")
     provider = PROVIDERS.get(provider_name)
     return provider is None or "@" in model or provider.takes_effort(model)

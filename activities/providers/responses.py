@@ -103,7 +103,7 @@ class Responses(ModelAdapter):
         )
 
     def _failure(self, response: "Response") -> Exception:
-        """The exception for a response that says that it failed."""
+        """The exception for a response that reports a failure; the tokens that it counts are recorded in the meter."""
         error = self._error(response.error)
         fault, usage = classify(error), self._usage(response)
         failure_counted(usage)
@@ -111,7 +111,7 @@ class Responses(ModelAdapter):
         return UnusableResponse(fault.reason, usage) if usage.tokens and fault.quadrant.is_transient else error
 
     def _error(self, message: Any) -> Exception:
-        """An error that the API says in a response or an event with status 200, as the SDK's exception."""
+        """The SDK's exception for an error that the API reports in a response or an event with status 200."""
         sdk = importlib.import_module(self.sdk)
         body = message.to_dict(warnings=False) if message else {}
         request = httpx2.Request("POST", self._endpoint.url or "https://api.openai.com/v1")
@@ -167,7 +167,7 @@ def _stop(response: "Response", calls: Sequence[ToolCall], *, is_refused: bool) 
 
 
 def _is_whole(response: "Response", calls: Iterable[ToolCall]) -> bool:
-    """Whether the API takes the items of a response back: reasoning must be followed by a complete item."""
+    """Whether the items of a response can be sent back to the API: a complete item must follow each reasoning."""
     last = response.output[-1].type if response.output else "reasoning"
     return response.status != "incomplete" and last != "reasoning" and not any(call.broken for call in calls)
 
@@ -216,7 +216,7 @@ def _user_items(turn: UserTurn) -> Iterator[dict[str, Any]]:
 
 
 def _assistant_items(turn: AssistantTurn) -> Iterator[dict[str, Any]]:
-    """The items of a turn without reasoning and without ids: the API misses the reasoning of an item with an id."""
+    """Yield the items of a turn without reasoning and ids: the API demands the reasoning of an item that has an id."""
     if turn.text.strip():
         yield {"role": "assistant", "content": turn.text}
     for call in turn.calls:

@@ -1,4 +1,4 @@
-"""What of a reply that is still coming is said to people: its text, and the arguments of calls that are words.
+"""The parts of an unfinished reply that people can read: its text, and the arguments of calls that are words.
 
 The JSON of other arguments is for the program, and reasoning is no answer: neither is shown.
 """
@@ -14,10 +14,10 @@ from activities.providers.messages import Request
 from activities.providers.streaming import WRONG_SHAPE, Draft
 
 MAX_READ = 2**18
-"""The most characters of a text that are read, its last ones, and of the arguments of a call: else it is not read. A
-reply that is kept is shorter (`MAX_OUTPUT`)."""
+"""Of a longer text, only the last MAX_READ characters are read; a call with longer arguments is not read. A usable
+reply is shorter (`MAX_OUTPUT`)."""
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)|<(?:t(?:h(?:i(?:nk?)?)?)?)?\Z", re.DOTALL)
-"""The reasoning that some servers write into the text, and the beginning of its mark at the end of what has come."""
+"""The reasoning that some servers write into the text, and an incomplete opening mark at the end of the text so far."""
 _WHOLE_THOUGHT = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _OPENED_BEFORE = re.compile(r"\A(?:(?!<think>).)*?</think>", re.DOTALL)
 """Reasoning whose opening mark the server's template wrote, so that only the closing one comes."""
@@ -25,7 +25,7 @@ _MARK = re.compile(r"</?think>")
 
 
 def split_thoughts(text: str) -> tuple[str, str]:
-    """The reasoning in a whole text, without its marks, and the text without it."""
+    """Split a whole text into its reasoning, without the marks, and the text without the reasoning."""
     thoughts = list[str]()
 
     def take(found: re.Match[str]) -> str:
@@ -38,9 +38,9 @@ def split_thoughts(text: str) -> tuple[str, str]:
 
 
 def words(draft: Draft, request: Request) -> tuple[int, str]:
-    """What a draft says to people so far: how many characters, and the last of them, at most about `MAX_READ`.
+    """The text for people in a draft so far: the number of its characters, and its end, about MAX_READ at most.
 
-    What was said stays where it is: only more is said.
+    While the draft grows, text is only added at the end: earlier characters stay where they are.
     """
     if request.answer is not None:  # an answer by a schema, written as text
         return 0, ""

@@ -36,7 +36,7 @@ class Draft(ABC):
     has_begun: bool = False
     """Whether an event of the reply has come."""
     is_opened: bool = False
-    """Whether a part of the reply, such as a text or a call, has begun, also without a word in it so far."""
+    """Whether a part of the reply, such as a text or a call, has begun, even if it is still empty."""
 
     @property
     def hides_thoughts(self) -> bool:
@@ -49,7 +49,7 @@ class Draft(ABC):
 
     @abstractmethod
     def text(self) -> str:
-        """The text that has come, without reasoning; asked by another thread than the one that adds."""
+        """The text that has come, without reasoning. Another thread may call this while events are added."""
 
     @abstractmethod
     def calls(self) -> list[tuple[str, Any]]:
@@ -90,7 +90,7 @@ async def read(
 ) -> None:
     """Add all events of an SDK's stream to `draft`, and call `on_event` after each.
 
-    With `waits_for_words`, a stream stalls only after a part of the reply has begun.
+    With `waits_for_words`, `idle_timeout` counts only after a part of the reply has begun.
 
     Raises:
         NoReply: no byte came for `idle_timeout` seconds, or more than MAX_BYTES came.
@@ -123,7 +123,10 @@ async def read(
 async def _watched(
     response: Any, limit: asyncio.Timeout, idle_timeout: float, begins: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """Let `limit` expire when `response` stalls, from when it `begins` on, or is too long."""
+    """In the block, let `limit` expire when `response` exceeds MAX_BYTES, or sends no byte for `idle_timeout` seconds.
+
+    The seconds count only after `begins` has returned True.
+    """
 
     # Bytes, not events: a comment of the protocol keeps the connection alive, and the SDK skips it.
     async def watch() -> None:

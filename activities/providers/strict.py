@@ -1,7 +1,8 @@
 """Strict schemas: a provider lets a model write only what fits them, but supports only a part of JSON Schema.
 
-A schema is sent in its strict form, or unchanged and without `strict` if it has none. The strict form may accept more
-than the schema, because limits such as `maxLength` become a part of its description: arguments are always validated.
+A schema is sent in its strict form; a schema without a strict form is sent unchanged and without `strict`. The strict
+form may accept more than the schema, because limits such as `maxLength` become a part of its description: arguments are
+always validated.
 """
 
 import json
@@ -104,15 +105,15 @@ class Standing(StrEnum):
 
     ACCEPTED = "accepted"
     LATE = "late"
-    """It did not answer in time; it may be that compiling the schemas takes longer."""
+    """The provider did not answer in time, perhaps because it takes longer to compile the schemas."""
     REJECTED = "rejected"
 
 
 class StrictModel:
-    """A model of a provider with strict schemas; if it rejects them, the request is repeated once without them."""
+    """A model that gets strict schemas; if its provider rejects them, the request is sent once more without them."""
 
     def __init__(self, model: LanguageModel, rules: Rules, standings: dict[str, Standing] | None = None) -> None:
-        """`standings` has the standing of each set of schemas so far, by its digest, as long as the process runs."""
+        """`standings` has the standing of each set of schemas so far in this process, by the digest of the set."""
         self.name = model.name
         self.plain = model
         """The model without strict schemas."""
@@ -155,7 +156,7 @@ def _is_rejection(error: Exception) -> bool:
 def with_strict_schemas(request: Request, rules: Rules) -> tuple[Request, dict[str, str]]:
     """The request with the strict forms of its schemas, and for each tool without a strict form the reason.
 
-    Only so many schemas are strict as a request may have: that of the answer first, then those that need the least.
+    A request may have a limited number of strict schemas: first that of the answer, then those that need the least.
     """
     reasons, forms = dict[str, str](), dict[str, _Form]()
     for tool in request.tools:
@@ -178,7 +179,11 @@ def with_strict_schemas(request: Request, rules: Rules) -> tuple[Request, dict[s
 
 
 def _sum(rules: Rules, *needs: Counter[str]) -> Counter[str]:
-    """What a request needs in all; raises NotStrict if that is more than it may have."""
+    """Add up what the schemas of a request need.
+
+    Raises:
+        NotStrict: the sum exceeds a limit in `rules.per_request`.
+    """
     total = sum(needs, Counter[str]())
     for what, most in rules.per_request.items():
         if total[what] > most:
@@ -190,6 +195,11 @@ class _Form:
     """The strict form of a schema, and what it needs of the limits of a request."""
 
     def __init__(self, schema: Mapping[str, Any], rules: Rules) -> None:
+        """Make the strict form.
+
+        Raises:
+            NotStrict: the schema has no strict form under these `rules`.
+        """
         self._root, self._rules = schema, rules
         self._size = Counter[str]()
         self.needs = Counter[str]()
@@ -226,7 +236,7 @@ class _Form:
         return {**self._described(part), "anyOf": [self._part(choice, name, depth, refs) for choice in choices]}
 
     def _definition(self, part: Schema, name: str) -> Any:
-        """What a `$ref` stands for, with the description beside it."""
+        """The part of the schema to which a `$ref` refers, with the keywords beside the `$ref`."""
         if part.keys() - {"$ref", "default", "examples"} - ABOUT - IGNORED:
             raise NotStrict(f"{name} joins $ref with other keywords")
         found: Any = self._root
@@ -275,7 +285,11 @@ class _Form:
         return {"properties": fields, "required": names, "additionalProperties": False}
 
     def _is_required(self, part: Any, field: str) -> bool:
-        """Whether an optional property becomes a required one."""
+        """Whether an optional property becomes required.
+
+        Raises:
+            NotStrict: the provider requires all properties, and null does not stand for leaving this property out.
+        """
         if not self._rules.requires_all:
             return False
         # Another optional property must not take null for "left out": the tool's model would reject the null, or take

@@ -20,7 +20,7 @@ VISIBLE_CONTROLS = "\n\t"
 HIDDEN = ("Cc", "Cf", "Cs", "Co")
 """Unicode categories of characters that are invisible, or that reverse or hide what follows."""
 _ALSO_HIDDEN = re.compile(f"[{FILLERS}]")
-"""They show nothing, so a text can be hidden in them."""
+"""Finds characters that show nothing, so that a text can be hidden in them."""
 _LINES = str.maketrans({"\u0085": "\n", "\u2028": "\n", "\u2029": "\n"})
 _OPENING = re.compile("[<\u02c2\u1438\u2039\u276e\u2770\u27e8\u29fc\u3008\ufe64\uff1c]")
 """`<` and the characters that look like it."""

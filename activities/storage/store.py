@@ -58,6 +58,7 @@ class _File(NamedTuple):
 
     @classmethod
     def at(cls, path: str) -> "_File | None":
+        """The identity of the file at `path`; None if there is no file."""
         try:
             status = os.stat(path)  # noqa: PTH116  # on each transaction
         except OSError:
@@ -66,9 +67,9 @@ class _File(NamedTuple):
 
 
 _CIPHER = "replan_cipher"
-"""The attribute of an engine's dialect; each engine has its own dialect, which its twins share."""
+"""The attribute of an engine's dialect that holds the cipher; an engine shares its dialect only with its twins."""
 _PLAINTEXT = "replan"
-"""What each key of a store has encrypted once: so a worker sees that its key of this name is another one."""
+"""A text that each key of a store has encrypted once, so that a worker can detect another key with the same id."""
 
 
 class Cipher(Protocol):
@@ -76,13 +77,13 @@ class Cipher(Protocol):
 
     @property
     def ids(self) -> Sequence[str]:
-        """The ids of its keys; the first one writes."""
+        """The ids of the cipher's keys; the first key encrypts."""
 
     def seal(self, text: str) -> str:
-        """Encrypt."""
+        """Encrypt a text with the first key."""
 
     def open(self, text: str) -> str:
-        """Decrypt; a text that was written in clear is returned as it is."""
+        """Decrypt a text; a text that was written in clear is returned unchanged."""
 
 
 class SealedText(TypeDecorator[str]):
@@ -118,7 +119,7 @@ def _tune(sync: Engine) -> None:
 
 
 def expect_file(engine: AsyncEngine) -> None:
-    """Let transactions that begin from now on raise DatabaseFileGone if the SQLite file was deleted or replaced.
+    """Make later transactions and connections raise DatabaseFileGone if the SQLite file was deleted or replaced.
 
     An engine without a file, such as one for PostgreSQL, is left as it is.
     """
@@ -149,7 +150,7 @@ def file_of(engine: AsyncEngine) -> Path | None:
 
 
 def is_in_memory(engine: AsyncEngine) -> bool:
-    """Whether it is a SQLite database without a file: it cannot be used by two event loops, and ends with them."""
+    """Whether the database is SQLite without a file: two event loops cannot use it, and it does not outlive them."""
     database = engine.url.database or ":memory:"
     return engine.dialect.name == "sqlite" and (":memory:" in database or "memory" in engine.url.query.get("mode", ""))
 
@@ -197,7 +198,7 @@ def _set_up_sqlite(connection: Any, _record: Any) -> None:
 
 
 def _roll_back(connection: Any, _record: Any, _error: BaseException | None) -> None:
-    """Free the lock of an invalidated connection; a cancel in the middle of a statement invalidates it, for example."""
+    """Free the lock of an invalidated connection; for example, a cancel during a statement invalidates a connection."""
     # SQLite keeps a connection and its transaction open as long as there is a reference to a cursor of it.
     if connection is not None:
         with suppress(sqlite3.Error, DBAPIError, ValueError):  # it is closed, or there is nothing to roll back
@@ -235,7 +236,7 @@ IDENTITY = Table("replan_store", REPLAN_TABLES, Column("id", String(36), primary
 KEYS = Table(
     "replan_keys", REPLAN_TABLES, Column("id", String(64), primary_key=True), Column("check", Text, nullable=False)
 )
-"""The keys that have encrypted something here."""
+"""The keys that have encrypted something in this store; `check` is `_PLAINTEXT`, encrypted with the key."""
 CHECKED = Table(
     "replan_checked",
     REPLAN_TABLES,
@@ -243,7 +244,7 @@ CHECKED = Table(
     Column("queue", String(1000), primary_key=True),
     Column("version", String(100), primary_key=True),
 )
-"""The versions of Replan that can go on with the tasks of a queue: a worker checks it once."""
+"""The versions of Replan that can continue the tasks of a queue: the workers of a version check this once."""
 
 CONNECT_SECONDS, POOL_SECONDS = 5, 10
 """The longest waits, in seconds, for a new connection to PostgreSQL and for a free connection of the pool."""
@@ -289,9 +290,9 @@ async def store_id(engine: AsyncEngine) -> str:
 
 
 async def is_checked(url: str, namespace: str, queue: str, version: str) -> bool:
-    """Whether a worker with this store and version has found that it can go on with the unfinished tasks of a queue.
+    """Whether the store at `url` records that this version can continue the unfinished tasks of a queue.
 
-    This does not migrate the store: a worker of the version before can still open it, and finish these tasks.
+    The store is not migrated: a worker of the version before can still open the store, and finish these tasks.
 
     Raises:
         StoreUnavailable: the store cannot be opened.
@@ -316,12 +317,13 @@ async def is_checked(url: str, namespace: str, queue: str, version: str) -> bool
 
 
 async def note_checked(engine: AsyncEngine, namespace: str, queue: str, version: str) -> None:
-    """Note that no worker of this version needs to check the unfinished tasks of a queue again."""
+    """Record that this version can continue the unfinished tasks of a queue, so that no worker checks this again."""
     row = {"namespace": namespace, "queue": queue, "version": version}
     await write(engine, lambda tx: insert_new(tx, CHECKED, row))
 
 
 async def _prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | None = None) -> None:
+    """Tune an engine, migrate the tables of `streams`, and create those of `tables` that are missing."""
     tune(engine)
     await engine.dispose()  # connections from before are not tuned
     if file_of(engine):
@@ -399,6 +401,10 @@ class Datasources:
 
 @contextmanager
 def _opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None]:
+    """In the block, raise StoreUnavailable in place of each error that can occur when a database is opened.
+
+    `what` names the database. `check` is the remedy, or `newer` if a newer Replan has migrated the database.
+    """
     named = f"{what} {spoken(url)}"
     try:
         yield
@@ -423,10 +429,10 @@ def _use_cipher(engine: AsyncEngine, cipher: Cipher | None) -> None:
 
 
 async def _require_keys(engine: AsyncEngine, cipher: Cipher | None) -> None:
-    """Note the key that writes here from now on.
+    """Check that the cipher has each key that has encrypted something here, and record the key that encrypts now.
 
     Raises:
-        StoreUnavailable: a key that has written here is missing.
+        StoreUnavailable: a key is missing, or the cipher has another key with its id.
     """
     async with reading(engine).begin() as tx:
         rows = (await tx.execute(select(KEYS))).all()
@@ -474,7 +480,10 @@ def spoken(url: str | URL) -> str:
 
 
 def clock(connection: Connection | AsyncConnection) -> ColumnElement[float]:
-    """The time by which all workers go, as a column `now`: PostgreSQL's, or of the machine with the SQLite file."""
+    """The common time of all workers, as a column `now`: that of PostgreSQL, or of the machine with the SQLite file.
+
+    The column is in seconds since 1970 (UTC).
+    """
     if connection.dialect.name == "postgresql":
         return func.extract("epoch", func.clock_timestamp()).cast(Float).label("now")
     return literal(time.time(), Float).label("now")
@@ -497,9 +506,13 @@ class _Writer:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def run(self, work: Callable[[Connection], T], *, follows_effect: bool) -> T:
-        """Run `work` in a transaction, and repeat this for BUSY_TIMEOUT while another process writes.
+        """Run `work` in a transaction, and return its result; for `follows_effect` see `write`.
 
-        A cancel ends the repetition, unless the transaction `follows_effect`.
+        If another connection holds the lock for writing, the transaction is tried again for BUSY_TIMEOUT seconds, or
+        until a cancel comes, unless it `follows_effect`.
+
+        Raises:
+            DBAPIError: the lock was not free in this time, or a statement failed.
         """
         until, cancelled = time.monotonic() + BUSY_TIMEOUT, False
         while True:
@@ -535,9 +548,9 @@ class _Writer:
 
 
 def _cancel_later(done: asyncio.Future[Any]) -> None:
-    """Raise the cancel that was held back until the transaction ended: now if it failed, else at the next await.
+    """Raise a cancel that was held back until a transaction ended: now if it failed, else at the next await.
 
-    Its caller must learn that it was committed.
+    The caller must learn that the transaction was committed. `done` is the future of the transaction.
     """
     task = asyncio.current_task()
     if done.exception() is not None or task is None:
@@ -548,10 +561,10 @@ def _cancel_later(done: asyncio.Future[Any]) -> None:
 
 @asynccontextmanager
 async def time_limit(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
-    """`asyncio.timeout` for work with transactions, whose cancel reaches nothing that comes after it.
+    """`asyncio.timeout(seconds)` for work with transactions; its cancel never reaches code after the block.
 
-    Before Python 3.13, a cancel that a transaction held back outlives the timeout that it is of: it would be raised at
-    the next await, or end the task that has its result (https://github.com/python/cpython/issues/117407).
+    Before Python 3.13, a cancel that a transaction held back outlives its timeout: it would be raised at the next await
+    after the block, or end a task that already has a result (https://github.com/python/cpython/issues/117407).
     """
     limit = asyncio.timeout(seconds)
     try:
@@ -565,7 +578,7 @@ async def time_limit(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
 
 
 SHORT_TIMEOUT = 0.1
-"""Seconds for which the thread waits for a lock, and with it a cancel."""
+"""Seconds for which the thread waits for a lock; a cancel waits for the thread."""
 
 
 def _set_short_timeout(connection: Any, _record: Any) -> None:
@@ -582,7 +595,7 @@ def is_locked(error: BaseException) -> bool:
 
 
 def _holder_of(url: str | URL) -> int | None:
-    """The process that holds the lock for writing of a SQLite file; None if that cannot be found out."""
+    """The id of the process that holds the lock for writing of a SQLite file; None if that cannot be found out."""
     path = make_url(url).database
     # Not by opening the file: closing it again would free the locks of this process.
     try:
@@ -608,8 +621,9 @@ def _writer_of(engine: AsyncEngine) -> _Writer | None:
 async def write(engine: AsyncEngine, work: Callable[[Connection], T], *, follows_effect: bool = False) -> T:
     """Run `work` in a transaction that writes, and return its result.
 
-    `work` may run again if the database was locked, and then nothing of it was written. A cancel waits for its end.
-    With `follows_effect`, for what must not be lost, no cancel comes before it either.
+    In a SQLite store, `work` may run again if the file was locked, and then nothing of it was written; a cancel waits
+    until the transaction ends. There, with `follows_effect`, no cancel comes before the transaction either: this is for
+    the record of an effect.
 
     Raises:
         DatabaseUnavailable: the database cannot be reached or is locked; nothing was written.
@@ -634,7 +648,7 @@ def reading(engine: AsyncEngine) -> AsyncEngine:
 
 @contextmanager
 def translated_outage() -> Iterator[None]:
-    """Inside the block, raise DatabaseUnavailable in place of an error that says 'cannot be reached' or 'locked'."""
+    """Inside the block, raise DatabaseUnavailable in place of a database error that means 'unreachable' or 'locked'."""
     try:
         yield
     except DATABASE_ERRORS as error:

@@ -127,7 +127,7 @@ class Vault(StorageDriver):
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Fetch the payloads; in place of a payload that `prune` deleted, return one with a sentence that says so.
+        """Fetch the payloads; a payload with a sentence about the deletion replaces one that `prune` deleted.
 
         Raises:
             PayloadLost: a payload is missing or damaged, or the store cannot be used.
@@ -136,7 +136,11 @@ class Vault(StorageDriver):
             return [await _take(tx, claim.claim_data["task"], claim.claim_data["digest"]) for claim in claims]
 
     async def lacks(self, claims: Sequence[StorageDriverClaim]) -> str | None:
-        """Why the first payload that is missing or deleted cannot be fetched; None if all payloads can be fetched."""
+        """Say why the first payload that is missing or deleted cannot be fetched; None if there is no such payload.
+
+        Raises:
+            PayloadLost: the store cannot be used.
+        """
         async with _transaction(self._engine) as tx:
             for claim in claims:
                 task, digest = claim.claim_data["task"], claim.claim_data["digest"]
@@ -148,7 +152,10 @@ class Vault(StorageDriver):
         return None
 
     async def tasks(self, before: datetime, after: str, limit: int) -> list[str]:
-        """At most `limit` workflow ids above `after`, of tasks in this namespace with payloads older than `before`."""
+        """List workflow ids of this namespace's tasks that have payloads older than `before`.
+
+        The ids are sorted and begin after the id `after`; there are at most `limit`.
+        """
         later = PAYLOADS.c.task > after
         query = select(PAYLOADS.c.task).distinct().where(self._old(before), later)
         async with reading(self._engine).begin() as tx:
@@ -177,7 +184,7 @@ class Vault(StorageDriver):
         return (PAYLOADS.c.namespace == (self._namespace or "")) & (PAYLOADS.c.stored < before)
 
     async def ownerless(self, before: datetime) -> int:
-        """The number of payloads older than `before` that belong to no namespace, or to several."""
+        """Count the payloads older than `before` that belong to no known namespace, or to several."""
         old = (PAYLOADS.c.namespace.is_(None), PAYLOADS.c.stored < before)
         async with reading(self._engine).begin() as tx:
             return await tx.scalar(select(func.count()).select_from(PAYLOADS).where(*old)) or 0

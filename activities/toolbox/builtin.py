@@ -27,7 +27,10 @@ TOOLS: tuple[Tool[..., Any], ...] = (
 
 
 def tools(*, has_model: bool) -> tuple[Tool[..., Any], ...]:
-    """The built-in tools of a worker; if it has a model, tools that use the model replace tools of the same name."""
+    """The built-in tools of a worker.
+
+    If the worker has a model, the tools of `model_tools` are added, and replace tools of the same name.
+    """
     if not has_model:
         return TOOLS
     taken = {tool.__name__ for tool in model_tools.TOOLS}

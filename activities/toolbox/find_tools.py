@@ -45,7 +45,7 @@ class Cards(BaseModel):
 
 
 def find_tools_among(kinds: Mapping[str, Kind]) -> Tool[..., Cards]:
-    """Make the tool `find_tools`; it searches in `kinds` as they are when it is called."""
+    """Make the tool `find_tools`, which searches in `kinds` as they are at the time of the call."""
 
     @tool.read
     def find_tools(args: ToolQuery) -> Cards:
@@ -57,7 +57,10 @@ def find_tools_among(kinds: Mapping[str, Kind]) -> Tool[..., Cards]:
 
 
 def ranked(kinds: Mapping[str, Kind], text: str, limit: int) -> list[str]:
-    """The kinds whose name, description or argument names share words with a text, the best first; deterministic."""
+    """The names of at most `limit` kinds that share words with `text`, the best first; the order is deterministic.
+
+    The words of a kind are in its name, its description and its argument names. Hidden kinds are left out.
+    """
     terms = _terms(text)
     if not terms:
         return []

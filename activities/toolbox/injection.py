@@ -39,17 +39,22 @@ class Documents:
 
     @property
     def root(self) -> Path:
-        """The task's folder; raises the errors of `folder`."""
+        """The task's folder.
+
+        Raises:
+            NeedsPerson: as `folder`.
+        """
         return folder(self.of_worker, self.below)
 
     @property
     def library(self) -> Library:
+        """The full-text index of the task's folder; raises NeedsPerson as `root`."""
         return self.libraries.of(self.root)
 
     def read(self, name: str, page: int = 1, also: Sequence[str] = ()) -> DocumentText:
-        """Read a document of the folder from `page` on.
+        """Read a document of the folder from the page number `page` on.
 
-        If there is no such document, the rejection suggests similar names of the folder, and of `also`.
+        If there is no document `name`, the rejection suggests similar names from the folder and from `also`.
         """
         return read_from(self.root, name, page, also)
 

@@ -17,8 +17,8 @@ MAX_REFERENCES = 20_000
 """The most `$ref`s that are followed to validate a value. Without this limit a small schema could take exponential
 time, because each of its definitions can refer twice to the next definition."""
 MAX_BRANCHES = 30_000
-"""The most branches of `anyOf` and `oneOf` that one validation may reach, also those that are not tried in the end;
-some 50 us each."""
+"""The most branches of `anyOf` and `oneOf` that one validation may reach. Branches that are not tried in the end count,
+too. A branch takes some 50 us."""
 MAX_NAMED, MAX_WORDS = 5, 200  # errors that a message reports, and characters of each
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a property's name that every model provider accepts
 UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
@@ -36,10 +36,15 @@ class BadSchema(ValueError):
 
 
 class JsonSchema:
-    """A JSON schema that was checked; it can validate values."""
+    """A checked JSON schema, which can validate values."""
 
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
-        """Check `schema`; raises BadSchema if it violates the JSON Schema standard or a rule of a model provider."""
+        """Check `schema`.
+
+        Raises:
+            BadSchema: `schema` violates the JSON Schema standard or a rule of a model provider, is too large, has a
+                reference that leads nowhere, or has a keyword or pattern that cannot be checked in bounded time.
+        """
         self._schema: dict[str, Any] = {name: part for name, part in schema.items() if name not in OUTER}
         if len(canonical(self._schema).encode()) > MAX_SCHEMA:
             raise BadSchema(f"it has more than {MAX_SCHEMA} bytes")
@@ -60,14 +65,14 @@ class JsonSchema:
 
     @classmethod
     def part_of_checked(cls, part: Mapping[str, Any]) -> "JsonSchema":
-        """A schema that needs no check, as a part of one that was checked."""
+        """Make a JsonSchema of a part of a schema that was checked before; the part is not checked again."""
         made = cls.__new__(cls)
         made._schema = dict(part)
         return made
 
     @cached_property
     def is_object(self) -> bool:
-        """Whether each value must be a JSON object, as the arguments of a call are."""
+        """Whether the schema has `"type": "object"`, as a call's arguments need, and no keyword of `COMBINED`."""
         return self._schema.get("type") == "object" and not any(name in self._schema for name in COMBINED)
 
     @property
@@ -82,6 +87,7 @@ class JsonSchema:
         return {"type": "object", "properties": {VALUE: inner}, "required": [VALUE], "additionalProperties": False}
 
     def value(self, args: dict[str, JsonValue]) -> JsonValue:
+        """The value in `args`, the arguments of a model's call that follow the schema `arguments`."""
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:
@@ -96,7 +102,7 @@ class JsonSchema:
         ]
 
     def broken_rules(self, value: JsonValue) -> list[str]:
-        """At most `MAX_NAMED` rules that a value breaks, each with its place in the value, and without the value.
+        """At most `MAX_NAMED` rules that a value breaks, each with its place in the value, in texts without the value.
 
         Raises:
             BadSchema: as `misfits`.
@@ -126,7 +132,7 @@ class JsonSchema:
 
 
 def _rule(misfit: Any) -> str:
-    """What a value should be, without the value."""
+    """What jsonschema's error `misfit` requires of the value, in words that do not show the value."""
     rule, wanted = misfit.validator, misfit.validator_value
     if rule is None:  # of the schema `false`
         return "is not allowed"
@@ -143,7 +149,10 @@ def _rule(misfit: Any) -> str:
 
 
 def checkable(schema: Any) -> Any:
-    """A foreign schema without the rules that `JsonSchema` refuses: it takes what these allow, and more."""
+    """Copy a foreign schema without the rules that `JsonSchema` cannot check; in general the copy allows more values.
+
+    Left out are the keywords of `UNBOUNDED`, patterns that need backtracking, and references to other documents.
+    """
     if isinstance(schema, list):
         return [checkable(part) for part in schema]
     if not isinstance(schema, Mapping):
@@ -168,6 +177,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _wrong(name: str, part: Any, resolver: Any) -> str | None:
+    """Why a keyword `name` with the value `part` is not allowed in a schema; None if it is allowed."""
     if name == "$ref" and isinstance(part, str):
         return None if part.startswith("#") and _leads(part, resolver) else f"$ref {part[:80]!r} leads nowhere in it"
     if name == "pattern" and isinstance(part, str) and _pattern(part) is None:
@@ -191,7 +201,7 @@ def _leads(reference: str, resolver: Any) -> bool:
 
 @lru_cache(maxsize=256)
 def _pattern(written: str) -> SchemaValidator | None:
-    """A validator that matches a regular expression in linear time; None if it does not support the expression."""
+    """A validator that matches a regular expression in linear time; None if the expression is not supported."""
     try:
         return SchemaValidator(core_schema.str_schema(pattern=written, regex_engine="rust-regex"))
     except PatternError:
@@ -199,7 +209,7 @@ def _pattern(written: str) -> SchemaValidator | None:
 
 
 def relocated(value: Any, below: str) -> Any:
-    """The schema, changed for use at the place `below` in another schema: its references begin with `below`."""
+    """Copy a schema for use at the place `below` in another schema: each reference in the copy begins with `below`."""
     if isinstance(value, list):
         return [relocated(item, below) for item in value]
     if not isinstance(value, dict):
@@ -216,7 +226,7 @@ _TRIED: ContextVar[Iterator[int]] = ContextVar("replan_tried")
 
 @cache
 def _bounded() -> Any:
-    """The class of the validators, which takes a millisecond to make."""
+    """Make the class of the validators, which enforce the limits of this module; this takes a millisecond."""
     from jsonschema import Draft202012Validator, validators
 
     plain = Draft202012Validator.VALIDATORS["$ref"]
@@ -234,6 +244,8 @@ def _bounded() -> Any:
 
 
 def _counted(rule: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+    """Wrap the rule for `anyOf` or `oneOf`, to raise RecursionError after `MAX_BRANCHES` branches of one validation."""
+
     def validate(validator: Any, branches: Any, value: Any, part: Any) -> Iterator[Any]:
         if not isinstance(branches, list):
             return
@@ -246,7 +258,7 @@ def _counted(rule: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
 
 
 def _distinct(_validator: Any, is_wanted: bool, value: Any, _part: Any) -> Iterator[Any]:
-    """`uniqueItems` in linear time."""
+    """Check `uniqueItems` in linear time; yields an error if two items are equal."""
     from jsonschema import ValidationError as Misfit
 
     if is_wanted and isinstance(value, list) and len({_hashable(item) for item in value}) < len(value):
@@ -254,7 +266,7 @@ def _distinct(_validator: Any, is_wanted: bool, value: Any, _part: Any) -> Itera
 
 
 def _hashable(value: Any) -> Any:
-    """Equal for equal JSON values: 1 and 1.0 are, 1 and true are not."""
+    """A hashable form of a JSON value. Equal values have equal forms: 1 is equal to 1.0, but not to true."""
     match value:
         case bool():
             return bool, value
@@ -266,6 +278,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _match(validator: Any, pattern: str, value: Any, _part: Any) -> Iterator[Any]:
+    """Check `pattern` in linear time; yields an error if the value does not match."""
     from jsonschema import ValidationError as Misfit
 
     known = _pattern(pattern)

@@ -28,7 +28,7 @@ GROUP = "replan.tools"
 FOREIGN = f"{__name__.rpartition('.')[0]}.mcp.kinds"
 """The module of the functions that call MCP servers."""
 OWN = {"replan", __name__.partition(".")[0]}
-"""Replan's own packages, of which tools import the first."""
+"""Replan's own packages: `replan`, which tools import, and the package of this module."""
 
 
 class ToolMistakes(Exception):
@@ -54,7 +54,7 @@ class Registry(Mapping[str, Kind]):
         """Check every tool. One of the user's `tools` replaces a `demo` tool of the same name.
 
         A `demo` tool replaces a `builtin` tool of the same name. Without a model, tools that use a model are left out.
-        If `tools` is a mapping, its values are what `load_all` says: the package that a tool comes with.
+        If `tools` is a mapping, its values are those of `load_all`: the package that each tool comes with.
         If there are more than `MAX_SHOWN` kinds, the kind `find_tools` is added.
 
         Raises:
@@ -98,8 +98,8 @@ class Registry(Mapping[str, Kind]):
     def catalogue(self, notes: Mapping[str, str] | None = None) -> str:
         """The text that `--check` prints: the tools, the kinds and packages that are missing, and the number of tools.
 
-        Only the user's own tools are described; if there are none, all tools are described. `notes` has a further line
-        about some kinds.
+        Only the user's own tools are described; if there are none, all tools are described. `notes` has one more line
+        for some kinds, by the name of the kind.
         """
         offered = [name for name, kind in self.items() if not kind.is_hidden]
         shown = [name for name in offered if name in self.own or not self.own]
@@ -119,7 +119,7 @@ class Registry(Mapping[str, Kind]):
         return "\n".join(map(_wrapped, lines) if sys.stdout.isatty() else lines)
 
     def _unknown_exceptions(self) -> Iterator[str]:
-        """A line for each package that a tools file imports, and of whose exceptions nobody says what they are."""
+        """Yield a line for each package that tools files import and whose exceptions are in no table or `raises=`."""
         own = [kind for name, kind in self._kinds.items() if name in self.own]
         raises = {raised: entry for kind in own for raised, entry in kind.raises.items()}
         modules = {kind.function.__module__ for kind in own} - {FOREIGN}
@@ -147,6 +147,7 @@ class Registry(Mapping[str, Kind]):
         return wrong
 
     def _different_limits(self) -> Iterator[str]:
+        """Yield a mistake for each kind whose `limit` differs from that of the first kind of the same service."""
         first = dict[str, Kind]()
         for name, kind in self._kinds.items():
             other = first.setdefault(kind.service, kind)
@@ -158,6 +159,7 @@ class Registry(Mapping[str, Kind]):
                 yield from _with_place(self._places[name], [wrong])
 
     def _missing_companions(self) -> Iterator[str]:
+        """Yield a mistake for each kind that an option names, e.g. `undo`, and that this worker does not have."""
         for spec in (kind.spec for kind in self._kinds.values()):
             companions = [companion.kind for companion in (spec.observe, spec.reconcile, spec.undo) if companion]
             for other in filter(None, [*companions, spec.fallback]):
@@ -169,11 +171,13 @@ class Registry(Mapping[str, Kind]):
 
 
 def _without(tools: Iterable[Tool[..., Any]], others: Iterable[Tool[..., Any]]) -> list[Tool[..., Any]]:
+    """The `tools` without those that have the name of one of the `others`."""
     taken = {tool.__name__ for tool in others}
     return [tool for tool in tools if tool.__name__ not in taken]
 
 
 def _place(tool: Tool[..., Any], package: str = "") -> str:
+    """`FILE:LINE (PACKAGE)` of a tool's function; only the package if the source cannot be read."""
     try:
         source, (_, line) = inspect.getsourcefile(tool.function), inspect.getsourcelines(tool.function)
     except (OSError, TypeError):  # the file has changed, or what was decorated is neither function nor class
@@ -182,7 +186,7 @@ def _place(tool: Tool[..., Any], package: str = "") -> str:
 
 
 def _shown(file: str) -> str:
-    """A path, relative to the current directory if it is below."""
+    """A path as text, relative to the current directory if the file is below it."""
     path = Path(file)
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
@@ -197,7 +201,10 @@ def _wrapped(line: str) -> str:
 
 
 def _lines(kind: Kind, width: int, place: str) -> list[str]:
-    """The three lines of `--check` about a kind; its name fills `width` columns, and `place` is FILE:LINE or empty."""
+    """The three lines of `--check` about a kind, as one list.
+
+    The kind's name is padded to `width` columns. `place` is FILE:LINE or empty.
+    """
     spec = kind.spec
     more = [
         f"{name}: {part.get('format') or part.get('type') or 'any'}"
@@ -228,10 +235,10 @@ def _lines(kind: Kind, width: int, place: str) -> list[str]:
 def load_all(names: Iterable[str]) -> dict[Tool[..., Any], str]:
     """Load the tools of files and modules, and those of installed packages with an entry point of `replan.tools`.
 
-    Each tool comes with the package whose entry point names it, which is empty for a tool of `names`.
+    The values are the packages (name and version) whose entry points name the tools; empty for a tool of `names`.
 
     Raises:
-        ToolMistakes: some cannot be loaded, with the mistakes of all of them.
+        ToolMistakes: a file, module or package cannot be loaded; the exception has the mistakes of all of them.
     """
     tools, mistakes = dict[Tool[..., Any], str](), list[str]()
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
@@ -254,7 +261,7 @@ def load_all(names: Iterable[str]) -> dict[Tool[..., Any], str]:
 
 
 def load_module(name: str) -> list[Tool[..., Any]]:
-    """Import a module, from the current directory if no installed one has its name, and return its tools.
+    """Import a module, from the current directory if no installed module has its name, and return its tools.
 
     Raises:
         ToolMistakes: there is no such module, it cannot be imported, or it defines no tool.
@@ -287,7 +294,10 @@ def _no_module(name: str) -> str:
 
 
 def _raised_in(module: str, error: BaseException) -> str:
-    """FILE:LINE of a module's own code that raised an error; the name of the module if it has not been reached."""
+    """`FILE:LINE` at which a module's own code raised an error, or called the code that raised it.
+
+    The name of the module if its code did not run.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
     frames = [
@@ -325,6 +335,7 @@ def load(path: Path) -> list[Tool[..., Any]]:
 
 
 def _line(error: BaseException, file: str | None) -> str:
+    """`:LINE` of `file` at which an error was raised; empty if the error did not come from `file`."""
     if isinstance(error, SyntaxError) and error.filename == file:
         return f":{error.lineno}"
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
@@ -332,6 +343,7 @@ def _line(error: BaseException, file: str | None) -> str:
 
 
 def _what(error: BaseException) -> str:
+    """The class of an error, and the first line of its message."""
     words = error.msg if isinstance(error, SyntaxError) else str(error)
     return ": ".join([type(error).__name__, *words.splitlines()[:1]]).rstrip(".")
 
@@ -348,6 +360,6 @@ def _imported(module: str) -> set[str]:
 
 
 def tools_in(module: ModuleType) -> list[Tool[..., Any]]:
-    """The tools that a module defines itself, or imports from a module below it, in their order in it."""
+    """The tools that a module defines, or imports from a submodule, in the order of their names in the module."""
     found = (value for value in vars(module).values() if isinstance(value, Tool))
     return [tool for tool in dict.fromkeys(found) if f"{tool.function.__module__}.".startswith(f"{module.__name__}.")]

@@ -27,7 +27,7 @@ from workflows.plans.catalogue import Effect
 class Resources:
     """The engine, HTTP clients, folders and model that a worker gives to its tools.
 
-    `worker.py` opens and closes them.
+    `open_parts` in `activities/registration.py` opens and closes these objects.
     """
 
     def __init__(
@@ -63,7 +63,11 @@ class Resources:
 
     @asynccontextmanager
     async def values_for(self, kind: Kind, call: CallHeader) -> AsyncIterator[dict[str, Any]]:
-        """Yield the values of the kind's injected parameters; a transaction commits unless the block raises."""
+        """Yield the values of the kind's injected parameters, by name; a transaction commits unless the block raises.
+
+        Raises:
+            NeedsPerson: a parameter needs a workspace or a model, and this worker has none.
+        """
         async with AsyncExitStack() as stack:
             yield {name: await self._give(type, kind, call, stack) for name, type in kind.injected.items()}
 
@@ -94,6 +98,7 @@ class Resources:
 
 
 def _limited(kind: Kind, engine: AsyncEngine) -> AsyncEngine:
+    """The engine for the kind's effect: with transactions that only read, that lock when they begin, or as it is."""
     match kind.spec.effect:
         case Effect.READ:
             return reading(engine)

@@ -69,6 +69,7 @@ class Workspace:
             raise
 
     def _check_room(self, new: Path, size: int) -> None:
+        """Raise Refused if a new file of `size` bytes at `new` would exceed the limits of the task's folder."""
         paths = (Path(folder, file) for folder, _, files in os.walk(self.root) for file in files)
         # A file that will be replaced does not count.
         others = [_size(path) for path in paths if path != new]
@@ -122,12 +123,14 @@ def _opened(root: Path, folders: Sequence[str]) -> Iterator[int]:
 
 
 def _unless_done(name: str, parent: int, failed: type[BaseException] | None, *_: object) -> None:
+    """Remove the folder `name` in `parent` if the block failed (with an exception of the type `failed`)."""
     if failed is not None:
         with suppress(OSError):  # another call has written in it
             os.rmdir(name, dir_fd=parent)
 
 
 def _enter(name: str | Path, parent: int | None = None) -> int:
+    """Open a folder without following links, and return its descriptor. Raises Refused if it is a file or a link."""
     try:
         return os.open(name, _FOLDER, dir_fd=parent)
     except OSError as error:
@@ -138,6 +141,7 @@ def _enter(name: str | Path, parent: int | None = None) -> int:
 
 
 def _check_place(folder: int, name: str) -> None:
+    """Raise Refused if `name` in the folder (a descriptor) is a folder or a link."""
     with suppress(FileNotFoundError):
         if not stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
             raise Refused(f"{name!r} is a folder or a link there, no file: choose another name.", code="conflict")

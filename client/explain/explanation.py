@@ -46,7 +46,7 @@ class Explanation(BaseModel):
     resets: tuple[Sentence, ...]
     compactions: tuple[Sentence, ...]
     extensions: tuple[Sentence, ...]
-    """What people added to the limits of the task without being asked."""
+    """What people added to the limits of the task without a request."""
     todo: tuple[Sentence, ...]
     """What a person can do if the task cannot go on, or ended without being completed."""
     notes: tuple[Sentence, ...]
@@ -56,14 +56,14 @@ class Explanation(BaseModel):
 
     @property
     def is_plain(self) -> bool:
-        """Whether everything went as planned, so that there is little to explain."""
+        """Whether the task was completed with nothing to explain: no item, reset, compaction, extension, note, hold."""
         deviations = (*self.items, *self.resets, *self.compactions, *self.extensions, *self.notes)
         return self.status == "completed" and not deviations and not self.cost.held
 
     def document(self, door: Door = in_python) -> dict[str, Any]:
         """The explanation as the JSON that `explain --json` prints.
 
-        `door` is where it is read (console, HTTP, Python), and so how a remedy is written.
+        `door` writes the remedies: as commands of the console, as HTTP requests or in Python.
         """
         story = self.story
         outcome, end = story.history.outcome, story.history.end
@@ -90,7 +90,7 @@ class Explanation(BaseModel):
         }
 
     def step(self, id: str) -> "StepExplanation":
-        """The part about one step.
+        """The part of the explanation about the step `id`.
 
         Raises:
             Problem: the task has no such step.
@@ -105,7 +105,7 @@ class Explanation(BaseModel):
 
 @dataclass(frozen=True)
 class StepExplanation:
-    """What an explanation has about one step."""
+    """The part of an explanation about one step."""
 
     id: str
     whole: Explanation
@@ -116,11 +116,12 @@ class StepExplanation:
 
     @property
     def revisions(self) -> list[Diff]:
+        """The diffs of the plans that concern the step, reduced to the step."""
         return [narrowed for diff in self.whole.plans if (narrowed := _narrowed(diff, self.id))]
 
     @property
     def heading(self) -> Sentence:
-        """How the step stands, after how many attempts, and what it returned."""
+        """The state of the step, the number of its attempts and its result, as a sentence."""
         story = self.whole.story
         calls = story.history.of_step(self.id)
         planned_kind = [story.steps[self.id].kind] if self.id in story.steps else []
@@ -196,7 +197,7 @@ def status(history: History) -> TaskStatus:
 
 
 def unreadable(history: History) -> list[Sentence]:
-    """What could not be read, one sentence for each cause; no sentence contains a value of the history."""
+    """Sentences about the payloads that could not be read, one for each cause; none contains a value of the history."""
     causes = dict[str, list[str]]()
     for payload in history.unreadable:
         run = f"run {payload.run}, " if history.runs > 1 else ""
@@ -277,11 +278,12 @@ def _step(story: Story, id: str) -> dict[str, Any]:
 
 
 def attempts_of(story: Story, id: str) -> int:
-    """How many attempts a step has made, as the task counts them; 0 for one that a long task dropped."""
+    """The number of attempts of a step, as the task counts them; 0 for a step that a long task has dropped."""
     return next((step.attempts for step in story.account.steps if step.id == id), 0)
 
 
 def step_state(story: Story, id: str) -> str:
+    """The state of a step: `undone`, `completed`, `not started`, `paused`, `failed`, `cancelled` or `running`."""
     calls = story.history.of_step(id)
     if id in (call.step for call in story.undone):
         return "undone"
@@ -295,6 +297,7 @@ def step_state(story: Story, id: str) -> str:
 
 
 def finished_sentence(story: Story, call: Call) -> Sentence:
+    """The sentence about a call that completed a step, or a reconciliation that found a step applied."""
     if call.is_reconcile:
         text = words.stop(f"{call.step} was applied, as {call.kind} found: {words.value(call.result)}")
         return Sentence(text=text, events=call.events)

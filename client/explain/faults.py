@@ -82,9 +82,9 @@ def _tried(call: Call) -> str:
 
 
 def decision_of(story: Story, record: FaultRecord | None) -> Action:
-    """What followed a fault: a person whom the task asked, also if nobody answered and it ended; else what is recorded.
+    """The decision after a fault: `ask` if the task asked a person, even if nobody answered; else as recorded.
 
-    If the planner failed for good, the task may have ended because of its budget.
+    It is `undecided` without a record, and `end` if the fault of a call of Replan's own ended the task over its budget.
     """
     if record is None:
         return "undecided"
@@ -96,7 +96,7 @@ def decision_of(story: Story, record: FaultRecord | None) -> Action:
 
 
 def _why(story: Story, call: Call, failing: AttemptFailure, decision: Action) -> str:
-    """Why this was decided, where more can be told than the words of the decision; else empty."""
+    """Why the decision was made; empty if the standard words for the decision say enough."""
     match decision:
         case "wait" if failing.fault and failing.fault.uncounted:
             return words.WAIT_BECAUSE_LOST
@@ -134,13 +134,14 @@ def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
 
 
 def _fault_events(story: Story, record: FaultRecord) -> tuple[Event, ...]:
-    """The event that told of a fault without a call: the next request to the planner, else the end of the task."""
+    """The event that shows a fault without a call: the next request to the planner, else the end of the task."""
     requests = [call for call in story.history.planning if call.at >= record.at]
     end = story.history.end
     return (requests[0].scheduled,) if requests else (end.event,) if end else ()
 
 
 def failed_before(call: Call) -> list[AttemptFailure]:
+    """The failures of all attempts of a call before its last attempt, also of attempts that nobody reported."""
     known = {fault.attempt: AttemptFailure.of(fault) for fault in call.earlier}
     last = {call.attempt - 1: call.last} if call.last else {}
     # If the last known attempt timed out, the unknown ones before it count as the same; else as lost workers.
@@ -154,6 +155,7 @@ def retry_waits(call: Call) -> list[float]:
 
 
 def cost_of_attempts(call: Call, failed: int) -> Cost:
+    """The cost of the attempts of a call, of which `failed` failed."""
     lost = _lost_before(call) + _lost_last(call)  # seconds of attempts that ended without a response
     return Cost(failed_attempts=failed, waited=sum(retry_waits(call)), lost=lost)
 
@@ -174,6 +176,7 @@ def _lost_before(call: Call) -> float:
 
 
 def call_name(call: Call) -> str:
+    """A call as the subject of a sentence: `book (book_slot)`, `The planner (request 2)`."""
     if call.is_planning:
         return f"The planner (request {call.id.removeprefix(ids.PLAN)})"
     if call.kind == retries.CATALOGUE.kind:
@@ -188,6 +191,7 @@ def step_ids(call: Call) -> tuple[str, ...]:
 
 
 def retry_item(call: Call) -> Item:
+    """The item that explains a call that was completed after failed attempts."""
     failings = failed_before(call)
     first = failings[0]
     because = words.REQUEST_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE
@@ -229,6 +233,7 @@ def after_attempts(call: Call) -> str:
 def what_followed(
     story: Story, call: Call | None, after: Event, decision: Action, record: FaultRecord | None
 ) -> tuple[tuple[Sentence, ...], Cost]:
+    """Sentences about what followed a decision, and what that cost; only events after the event `after` count."""
     if decision == "wait" and call is not None:
         return _waited(story, call)
     if decision == "fallback" and call is not None:
@@ -379,6 +384,7 @@ def _escalated(story: Story) -> tuple[Sentence, ...]:
 
 
 def replan_after(story: Story, after: Event) -> Turn | None:
+    """The first request for a new plan that was scheduled after an event; None if there is none."""
     return next((turn for turn in story.turns if turn.is_replan and turn.call.scheduled > after), None)
 
 
@@ -390,7 +396,7 @@ def _cost_of(found: Reconciliation) -> Cost:
 def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sentence, ...]:
     """Sentences about a reconciliation, the search whether a call with an unknown outcome was applied.
 
-    They tell of its reads and timers in order, and then of its verdict.
+    They describe its reads and timers in order, and end with `verdict`, a sentence without its full stop.
     """
     dated = [(read.scheduled, _read_sentence(read)) for read in found.reads]
     settled = ", until no attempt could still be running."

@@ -52,7 +52,7 @@ def page_lines(explained: Explanation, width: int | None, door: Door = as_comman
 
 
 def brief_lines(explained: Explanation, width: int | None, door: Door = as_command) -> list[str]:
-    """A line with the time, the id, the tools and the status of a task, and below it why it ended as it did."""
+    """A short explanation: a line with time, id, tools and status of the task, and below it the faults and the end."""
     return list(lay_out_rows(_brief_rows(explained), explained.story, width, door))
 
 
@@ -72,6 +72,7 @@ def _brief_rows(explained: Explanation) -> Iterator[Row]:
 
 
 def page_rows(explained: Explanation) -> Iterator[Row]:
+    """All rows about a task: summary, text, events in order, open calls, end, costs, effects, remedies and notes."""
     task = explained.story.history.task
     yield "", Sentence(text=explained.summary)
     if task:
@@ -131,6 +132,7 @@ def _together(row: Sequence[RowGroup], plans: Sequence[Plan]) -> RowGroup:
 
 
 def item_rows(number: int, item: Item) -> list[Row]:
+    """The rows of an item, one for each sentence; the first row begins with `number`."""
     lead = f"{number:>2}.  "
     return [(lead if index == 0 else " " * len(lead), sentence) for index, sentence in enumerate(item.sentences)]
 
@@ -218,10 +220,12 @@ def _costs(cost: Cost) -> list[Sentence]:
 
 
 def step_lines(explained: StepExplanation, width: int | None) -> list[str]:
+    """All lines about a step, wrapped to `width` columns; with None, every sentence is one line."""
     return list(lay_out_rows(step_rows(explained), explained.whole.story, width))
 
 
 def step_rows(explained: StepExplanation) -> Iterator[Row]:
+    """All rows about a step: the heading, the changes of the step in plans, and the items."""
     yield "", explained.heading
     for diff in explained.revisions:
         events = explained.whole.story.plans[diff.number - 1].events
@@ -236,7 +240,7 @@ def step_rows(explained: StepExplanation) -> Iterator[Row]:
 
 
 def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None, door: Door = as_command) -> Iterator[str]:
-    """The lines of rows, wrapped to `width` columns; with None, every sentence is one line. `door` says remedies."""
+    """The lines of rows, wrapped to `width` columns; with None, every sentence is one line. `door` formats remedies."""
     many = story.history.runs > 1
     for lead, sentence in rows:
         yield from lay_out_sentence(
@@ -245,7 +249,7 @@ def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None, door: Doo
 
 
 def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:
-    """The lines of a sentence, with its events (`cited`) at the right end of the last line or, without room, below."""
+    """The lines of a sentence after `lead`, with its events (`cited`) at the right end of the last line, else below."""
     if width is None:
         return ["  ".join(filter(None, [lead + text, cited]))]
     wide = max(MIN_COLUMNS, width)

@@ -14,7 +14,7 @@ from workflows.plans.proposal import Question
 
 
 def request_items(story: Story) -> Iterator[Item]:
-    """The items of the requests that no other item tells of: those about budgets, and about what cannot be read."""
+    """The items of the requests that no other item explains: requests about budgets, and about what cannot be read."""
     faults = (*story.account.faults, *story.account.own_faults)
     ids = {exchange.request.id for fault in faults for exchange in story.requests_about(fault)}
     has_question = any(isinstance(turn.proposal, Question) for turn in story.turns)
@@ -34,7 +34,7 @@ def request_items(story: Story) -> Iterator[Item]:
 
 
 def answer_sentences(story: Story, exchange: Asked) -> Iterator[Sentence]:
-    """Sentences about the answer of a request, or about its end without one, and about what followed."""
+    """Sentences about the answer to a request, or about the end of a request without an answer, and what followed."""
     request, answer, timer = exchange.request, exchange.request.answer, exchange.timer
     together = f", about {words.listed(request.steps)} together" if request.others else ""
     was_asked = f"A person was asked ({request.id}{together})"
@@ -78,7 +78,7 @@ def _last_during(story: Story, exchange: Asked) -> Call | None:
 
 
 def _answer_clause(answer: HumanAnswer) -> str:
-    """What was said with an answer, as a clause: `: "Pay by invoice"`."""
+    """The text, amounts or changes in an answer, as a clause: `: "Pay by invoice"`."""
     if answer.extended:
         more = (f"{amount} {name.replace('_', ' ')}" for name, amount in answer.extended.items())
         return f": {words.listed(more)} more"
@@ -117,7 +117,7 @@ def _events(call: Call | None) -> tuple[Event, ...]:
 
 
 def now(story: Story) -> list[Sentence]:
-    """The requests that are open now, with how to answer them."""
+    """Sentences about the open requests, with the remedy that shows the answers."""
     answer = Remedy("answer", story.history.task_id)
     return [
         Sentence(
@@ -136,7 +136,7 @@ def now(story: Story) -> list[Sentence]:
 
 
 def extensions(story: Story) -> Iterator[Sentence]:
-    """The extensions that no request had asked for."""
+    """Sentences about the extensions of the budget that no request had asked for."""
     answers = [request.request.answer for request in story.requests]
     for extension in story.account.extensions:
         if extension not in answers:

@@ -46,6 +46,7 @@ def _why_passed_over(passed_over: PassedOver) -> str:
 
 
 def compactions(story: Story) -> Iterator[Sentence]:
+    """Sentences about conversations that grew too long, so that their oldest turns were summarised."""
     for turn in story.turns:
         if turn.verdict is not ProposalVerdict.TOO_LONG or turn.call.proposed is None:
             continue
@@ -61,6 +62,7 @@ def compactions(story: Story) -> Iterator[Sentence]:
 
 
 def proposal_items(story: Story) -> Iterator[Item]:
+    """The items of failed or retried requests, of rejected proposals, and of proposals to ask a person or give up."""
     own = [call for call in story.history.calls if call.is_own]
     for _, calls in groupby(own, key=_outage):
         yield from _troubles(story, list(calls))

@@ -1,4 +1,4 @@
-"""The waste receipt of a task: what its faults cost, and what Replan kept them from costing, each with its events."""
+"""The waste receipt of a task: what its faults cost, and which costs Replan prevented, each with its events."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -56,7 +56,7 @@ class Receipt(BaseModel, frozen=True):
 
 
 def receipt_of(story: Story) -> Receipt:
-    """The waste receipt of a task; before its end, of the calls that have ended."""
+    """The waste receipt of a task; for a running task, it covers the calls that have ended."""
     counts = story.account.counts or {}
     tools = [call for call in story.history.calls if not call.is_own]
     retried = [call for call in tools if call.attempt > 1 or _is_repetition(story, call)]
@@ -94,7 +94,7 @@ def receipt_of(story: Story) -> Receipt:
 
 
 def _is_repetition(story: Story, call: Call) -> bool:
-    """Whether the task itself made the same call before, and waited."""
+    """Whether the task made the same call before, and waited after an attempt that counts (see `Fault.is_counted`)."""
     before = [
         earlier
         for earlier in story.history.calls
@@ -125,7 +125,7 @@ def _events(calls: Iterable[Call]) -> tuple[Event, ...]:
 
 
 def sentences(receipt: Receipt, *, has_faults: bool) -> Iterator[Sentence]:
-    """The receipt in sentences, without what is zero; wasted attempts are named wherever steps met faults."""
+    """The receipt in sentences, without counts of zero; with `has_faults`, wasted attempts are named even if zero."""
     number = receipt.helped.number + receipt.not_helped.number
     if has_faults or number or receipt.wasted.number:
         helped = f" ({receipt.helped.number} helped)" if number else ""
@@ -147,6 +147,7 @@ def sentences(receipt: Receipt, *, has_faults: bool) -> Iterator[Sentence]:
 
 
 def paid_words(tokens: int, usd: float) -> str:
+    """Tokens and their price in US dollars: `1,200 tokens for 0.0031 USD`; without a price of 0."""
     return f"{tokens:,} tokens{f' for {usd:.4f} USD' if usd else ''}"
 
 

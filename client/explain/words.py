@@ -41,7 +41,7 @@ class Cost(BaseModel, frozen=True):
     lost: float = 0.0
     """Seconds in attempts that ended without a response."""
     held: float = 0.0
-    """Seconds that operators held calls back, as with `temporal activity pause`, as far as workers told it."""
+    """Seconds that operators held calls back, as with `temporal activity pause`, if workers reported it."""
     unattended: float = 0.0
     """Seconds in which no worker took a scheduled workflow task or activity."""
 
@@ -145,7 +145,7 @@ UNCALLED_ANYWAY = "Nothing was called"
 
 
 def failed_as(failing: AttemptFailure, often: str = "") -> str:
-    """How an attempt failed, with code and reason: `was rejected (conflict): 14:00 is taken.`"""
+    """How an attempt failed: `was rejected (conflict): 14:00 is taken.`; `often`, such as `twice`, follows the verb."""
     if failing.code is Code.NEEDS_APPROVAL:
         return f"was not called at first: {reason(failing)}"
     if failing.code is Code.REJECTED:  # by a person
@@ -158,7 +158,7 @@ def failed_as(failing: AttemptFailure, often: str = "") -> str:
 
 
 def code(failing: AttemptFailure) -> str:
-    """The fault's code and whether it is guessed; if that cannot be read, the fault's quadrant, else `unknown`."""
+    """The code of the fault, and from what it was guessed; without a readable code, the quadrant, else `unknown`."""
     if failing.fault and failing.fault.guessed:
         return f"{failing.fault.code.value}, guessed from {shorten(one_line(failing.fault.guessed), MAX_REASON)}"
     if failing.code:
@@ -177,6 +177,7 @@ def observed(failing: AttemptFailure) -> str:
 
 
 def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
+    """Why it had to be found out whether a call was applied; `is_over` is True if this was found out."""
     that = "that was found out" if is_over else "that has to be found out"
     if failing.quadrant in (Quadrant.PERSISTENT_SEMANTIC, Quadrant.PERSISTENT_INFRASTRUCTURAL) and not (
         failing.fault and failing.fault.code is Code.BUG  # an exception of the tool is no rejection
@@ -193,7 +194,10 @@ def follows(
     in_turns: bool = False,
     is_over: bool = False,
 ) -> str:
-    """Why a decision was made and what follows, as a sentence without its full stop."""
+    """Why a decision was made and what follows, as a sentence without its full stop.
+
+    `reconciled` is the verdict of the reconciliation; `is_over` is True if the task ended without another replan.
+    """
     fault = failing.fault if failing else None
     quadrant = (failing.quadrant if failing else None) or Quadrant.PERSISTENT_INFRASTRUCTURAL
     known = fault or Fault(quadrant=quadrant, code=Code.BUG, reason="")  # one that cannot be read
@@ -209,7 +213,7 @@ def not_waiting(then: str) -> Text:
 def rolled_back(task: str, stands: str) -> Text:
     """The sentence about the rollback of a closed task.
 
-    `stands` is the status of the rollback's workflow in Temporal's words.
+    `stands` is Temporal's status of the rollback's workflow, in lower case.
     """
     how = {
         "running": "is being undone",
@@ -236,7 +240,7 @@ def sentence(*texts: str) -> str:
 
 
 def value(data: JsonValue, width: int = MAX_VALUE) -> str:
-    """A result or an observation in a few words: `free: 14:30, 15:00`."""
+    """A result or an observation in at most `width` characters: `free: 14:30, 15:00`."""
     match data:
         case [_, *_]:
             text = ", ".join(map(_plain, data))
@@ -251,12 +255,12 @@ def value(data: JsonValue, width: int = MAX_VALUE) -> str:
 
 
 def stop(text: str) -> str:
-    """Text with a full stop, unless it was cut, or ends with such a sign itself."""
+    """The text with a full stop, unless it ends with `.`, `!`, `?`, or the `…` of a text that was cut."""
     return text if text.endswith((".", "!", "?", "…")) else text + "."
 
 
 def call_args(args: Mapping[str, JsonValue], width: int = 50) -> str:
-    """Arguments in a few words: `day=2026-11-23, at=14:00`."""
+    """Arguments in at most `width` characters: `day=2026-11-23, at=14:00`."""
     return shorten(one_line(", ".join(f"{name}={_plain(item)}" for name, item in args.items())), width)
 
 
@@ -282,6 +286,7 @@ def differences(change: Change) -> str:
 
 
 def same(failings: Sequence[AttemptFailure]) -> bool:
+    """Whether all failures have the same code and the same reason."""
     return len({(code(failing), failing.reason) for failing in failings}) == 1
 
 

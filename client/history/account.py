@@ -1,8 +1,8 @@
-"""The account of a task that its history does not hold: the workflow's own code says it, in a local replay.
+"""Computes the account of a task with a local replay of the workflow's code, if its history has no account.
 
-A task writes its account when it ends, as its Outcome. Of a task that runs, or that was closed from outside, the same
-code computes it here from the events. No worker is asked, and values in a store stay away: the workflow decides nothing
-by them that its history does not repeat.
+A task writes its account when it ends, as its Outcome. For a task that runs, or that was closed from outside, the same
+code computes the account here from the events. No worker is asked, and values in a store are not read: each decision
+that the workflow makes by such a value is in the history, too.
 """
 
 import logging
@@ -69,11 +69,11 @@ async def replayed_progress(task_id: str, events: Sequence[HistoryEvent], conver
 
 
 _REPLAYS = ContextVar("replays", default=False)
-"""Whether what runs belongs to a replay."""
+"""Whether the running code belongs to a replay."""
 
 
 async def _has_key(converter: DataConverter, task: Sequence[Payload]) -> bool:
-    """Whether the converter has the key of a task, if that is encrypted. Without it, no replay gets past the start."""
+    """False if the input of a task is encrypted and the converter lacks the key, so that no replay can begin."""
     try:
         await converter.decode(task)
     except Exception as error:  # codecs and converters may raise anything; the replay then does what a worker would
@@ -83,7 +83,7 @@ async def _has_key(converter: DataConverter, task: Sequence[Payload]) -> bool:
 
 @cache
 def _keep_quiet() -> None:
-    """Log no traceback of a replay whose payloads cannot be read."""
+    """Drop the log records of the SDK's worker in a replay, such as the traceback if payloads cannot be read."""
     for name in ("_workflow", "_workflow_instance"):
         logging.getLogger(f"temporalio.worker.{name}").addFilter(lambda _: not _REPLAYS.get())
 
@@ -111,6 +111,7 @@ class _Watch(Interceptor):
         return Inbound
 
     def take(self) -> None:
+        """Copy the state of the replayed workflow into `progress`."""
         if self.workflow:
             self.progress = self.workflow.account.model_copy(deep=True)
 
@@ -138,9 +139,9 @@ class _WatchedRunner(UnsandboxedWorkflowRunner):
 
 
 def without_store(converter: DataConverter) -> DataConverter:
-    """A data converter for replays: instead of payloads in the store, it reads what `prune` leaves of them.
+    """A data converter for replays: it reads each payload in the store as what `prune` leaves of a deleted payload.
 
-    Payloads in an external storage that the converter itself has are read there.
+    Payloads in an external storage of `converter` itself are read from there.
     """
     drivers = with_drivers_of(converter, [_NoStore(name) for name in STORES])
     return adapted(converter, ExternalStorage(drivers=drivers, driver_selector=lambda *_: None))

@@ -53,12 +53,12 @@ async def fetch_history(client: Client, handle: Handle) -> History:
 
 
 async def fetch_story(client: Client, handle: Handle) -> Story:
-    """The history of a task, read as its turns, plans, faults and requests; raises what `fetch_history` raises."""
+    """The whole history of a task (see `fetch_history`), read as its turns, plans, faults and requests."""
     return Story(await fetch_history(client, handle))
 
 
 async def number_of_attempt(converter: DataConverter, activity: PendingActivityInfo) -> int:
-    """The number of the attempt that runs or comes next; a reset by an operator does not begin anew."""
+    """The number of the attempt that runs or comes next; a reset by an operator does not restart the count."""
     try:
         details = await converter.decode(activity.heartbeat_details.payloads)
     except UNREADABLE:  # the codec is missing here
@@ -71,9 +71,9 @@ async def number_of_attempt(converter: DataConverter, activity: PendingActivityI
 
 
 async def final_outcome(client: Client, handle: Handle) -> Outcome:
-    """Wait for the end of a task and return its Outcome, with what it leaves out because the history has it.
+    """Wait for the end of a task and return its Outcome, with the values that only the history has.
 
-    That of a task that was closed from outside has what the task had done until then.
+    If the task was closed from outside, the Outcome has what the task had done until then.
     """
     outcome = await closing_outcome(handle)
     if outcome.code != CLOSED and not any(step.in_history for step in outcome.steps):
@@ -84,7 +84,7 @@ async def final_outcome(client: Client, handle: Handle) -> Outcome:
 
 
 def _as_closed(account: Outcome, closed: Outcome) -> Outcome:
-    """The last account of a task that was closed from outside, with the end that `closed` has."""
+    """The last account of a task that was closed from outside, with the status, reason, code and times of `closed`."""
     stopped = {StepStatus.RUNNING: StepStatus.CANCELLED, StepStatus.WAITING: StepStatus.CANCELLED}
     stopped[StepStatus.PENDING] = StepStatus.SKIPPED
     steps = (step.model_copy(update={"status": stopped.get(step.status, step.status)}) for step in account.steps)
@@ -98,7 +98,7 @@ def _as_closed(account: Outcome, closed: Outcome) -> Outcome:
 
 
 async def fetch_runs(client: Client, id: str, run_id: str) -> History:
-    """The events of a run and of the runs that continued as new into it, without what only a description has."""
+    """The history of a run and of the runs that continued as new into it, without the server's state of open calls."""
     return (await _read_runs(client, id, run_id)).history
 
 
@@ -113,6 +113,7 @@ async def _read_runs(client: Client, id: str, run_id: str) -> Reading:
 
 
 async def fetch_run(client: Client, id: str, run_id: str) -> History:
+    """The history of one run, without the runs that continued as new into it."""
     history = await read_history(id, _run(client, id, run_id), converter_of(client, id))
     history.run_ids.append(run_id)
     return history

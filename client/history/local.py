@@ -33,7 +33,7 @@ class LocalActivity:
 
 
 def local_activity(event: HistoryEvent) -> LocalActivity | None:
-    """The local activity whose marker this event is; None if it is another event."""
+    """The local activity that the marker event `event` records; None for any other event."""
     marker = event.marker_recorded_event_attributes
     if marker.marker_name != LOCAL_ACTIVITY:
         return None

@@ -79,7 +79,7 @@ class Payloads:
     async def value(self, event: int, what: str, payloads: Sequence[Payload]) -> JsonValue:
         """The first payload as JSON; None without a payload, or if it cannot be read.
 
-        `event` is the id of its event, and `what` its place there, such as "result".
+        `event` is the id of the event with the payload, and `what` the place in the event, such as "result".
         """
         if not payloads:
             return None
@@ -148,7 +148,7 @@ def _timed_out(failure: Failure) -> Code:
 
 
 def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:
-    """The faults of the earlier attempts of a call, as its last attempt reported them."""
+    """The faults of the earlier attempts of a call, as its last attempt, which raised `cause`, reported them."""
     # An attempt that timed out returned nothing, but its heartbeats carried the earlier faults.
     if isinstance(cause, TemporalTimeout):
         return parse_faults(cause.last_heartbeat_details)
@@ -226,7 +226,7 @@ class Reading:
         return history
 
     async def pending(self, id: str, attempt: int, failure: Failure | None, *, running: bool) -> None:
-        """Record what the server says of an open call: the running attempt, and the failure of the attempt before."""
+        """Record the server's state of the open call `id`: its attempt, and the failure of the attempt before."""
         call = next((call for call in reversed(self.history.calls) if call.id == id and call.closed is None), None)
         if call is not None:
             last = await self._failing(call, failure, attempt - 1, call.scheduled.id) if failure else None
@@ -286,6 +286,7 @@ class Reading:
         self.history.answers.append(AcceptedAnswer(self._at(event.event_id), _when(event), choice, fields))
 
     def _relate(self, *runs: str) -> None:
+        """Record ids of runs that an event names; empty ids are skipped."""
         self.history.related.update(run for run in runs if run)
 
     async def _on_workflow_properties_modified(self, event: HistoryEvent) -> None:
@@ -323,6 +324,7 @@ class Reading:
         self.history.end = End(status, self._at(event.event_id), _when(event), outcome, reason)
 
     def _taken(self, event: HistoryEvent) -> None:
+        """If a workflow task waited for a worker, record in `gaps` that the wait ended at `event`."""
         if self.history.due is not None:
             self.history.gaps.append((self.history.due, _when(event)))
         self.history.due = None
@@ -384,7 +386,7 @@ class Reading:
         self._note_wait(call)
 
     def _note_wait(self, call: Call) -> None:
-        """Note how long a call waited for its first attempt; later attempts wait for their backoff, not for a worker.
+        """Record how long a call waited for its first attempt; later attempts wait for their backoff, not for a worker.
 
         The server writes the event of the last attempt when the call ends, and only the end tells whether an operator
         held the call back.
@@ -426,7 +428,7 @@ class Reading:
             call.attempt, call.held = max(call.attempt, back.attempt), back.held
 
     def _with_plan(self, opening: Proposed) -> Proposed:
-        """The first proposal, with the steps of the task's hand-written plan if it leaves them out."""
+        """`opening` with the steps of the task's hand-written plan; unchanged without a plan, or if it was rejected."""
         plan = self.history.task.plan if self.history.task else None
         if plan is None or opening.rejected:
             return opening
@@ -475,7 +477,7 @@ class Reading:
         timer.ended = self._at(event.event_id)
 
     async def _failing(self, call: Call, failure: Failure, attempt: int, event: int) -> AttemptFailure:
-        """The failure of an attempt as the workflow saw it; the faults of earlier attempts go into `call.earlier`."""
+        """The failure of an attempt as the workflow saw it; writes the faults of earlier attempts to `call.earlier`."""
         cause = await self._payloads.failure(event, failure)
         call.earlier = earlier(call, cause) or call.earlier
         # Without the details, the fields that a codec never encodes still tell something.

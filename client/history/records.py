@@ -94,7 +94,7 @@ class Call:
     closed: CallEnd | None = None
     """How the call ended; None if it is open."""
     held: float = 0.0
-    """Seconds that an operator held the attempts back, as with `temporal activity pause`, as far as workers told it."""
+    """Seconds that an operator held the attempts back, as with `temporal activity pause`, if workers reported it."""
     result: JsonValue = None
     replayed: bool = False
     """Whether the recorded result of an earlier call with the same key was returned."""
@@ -112,7 +112,7 @@ class Call:
 
     @property
     def step(self) -> str:
-        """The id of the step for which the call was made, also of an observation, a reconciliation or an undo."""
+        """The id of the step for which the call was made, also for an observation, a reconciliation or an undo."""
         return self.id.removeprefix(ids.UNDO).partition(":")[0]
 
     @property
@@ -122,7 +122,7 @@ class Call:
 
     @property
     def outlived(self) -> bool:
-        """Whether a thread of the call ran on after its attempt had ended, so that it may still apply the effect."""
+        """Whether a thread of the call was still running when its attempt ended and may still apply the effect."""
         last = [self.failing.fault] if self.failing and self.failing.fault else []
         return any(fault.may_run_on for fault in (*self.earlier, *last))
 
@@ -169,7 +169,7 @@ class Timer:
         return self.summary == ids.DEADLINE_TIMER
 
     def reconciles(self, call: Call) -> bool:
-        """Whether the timer belongs to the reconciliation of `call`: it waits until no attempt can still be running."""
+        """Whether the reconciliation of `call` waits on this timer until no attempt can still be running."""
         return ids.is_reconcile_timer(self.summary, call.owner)
 
     def retries(self, call: Call) -> bool:
@@ -201,7 +201,7 @@ class End:
 
     @property
     def code(self) -> str | None:
-        """Why the task ended, as the task wrote it; None if it did not."""
+        """The code of the Outcome; None if the task wrote no Outcome."""
         return self.outcome.code if self.outcome else None
 
 
@@ -277,16 +277,16 @@ class History:
     """What operators have paused, as the server describes it."""
     unreadable: list[Unreadable] = field(default_factory=list)
     earlier_effects: list[StepRecord] = field(default_factory=list)
-    """Effects of runs before a reset, from the Signals with which `reset` tells the new run of them."""
+    """Effects of runs before a reset, from the Signals with which `reset` reports these effects to the new run."""
     run_ids: list[str] = field(default_factory=list)
     """The ids of the runs that this history was read from, the oldest first."""
     related: set[str] = field(default_factory=set)
     """The ids of all runs that the events name: the runs before and after each reset and continue-as-new."""
     replayed: Outcome | None = None
-    """The account of the task after the last event, as a replay tells it; None if the task wrote it itself, or if it
-    cannot be replayed here."""
+    """The account of the task after the last event, from a replay; None if the task itself wrote its account, or if
+    the history cannot be replayed here."""
     is_untold: bool = False
-    """Whether nothing here tells the account of the task: this version cannot replay its history, or a codec is
+    """Whether the account of the task is missing, because this version cannot replay the history or a codec is
     missing."""
     earlier: list["History"] = field(default_factory=list)
     """The histories of the runs that resets replaced, one for each run, the oldest first."""
@@ -297,9 +297,9 @@ class History:
 
     @property
     def key_prefix(self) -> str:
-        """With what the idempotency keys of the task's steps begin: as `Progress.key_prefix`.
+        """The prefix of the idempotency keys of the task's steps, like `Progress.key_prefix`.
 
-        Of a task that cannot be read here it is the id of the first run, even if the task has an effect key.
+        If the task cannot be read here, the prefix is the id of the first run, even if the task has an effect key.
         """
         return self.effect_key or self.first_run
 
@@ -309,17 +309,19 @@ class History:
 
     @property
     def account(self) -> Outcome:
-        """What the task decided, asked and counted: of its end or, while it runs, until the last event."""
+        """The decisions, requests and counts of the task: at its end or, while the task runs, after the last event."""
         task = self.task or UNREADABLE
         bare = Progress(task=task, task_id=self.task_id, started_at=self.started_at or LONG_AGO)
         return self.replayed or self.outcome or bare.outcome(self.last_at)
 
     @property
     def planning(self) -> list[Call]:
+        """The requests to the planner for a plan, in order."""
         return [call for call in self.calls if call.is_planning]
 
     @property
     def newest_calls(self) -> list[Call]:
+        """The calls that the newest run scheduled."""
         return [call for call in self.calls if call.scheduled.run == self.runs]
 
     @property
@@ -328,12 +330,13 @@ class History:
         return any(pause.activity is None for pause in self.paused)
 
     def pause_of(self, call: Call) -> Pause | None:
-        """The pause of an open call; None if it is not paused."""
+        """The pause of an open call; None if the call is not paused."""
         is_open = call.closed is None
         return next((pause for pause in self.paused if is_open and pause.activity == call.id), None)
 
     @property
     def compactions(self) -> list[Call]:
+        """The requests to shorten the conversation with the planner."""
         return [call for call in self.calls if call.kind == retries.COMPACT.kind]
 
     def next_call(self, call: Call) -> Call | None:
@@ -349,11 +352,12 @@ class History:
         return [call for call in self.calls if call.is_reconcile and call.owner == id]
 
     def observations(self, id: str) -> list[Call]:
+        """The observations for the step `id`, in order."""
         return [call for call in self.calls if call.is_observation and call.step == id]
 
     @property
     def specs(self) -> Mapping[str, ToolSpec]:
-        """The specs of the task's catalogue, by kind; empty if the history does not have it."""
+        """The specs of the task's catalogue, by kind; empty if the history does not have the catalogue."""
         return self.catalogue.specs if self.catalogue else {}
 
     def spec(self, kind: str) -> ToolSpec | None:

@@ -92,7 +92,7 @@ class Asked:
     timer: Timer | None
     """The timer that ends the wait; None if the history has none."""
     answered: Event | None
-    """The event of its answer; None without an answer."""
+    """The event with the answer to the request; None without an answer."""
 
     @property
     def events(self) -> tuple[Event, ...]:
@@ -113,9 +113,9 @@ class Story:
         ]
 
     def fault_of(self, call: Call) -> FaultRecord | None:
-        """What the task recorded of the failure of a call; None if it recorded nothing.
+        """The fault that the task recorded for a failed or cancelled call; None if the task recorded no fault.
 
-        The result that a person provides, and the arguments that a person changes, are checked in such a call.
+        No fault is recorded for a call that only checked a result or arguments that a person gave.
         """
         if call.closed not in (CallEnd.FAILED, CallEnd.CANCELLED) or call.ended_at is None:
             return None
@@ -127,17 +127,17 @@ class Story:
         )
 
     def is_check(self, call: Call) -> bool:
-        """Whether a call only checked what a person gave, arguments or a result, so that nothing follows from it."""
+        """Whether a failed call only checked arguments or a result that a person gave, so that no decision followed."""
         return call.closed is CallEnd.FAILED and self.fault_of(call) is None
 
     @property
     def failed(self) -> list[Call]:
-        """The calls of steps, and those of Replan's own, that failed."""
+        """The failed calls of steps and of Replan's own activities."""
         calls = [call for call in self.history.calls if call.is_step or call.is_own]
         return [call for call in calls if call.closed is CallEnd.FAILED]
 
     def uncalled(self, step: str) -> list[FaultRecord]:
-        """The faults of a step for which no call was made."""
+        """The faults of `step` that the task recorded without making a call."""
         called = [self.fault_of(call) for call in self.history.of_step(step)]
         return [
             record for record in self._decided if record.step_id == step and not record.attempt and record not in called
@@ -148,7 +148,7 @@ class Story:
         return [fault for fault in (*self.account.faults, *self.account.own_faults) if fault.decision != "retry"]
 
     def requests_about(self, fault: FaultRecord) -> list[Asked]:
-        """The requests to people that a fault led to: several if what a person gave was not accepted."""
+        """The requests to people that `fault` led to; several if the values in an answer were not accepted."""
         ids = {request.id for request in requests_about(self.account, fault)}
         return [request for request in self.requests if request.request.id in ids]
 
@@ -159,6 +159,7 @@ class Story:
 
     @property
     def steps(self) -> dict[str, Step]:
+        """The steps of all plans by id; if several plans have an id, the step of the newest of them."""
         return {step.id: step for plan in self.plans for step in plan.steps}
 
     @property
@@ -169,18 +170,19 @@ class Story:
 
     @property
     def undo_ids(self) -> list[str]:
+        """The ids of the undo calls (`undo:STEP`), in the order of the first calls."""
         return list(dict.fromkeys(call.id for call in self.history.calls if call.is_undo))
 
     @property
     def done(self) -> list[Call]:
-        """The calls that completed a step, and the reconciliations that found it applied, in order."""
+        """The calls that completed a step, and the reconciliations that found a step applied, in order."""
         return self._completed(
             [call for call in self.history.calls if call.is_step or (call.is_reconcile and call.owner == call.step)]
         )
 
     @property
     def undone(self) -> list[Call]:
-        """The calls that undid a step, and the reconciliations that found it undone, in order."""
+        """The calls that undid a step, and the reconciliations that found a step undone, in order."""
         about = [call for call in self.history.calls if call.owner in self.undo_ids]
         return self._completed(about)
 
@@ -198,12 +200,12 @@ class Story:
         return turn.call.proposed is not None and turn.call.proposed.planner == BY_HAND
 
     def plan_from(self, turn: Turn) -> Plan | None:
-        """The plan that this request led to: the first plan accepted from the request on; None if there is none."""
+        """The first plan that was accepted from the request `turn` on; None if no plan was accepted."""
         return next((plan for plan in self.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
 
 
 def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
-    """The requests to people that a fault led to: several if what a person gave was not accepted."""
+    """The requests to people that `fault` led to; several if the values in an answer were not accepted."""
     is_own, step = fault in account.own_faults, fault.step_id
     same = [
         record
@@ -226,7 +228,7 @@ def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
 
 
 def _timer_of(request: HumanRequest, timers: list[Timer]) -> Timer | None:
-    """The timer of a request, which is taken from `timers`: a request that asks the same again has another one."""
+    """The timer of a request, or None; it is removed from `timers`, since a repeated request has a timer of its own."""
     name = summary(ids.request_timer(request))
     found = next((timer for timer in timers if timer.summary == name and timer.at >= request.since), None)
     if found:
@@ -235,7 +237,7 @@ def _timer_of(request: HumanRequest, timers: list[Timer]) -> Timer | None:
 
 
 def _answer_of(request: HumanRequest, answers: list[AcceptedAnswer]) -> Event | None:
-    """The event with the answer to a request; but for what answers several, it is taken from `answers`."""
+    """The event with the answer to a request, or None; an answer to this request only is removed from `answers`."""
     answer = request.answer
     if answer is None:
         return None
@@ -315,7 +317,7 @@ def turn_of(ids: Iterable[str]) -> int | None:
 
 
 def with_values(outcome: Outcome, story: Story) -> Outcome:
-    """The Outcome with all that it leaves out because the events of its run have it: arguments, results and more."""
+    """A copy of `outcome` with the values that it leaves out because events have them: arguments, results and more."""
     ended = {call.id: call for call in story.history.newest_calls if call.is_step and call.closed is CallEnd.COMPLETED}
     kept = {step.id: step.result for step in outcome.steps if not step.in_history}
     results = {**kept, **{id: call.result for id, call in ended.items()}}
@@ -412,7 +414,7 @@ def diffs(story: Story) -> list[Diff]:
 
 
 def diff(story: Story, before: Plan | None, plan: Plan) -> Diff:
-    """How `plan` differs from the plan `before`; with None, all its steps count as added."""
+    """How `plan` differs from the plan `before`; if `before` is None, all steps of `plan` count as added."""
     accepted = plan.turn.call.ended or plan.turn.call.scheduled
     kept = [call.step for call in story.done if call.ended and call.ended < accepted]
     old = {step.id: step for step in before.steps if step.id not in kept} if before else {}

@@ -15,14 +15,15 @@ CHUNK = 500
 
 
 def default_file() -> Path:
+    """The path of the cache in the user's cache folder; the file may not exist."""
     return user_cache_path("replan", appauthor=False) / "report.sqlite"
 
 
 class Cache:
-    """Texts by run id, in a SQLite file; a file that cannot be used is replaced or, failing that, done without."""
+    """Texts by run id, in a SQLite file. An unusable file is replaced; if that fails, nothing is cached."""
 
     def __init__(self, file: Path | None, version: str) -> None:
-        """Open or create `file`; with None, nothing is kept. Rows of another `version` are not found."""
+        """`with` opens or creates `file`; if it is None, nothing is cached. Rows of another `version` are ignored."""
         self._file, self._version = file, version
         self._database: sqlite3.Connection | None = None
 
@@ -45,7 +46,7 @@ class Cache:
             return _open(file)
 
     def read(self, runs: Iterable[str]) -> Iterator[tuple[str, str]]:
-        """The run ids that are known here, each with its text."""
+        """Yield the id and the text of each of these runs that is in the cache."""
         left = list(runs)
         while left and self._database is not None:
             chunk, left = left[:CHUNK], left[CHUNK:]
@@ -57,6 +58,7 @@ class Cache:
                 return
 
     def write(self, run: str, text: str) -> None:
+        """Store the text of a run; a database error is ignored."""
         if self._database is not None:
             with suppress(sqlite3.Error):  # a full disk, or a file that another process has broken
                 row = (run, self._version, text)

@@ -30,9 +30,9 @@ AT_ONCE = 8
 K = TypeVar("K")
 
 MAX_TASKS = 10_000
-"""The most tasks of a report if it is not told otherwise."""
+"""The default for the maximum number of tasks in a report."""
 MAX_NAMED = 20
-"""How many tasks that could not be read are named."""
+"""The maximum number of tasks that a report names because they could be read only in part."""
 DAY = timedelta(days=1)
 SHORT = timedelta(days=2)
 """Up to this period, the timeline of a report counts by the hour, else by the day."""
@@ -49,6 +49,7 @@ class Spread(BaseModel, frozen=True):
 
     @classmethod
     def of(cls, values: Iterable[float]) -> "Spread | None":
+        """The spread of these values; None without values."""
         found = sorted(values)
         if not found:
             return None
@@ -59,18 +60,18 @@ class Spread(BaseModel, frozen=True):
 class ExitCount(BaseModel, frozen=True):
     status: str
     code: str
-    """Why tasks ended so, as in the Outcome; empty for completed ones."""
+    """The code of the Outcome, or the end of a task without an Outcome; empty for completed and open tasks."""
     tasks: int
 
 
 class FaultCount(BaseModel, frozen=True):
-    """Faults of one code, and how many were followed by what."""
+    """The number of faults with one quadrant and code, and what followed them."""
 
     quadrant: str
     code: str
     faults: int
     followed: dict[str, int]
-    """By Recovery, or the name of another decision."""
+    """The number of faults for each Recovery, or for each other decision, that followed."""
 
 
 class RetryCount(BaseModel, frozen=True):
@@ -86,7 +87,7 @@ class ReplanCount(BaseModel, frozen=True):
     code: str
     replans: int
     revisions: dict[str, int]
-    """By the number of the plan that failed."""
+    """The number of replans, by the number of the plan that failed."""
 
 
 class ToolCount(BaseModel, frozen=True):
@@ -100,7 +101,7 @@ class ToolCount(BaseModel, frozen=True):
     replayed: int
     reconciled: int
     unknown: dict[str, int]
-    """Calls with an unknown outcome, by what reconciliation found."""
+    """The number of calls with an unknown outcome, by the verdict of the reconciliation."""
     not_made: int
     """Calls that were not made while the circuit breaker was open."""
     fallbacks: int
@@ -142,30 +143,30 @@ class Report(BaseModel, frozen=True):
     """What many tasks did: sums of their counts, and the spread of their values."""
 
     since: datetime | None
-    """Tasks are left out that ended before; None if none are."""
+    """Tasks that ended before this time are left out; None if no task is left out."""
     until: datetime
     query: str | None
     tasks: int
     running: int
-    """How many of them have not ended; they are counted as far as they are."""
+    """The number of tasks that have not ended; what they have done so far is counted."""
     more: int
-    """How many tasks were left out because of the limit."""
+    """The number of tasks that were left out because of the limit."""
     cached: int
-    """How many were found in the cache."""
+    """The number of tasks that were found in the cache."""
     in_part: int
-    """How many could be read only in part, for example because a payload is in a store or encrypted."""
+    """The number of tasks that could be read only in part, e.g. because a payload is in a store or encrypted."""
     unread: tuple[Unread, ...]
-    """The first of those that could be read only in part."""
+    """The first MAX_NAMED of the tasks that could be read only in part."""
     exits: tuple[ExitCount, ...]
     timeline: tuple[Moment, ...]
     tool_calls: Spread | None
     steps: Spread | None
     seconds: Spread | None
-    """The first three are per task that ended."""
+    """`tool_calls`, `steps` and `seconds` are per task that ended."""
     time_to_replan: Spread | None
     retry_delay: Spread | None
     calls_per_task: dict[int, int]
-    """How many ended tasks made so many tool calls."""
+    """The number of ended tasks, by the number of their tool calls."""
     faults: tuple[FaultCount, ...]
     retries: tuple[RetryCount, ...]
     wasted: int
@@ -175,12 +176,12 @@ class Report(BaseModel, frozen=True):
     """Requests to people, by kind."""
     answers: dict[str, int]
     escalations: dict[str, int]
-    """What needed a person, by code."""
+    """The number of escalations to people, by the code of the fault or of the end."""
     waiting: tuple[WaitCount, ...]
-    """Requests that are open, by what they are about."""
+    """The open requests, by kind (see `OpenRequest.kind`)."""
     paid: tuple[PaidCount, ...]
     budget_left: dict[str, Spread]
-    """The part of each limit that was left at the end."""
+    """For each limit, the fraction (0 to 1) that was left when tasks ended."""
     counters: tuple[MetricSum, ...]
     """All sums, with the names and labels of the metrics of workers."""
 
@@ -199,6 +200,7 @@ class Totals:
         self.tasks = self.in_part = 0
 
     def add(self, row: TaskRow) -> None:
+        """Add the counts and values of one task."""
         self.tasks += 1
         for name, labels, number in row.counters:
             self.counters[name, labels] += number
@@ -224,9 +226,11 @@ class Totals:
         return found
 
     def of(self, metric: Metric) -> dict[Labels, int]:
+        """The sums of a counter, by all of its labels."""
         return {labels: number for (name, labels), number in self.counters.items() if name == metric.name}
 
     def spread(self, metric: Metric) -> Spread | None:
+        """The spread of all values of a histogram; None without values."""
         return Spread.of(value for _, value in self.values[metric.name])
 
     def spreads(self, metric: Metric) -> dict[str, Spread]:
@@ -357,14 +361,14 @@ def _most_first(of: Mapping[K, int]) -> list[tuple[K, int]]:
 
 
 class Period(NamedTuple):
-    """Which tasks a report is about: those that ran at or after `since`, and that a list filter finds."""
+    """The tasks of a report: those that ran at or after `since` and that the list filter `query` finds."""
 
     since: datetime | None = None
     query: str | None = None
 
     @property
     def filter(self) -> str:
-        """The list filter of Temporal for them. A run that was continued as new is read with the run after it.
+        """Temporal's list filter for these tasks; a run that was continued as new is read with the run after it.
 
         Raises:
             Problem: the query cannot be used.
@@ -381,7 +385,7 @@ class _Run(NamedTuple):
 
 
 Progress = Callable[[int, int], None]
-"""Called with the number of tasks that were read, and of all."""
+"""Called with the number of tasks read so far and the number of all tasks."""
 
 
 async def make_report(
@@ -430,6 +434,7 @@ class _Reading:
         progress(0, self._all)
 
     def take_cached(self, cache: Cache, totals: Totals) -> None:
+        """Take the rows of closed runs from the cache; `read` does not read these runs again."""
         for run_id, text in cache.read([run.run_id for run in self._runs.values() if run.is_closed]):
             try:
                 row = TaskRow.model_validate_json(text)
@@ -439,7 +444,7 @@ class _Reading:
             self._add(self._runs.pop(run_id), row, totals)
 
     async def read(self, cache: Cache, totals: Totals) -> None:
-        """Read the histories of all other runs, AT_ONCE at a time."""
+        """Read the histories of the runs that the cache lacks, AT_ONCE at a time, and cache the rows of closed runs."""
         waiting = iter(list(self._runs.values()))
 
         async def work() -> None:
@@ -474,5 +479,5 @@ class _Reading:
 
 
 def _version() -> str:
-    """The version of rows: those of another Replan, or with other fields, are not taken from a cache."""
+    """The version of cached rows: rows of another version of Replan, or with other fields or metrics, are ignored."""
     return f"{version()} {digest('row', TaskRow.model_json_schema(), [metric.name for metric in metrics.COUNTED])}"

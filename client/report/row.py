@@ -60,16 +60,16 @@ class TaskRow(BaseModel, frozen=True):
     counters: tuple[tuple[str, Labels, int], ...]
     """Metric, labels and sum, of the metrics in `metrics.COUNTED`."""
     values: tuple[tuple[str, Labels, float], ...]
-    """Metric, labels and value, of those in `metrics.DISTRIBUTIONS`."""
+    """Metric, labels and value, of the metrics in `metrics.DISTRIBUTIONS`."""
     recoveries: tuple[tuple[str, str, str, int], ...]
-    """By quadrant and code, what followed faults of steps and of the planner."""
+    """Quadrant, code, what followed and the number of faults, for the faults of steps and of the planner."""
     waiting: tuple[OpenRequest, ...] = ()
     unreadable: tuple[str, ...] = ()
-    """Why payloads of its history could not be read; empty if all could."""
+    """Why payloads of the history could not be read; empty if all payloads were read."""
 
 
 def row_of(history: History) -> TaskRow:
-    """The row of a task, from its account; that of a running task has what has ended."""
+    """The row of a task, from its account; the row of a running task has what has ended so far."""
     account, end = history.account, history.end
     is_over = end is not None and end.status != "continued"
     waiting = [] if is_over else [request for request in account.requests if request.is_open]
@@ -117,7 +117,10 @@ def values_of(account: Outcome) -> Iterator[Sample]:
 
 
 def recoveries_of(account: Outcome, *, is_over: bool) -> Iterator[tuple[FaultRecord, str]]:
-    """Each fault of a step, of an undo and of the planner, and what followed: a Recovery, or another decision."""
+    """Each fault of a step, of an undo and of the planner, and what followed: a Recovery, or another decision.
+
+    `is_over` is True if the task has ended.
+    """
     # That a read finds nothing is an answer; a catalogue that cannot be read ends the task.
     own = [record for record in account.own_faults if record.source in metrics.PLANNERS]
     for faults in (account.faults, own):
@@ -128,7 +131,7 @@ def recoveries_of(account: Outcome, *, is_over: bool) -> Iterator[tuple[FaultRec
 
 
 def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord], undecided: Recovery) -> str:
-    """What followed a fault; `later` are the further faults of the same call."""
+    """What followed a fault; `later` are the further faults of its step, `undecided` the result if nothing followed."""
     if fault.reconciled == "applied":
         return Recovery.RECONCILE
     if requests := requests_about(account, fault):

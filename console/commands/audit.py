@@ -26,7 +26,7 @@ from console.render.terminal import terminal_size
 
 SAY_EVERY_SECONDS = 5.0
 Watch = Callable[[int, Extent], None]
-"""Called with the number of histories that were read, and how far the files or the list were."""
+"""Shows progress: called with the number of histories read, and how much of the files or the list that is."""
 
 
 class Format(StrEnum):
@@ -107,7 +107,7 @@ async def _audited(items: AsyncIterator[Item], extent: Extent) -> AuditReport:
 
 @contextmanager
 def _watch() -> Iterator[Watch]:
-    """What shows on stderr how far the reading is: a bar on a terminal, else a line now and then."""
+    """Yield a function that shows on stderr how much has been read: a bar on a terminal, else a line now and then."""
     said_at = time.monotonic()
 
     def say(histories: int, extent: Extent) -> None:

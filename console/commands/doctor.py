@@ -102,6 +102,7 @@ class Check:
 
 
 def skipped(names: Sequence[str], because: str) -> list[Check]:
+    """For each name a check that was skipped, with the reason `because`."""
     return [Check(name, Status.SKIPPED, because) for name in names]
 
 
@@ -136,7 +137,7 @@ def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: i
 
 
 def of_open_tasks(found: upgrade.OpenTasks, misfits: Sequence[Misfit]) -> Check:
-    """The check whether the worker's tools take the next calls of the open tasks; `misfits` do not fit."""
+    """The check whether the worker's tools accept the next calls of open tasks; `misfits`: the calls not accepted."""
     if not misfits:
         return Check(OPEN_TASKS, Status.OK, f"{found.counted}; the tools take all their next calls")
     listed = few(list(map(upgrade.named, misfits)), MAX_NAMED, "; ")
@@ -150,7 +151,8 @@ def of_worker(
 ) -> list[Check]:
     """The checks of a worker that answered; `version` is the version of the console.
 
-    `asked_at` and `answered_at` are the times of question and answer on the console's clock.
+    `restart` is the command that starts a worker. `asked_at` and `answered_at` are the times of question and answer on
+    the console's clock.
     """
     card = found.worker
     return [
@@ -333,7 +335,7 @@ PATIENCE_SECONDS = 8.5
 UI_SECONDS = 2.0
 RPC_TIMEOUT = timedelta(seconds=4)
 ASKED_EACH, MAX_ASKED = 5, 20
-"""How many questions are asked for each worker of a queue, and how many in all."""
+"""ASKED_EACH: how many inquiries are sent for each worker of a queue. MAX_ASKED: the most inquiries in all."""
 AT_ONCE, MAX_LOOKED_AT = 20, 100
 """AT_ONCE: how many running tasks are checked at the same time. MAX_LOOKED_AT: how many tasks are read of each list."""
 REPORTED = "TemporalReportedProblems IS NOT NULL"

@@ -73,7 +73,7 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
 def draft_lines(task: Task, draft: Draft, ending: Ending, schemas: Mapping[str, Schema] = NO_SCHEMAS) -> list[str]:
     """The lines that `--dry-run` prints: the steps in the order of their needs, what each may change, and a summary.
 
-    If there is no plan, the lines say why. `schemas` has those of the arguments, by kind, as far as they are needed.
+    If there is no plan, the lines say why. `schemas` has the schemas of the arguments that are needed, by kind.
     """
     who = "The plan as it was written" if task.plan is not None else f"The plan of the {draft.planner} planner"
     if task.plan is None and task.strategy == "react":
@@ -101,7 +101,7 @@ def draft_lines(task: Task, draft: Draft, ending: Ending, schemas: Mapping[str, 
 
 
 def approval_of(step: Step, draft: Draft, task: Task) -> ApprovalNeed:
-    """Whether a person is asked before the call of this step: because its tool declares it, or the task asks for it."""
+    """Whether and why a person is asked before the call of this step: because of its tool, or because of the task."""
     spec = draft.specs[step.kind]
     declared = draft.approvals.get(step.id)
     if spec.approve == ALWAYS:
@@ -116,6 +116,7 @@ def approval_of(step: Step, draft: Draft, task: Task) -> ApprovalNeed:
 
 
 def proposed(draft: Draft) -> tuple[Step, ...]:
+    """The steps of the proposal; empty if the proposal is no plan."""
     return draft.proposal.steps if isinstance(draft.proposal, NewSteps) else ()
 
 
@@ -214,7 +215,10 @@ async def show_plan(client: Client, task: Task, common: Common) -> int:
 
 
 async def _with_approvals(client: Client, draft: Draft, common: Common) -> Draft:
-    """The draft with what the conditions of `approve=` say of its calls, which only the worker can evaluate."""
+    """The draft with `approvals`: a worker evaluates the tools' `approve=` conditions for the calls of the draft.
+
+    An older worker cannot do that: then the draft is returned as it is.
+    """
     calls = tuple(
         PlannedCall(step=step.id, kind=step.kind, args=step.args)
         for step in proposed(draft)

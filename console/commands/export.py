@@ -37,7 +37,10 @@ async def export_command(
 
 
 def require_writable(file: str, *, force: bool) -> None:
-    """Raise Problem for a file that exists (unless `force`) or whose folder does not; called before connecting."""
+    """Raise Problem if `file` exists (unless `force`) or is a folder or device, or if its folder is missing.
+
+    Called before connecting.
+    """
     if file == STDOUT:
         return
     path = Path(file)
@@ -78,7 +81,7 @@ def _print_notes(done: Export) -> None:
 
 
 def write_file(text: str, file: str, *, force: bool) -> None:
-    """Write a file as a whole or not at all; Problem if it exists (unless `force`) or cannot be written."""
+    """Write a file as a whole or not at all. Raises Problem if it exists (unless `force`) or cannot be written."""
     path = Path(file).resolve()  # a symbolic link is written through, not replaced
     # Written beside the file and renamed, so that no half-written file is left.
     try:

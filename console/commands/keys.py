@@ -1,4 +1,4 @@
-"""`keys`: writes a keyring for `--keys`, and says what is in one."""
+"""`keys`: write a keyring for `--keys`, or print the ids of its keys."""
 
 from pathlib import Path
 from typing import Annotated, Literal

@@ -1,4 +1,4 @@
-"""`list`: the tasks, as the server knows them; no worker is asked."""
+"""`list`: list tasks from the records of the server; no worker is asked."""
 
 import shutil
 import sys
@@ -99,9 +99,9 @@ def _fitted(widths: Sequence[int], width: int) -> list[int]:
 
 
 def _more(task: Listed, width: int | None, now: datetime) -> list[str]:
-    """What stands below the line of a task: a problem or a request, and the command that says more.
+    """The lines below the line of a task: a problem or a request, and the command that shows more.
 
-    If `width` is None, it is one line; else it is wrapped between words.
+    If `width` is None, there is one line; else lines are wrapped between words to `width` cells.
     """
     if task.failing:
         sign, about, command = "!", task.failing.short, starter("show", task.task_id)
@@ -135,6 +135,7 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 
 async def tasks(client: Client, common: Common, *, status: TaskStatus | None, query: str | None, limit: int) -> int:
+    """Print at most `limit` tasks that `status` and the list filter `query` select; returns the exit code."""
     listed, note = await list_tasks(client, status=status, query=query, limit=limit)
     if note:  # on stderr, so that stdout stays one document or one table
         print(f"note: {note}", file=sys.stderr)

@@ -144,7 +144,11 @@ async def mcp_command(
 
 
 def _place(http: str, token: str | None, identity_header: str | None) -> "Place":
-    """Where to listen. Raises Problem for an address that cannot be, or that others reach without a token."""
+    """The address to listen on, and who may connect.
+
+    Raises:
+        Problem: `http` is no HOST:PORT, or others can reach it without a token.
+    """
     from server.access import Access, is_loopback
     from server.gateway.serving import Place
 
@@ -160,5 +164,5 @@ def _place(http: str, token: str | None, identity_header: str | None) -> "Place"
 
 
 def _absolute(name: str) -> str:
-    """A file as an absolute path, since the daemon has another folder; what is no file stays."""
+    """The absolute path of a file, since the daemon has another working directory; `name` itself if no file exists."""
     return str(Path(name).absolute()) if Path(name).exists() else name

@@ -1,4 +1,4 @@
-"""`replay`: whether this version of Replan could continue what the histories of tasks have begun."""
+"""`replay`: replay histories of tasks, to find out whether this version of Replan could continue these tasks."""
 
 import logging
 import sys
@@ -65,7 +65,7 @@ async def _replay(
     common: Common,
     converter: DataConverter,
 ) -> int:
-    """Replay histories, and print a line each; `files` are those from which they come."""
+    """Replay `total` histories, and print a line for each; `files`: where they come from, None for the server."""
     done, failed, printed_at = list[dict[str, object]](), list[Replayed](), time.monotonic()
     number = 0
     async for result in replay.replayed(histories, converter=converter):

@@ -65,7 +65,11 @@ async def report_command(
 
 
 def read_since(text: str) -> timedelta | None:
-    """How long ago tasks must have run; None for ALL; Problem for what is no such time."""
+    """The time within which tasks must have run; None if `text` is ALL.
+
+    Raises:
+        Problem: `text` is neither ALL nor a duration of at most MAX_SINCE.
+    """
     if text == ALL:
         return None
     seconds = read_duration("--since", text) or 0.0
@@ -78,7 +82,7 @@ def read_since(text: str) -> timedelta | None:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
-    """What shows on stderr how many tasks have been read; nothing where stderr is no terminal."""
+    """Yield a function that shows on stderr how many of all tasks have been read; None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

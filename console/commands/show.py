@@ -87,7 +87,7 @@ async def print_result(client: Client, handle: Handle, common: Common, step: str
 
 
 def _returned(events: list[HistoryEvent], step: str) -> Payload:
-    """The result of the last completed call of the step; Problem if no call has completed."""
+    """The result of the last completed call of the step. Raises Problem if no call has completed."""
     scheduled = {
         event.event_id: event.activity_task_scheduled_event_attributes.activity_id
         for event in events
@@ -121,6 +121,7 @@ def check(common: Common, *, jsonl: bool, stream: bool, follows: bool) -> None:
 async def follow_task(
     client: Client, handle: Handle, common: Common, *, jsonl: bool = False, stream: bool = False
 ) -> int:
+    """Follow a task until it ends, with the view that the options and the terminal need; returns the exit code."""
     view = await _view(client, handle, await common.at(handle), jsonl)
     is_watched = is_attended(common, jsonl=jsonl)
     outcome = await to_the_end(client, handle, view, is_attended=is_watched, with_words=stream)
@@ -144,7 +145,10 @@ def draws_in_place() -> bool:
 async def to_the_end(
     client: Client, handle: Handle, view: View, *, is_attended: bool, with_words: bool = False
 ) -> Outcome:
-    """Follow a task with a view until it ends; Ctrl-C leaves the task running and prints how to follow it again."""
+    """Follow a task with a view until it ends; Ctrl-C leaves the task running and prints how to follow it again.
+
+    `with_words` also passes the unfinished replies of models to the view.
+    """
     follower = Follower(client, handle, view, is_attended=is_attended, with_words=lambda: with_words)
     try:
         with view:
@@ -204,6 +208,7 @@ async def _effects(
 
 
 async def detached(client: Client, handle: Handle, common: Common) -> int:
+    """Print that a task was started and how to follow it; returns exit code 0."""
     place = ui_url_of(client, handle.id)
     if common.json:
         print(document.of_start(handle.id, handle.result_run_id, place))

@@ -196,7 +196,11 @@ async def start_command(
 
 
 def limits_for(path: Path | None, profile: Profile, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The limits of a task; `options` has the limits of the command line, None for each option left out."""
+    """The limits of a task, from `options` (of the command line, None if left out) and the settings file at `path`.
+
+    Raises:
+        Problem: the settings file cannot be used.
+    """
     try:
         return SettingsFile.read(path).limits(profile, options)
     except BadSettings as wrong:
@@ -220,7 +224,7 @@ AN_EXAMPLE_TASK = "docs/models.md#demonstrations shows one"
 
 
 def read_demonstrations(path: Path) -> tuple[Demonstration, ...]:
-    """Read a file of demonstrations; raise Problem for one that holds something else, or is too large."""
+    """Read a file of demonstrations. Raises Problem if it cannot be read, holds something else, or is too large."""
     name = f"The demonstrations {str(path)!r}"
     try:
         text = path.read_bytes()
@@ -240,7 +244,7 @@ def read_demonstrations(path: Path) -> tuple[Demonstration, ...]:
 
 
 def read_schema(path: Path) -> dict[str, JsonValue]:
-    """Read the JSON schema of an answer; raise Problem for a file that is not a JSON schema, or is too large."""
+    """Read the JSON schema of an answer. Raises Problem if it cannot be read, is no JSON schema, or is too large."""
     schema = _parsed(path, _bytes_of(path))
     if not isinstance(schema, dict):
         raise _unusable(path, "it is not a JSON object", AN_EXAMPLE)
@@ -280,7 +284,7 @@ def _no_constant(name: str) -> None:
 
 
 def _check(path: Path, schema: dict[str, Any]) -> None:
-    """Check that the schema is valid, and that its references lead to something and do not go on without end."""
+    """Raise Problem if the schema is invalid or a reference is to nothing, RecursionError if references never end."""
     from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # ships no types
     from referencing import Registry
     from referencing.exceptions import Unresolvable

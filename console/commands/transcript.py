@@ -163,7 +163,10 @@ def _inline(args: Mapping[str, JsonValue]) -> str:
 
 
 def _text(text: str, *, full: bool, most: int = MAX_TEXT, rows: int = MAX_ROWS) -> Iterator[str]:
-    """The indented lines of an untrusted text; without `full`, only its beginning and its size, without the marks."""
+    """The indented lines of an untrusted text; with `full` all of it, with the marks around untrusted content.
+
+    Else at most `most` characters and `rows` lines, without the marks, and a line about how much is left out.
+    """
     whole = text if full else FENCE.sub("", text).strip("\n")
     shown = whole if full else "\n".join(whole[:most].splitlines()[:rows])
     yield from (f"{INDENT}{printable(row)}".rstrip() for row in shown.splitlines())

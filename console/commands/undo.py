@@ -71,6 +71,7 @@ class RollbackView(StderrView):
             print(f"\ndetached; it goes on. Follow: {starter('undo', self._task_id)}", file=sys.stderr)
 
     def see(self, snapshot: Snapshot) -> None:
+        """Print the effects whose results are new in the snapshot."""
         self._print(snapshot.outcome)
 
     def end(self, outcome: Outcome) -> None:
@@ -84,7 +85,7 @@ class RollbackView(StderrView):
 
 
 async def undo(client: Client, handle: Handle, common: Common, confirm: Confirm | None = None) -> int:
-    """Undo the effects of a closed task, or follow a rollback that runs already. Returns 3 if effects stay."""
+    """Undo the effects of a closed task, or follow a rollback that runs already; returns exit code 3 if any stay."""
     view = RollbackView(await common.at(handle), handle.id)
     is_attended = show.is_attended(common)
     rollback = await undoing.undo(client, handle, view, is_attended=is_attended, confirm=confirm)
@@ -102,7 +103,11 @@ def _fields(client: Client, id: str, rollback: Rollback) -> dict[str, Any]:
 
 
 async def undo_session(client: Client, name: str, common: Common, code: str | None, *, yes: bool) -> int:
-    """Undo the effects of all closed tasks of a session, when a person has seen them. Returns 3 if effects stay."""
+    """Undo the effects of all closed tasks of a session; returns exit code 3 if effects stay.
+
+    Without `yes` and `code`, a person at the terminal first confirms all calls. `code` confirms the calls that an
+    earlier `undo` held back.
+    """
     session = await sessions.tasks_of(client, name)
     plan = await sessions.plan_undo(client, session.handles)
     is_asked = bool(plan.tasks) and not yes and code is None

@@ -14,11 +14,11 @@ if TYPE_CHECKING:  # it needs an extra
     from console.render import report_page
 
 EXAMPLES = 3
-"""Places of a finding that the terminal shows; the JSON document and the page have more."""
+"""The most places of a finding that the terminal shows; the JSON document and the page have more."""
 MAX_NAMED = 8
-"""Activities that a finding with many places names."""
+"""The most activities that a finding with many places names."""
 ROWS = 15
-"""Types of activities that the terminal shows."""
+"""The most types of activities that the terminal shows."""
 LABELS = {Confidence.CERTAIN: "bad", Confidence.LIKELY: "middling", Confidence.GUESSED: "calm"}
 COLOURS = {"helped": "var(--good)", "could have helped": "var(--middling)", "could not have": "var(--bad)"}
 
@@ -30,7 +30,7 @@ def printed(report: AuditReport, width: int) -> str:
 
 
 def heading(report: AuditReport) -> list[str]:
-    """What was read and what it says in sum, in sentences."""
+    """The sentences above the tables: what was read, what was not, and the sums of retries, times and tokens."""
     running = f", {report.running} of them without an end" if report.running else ""
     events = count(report.events, "event")
     lines = [f"{count(report.histories, 'history', 'histories')} with {events}{running}."]
@@ -65,7 +65,7 @@ def heading(report: AuditReport) -> list[str]:
 
 
 def sections(report: AuditReport, most: int) -> Iterator[Section]:
-    """The tables of the sums that have rows, each with `most` rows at the most."""
+    """The tables that have rows: the first `most` activities, and what Replan's rules would have done."""
     names = ("calls", "failed", "retries", "helped", "could have", "could not", "not known", "seconds", "tokens")
     rows = [
         (
@@ -88,7 +88,7 @@ def sections(report: AuditReport, most: int) -> Iterator[Section]:
 
 
 def _without_empty(section: Section) -> Section:
-    """Without the columns that have only zeros."""
+    """The section without columns of numbers that are all zero or missing."""
     kept = [
         place
         for place, column in enumerate(section.columns)
@@ -117,7 +117,7 @@ def _findings(report: AuditReport, width: int) -> Iterator[str]:
 
 
 def how_many(finding: FindingCount) -> str:
-    """How often a finding was made, and how sure that is."""
+    """A sentence with the number of places of a finding, and how many of the places are certain, likely or guessed."""
     sure = ", ".join(
         f"{number} {name}"
         for name, number in (("certain", finding.certain), ("likely", finding.likely), ("guessed", finding.guessed))
@@ -144,7 +144,7 @@ def _wrapped(text: str, width: int, indent: str, first: str = "") -> list[str]:
 
 
 def page(report: AuditReport) -> str:
-    """The audit as one HTML page; every text of the world in it is escaped."""
+    """The audit as one HTML page, in which all untrusted text is escaped."""
     from console.render import report_page  # of an extra
 
     charts = []
@@ -198,7 +198,7 @@ def _article(finding: FindingCount) -> "report_page.Article":
 
 
 def _where(place: Place) -> str:
-    """The history and its events; of a server the run as well, since runs share the id of their workflow."""
+    """The history and its events; for a history of a server also the run, since runs share the id of a workflow."""
     if place.history == place.workflow_id:
         return f"{place.history}, run {place.run_id}, {_events(place)}"
     id = "" if place.workflow_id in place.history else f", {place.workflow_id}"
@@ -206,7 +206,7 @@ def _where(place: Place) -> str:
 
 
 def _common_activities(finding: FindingCount) -> list[str]:
-    """Of a finding with more places than are shown, the activities that have the most, in a sentence."""
+    """A line with the activities that have the most places, if a finding has more than EXAMPLES places; else empty."""
     if finding.places <= EXAMPLES or len(finding.activities) < 2:
         return []
     named = [f"{name} ({number:,})" for name, number in list(finding.activities.items())[:MAX_NAMED]]

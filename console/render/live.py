@@ -68,22 +68,27 @@ class LiveView(View):
         self._screen.end_line()
 
     def see(self, snapshot: Snapshot) -> None:
+        """Draw the snapshot in place of the one before."""
         self._snapshot = snapshot
         self._draw()
 
     def silence(self, who: Silent) -> None:
+        """Draw a note that the server, or every worker, does not answer."""
         self._silent = who
         self._draw()
 
     def answers(self, who: Silent) -> None:
+        """Remove the note of `silence`, since the server or a worker answers again."""
         self._silent = None
         self._draw()
 
     def failing(self, task: FailingTask | None) -> None:
+        """Draw a note that the workflow task fails or, with None, remove the note."""
         self._failing = task
         self._draw()
 
     def busy(self, capacity: Capacity | None) -> None:
+        """Draw a note that all slots of the worker are in use or, with None, remove the note."""
         self._busy = capacity
         self._draw()
 
@@ -91,6 +96,7 @@ class LiveView(View):
         self._draw()
 
     def end(self, outcome: Outcome) -> None:
+        """Replace the frame by the final tree and the closing lines."""
         width, _ = terminal_size(self._out)
         lines = [*final_lines(outcome, self._ui_url, width), *closing_lines(outcome)]
         self._screen.replace(row for line in lines for row in wrap(line, width))
@@ -117,7 +123,7 @@ class LiveView(View):
         return running_frame(snapshot, self._ui_url, below, width, height)
 
     def _request_lines(self, outcome: Outcome, width: int, height: int) -> list[str]:
-        """What the task asks of people; in a second terminal they can answer."""
+        """The lines of the open requests; people can answer them in a second terminal."""
         return requests.lines(outcome)
 
     def _notes(self) -> list[str]:
@@ -140,7 +146,7 @@ class LiveView(View):
 
 
 def call_frame(snapshot: Snapshot, below: Sequence[str], width: int) -> list[str]:
-    """A frame for a running `call`: its step, the state, `below`, and nothing of a plan."""
+    """A frame for a running `call`: its step, the state and the lines `below`, without a plan."""
     outcome, live = snapshot.outcome, LiveState.of(snapshot)
     steps = [line for step in outcome.steps for line in tree.step_lines(outcome, step, live=live)]
     return _wrapped([*steps, _state_line(outcome, live.at), *below], width)

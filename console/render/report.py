@@ -37,13 +37,13 @@ class Section(NamedTuple):
 
 
 def recoveries(faults: Iterable[FaultCount]) -> dict[str, str]:
-    """By name, what followed these faults, each with its heading."""
+    """By name of a decision or Recovery that followed one of these faults, the heading of its column."""
     found = {name for fault in faults for name in fault.followed}
     return {name: words_of(name).column or name for name in (*DECISIONS, *Recovery, *found) if name in found}
 
 
 def heading(report: Report) -> list[str]:
-    """What the report is about, in sentences."""
+    """The sentences above the tables: which tasks are counted, what is left out or unread, the wasted attempts."""
     conditions = ["matched the query"] if report.query else []
     conditions += [f"ran since {moment(report.since)}"] if report.since else []
     that = f" that {' and '.join(conditions)}" if conditions else ""

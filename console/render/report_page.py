@@ -24,9 +24,9 @@ RECOVERY_COLOURS: dict[str, str] = {
 }
 RECOVERY_COLOURS |= {Recovery.PERSON: MIDDLING, Recovery.NONE: BAD, Recovery.OPEN: CALM}
 MAX_BARS = 20
-"""Of more tools, codes or numbers than this, a chart shows the first; the table has all."""
+"""The most tools, codes or numbers in a chart, which shows the first ones; the table has all."""
 MAX_REMARKS = 5
-"""The places of an article that show before it is unfolded."""
+"""The most places of an article that are shown before a reader unfolds the rest."""
 WIDTH, BAR = 480, 22
 """Pixels of a chart that is not scaled, and of each of its horizontal bars."""
 
@@ -55,7 +55,7 @@ class Remark(NamedTuple):
     code: str
     """What is shown as code; empty for nothing."""
     lines: Sequence[str]
-    """What is shown small below."""
+    """Lines in small print below the text."""
 
 
 class Article(NamedTuple):
@@ -67,7 +67,7 @@ class Article(NamedTuple):
 
 
 def page(report: Report) -> str:
-    """The whole page; every text of the world in it is escaped."""
+    """The whole page, in which all untrusted text is escaped."""
     lines = [*heading(report), *([f"Query: {report.query}"] if report.query else [])]
     return rendered("Replan report", lines, _tiles(report), _charts(report), sections(report))
 
@@ -162,7 +162,7 @@ def _once(series: Sequence[Series]) -> list[Series]:
 
 
 def _buckets(numbers: Mapping[int, int]) -> dict[str, int]:
-    """Tasks by their number of calls; if there are many numbers, ranges of them, so that at most MAX_BARS are left."""
+    """By number of calls, the number of tasks; by ranges of numbers if there would be more than MAX_BARS entries."""
     size = max(1, -(-(max(numbers) + 1) // MAX_BARS))
     found = dict.fromkeys(range(max(numbers) // size + 1), 0)
     for number, tasks in numbers.items():
@@ -186,6 +186,7 @@ def _chart(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart
 
 
 def bars(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart:
+    """A chart with a horizontal bar for each label, the first at the top, stacked from the values of all series."""
     rows = [Series(sery.name, sery.values[::-1], sery.colour) for sery in series]  # the first is at the top
     return _drawn(_pygal().HorizontalStackedBar, title, labels[::-1], rows, {"height": 44 + BAR * len(labels)})
 

@@ -18,7 +18,7 @@ MAY_BE_MADE = "may this call be made?"
 
 
 def lines(outcome: Outcome) -> list[str]:
-    """For each open request what is asked, and the command that answers; none if the task asks nothing."""
+    """The lines of all open requests: what each asks, and the command that answers it; empty without open requests."""
     opened = [request for request in outcome.requests if request.is_open]
     return [line for request in opened for line in request_lines(request, asker(outcome), is_alone=len(opened) == 1)]
 
@@ -28,6 +28,7 @@ def asker(outcome: Outcome) -> Asker:
 
 
 def request_lines(request: HumanRequest, task: Asker, *, is_alone: bool) -> list[str]:
+    """What a request asks, and the commands that answer it; `is_alone`: no other request of the task is open."""
     others = ", ".join(choice.value for choice in request.choices[1:])
     first = command(task.id, request, request.choices[0], is_alone=is_alone)
     answers = f"    Answer: {first}" + (f"   (or {others})" if others else "")
@@ -35,7 +36,10 @@ def request_lines(request: HumanRequest, task: Asker, *, is_alone: bool) -> list
 
 
 def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:
-    """What a request asks, and until when: `  ? r1 paid: The key was revoked. (until ...)`."""
+    """What a request asks, and until when: `  ? r1 paid: The key was revoked. (until ...)`.
+
+    `with_numbers` writes a number in front of each suggested answer.
+    """
     until = request.until.astimezone(UTC)
     options = suggested(request.options, with_numbers=with_numbers)
     asked = cut(one_line(request.reason), MAX_REASON) if request.call is None else MAY_BE_MADE
@@ -50,12 +54,12 @@ def closed_lines(outcome: Outcome, request: HumanRequest) -> list[str]:
 
 
 def incident_lines(request: HumanRequest) -> list[str]:
-    """The command that answers the requests of all tasks with the same cause; none if the cause is that of one task."""
+    """A line with the command that answers all requests with the same cause; empty if other tasks cannot share it."""
     return [f"    All tasks that wait for it: {starter('resolve', request.cause)}"] if request.cause else []
 
 
 def call_lines(request: HumanRequest, task: Asker) -> list[str]:
-    """The card of a request for an approval, a fact in each line; none for another request, whose line says all."""
+    """The card of a request for an approval, a fact in each line; empty for another request, which needs no card."""
     return card_lines(request, task) if request.call else []
 
 
@@ -88,7 +92,7 @@ def _undo_call_lines(call: PlannedCall) -> list[str]:
 
 
 def command(task_id: str, request: HumanRequest, choice: Choice, *, is_alone: bool, is_whole: bool = False) -> str:
-    """The command that gives an answer; `is_alone` says that no other request of the task is open."""
+    """The command that gives an answer, with `is_whole` also its options. `is_alone`: no other request is open."""
     which, text = "" if is_alone else request.id, one_line(request.options[0]) if request.options else ""
     return printable(answer_command(task_id, choice, request.code, which, text, is_whole=is_whole))
 
@@ -103,7 +107,7 @@ def choices(request: HumanRequest, task: Asker, *, is_alone: bool) -> list[str]:
 
 
 def answered(request: HumanRequest) -> list[str]:
-    """The line about the answer of a request, or about its end without an answer; none while it is open."""
+    """The line about the answer of a request, or about its end without an answer; empty while the request is open."""
     if answer := request.answer:
         after = duration((answer.at - request.since).total_seconds(), 1)
         return [signed(SIGN, f"{request.id} {subject_of(request)}: {answer_words(answer)} after {after}", "green")]

@@ -1,4 +1,4 @@
-"""What the commands say of a session that has more tasks than they look at."""
+"""The note that commands print about a session with more tasks than they read."""
 
 import sys
 
@@ -7,7 +7,7 @@ from client.text import printable
 
 
 def print_more(session: SessionTasks) -> None:
-    """Say on stderr that there are older tasks than those in `session`, if there are."""
+    """Print a note on stderr if the session has older tasks than those in `session`."""
     if session.more:
         looked = f"only its newest {len(session.handles)} tasks are looked at"
         print(printable(f"note: session {session.name} has more: {looked}"), file=sys.stderr)

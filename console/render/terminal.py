@@ -69,7 +69,7 @@ class Screen:
         self._size = (0, 0)
 
     def draw(self, lines: Sequence[str], *, is_open: bool = False) -> None:
-        """Replace the frame by these lines, each narrower than the terminal and fewer than its rows.
+        """Replace the frame by these lines: each narrower than the terminal, and fewer than the terminal has rows.
 
         `is_open` leaves the cursor at the end of the last line, where a person types.
         """
@@ -88,12 +88,14 @@ class Screen:
         self._write(parts)
 
     def clear(self) -> None:
+        """Remove the frame from the terminal."""
         rows = self._rows()
         # Row by row: tmux would keep in its scrollback what is cleared at once from the top.
         self._write([BEGIN, self._back(self._rows_above()), (LINE + "\n") * rows, self._back(rows), DONE])
         self._drawn, self._is_open = [], False
 
     def replace(self, lines: Iterable[str]) -> None:
+        """Remove the frame, and write these lines in its place; they stay, and are no frame."""
         self.clear()
         self._write([f"{self._painted(line)}\n" for line in lines])
 
@@ -111,7 +113,7 @@ class Screen:
         return painted(line) if self._colours else line
 
     def _back(self, rows: int) -> str:
-        """The escape sequence that moves the cursor so many rows up, to the first column."""
+        """The escape sequence that moves the cursor up by `rows` rows, to the first column."""
         return "\r" + (UP.format(rows) if rows else "")
 
     def _rows_above(self) -> int:
@@ -129,13 +131,13 @@ class Screen:
 
 LARGEST_READ = 65536
 ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
-"""What a key such as an arrow sends."""
+"""The escape sequence that a key such as an arrow sends."""
 EDITING = (termios.VERASE, termios.VWERASE, termios.VKILL)
-"""The places of the editing keys in the settings of a terminal."""
+"""The indices of the editing keys in the list of control characters of a terminal's settings."""
 
 
 class Keyboard:
-    """The keys of the terminal while frames are drawn: without echo. They are read as lines, or stay for the shell."""
+    """Turns off the echo of keys while frames are drawn; reads the keys as lines, or leaves them for the shell."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -147,6 +149,7 @@ class Keyboard:
 
     @property
     def is_read(self) -> bool:
+        """Whether typed keys are read now, between `read` and `leave`."""
         return self._entered is not None
 
     def turn_echo_off(self) -> None:
@@ -179,7 +182,7 @@ class Keyboard:
             self.turn_echo_off()
 
     def restore(self) -> None:
-        """Give the terminal back as it was; the rest of a line that was being read is dropped."""
+        """Restore the first settings of the terminal; the rest of a line that was being read is dropped."""
         when = termios.TCSAFLUSH if self.is_read else termios.TCSADRAIN
         if self.is_read:
             self._stop()

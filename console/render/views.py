@@ -34,6 +34,7 @@ class StderrView(View):
         self._pauses = set[tuple[str | None, datetime | None]]()
 
     def see(self, snapshot: Snapshot) -> None:
+        """Warn once about each pause of the task or of an activity."""
         for pause in snapshot.outcome.paused:
             if (which := (pause.activity, pause.since)) not in self._pauses:
                 self._pauses.add(which)
@@ -41,15 +42,19 @@ class StderrView(View):
                 self._warn(f"{name} is {pause_words(pause)}; resume: {pause.resume}")
 
     def silence(self, who: Silent) -> None:
+        """Warn that the server, or every worker, does not answer."""
         self._warn(no_answer(who, self._common.queue))
 
     def answers(self, who: Silent) -> None:
+        """Report that the server, or a worker, answers again."""
         self._warn("the server answers again" if who is Silent.SERVER else "a worker answers again")
 
     def failing(self, task: FailingTask | None) -> None:
+        """Warn that the workflow task fails or, with None, report that the task goes on again."""
         self._warn(workflow_task_state(task))
 
     def busy(self, capacity: Capacity | None) -> None:
+        """Warn that all slots of the worker are in use or, with None, report that slots are free again."""
         self._warn(busy_state(capacity))
 
     def _warn(self, sentence: str) -> None:
@@ -69,6 +74,7 @@ class LinesView(StderrView):
         self._words = WordLines(say, width)
 
     def see(self, snapshot: Snapshot) -> None:
+        """Print what is new in the snapshot: words of models, plans, ended steps, requests, pauses."""
         self._words.see(snapshot.words)
         self._report(snapshot.outcome)
         super().see(snapshot)
@@ -77,6 +83,7 @@ class LinesView(StderrView):
         self._say(f"  {sentence}")
 
     def end(self, outcome: Outcome) -> None:
+        """Print what is not printed yet, and the closing lines."""
         self._words.see({})
         self._report(outcome)
         for line in closing_lines(outcome):
@@ -135,17 +142,18 @@ class LinesView(StderrView):
 
 
 class WordLines:
-    """Prints what models say, line by line as it comes: each reply below a line that says that it is unfinished."""
+    """Prints the replies of models line by line as they arrive, each reply below a line that calls it unfinished."""
 
     def __init__(self, say: Callable[[str], None], width: int) -> None:
         self._say, self._width = say, width - 4
         self._listener = Listener()
         self._rests = dict[str, tuple[ModelSays, str]]()
-        """For each activity that asks a model: what has come of the line that is not printed yet."""
+        """By activity that waits for a model: the newest event, and the part of the next line that has arrived."""
         self._speaker: tuple[str, str] | None = None
         """The activity and the reply of the last line that was printed."""
 
     def see(self, words: Mapping[str, Unfinished]) -> None:
+        """Print the lines that are complete now; `words` are those of a Snapshot, by activity."""
         for said in self._listener.news(words):
             before, rest = self._rests.pop(said.activity, (said, ""))
             if said.is_over or before.reply != said.reply:
@@ -158,7 +166,7 @@ class WordLines:
                 self._rests[said.activity] = (said, rest)
 
     def _rows(self, text: str) -> list[str]:
-        """The text in lines; the last one is not full yet."""
+        """The text split into lines; the last line is not complete yet."""
         *lines, last = text.split("\n")
         *rows, rest = wrap(last, self._width) if last.strip() else [last]
         if len(rest) > MAX_WORD:  # no blank to break it at
@@ -199,16 +207,19 @@ class EventsView(Events):
 
 
 def no_answer(who: Silent, queue: str) -> str:
+    """The words for the fact that the server, or every worker of `queue`, does not answer."""
     if who is Silent.SERVER:
         return "the server does not answer, still trying"
     return printable(f"no worker answers on queue {queue}: {worker(queue)}  (still waiting)")
 
 
 def busy_state(capacity: Capacity | None) -> str:
+    """The words for a worker whose slots are all in use or, with None, that has free slots again."""
     if capacity is None:
         return "the worker has free slots again"
     return f"the worker is busy: {capacity}; a step waits for a slot (--slots of the worker, or another worker)"
 
 
 def workflow_task_state(task: FailingTask | None) -> str:
+    """The words for a task whose workflow task fails or, with None, that goes on again."""
     return printable(f"{task.problem().sentence(as_command)} (still waiting)") if task else "the task goes on again"

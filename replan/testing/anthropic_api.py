@@ -180,7 +180,7 @@ def _tool_use(call: ModelCall, id: str) -> Json:
 
 
 def _begun(block: Json) -> tuple[Json, list[Json]]:
-    """A block as its stream begins, and the deltas that follow."""
+    """The empty block with which the stream of a block begins, and the deltas that follow."""
     match block["type"]:
         case "text":
             return {**block, "text": ""}, [{"type": "text_delta", "text": part} for part in parts(block["text"])]

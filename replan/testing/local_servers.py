@@ -30,7 +30,7 @@ class Quirk(StrEnum):
     THINKS = "<think> in the text"
     """The text begins with reasoning between `<think>` and `</think>`."""
     THINKS_UNOPENED = "</think> alone"
-    """The same without the opening mark, which the server's template wrote."""
+    """As THINKS, but without the opening `<think>`, which the server's template wrote."""
     REASONING = "reasoning_content"
     """Reasoning comes in a field of its own."""
     NO_USAGE = "no usage"
@@ -61,19 +61,19 @@ TEXT_FORMS: Mapping[str, Form] = {
 }
 """The forms in which models write calls as text."""
 THOUGHT = 'I could call purchase. <tool_call>{"name": "purchase", "arguments": {}}</tool_call>'
-"""What a server that thinks puts before each answer; it is no part of it."""
+"""The reasoning that a server with such a quirk sends before each answer; it is no part of the answer."""
 
 
 @dataclass
 class LocalServer(OpenAIApi):
-    """Chat Completions as a server of the user's own speaks it."""
+    """Chat Completions as a server on the user's own machine implements them."""
 
     quirks: frozenset[Quirk] = frozenset()
     form: str = ""
-    """The form of TEXT_FORMS in which the model writes its calls, since the server has no native ones."""
+    """The form of TEXT_FORMS in which the model writes calls as text; empty for a server with native calls."""
     is_lax: bool = True
     rejects_tools: bool = False
-    """Whether it rejects requests with tools, as Ollama does; else it ignores the tools."""
+    """Whether the server rejects requests with tools, as Ollama does; else it accepts them."""
     fields: set[str] = field(default_factory=lambda: {*OpenAIApi([]).fields, "stop"})
 
     def is_authorized(self, headers: Mapping[str, str]) -> bool:
@@ -156,14 +156,14 @@ def _halves(text: str) -> list[str]:
 
 @dataclass
 class OllamaServer(LocalServer):
-    """Ollama: besides Chat Completions it tells how long the window of a model is, and what the model can do."""
+    """Ollama: besides Chat Completions, it reports the context window and the capabilities of a model."""
 
     context: int = 4_096
     """The window with which a model is loaded."""
     longest: int = 131_072
     """The longest window of the model."""
     capabilities: tuple[str, ...] | None = ("completion", "tools")
-    """What the model can do; None for a version that does not tell it."""
+    """What the model can do; None for a version of Ollama that does not report it."""
     pulled: bool = True
     is_loaded: bool = False
     """Whether the model is loaded; the first request loads it."""

@@ -73,7 +73,7 @@ class ModelApi(ABC):
 
     @abstractmethod
     def broken_rules(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
-        """The rules of the provider alone that a request breaks, a sentence each."""
+        """Yield the provider's own rules that a request breaks, a sentence each; `answer` checks the common rules."""
 
     @abstractmethod
     def schemas(self, body: Json) -> Mapping[str, Json]:
@@ -111,12 +111,12 @@ class ModelApi(ABC):
     def requests(self) -> list[ReceivedRequest]:
         """All requests so far, in a form that is the same for every provider.
 
-        Raises an exception if one of them breaks the provider's rules.
+        Raises an exception if a request breaks the provider's rules.
         """
         return [self.read(body) for body in self.bodies]
 
     def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
-        """The script's response, or the provider's error if the request breaks its rules."""
+        """The script's next response, or the provider's error if the request breaks the provider's rules."""
         if not self.is_authorized(headers):
             return self.wrong_key()
         found = [f"POST {path}"] if path != self.path else []
@@ -162,7 +162,7 @@ class ModelApi(ABC):
         return response
 
     def _unknown_calls(self, request: ReceivedRequest) -> Iterator[str]:
-        """Mistakes: calls in the conversation of tools that were offered before, but not in this request.
+        """Mistakes: calls in the conversation whose tools an earlier request offered, but not this request.
 
         A call with a name that the model made up is no mistake, because no request offered this tool.
         """
@@ -265,7 +265,7 @@ def _bytes(api: ModelApi, response: ModelReply | ModelError | RawBytes) -> bytes
 
 
 def _replied(api: ModelApi, reply: ModelReply) -> Json:
-    """The JSON of a reply, which is billed."""
+    """The JSON of a reply; its tokens are added to `billed`."""
     body = api.reply_body(reply)
     api.billed += sum(api.usage(reply))
     if api.hides_usage:
@@ -283,7 +283,7 @@ async def _stream(
     leaving = asyncio.create_task(reader.read())  # returns only when the client closes the connection
 
     async def rest(seconds: float | None) -> bool:
-        """Wait, None for ever; returns whether the client is still there."""
+        """Wait so many seconds, or with None for ever; return whether the client is still connected."""
         ends = None if seconds is None else time.monotonic() + seconds
         while not leaving.done() and (ends is None or time.monotonic() < ends):
             left = KEEP_ALIVE if ends is None else max(0.0, ends - time.monotonic())
@@ -322,7 +322,7 @@ def event_bytes(event: Json) -> bytes:
 
 
 def parts(text: str, size: int = 8) -> list[str]:
-    """The text in the parts in which a stream brings it."""
+    """Split a text into the parts of `size` characters in which a stream sends it."""
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 

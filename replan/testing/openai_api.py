@@ -159,7 +159,7 @@ def _call(call: Json) -> ToolCall:
 
 
 def strict_mistakes(functions: Iterable[Json], format: Json) -> Iterator[str]:
-    """The mistakes in strict functions, and in the format of the text, in the form that Responses has."""
+    """Yield the mistakes in strict functions, and in `format`: the output format, in the form of the Responses API."""
     for function in functions:
         if function.get("strict"):
             for mistake in strict_schemas.openai_mistakes(function["parameters"]):
@@ -174,6 +174,7 @@ def strict_mistakes(functions: Iterable[Json], format: Json) -> Iterator[str]:
 
 
 def choice_mistakes(body: Json) -> Iterator[str]:
+    """Yield the mistakes in the `tool_choice` of a request, and in an empty list of tools."""
     choice = body.get("tool_choice")
     if choice is not None and not body.get("tools"):
         yield "'tool_choice' is only allowed when 'tools' are specified"

@@ -67,7 +67,7 @@ class Cluster:
         return self._process.pid
 
     def make(self) -> None:
-        """Create the cluster's files, with a user who logs in with the password. Raises PostgresFailed."""
+        """Create the cluster's files, with a user who logs in with the password. Raises PostgresFailed on failure."""
         (self._home / "password").write_text(self._password)
         _give_away(self._home)
         options = ["-D", f"{self._home}/data", "-U", self._user, "-A", "scram-sha-256"]
@@ -78,7 +78,7 @@ class Cluster:
             raise PostgresFailed(f"initdb failed: {done.stderr}")
 
     async def start(self) -> None:
-        """Start the server, and wait until it answers. Raises PostgresFailed."""
+        """Start the server, and wait at most START_SECONDS for its answer. Raises PostgresFailed if the server ends."""
         listen = ["-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-D", f"{self._home}/data"]
         self._process = spawn([*_unprivileged(), str(self._binaries / "postgres"), *listen, *self._options], self._log)
         for _ in range(START_SECONDS * 20):
@@ -113,7 +113,7 @@ class Cluster:
         self.run(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def writes(self) -> Any:
-        """A number that grows with each transaction that writes; while it stays the same, nothing was written."""
+        """A number that grows with each transaction that writes; if the number is the same, nothing was written."""
         return self.run("SELECT pg_snapshot_xmax(pg_current_snapshot())")
 
     def run(self, statement: str) -> Any:
@@ -140,7 +140,11 @@ class Cluster:
 async def running(
     binaries: Path, port: int, *, user: str, password: str, options: Sequence[str], log: Path
 ) -> AsyncIterator[Cluster]:
-    """Run a new cluster with this user and password, and remove it afterwards. Raises PostgresFailed."""
+    """Run a new cluster with this user and password, and remove it afterwards.
+
+    Raises:
+        PostgresFailed: the cluster cannot be created or started.
+    """
     with tempfile.TemporaryDirectory(prefix="replan-postgresql-") as folder:
         cluster = Cluster(binaries, Path(folder), port, user=user, password=password, options=options, log=log)
         cluster.make()

@@ -59,7 +59,7 @@ class ResponsesApi(OpenAIApi):
     path = "/v1/responses"
     fields: set[str] = field(default_factory=lambda: {*FIELDS})
     is_reasoning: bool = True
-    """Whether the model reasons; one that does not rejects a request for encrypted reasoning."""
+    """Whether the model reasons; a model that does not reason rejects a request for encrypted reasoning."""
     sent: dict[str, Json] = field(default_factory=dict)
     """Each item of the replies, by its id."""
     before: dict[str, str] = field(default_factory=dict)
@@ -180,7 +180,7 @@ class ResponsesApi(OpenAIApi):
             self.wanted |= {call["call_id"]: call["id"] for call in calls}
 
     def _changed(self, items: list[Json]) -> Iterator[str]:
-        """Mistakes: items with an id that differ from what was sent, or that lack their reasoning or its next item."""
+        """Mistakes: items with an id that were changed, or that lack the reasoning before or the item after them."""
         for index, item in enumerate(items):
             where, id = f"input[{index}]", item.get("id")
             if id is None:
@@ -206,7 +206,7 @@ class ResponsesApi(OpenAIApi):
 
 
 def _item_events(item: Json) -> Iterator[Json]:
-    """The events of an item's stream; an item with reasoning sends only its summary, if it has one."""
+    """The events of an item's stream: messages and calls come in parts, reasoning comes whole with the last event."""
     of = {"item_id": item["id"]}
     begun = {**item, **({"status": "in_progress"} if "status" in item else {})}
     empty: Json = {"message": {"content": []}, "function_call": {"arguments": ""}, "reasoning": {"summary": []}}
@@ -300,7 +300,7 @@ def _role_mistakes(body: Json) -> Iterator[str]:
 
 
 def _side(item: Json) -> str:
-    """Who wrote an item."""
+    """Who wrote an item: the role of a message, `result` for a tool's output, or `assistant` for anything else."""
     if item.get("type", "message") == "message":
         return str(item.get("role"))
     return "result" if item["type"] == "function_call_output" else "assistant"

@@ -1,4 +1,4 @@
-"""What the providers accept as a strict schema, for their servers on loopback.
+"""Checks strict schemas as the providers do, for the model APIs on loopback.
 
 The rules are those of https://platform.claude.com/docs/en/build-with-claude/structured-outputs and of
 https://developers.openai.com/api/docs/guides/structured-outputs, and errors of the real APIs that users report.
@@ -99,7 +99,7 @@ def _common_mistakes(part: Json) -> Iterator[str]:
 
 
 def _parts(schema: Any, depth: int = 0) -> Iterator[tuple[int, Json]]:
-    """Each schema in a schema, the whole one first, with the number of objects that it is nested in."""
+    """Yield each schema in a schema, the whole schema first, with its depth: the nested objects, itself included."""
     if not isinstance(schema, dict):
         yield depth, {}
         return

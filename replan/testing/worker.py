@@ -41,14 +41,14 @@ T = TypeVar("T")
 Arguments = BaseModel | Mapping[str, Any]
 NOTHING: Mapping[str, Any] = {}
 POLL_SECONDS = 0.5
-"""How often a call looks whether its worker still runs."""
+"""Seconds between two checks of a call whether its worker still runs."""
 BAD_SETTINGS = (*BAD_OPTIONS, BadSetting, BadSettings)
-"""What is raised for tools or settings that cannot be used; each message says what to do."""
+"""The exceptions for tools or settings that cannot be used; each message says what to do."""
 
 
 @contextmanager
 def development_server(folder: Path, say: Say) -> Iterator[str]:
-    """Run a server with its database in `folder`, and return its address; `say` is told of what takes minutes.
+    """Run a server with its database in `folder`, and yield its address; `say` gets a line on what takes minutes.
 
     Raises:
         ServerUnavailable: there is no `temporal` program, and none could be fetched.
@@ -71,7 +71,9 @@ def development_server(folder: Path, say: Say) -> Iterator[str]:
 def running_worker(
     address: str, state: Path, tools: Sequence[str | Tool[..., Any]], settings: Mapping[str, Any]
 ) -> Iterator["RunningWorker"]:
-    """Serve tools, given themselves or by the names of their modules or files, with the event loop of a thread.
+    """Serve tools in the event loop of a new thread, with the state folder `state` and further worker `settings`.
+
+    A tool is given as a Tool, or by the name of a module or file.
 
     Raises:
         BAD_SETTINGS: a tool or a setting cannot be used.
@@ -116,17 +118,17 @@ class RunningWorker:
         store: str,
         failures: Sequence[str],
     ) -> None:
-        """`loop` runs the worker in another thread, `client` belongs to it, and `failures` are why it stopped."""
+        """`loop` runs the worker in another thread, `client` is for this loop, `failures` has why the worker ended."""
         self.address, self.queue, self.store = address, client.queue, store
         self.call_tool, self.async_call_tool = CallTool(self), AsyncCallTool(self)
         self._loop, self._parts, self._client, self._failures = loop, parts, client, failures
 
     async def connect(self) -> Client:
-        """A client for whole tasks on this worker, for the event loop that runs now."""
+        """Connect a client for whole tasks on this worker; the client is for the running event loop."""
         return Client(await connect(address=self.address, plain=True), queue=self.queue)
 
     def start(self, tool: str | Tool[..., Any], args: Arguments, break_: str | None) -> "Future[Any]":
-        """Begin a call; the future has its result, or raises as `CallTool` does."""
+        """Begin a call with the parameters of `CallTool`; the future has the result, or the exception of `CallTool`."""
         return asyncio.run_coroutine_threadsafe(self._call(tool, args, break_), self._loop)
 
     async def _call(self, tool: str | Tool[..., Any], args: Arguments, break_: str | None) -> Any:
@@ -166,7 +168,7 @@ class CallTool:
     @overload
     def __call__(self, tool: str, args: Arguments = ..., *, break_: str | None = ...) -> Any: ...
     def __call__(self, tool: str | Tool[..., Any], args: Arguments = NOTHING, *, break_: str | None = None) -> Any:
-        """Call a tool, given itself or by its kind, and return its result, of the type that it declares.
+        """Call a tool, given as a Tool or by its kind, and return the result in the type that the tool declares.
 
         `break_` injects a fault into this call, as `--break KIND=FAULT[:N]` of a worker does: `conflict:1`, `503:2`.
 
@@ -211,7 +213,7 @@ class AsyncCallTool:
 
 
 def _described(failed: TaskNotCompleted) -> TaskNotCompleted:
-    """The same for the report of a test: with what the fault is, and without the frames of the worker's thread."""
+    """The exception for the report of a test: with a note on the fault, without the frames of the worker's thread."""
     if failed.fault:
         failed.add_note(f"fault: {failed.fault.quadrant}, {failed.fault.code}")
     return failed.with_traceback(None)

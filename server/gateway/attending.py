@@ -17,7 +17,7 @@ from workflows.people.requests import CHOICES, MAX_NAME, MAX_WORDS, Choice, Huma
 from workflows.text import shorten
 
 INPUT = "person"
-"""The name of what is asked in an `input_required` result."""
+"""The name of the input request in an `input_required` result."""
 MAX_SHOWN = 4_000
 """The most characters of one fact in a question."""
 ANSWER, WORDS = "answer", "words"
@@ -28,33 +28,33 @@ log = structlog.get_logger("replan.gateway")
 
 @dataclass(frozen=True)
 class Question:
-    """What a client shows to its person, and to what the answer belongs."""
+    """A question that a client shows to its person, with the request of a task to which the answer belongs."""
 
     task_id: str
     request: str
     """The id of the request of the task."""
     call: str
-    """The code of the call that is shown, which an approval repeats; empty if there is none."""
+    """The code of the call that is shown, which an approval must repeat; empty if no call is shown."""
     message: str
     schema: dict[str, Any]
 
     @property
     def state(self) -> str:
-        """What the client sends back with the answer."""
+        """The text that the client sends back with the answer, for `read_state`."""
         return canonical([self.task_id, self.request, self.call])
 
     @property
     def as_result(self) -> dict[str, Any]:
-        """The result that asks, in the protocol of 2026-07-28."""
+        """The question as an `input_required` result of the protocol of 2026-07-28."""
         params = {"mode": "form", "message": self.message, "requestedSchema": self.schema}
         asked = {"method": "elicitation/create", "params": params}
         return {"resultType": "input_required", "inputRequests": {INPUT: asked}, "requestState": self.state}
 
 
 def question_of(task_id: str, request: HumanRequest, known: Sequence[Fact], before: str = "") -> Question | None:
-    """The question that a request makes, with what is `known` of it, after the sentence `before`.
+    """The question for a request: the sentence `before` (if any), the facts `known` of the request, its choices.
 
-    None if a form cannot have its answers.
+    None if a form cannot express an answer.
     """
     choices = [choice for choice in request.choices if _is_simple(choice)]
     call = request.call
@@ -77,20 +77,20 @@ def _line(fact: Fact) -> str:
 
 
 def _is_simple(choice: Choice) -> bool:
-    """Whether the answer is a choice, with words at the most."""
+    """Whether an answer with this choice needs at most a text beside the choice."""
     row = CHOICES[choice]
     is_reply = choice is Choice.REPLY
     return choice is not Choice.APPROVE_ALL and (is_reply or not row.needs_option)
 
 
 async def question(handle: TaskHandle, before: str = "") -> Question | None:
-    """What a task asks now; None if nothing, or if its answer needs the page."""
+    """The question for the first open request of a task; None without a request, or if only the page can answer it."""
     requests = await handle.requests()
     return question_of(handle.id, requests[0], await handle.facts(requests[0]), before) if requests else None
 
 
 def read_state(state: str) -> tuple[str, str, str] | None:
-    """The task, the request and the code of a call in what a client sent back; None if it is no such thing."""
+    """The task id, request id and call code in the state that a client sent back; None if the state is invalid."""
     try:
         return _State.validate_json(state)
     except ValidationError:
@@ -98,7 +98,10 @@ def read_state(state: str) -> tuple[str, str, str] | None:
 
 
 async def answer(handle: TaskHandle, request: str, call: str, result: Mapping[str, Any], client: str) -> str | None:
-    """Give a person's answer to a task; returns why it was not taken, and None also if the person gave none."""
+    """Pass a person's answer on to the request of a task; `result` is the client's reply to the question.
+
+    Returns why the answer was refused; None if it was accepted, or if the person gave no usable answer.
+    """
     content = result.get("content") or {}
     chosen = content.get(ANSWER)
     if result.get("action") != "accept" or not isinstance(chosen, str) or chosen not in [*Choice]:

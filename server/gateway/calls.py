@@ -1,4 +1,4 @@
-"""Makes each call of an agent with an effect a durable task, once."""
+"""Turns each call of an agent that has an effect into a durable task, once."""
 
 import asyncio
 import secrets
@@ -40,15 +40,15 @@ MAX_KEY = 500
 MAX_TEXT = 300
 """The most characters of a task's text, which shows the call."""
 TICK = 5.0
-"""Seconds between two words to the agent that its call is still under way."""
+"""Seconds between two reports to the agent that its call is still under way."""
 POLL = 1.0
-"""Seconds between two looks at which tasks wait for a person."""
+"""Seconds between two queries for the tasks that wait for a person."""
 GRACE = 0.25
-"""Seconds for which a call waits whose equal is under way: longer than a connection that breaks needs to be noticed."""
+"""Seconds that a call waits while an equal call is under way: a broken connection is noticed in less time."""
 GUARD = 30.0
-"""Seconds for which a call that failed persistently is answered without being made again."""
+"""Seconds after a persistent failure in which the same call gets the same answer, and is not made again."""
 LATER_PATIENCE = 2.0
-"""Seconds that a question for an earlier call waits for a person."""
+"""Seconds that a query for the result of an earlier call waits for a person."""
 START_WITHIN = 60.0
 """Seconds for which a call waits for a Temporal server that does not answer."""
 
@@ -60,7 +60,7 @@ class Attended(Protocol):
 
     @property
     def is_inline(self) -> bool:
-        """Whether the client answers while the call goes on; else the question is the call's result."""
+        """Whether the client can answer while the call is under way; else the question becomes the call's result."""
         ...
 
     @property
@@ -69,7 +69,7 @@ class Attended(Protocol):
         ...
 
     async def ask(self, asked: Question) -> None:
-        """Show a question, and pass the person's answer on to the task, if there is one."""
+        """Show a question to the person, and pass the answer, if there is one, on to the task."""
         ...
 
 
@@ -85,18 +85,18 @@ class Request:
     resent: str = ""
     report: Report | None = None
     attended: Attended | None = None
-    """Asks the person at the client, if that is attended."""
+    """Asks the person at the client; None if the client is not attended, or cannot ask."""
     is_gone: Callable[[], bool] = lambda: False
     """Whether the agent can certainly not be reached any more."""
 
 
 class AgentGone(Exception):
-    """The agent left before its call was begun: it is not made, since a repetition may have overtaken it."""
+    """The agent left before its call was begun. The call is not made, since a repetition may have overtaken it."""
 
 
 @dataclass
 class _Guarded:
-    """A call that failed persistently, and its answer."""
+    """The answer to a call that failed persistently; it is returned again until the monotonic time `until`."""
 
     answer: dict[str, Any]
     until: float
@@ -106,7 +106,7 @@ class Calls:
     """The calls of one state folder, or of one task queue."""
 
     def __init__(self, journal: Journal, link: Callable[[str], str]) -> None:
-        """`link` makes the address at which a person answers for a task."""
+        """`link` makes the address, or the command, with which a person answers for the task with an id."""
         self._journal = journal
         self._link = link
         self._watches = dict[Client, _Watch]()
@@ -115,7 +115,11 @@ class Calls:
         """How many calls are under way."""
 
     async def call(self, client: Client, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
-        """Make a call once, and return its CallToolResult as JSON; `handed_over` takes what becomes of that."""
+        """Make a call once, and return its CallToolResult as JSON; report the delivery of it to `handed_over`.
+
+        Raises:
+            AgentGone: the agent left before the call was begun.
+        """
         is_structured = "outputSchema" in offer.tool
         of_call = digest(args)
         guarded = self._guarded.get((request.session.name, offer.kind, of_call))
@@ -143,7 +147,7 @@ class Calls:
         return outcome
 
     async def start_task(self, client: Client, text: str, request: Request) -> dict[str, Any]:
-        """Start a task, once, and return its id. A call that may be a repetition starts none: the task shows itself."""
+        """Start a task once, and return its id. For a call that may be a repetition, that is the earlier task's id."""
         args: dict[str, JsonValue] = {"task": text}
         lenient = replace(request, session=replace(request.session, doubt=Doubt.REPLAY))
         found = await self._place(_TASKS, args, digest(args), lenient)
@@ -165,8 +169,14 @@ class Calls:
     async def _place(
         self, offer: Offer, args: dict[str, JsonValue], of_call: str, request: Request
     ) -> tuple[Entry, datetime | None] | None:
-        """The call's place in the journal, new or earlier; and of a call without a key that gets the answer of an
-        earlier one, when that was made. None if its key belongs to another call."""
+        """The journal's entry for a call: a new entry, or that of an earlier call. The entry of a read is not stored.
+
+        The datetime is the time of the earlier call's last delivery state, if its answer is returned to a call without
+        a key; else None. The whole result is None if the key belongs to a call with other arguments.
+
+        Raises:
+            AgentGone: the agent left before the call was begun.
+        """
         session, caller = request.session, Caller(offer.kind, of_call, offer.authority_digest(args), request.key)
         caller = replace(caller, resent=request.resent)
         if offer.effect is Effect.READ:  # whatever became of its answer, it may be made again
@@ -202,7 +212,7 @@ class Calls:
         return Entry(session.name, made, effect_key, doubts), None
 
     async def _known(self, session: Session, caller: Caller) -> Sequence[Earlier]:
-        """The earlier calls of the session that may be this one."""
+        """The earlier calls of the session that may be this call; waits for GRACE while an equal call is under way."""
         known = self._journal.earlier(session.name, caller)
         twins = {one.task_id for one in known if is_live_twin(caller, one)}
         if not twins:
@@ -216,15 +226,15 @@ class Calls:
         return f"{request.session.prefix}{offer.name}-{secrets.token_hex(5)}"
 
     def went_on(self, connection: str) -> None:
-        """The agent makes a call that is no repetition: it has what was written to its connection before."""
+        """Record that the agent makes a new call on a connection, so that it has all answers written there before."""
         self._journal.went_on(connection)
 
     def handed_over(self, request: str, delivery: Delivery) -> None:
-        """Note what became of the answer of a request; requests without an effect are passed over."""
+        """Record the delivery of the answer to a request; requests without an effect are ignored."""
         self._journal.note_request(request, delivery)
 
     def left(self, connection: str) -> None:
-        """A connection has ended."""
+        """Record that a connection has ended, so that its open answers are not handed over."""
         self._journal.left(connection)
 
     async def outcome_of(
@@ -236,7 +246,7 @@ class Calls:
         patience: float = LATER_PATIENCE,
         is_structured: bool = False,
     ) -> dict[str, Any]:
-        """The answer of an earlier call of the session, for an agent that was told that a person is asked."""
+        """The answer of an earlier call of the session, after at most `patience` seconds of waiting for a person."""
         session = request.session
         entry = self._journal.entry(task_id)
         if entry is None or entry.session != session.name:
@@ -253,14 +263,14 @@ class Calls:
         return found
 
     def _note_void(self, outcome: Outcome, request: Request) -> None:
-        """Note that a call failed and changed nothing, so that the agent may make it again."""
+        """If a call failed and changed nothing, record that, so that the agent may make the call again."""
         if outcome.status is not TaskStatus.COMPLETED and not _may_be_applied(outcome):
             self._journal.note(outcome.task_id, Delivery.VOID, request.id)
 
     async def _outcome(
         self, client: Client, offer: Offer, args: dict[str, JsonValue], entry: Entry, request: Request
     ) -> Outcome | dict[str, Any]:
-        """The Outcome of the call's task; else what the agent is told meanwhile."""
+        """Start or join the task of a call, and wait for its Outcome; else return what the agent gets meanwhile."""
         shown = " ".join(f"{offer.name} {canonical(args)}".split())
         text = shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 1]}…"
         if entry.doubts:
@@ -312,7 +322,7 @@ class Calls:
     async def _wait(
         self, client: Client, handle: TaskHandle, request: Request, entry: Entry, *, patience: float
     ) -> Outcome | dict[str, Any]:
-        """Wait for the end of a task, and no longer than `patience` for a person."""
+        """Wait for the Outcome of a task, at most `patience` seconds for a person; else what the agent gets then."""
         ending = asyncio.create_task(_outcome_of(handle))
         reporting = asyncio.create_task(_report(handle, request.report)) if request.report else None
         asking = _Asking(handle, request.attended, _doubt(entry, "the agent"))
@@ -343,6 +353,7 @@ class Calls:
                     await task
 
     def _pending(self, waiting: Waiting, entry: Entry) -> dict[str, Any]:
+        """The answer that a person is asked, and how the agent gets the result later."""
         why = " ".join(filter(None, [_doubt(entry, "you"), waiting.request.reason]))
         return results.fault(
             Do.PERSON,
@@ -355,6 +366,7 @@ class Calls:
         )
 
     def _guard(self, session: str, offer: Offer, of_call: str, outcome: Outcome, answer: dict[str, Any]) -> None:
+        """Keep the answer to a persistent failure for GUARD seconds; after an effect, drop the session's answers."""
         now = time.monotonic()
         self._guarded = {call: one for call, one in self._guarded.items() if one.until > now}
         last = outcome.faults[-1] if outcome.faults else None
@@ -385,11 +397,11 @@ class _Asking:
 
     @property
     def is_under_way(self) -> bool:
-        """Whether the person has the question now, so that nobody else need be waited for."""
+        """Whether the person at the client has a question now, so that the call does not wait for other people."""
         return self.task is not None and not self.task.done()
 
     async def begin(self, waiting: Waiting) -> Question | None:
-        """Ask what the task waits for; returns the question if it has to be the call's result."""
+        """Ask the person about the request in `waiting`; returns the question if it has to be the call's result."""
         if self.attended is None or self.is_under_way or waiting.request.id in self.asked:
             return None
         question = None
@@ -405,20 +417,20 @@ class _Asking:
 
 
 _TASKS = Offer("task", "replan_start_task", Effect.UNKEYED, {})
-"""What starts tasks, as the journal has it."""
+"""The tool under which the journal records the calls that start tasks."""
 _AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED, RPCStatusCode.UNKNOWN)
 
 
 @dataclass
 class _Watched:
-    """What a task asks a person now; None if it asks nothing."""
+    """The request with which a task now waits for a person; None if it waits for nobody."""
 
     waiting: Waiting | None = None
 
 
 @dataclass
 class _Watch:
-    """Looks, for all calls that wait, which of their tasks ask a person: one query a second for all of them."""
+    """Finds out which tasks of the calls under way wait for a person: one query a second for all of them."""
 
     client: Client
     watched: dict[str, list[_Watched]] = field(default_factory=dict)
@@ -448,7 +460,7 @@ class _Watch:
 
 
 def _doubt(entry: Entry, whom: str) -> str:
-    """Why a person is asked about a call that may be a repetition; empty for other calls."""
+    """Why a person is asked about a call that may be a repetition; empty for others. `whom` names the agent."""
     if not entry.doubts:
         return ""
     return (
@@ -458,7 +470,7 @@ def _doubt(entry: Entry, whom: str) -> str:
 
 
 def _starter(request: Request) -> str:
-    """Who starts a task, for a person who is asked about it."""
+    """The agent's session as the starter of a task, in words for a person who is asked about the task."""
     return f"an agent, session {request.session.name}"[:MAX_NAME]
 
 
@@ -474,7 +486,7 @@ def _conflict(*, is_structured: bool) -> dict[str, Any]:
 
 
 async def _outcome_of(handle: TaskHandle) -> Outcome:
-    """The Outcome of a task when it has ended, however long the server is away meanwhile."""
+    """Wait for the Outcome of a task, for any length of time while the server is away."""
     while True:
         try:
             return await handle.result()
@@ -494,7 +506,7 @@ def _may_be_applied(outcome: Outcome) -> bool:
 
 
 async def _report(handle: TaskHandle, report: Report) -> None:
-    """Pass on what the called server says of its progress."""
+    """Report the progress of the called server to the agent, until the task ends."""
     with suppress(RPCError, Problem):
         await asyncio.sleep(POLL)
         async for event in handle.follow():

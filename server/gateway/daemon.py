@@ -1,7 +1,7 @@
 """The daemon of a state folder, as a program: `python -m server.gateway.daemon FOLDER [SECONDS]`.
 
-Agents' processes start it, and it outlives them. Agents that start together each start one: all but the first end here,
-before they import what takes seconds.
+Agents' processes start the daemon, which outlives them. Agents that start together each start a daemon: all daemons but
+the first end here, before the imports that take seconds.
 """
 
 import asyncio
@@ -15,14 +15,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LOCK = "gateway.lock"
-"""The file in a state folder with the id of the process that has it."""
+"""The lock file in a state folder; it contains the id of the process that holds the lock."""
 IDLE_SECONDS = 3600.0
 """Seconds without an agent and without an open call after which the daemon ends."""
 
 
 @contextmanager
 def locked(state: Path) -> Iterator[bool]:
-    """Hold the lock of a state folder, which has our process id then; whether no other process holds it."""
+    """Try to lock a state folder until the block ends; yields False if another process holds the lock.
+
+    The lock file then contains the id of this process.
+    """
     with (state / LOCK).open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,7 +39,7 @@ def locked(state: Path) -> Iterator[bool]:
 
 
 def main(state: Path, idle: float) -> int:
-    """Run the daemon, unless one runs already."""
+    """Run the daemon unless one runs already, until it is idle for `idle` seconds; returns the exit code."""
     with locked(state) as is_ours:
         if not is_ours:
             return 0

@@ -46,11 +46,12 @@ log = structlog.get_logger("replan.gateway")
 
 
 class Daemon:
-    """What runs in one state folder."""
+    """The daemon of one state folder."""
 
     def __init__(self, state: Path, idle: float, *, client: Client | None = None, page: str | None = None) -> None:
-        """`client` is connected to the server that all tool sets use; without it, TEMPORAL_ADDRESS names one, or the
-        daemon starts one. `page` is where people answer; without it, the daemon serves a page on this machine."""
+        """`client` is connected to the server that all tool sets use; without it, TEMPORAL_ADDRESS names a server, or
+        the daemon starts one. `page` is the address where people answer; without it, the daemon serves a page on this
+        machine. After `idle` seconds without an agent and an open call, `run` ends."""
         self._state = state
         self._idle = idle
         self._page = page
@@ -65,7 +66,7 @@ class Daemon:
         self.stop = asyncio.Event()
 
     def _link(self, task_id: str) -> str:
-        """Where a person answers for a task."""
+        """The address, or the command, with which a person answers for a task."""
         if self._page:
             return f"{self._page}/ui/tasks/{task_id}"
         if self._given is not None:
@@ -73,7 +74,7 @@ class Daemon:
         return f"`replan answer {task_id}` (with REPLAN_STATE={self._state})"
 
     async def run(self, door: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Serve agents until nobody needs it, or until a signal; with another `door` for agents, until that closes."""
+        """Serve agents until the daemon is idle or `stop` is set; with a `door` for other agents, until `door` ends."""
         path = socket_path(self._state)
         path.unlink(missing_ok=True)
         before = os.umask(0o177)
@@ -95,7 +96,7 @@ class Daemon:
                     raise error
 
     async def _serve_tasks(self) -> None:
-        """Have a Temporal server, and the page for the people who answer."""
+        """Connect to a Temporal server, or start one, and serve the page for the people who answer."""
         if self._given is not None:
             self._address = self._given.temporal.service_client.config.target_host
             self._client.set_result(self._given)
@@ -121,7 +122,7 @@ class Daemon:
 
     @asynccontextmanager
     async def _page_served(self) -> AsyncIterator[None]:
-        """Serve the page on this machine, in a process of its own; its address is known a little later."""
+        """Serve the page on this machine, in a process of its own; the page's address is known a little later."""
         file = self._state / "gateway-page.log"
         command = [sys.executable, "-P", "-m", "replan", "serve", "--port", str(free_port())]
         environment = {**os.environ, "TEMPORAL_ADDRESS": self._address, "REPLAN_STATE": str(self._state)}
@@ -202,7 +203,7 @@ class Daemon:
         await _Connection(self.calls, tools, hello, reader, writer).serve()
 
     def _other_daemon(self, hello: Hello) -> str:
-        """Why an agent that names another server or other keys cannot be served; empty if it names none, or ours."""
+        """Why an agent that names another server or other keys cannot be served; empty if the daemon can serve it."""
         for name in OF_DAEMON:
             named, ours = hello.environment.get(name), os.environ.get(name)
             if named and named != ours and self._given is None:
@@ -211,7 +212,7 @@ class Daemon:
         return ""
 
     def tool_set(self, hello: Hello) -> ToolSet:
-        """The tools that an agent names, with a worker of their own, which several agents share."""
+        """The set of the tools that an agent names, with a worker; agents that name the same tools share one set."""
         id = digest_of(hello)
         keeper = self._keepers.get(id)
         if keeper is None or keeper.done():
@@ -237,7 +238,7 @@ class _Connection:
         self._reader = reader
         self._writer = writer
         self._requests = dict[Any, str]()
-        """By number of JSON-RPC, the ids of the requests whose answers matter to the journal."""
+        """By JSON-RPC id, the gateway's ids of the requests whose answers matter to the journal."""
         self._resent = set[Any]()
         self._silent = set[Any]()
         self._written = dict[int, str]()
@@ -307,7 +308,7 @@ class _Connection:
         return None
 
     def _cancelled(self, params: Any) -> None:
-        """An answer that the agent does not wait for any more is not handed over; the call goes on."""
+        """Record that the answer to a cancelled request is not handed over; the call goes on."""
         number = params.get("requestId") if isinstance(params, dict) else None
         if not isinstance(number, int | str):
             return
@@ -316,11 +317,12 @@ class _Connection:
             self._calls.handed_over(request, Delivery.BROKEN)
 
     async def _refuse_all(self) -> None:
-        """Say why there are no tools, if what the agent named is wrong."""
+        """Wait until the worker has failed for good, then refuse the agent with the reason."""
         await self._tools.is_over.wait()
         await self._send(ToAgent(refused=f"{self._tools.problem.rstrip('.')} (see {self._tools.log})"))
 
     async def _refuse(self, number: Any) -> None:
+        """Answer the request `number` with an error: too many requests are under way."""
         error = {"code": -32000, "message": f"More than {MAX_OPEN} requests are under way: wait for their answers."}
         await self._send(ToAgent(message={"jsonrpc": "2.0", "id": number, "error": error}))
 
@@ -361,7 +363,7 @@ async def _background(work: Any) -> AsyncIterator[asyncio.Task[None]]:
 
 
 async def run(state: Path, idle: float) -> None:
-    """Serve the agents of a folder, whose lock is ours, until nobody needs it."""
+    """Serve the agents of a state folder, whose lock is ours, until a signal or `idle` seconds without agents."""
     telemetry.configure(LogStyle.TEXT, None)
     daemon = Daemon(state, idle)
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""The gateway over HTTP: who asks, for which session, and what becomes of each answer."""
+"""The gateway over HTTP: finds the sender and session of each request, and records the delivery of each answer."""
 
 import secrets
 from collections.abc import AsyncIterator, Mapping
@@ -28,13 +28,13 @@ from workflows.json_values import digest
 PATH = "/mcp"
 SESSION_HEADER, KEY_HEADER = "replan-session", "replan-key"
 MAX_BODY = 8 * 1024 * 1024
-"""Bytes of a request."""
+"""The most bytes of a request body."""
 OF_PROXIES = ("via", "forwarded", "x-forwarded-for", "x-real-ip")
 """Headers that a proxy adds."""
 
 
 def make_app(desk: Desk, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:
-    """The gateway in front of the tools of `desk`, which must be ready; `defaults` are those of each session."""
+    """The gateway in front of the tools of `desk`, which must be ready; `defaults` has the settings of sessions."""
     agent = Agent(desk, defaults, _origin, durable_reads=durable_reads, attended=attended)
     desk.on_notification["http"] = agent.tell
     manager = StreamableHTTPSessionManager(agent.server(is_ready=True), max_request_body_size=MAX_BODY)
@@ -58,12 +58,12 @@ async def _live(_: Any) -> Response:
 
 
 class _Exchange:
-    """One request over HTTP, and the way of its answer."""
+    """One request over HTTP, and the delivery of its answer."""
 
     def __init__(self, origin: Origin, connection: Connection, calls: Calls) -> None:
         self.origin = replace(origin, is_gone=lambda: connection.is_lost or self._is_over)
         self.is_call = False
-        """Whether it asks for a tool, so that the journal may know it."""
+        """Whether the request calls a tool, so that the journal may have an entry for it."""
         self._connection = connection
         self._calls = calls
         self._is_stream = False
@@ -71,7 +71,7 @@ class _Exchange:
         self._is_over = False
 
     async def send(self, message: Message, send: Send) -> None:
-        """Pass a message of ASGI on, and note when it has the answer."""
+        """Pass an ASGI message on; record the delivery if the message has the answer."""
         if message["type"] == "http.response.start":
             kind = Headers(raw=message["headers"]).get("content-type", "")
             self._is_stream = kind.startswith("text/event-stream")
@@ -88,7 +88,7 @@ class _Exchange:
         await send(message)
 
     def _has_answer(self, body: bytes) -> bool:
-        """Whether a part of the response has the answer: on a stream, progress and signs of life come before it."""
+        """Whether a part of the response has the answer: on a stream, progress and keep-alive messages come first."""
         if not self._is_stream:
             return bool(body)
         for line in body.splitlines():
@@ -99,14 +99,14 @@ class _Exchange:
         return False
 
     def end(self) -> None:
-        """The request is over, or its client is gone."""
+        """Note that the request is over or its client is gone; an answer not written yet counts as not handed over."""
         self._is_over = True
         if self.is_call and not self._is_written:
             self._calls.handed_over(self.origin.request, Delivery.BROKEN)
 
 
 class _Door:
-    """In front of the SDK's: lets in who may ask, and follows each answer to the client."""
+    """The app in front of the SDK's app: checks access, and follows each answer to the client."""
 
     def __init__(self, app: ASGIApp, calls: Calls, access: Access) -> None:
         self._app = app
@@ -137,7 +137,11 @@ class _Door:
             exchange.end()
 
     def _visitor(self, headers: Mapping[str, str]) -> Visitor:
-        """Who asks. Raises Denied; a browser's cookie counts for nothing here."""
+        """The sender of a request; a browser's cookie is ignored.
+
+        Raises:
+            Denied: another website sent the request, or the token is missing or wrong.
+        """
         self._access.check_site("POST", headers)
         visitor = self._access.visitor({name: value for name, value in headers.items() if name != "cookie"})
         if visitor is None:
@@ -145,6 +149,7 @@ class _Door:
         return visitor if visitor.is_known else Visitor("", is_known=False)
 
     def _origin(self, scope: Scope, headers: Mapping[str, str], visitor: Visitor) -> Origin:
+        """The Origin of a request. Raises Denied if its session name or key cannot be used."""
         connection: Connection = scope["state"]["connection"]
         path = scope.get("path_params", {}).get("session", "")
         told = headers.get(SESSION_HEADER, "") or path
@@ -177,6 +182,7 @@ class _Door:
 
 
 def _origin(context: Any) -> Origin:
+    """The Origin of a request that calls a tool, which is marked as a call."""
     exchange: _Exchange = context.request.scope["state"]["exchange"]
     exchange.is_call = True
     return exchange.origin

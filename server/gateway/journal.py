@@ -17,10 +17,10 @@ from sqlalchemy.pool import StaticPool
 from server.gateway.matching import WINDOW, Caller, Delivery, Earlier
 
 KEPT_DAYS = 90
-"""Days for which calls with a key are known; the ledger of the tools and Temporal know their effects beyond it."""
+"""Days for which calls with a key are kept; after that, the ledger and Temporal still know their effects."""
 FORMAT, ENCRYPTED_FORMAT = 1, 2
 _PLAINTEXT = "replan"
-"""What each key has encrypted once: so another key of the same name is noticed."""
+"""A text that each key has encrypted once, so that another key with the same id is noticed."""
 
 _METADATA = MetaData()
 _CALLS = Table(
@@ -55,13 +55,13 @@ class Cipher(Protocol):
 
     @property
     def ids(self) -> Sequence[str]:
-        """The ids of its keys; the first one writes."""
+        """The ids of the keys; the first key writes."""
 
     def seal_equal(self, text: str) -> list[str]:
-        """The text encrypted with each key, the one that writes first."""
+        """Encrypt a text with each key, the key that writes first; equal texts give equal results."""
 
     def open(self, text: str) -> str:
-        """Decrypt; a text that was written in clear is returned as it is."""
+        """Decrypt a text; a text that was written in clear is returned as it is."""
 
 
 @dataclass(frozen=True)
@@ -71,19 +71,19 @@ class Entry:
     session: str
     earlier: Earlier
     effect_key: str
-    """What the idempotency keys of its task begin with."""
+    """What the idempotency keys of the call's task begin with."""
     doubts: str
-    """The id of the task of which it may be a repetition; empty if there is no doubt."""
+    """The id of the task that this call may repeat; empty if there is no doubt."""
 
 
 class Journal:
     """The calls of all sessions of one state folder, in a database of its own; one process uses it."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time, *, cipher: Cipher | None = None) -> None:
-        """Open it; the answers that were under way when its last process ended were not handed over.
+        """Open the journal; answers that were still open when its last process ended are recorded as BROKEN.
 
         Raises:
-            CannotOpen: it is of another version, or needs a key that `cipher` lacks.
+            CannotOpen: the journal is of another version, or needs a key that `cipher` lacks.
         """
         self._clock = clock
         self._cipher = cipher
@@ -110,6 +110,7 @@ class Journal:
         self._engine.dispose()
 
     def _require_keys(self, path: Path, transaction: Connection) -> None:
+        """Check that the cipher has the keys of the journal, and record its key. Raises CannotOpen without them."""
         for row in transaction.execute(select(_KEYS)).all():
             try:
                 is_read = self._cipher is not None and self._cipher.open(row.check) == _PLAINTEXT
@@ -125,14 +126,14 @@ class Journal:
             transaction.execute(insert(_KEYS).values(id=self._cipher.ids[0], check=check).on_conflict_do_nothing())
 
     def _forms(self, text: str) -> list[str]:
-        """What a text may stand here as, the form in which it is written first; an empty one stays empty."""
+        """The forms in which the journal may have a text, the form for writing first; an empty text stays empty."""
         return [*self._cipher.seal_equal(text), text] if self._cipher and text else [text]
 
     def _clear(self, text: str) -> str:
         return self._cipher.open(text) if self._cipher else text
 
     def earlier(self, session: str, call: Caller) -> list[Earlier]:
-        """The earlier calls of the session that may be the same call."""
+        """The earlier calls of the session that may be the same call as `call`."""
         recent = (_CALLS.c.since >= self._clock() - WINDOW) | (_CALLS.c.delivery == Delivery.PENDING)
         may_match = recent if not call.key else _CALLS.c.key.in_(self._forms(call.key))
         query = select(_CALLS).where(_CALLS.c.session == session, _CALLS.c.tool == call.tool, may_match)
@@ -147,7 +148,7 @@ class Journal:
     def add(
         self, session: str, task_id: str, call: Caller, *, effect_key: str, request: str, connection: str, doubts: str
     ) -> None:
-        """Note a new call, before its task is started."""
+        """Record a new call before its task is started; the answer goes to `request` on `connection`."""
         fields = {
             "tool": call.tool,
             "digest": self._forms(call.digest)[0],
@@ -164,15 +165,15 @@ class Journal:
             transaction.execute(_CALLS.insert().values(session=session, task_id=task_id, **fields))
 
     def attach(self, task_id: str, *, request: str, connection: str) -> None:
-        """Note that the answer of a call now goes to another request."""
+        """Record that the answer of a call now goes to this request on this connection."""
         self._set(task_id, delivery=Delivery.OPEN, request=request, connection=connection)
 
     def note(self, task_id: str, delivery: Delivery, request: str) -> None:
-        """Note what became of an answer, unless it goes to another request meanwhile."""
+        """Record the delivery of a call's answer, unless the answer goes to another request meanwhile."""
         self._set(task_id, request, delivery=delivery)
 
     def note_request(self, request: str, delivery: Delivery) -> None:
-        """Note what became of the answer to a request, unless the answer was no result."""
+        """Record the delivery of the answer to a request, unless the call is recorded as PENDING or VOID."""
         chosen = (_CALLS.c.request == request) & _CALLS.c.delivery.not_in([Delivery.PENDING, Delivery.VOID])
         with self._engine.begin() as transaction:
             transaction.execute(_CALLS.update().where(chosen).values(delivery=delivery, since=self._clock()))
@@ -183,6 +184,7 @@ class Journal:
         return Entry(row["session"], earlier, row["effect_key"], row["doubts"])
 
     def _set(self, task_id: str, only_of: str | None = None, **values: object) -> None:
+        """Update a call's row; with `only_of`, only if the answer goes to the request with this id."""
         chosen = _CALLS.c.task_id == task_id
         if only_of is not None:
             chosen &= _CALLS.c.request == only_of
@@ -190,13 +192,13 @@ class Journal:
             transaction.execute(_CALLS.update().where(chosen).values(since=self._clock(), **values))
 
     def went_on(self, connection: str) -> None:
-        """The agent made another call on this connection: it has the answers that were written to it before."""
+        """Record as DELIVERED all answers that were written to this connection: the agent made a later call on it."""
         chosen = (_CALLS.c.connection == connection) & (_CALLS.c.delivery == Delivery.WRITTEN)
         with self._engine.begin() as transaction:
             transaction.execute(_CALLS.update().where(chosen).values(delivery=Delivery.DELIVERED))
 
     def left(self, connection: str) -> None:
-        """The connection has ended: the answers that were still to come on it are not handed over."""
+        """Record as BROKEN all answers that were still to come on this connection: it has ended."""
         chosen = (_CALLS.c.connection == connection) & (_CALLS.c.delivery == Delivery.OPEN)
         with self._engine.begin() as transaction:
             transaction.execute(_CALLS.update().where(chosen).values(delivery=Delivery.BROKEN, since=self._clock()))

@@ -14,7 +14,7 @@ WINDOW = 600.0
 
 
 class Delivery(StrEnum):
-    """What is known of the way of a call's answer to the agent."""
+    """What is known about the delivery of a call's answer to the agent."""
 
     OPEN = "open"
     """There is no answer yet, and the agent can still be reached."""
@@ -23,36 +23,36 @@ class Delivery(StrEnum):
     PENDING = "pending"
     """There is no answer yet, and the agent was told so: a person is asked, or the server is away."""
     WRITTEN = "written"
-    """It was written without an error. Nobody knows whether it was read: bytes in a buffer are no delivery."""
+    """The answer was written without an error. Nobody knows whether it was read: bytes in a buffer are no delivery."""
     DELIVERED = "delivered"
-    """The agent went on after it: another call came on the same connection."""
+    """The agent has the answer: another call came later on the same connection."""
     VOID = "void"
-    """The call failed, and certainly changed nothing: to make it again is harmless."""
+    """The call failed, and certainly changed nothing: the agent may make it again."""
 
 
 class Verdict(StrEnum):
-    """What a call is."""
+    """How a call relates to the earlier calls of its session."""
 
     NEW = "new"
     SAME = "same"
-    """It gets the answer of the earlier call, and joins it while that runs."""
+    """The call is a repetition: it gets the answer of the earlier call, for which it waits if that call still runs."""
     DOUBTFUL = "doubtful"
-    """It may be the earlier call or a second one: nobody can know."""
+    """The call may be a repetition or a second call: nobody can know."""
     CONFLICT = "conflict"
-    """Its key belongs to a call with other arguments."""
+    """The key of the call belongs to a call with other arguments."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """A call, as far as it matters to the rules."""
+    """A call, with what the rules need to know of it."""
 
     tool: str
     digest: str
-    """Of the canonical arguments."""
+    """The digest of the canonical arguments."""
     authority: str = ""
     """The digest of the arguments that say whom, where, which and how much; empty if the tool has none."""
     key: str = ""
-    """The key that the agent gave, with the id of its run if it has one; empty without one."""
+    """The key that the agent gave, with the id of the agent's run if it has one; empty without a key."""
     resent: str = ""
     """The id of the request, if the agent's own process sends it again after the gateway was restarted."""
 
@@ -67,7 +67,7 @@ class Earlier:
     since: float
     """When `delivery` became what it is, in seconds since the epoch."""
     request: str = ""
-    """The id of the request that it answers, unique in all sessions."""
+    """The id of the request to which the answer goes, unique in all sessions."""
 
 
 class Match(NamedTuple):
@@ -80,15 +80,15 @@ class Rule:
     """A row of the table: the first row whose condition holds decides."""
 
     call: str
-    """What is said of the call, in words."""
+    """The condition on the call, in words."""
     earlier: str
-    """What is known of the earlier call."""
+    """The condition on the earlier call, in words."""
     verdict: Verdict
     holds: Callable[[Caller, Earlier, float], bool]
 
 
 def _is_lately(delivery: Delivery, earlier: Earlier, now: float) -> bool:
-    """Whether this is known of the earlier call's answer since no longer than the window."""
+    """Whether the earlier call's answer has this delivery state, and for at most WINDOW seconds."""
     return earlier.delivery is delivery and now - earlier.since <= WINDOW
 
 
@@ -99,12 +99,13 @@ def _is_equal(call: Caller, earlier: Earlier) -> bool:
 
 
 def _has_key_of(call: Caller, earlier: Earlier) -> bool:
+    """Whether both have the same tool and key, and the earlier call is not VOID."""
     is_void = earlier.delivery is Delivery.VOID
     return bool(call.key) and not is_void and (call.tool, call.key) == (earlier.caller.tool, earlier.caller.key)
 
 
 def _is_reworded(call: Caller, earlier: Earlier) -> bool:
-    """Whether only arguments that are words differ: whom, where, which and how much are equal."""
+    """Whether only arguments that are words differ: those that say whom, where, which and how much are equal."""
     theirs = earlier.caller
     if call.key or theirs.key or not call.authority:
         return False
@@ -159,12 +160,15 @@ RULES: Sequence[Rule] = (
 
 
 def is_live_twin(call: Caller, earlier: Earlier) -> bool:
-    """Whether both are equal, and the agent of the earlier one seems to wait for its answer still."""
+    """Whether both calls are equal, and the agent of the earlier call still seems to wait for the answer."""
     return _is_equal(call, earlier) and earlier.delivery is Delivery.OPEN
 
 
 def match(call: Caller, earlier: Iterable[Earlier], now: float) -> Match:
-    """What a call is, beside the earlier calls of its session; of several that fit, it belongs to the oldest."""
+    """Decide by RULES how a call relates to the earlier calls of its session; of several that fit, the oldest counts.
+
+    `now` is in seconds since the epoch.
+    """
     oldest_first = sorted(earlier, key=lambda one: one.since)
     for rule in RULES:
         for candidate in oldest_first:

@@ -12,7 +12,7 @@ from workflows.json_values import digest
 from workflows.plans.catalogue import Effect
 
 MAX_NAME = 64
-"""Characters of a tool's name: the model APIs take no more, and no other characters than those of `_UNUSABLE`."""
+"""The most characters of a tool's name in model APIs, which also reject the characters that `_UNUSABLE` matches."""
 _UNUSABLE = re.compile("[^A-Za-z0-9_-]")
 
 
@@ -21,7 +21,7 @@ class Offer:
     """A tool as an agent sees it."""
 
     name: str
-    """What the agent calls it."""
+    """The name of the tool for the agent."""
     kind: str
     effect: Effect
     tool: Mapping[str, Any]
@@ -29,22 +29,22 @@ class Offer:
     server: str | None = None
     """The MCP server that has the tool; None for a tool in Python."""
     name_there: str = ""
-    """The server's own name of the tool."""
+    """The name of the tool on that server."""
     authority: Sequence[str] = ()
     """The names of the arguments that say whom, where, which and how much."""
     asks: bool = False
     """Whether a person may have to approve a call, so that it cannot pass without a task."""
 
     def authority_digest(self, args: Mapping[str, JsonValue]) -> str:
-        """The digest of those arguments that are authority; empty if the call has none."""
+        """The digest of the arguments that `authority` names; empty if the call has none of these."""
         chosen = {name: value for name, value in args.items() if name in self.authority}
         return digest(chosen) if chosen else ""
 
 
 def offers_of(listed: Sequence[Mapping[str, Any]]) -> list[Offer]:
-    """The tools that a worker's side door lists.
+    """The offers for the tools that a worker's side door lists.
 
-    A tool keeps its own name unless two have it; then all of these have the names of their kinds.
+    A tool keeps its own name unless several tools have it; then each of these is named after its kind.
     """
     counts = Counter(_usable(found["name"]) for found in listed)
     offers, taken = list[Offer](), set[str]()

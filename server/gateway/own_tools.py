@@ -27,7 +27,7 @@ MAX_TASKS = 200
 
 @dataclass(frozen=True)
 class Asked:
-    """A call of one of these tools."""
+    """A call of one of the gateway's own tools."""
 
     client: Client
     calls: Calls
@@ -147,7 +147,7 @@ async def _answer(asked: Asked, args: Reply) -> dict[str, Any]:
 
 
 def _of_session(asked: Asked, task_id: str) -> TaskHandle:
-    """A task of the session; of others nothing is said, not even whether they exist."""
+    """A task of the session. Raises Problem for any other id, whether a task has it or not."""
     if not task_id.startswith(asked.request.session.prefix):
         raise Problem("unknown_id", f"This session has no call {task_id[:100]!r}", "take the id that an answer named")
     return TaskHandle(asked.client.temporal, task_id)
@@ -171,7 +171,7 @@ BY_NAME: Mapping[str, OwnTool] = {
 
 
 def listed(taken: Collection[str]) -> list[dict[str, Any]]:
-    """These tools as MCP lists them, except those whose names are `taken`."""
+    """The gateway's own tools as MCP lists them, except tools whose names are `taken`."""
     return [
         {
             "name": name,

@@ -50,7 +50,12 @@ class _Asker:
 
 
 async def prepare(state: Path, hello: Hello, idle: float, say: Callable[[str], None]) -> int:
-    """Make everything ready, and say which tools there are. Raises ServerUnavailable, CannotServe."""
+    """Make everything ready, and say which tools there are; returns the exit code 0.
+
+    Raises:
+        ServerUnavailable: there is no `temporal` program, and none could be fetched.
+        CannotServe: the daemon cannot be started, or does not serve these tools.
+    """
     await find_cli(say)
     say("starting the tools ...")
     asker = _Asker()

@@ -1,4 +1,4 @@
-"""The process that an agent starts: it passes MCP between its stdin and stdout and the daemon, and starts that."""
+"""The process that an agent starts: passes MCP between its stdin and stdout and the daemon, which it starts."""
 
 import asyncio
 import os
@@ -18,14 +18,14 @@ from runtime.child import last_line
 from server.gateway.wire import LOG, MAX_LINE, FromAgent, Hello, ToAgent, line_of, read_line, socket_path
 
 START_SECONDS = 60.0
-"""Seconds that the daemon has to listen."""
+"""Seconds within which the daemon must listen."""
 STEADY_SECONDS, MAX_FAILURES = 20.0, 10
-"""The most daemons in a row that end so soon."""
+"""At most MAX_FAILURES daemons in a row may end within STEADY_SECONDS of their start."""
 LOOK_SECONDS = 0.05
 LAST_ANSWERS_SECONDS = 1.0
 """Seconds for which the open requests of an agent that has closed its end are still answered."""
 REPLAYED = ("initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe")
-"""The methods of messages that a new daemon has to hear again."""
+"""The methods of messages that are sent again to a new daemon."""
 
 
 class CannotServe(Exception):
@@ -36,11 +36,11 @@ class AgentEnd(Protocol):
     """The agent's end: its messages, and where they go."""
 
     async def next(self) -> bytes | None:
-        """The next line of the agent; None when it has closed its end."""
+        """The next line of the agent; None when the agent has closed its end."""
         ...
 
     async def write(self, line: bytes) -> None:
-        """Write a whole line; OSError if that is impossible."""
+        """Write a whole line. Raises OSError if that is impossible."""
         ...
 
 
@@ -84,12 +84,16 @@ class Proxy:
         self._idle = idle
         self._open = dict[Any, dict[str, Any]]()
         self._setup = dict[tuple[str, str], dict[str, Any]]()
-        """The newest of these messages, by method and, of a subscription, address."""
+        """The newest messages of the methods in REPLAYED, by method and, for a subscription, address."""
         self._writer: asyncio.StreamWriter | None = None
         self._is_over = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve the agent until it closes its end. Raises CannotServe."""
+        """Serve the agent until it closes its end.
+
+        Raises:
+            CannotServe: the daemon cannot be started, ends again and again, or does not serve this process.
+        """
         reading = asyncio.create_task(self._from_agent())
         try:
             is_first, failures = True, 0
@@ -116,6 +120,7 @@ class Proxy:
             reading.cancel()
 
     def _greet(self, writer: asyncio.StreamWriter, *, is_first: bool) -> None:
+        """Send the Hello, the answered messages that a new daemon needs, and the open requests."""
         writer.write(line_of(self._hello))
         answered = [one for one in self._setup.values() if one.get("id") not in self._open]
         for message in answered:
@@ -151,6 +156,7 @@ class Proxy:
             await self._agent.write(to_json({"jsonrpc": "2.0", "id": None, "error": error}) + b"\n")
 
     async def _take(self, message: dict[str, Any]) -> None:
+        """Pass a message of the agent on, and keep what a new daemon needs."""
         method, number = message.get("method"), message.get("id")
         params = message.get("params")
         uri = str(params.get("uri", "")) if isinstance(params, dict) else ""
@@ -232,13 +238,13 @@ class Proxy:
 
 
 def _daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """What the daemon has of the first agent's environment: no secrets that are only for a server."""
+    """The variables that the daemon gets from the first agent's environment: no secrets for a server alone."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "PYTHONPATH", "SSL_CERT_FILE")
     begins = ("TEMPORAL_", "REPLAN_", "LC_", "XDG_", "GO", "HTTP", "http", "NO_PROXY", "no_proxy")
     return {name: value for name, value in environment.items() if name in kept or name.startswith(begins)}
 
 
 def refused(error: ValidationError) -> str:
-    """The first mistake of a Hello in words."""
+    """The first mistake in the fields of a Hello, in words."""
     wrong = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"

@@ -18,14 +18,14 @@ from workflows.inquiries import ToolCard, ToolsInquiry
 from workflows.plans.catalogue import Effect
 
 LOOK_SECONDS = 30.0
-"""How often the workers are asked for their tools."""
+"""Seconds between two queries for the tools of the workers."""
 RETRY_SECONDS = 2.0
 
 log = structlog.get_logger("replan.gateway")
 
 
 class QueueDesk:
-    """What `session.Desk` describes, for the workers of a task queue. Reads are tasks, too."""
+    """A `session.Desk` for the workers of a task queue. Reads are tasks, too."""
 
     def __init__(self, client: Client, calls: Calls) -> None:
         self.client = client
@@ -37,13 +37,14 @@ class QueueDesk:
         self._is_ready = asyncio.Event()
 
     async def ready(self, seconds: float) -> bool:
+        """Wait at most `seconds` until the tools are known; returns whether they are."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._is_ready.wait(), seconds)
         return self._is_ready.is_set()
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:
-        """Ask the workers for their tools at once, and again and again until the block ends.
+        """Ask the workers for their tools at once, and repeatedly until the block ends.
 
         Raises:
             Problem: no worker answers at first.

@@ -1,4 +1,4 @@
-"""What an agent is told of a call: the tool's content as it is, or a fault with what to do."""
+"""The answer to a call of an agent: the tool's content as it is, or a fault with what to do."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,7 +15,7 @@ from workflows.json_values import canonical
 from workflows.text import capitalised
 
 WAIT_SECONDS = 30.0
-"""How long an agent is told to wait after a transient fault whose service named no time."""
+"""Seconds that an agent should wait after a transient fault if the service named no time."""
 
 
 class Do(StrEnum):
@@ -31,7 +31,7 @@ def success(result: JsonValue, *, is_structured: bool) -> dict[str, Any]:
     """The result of a tool as the content of MCP.
 
     A foreign tool without an output schema has its content in `text` and `parts`, as `activities.toolbox.mcp.answers`
-    writes it; all others have a value.
+    writes it; every other result is a value.
     """
     if not is_structured and isinstance(result, dict) and _is_foreign(result):
         return {"content": _content(result)}
@@ -90,11 +90,12 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def with_note(result: Mapping[str, Any], note: str) -> dict[str, Any]:
-    """A result with one more text, since agents do not read `_meta`."""
+    """A copy of a result with one more text, since agents do not read `_meta`."""
     return {**result, "content": [*result["content"], _text(note)]}
 
 
 def replayed_note(at: datetime) -> str:
+    """The note on an answer that is repeated for an equal call; `at` is when its delivery state was recorded."""
     return (
         f"Not done again: this is the answer to an equal call, which did not reach you by {at:%H:%M:%S} UTC, as far as"
         " is known. Call once more only if it should be done a second time."
@@ -102,7 +103,7 @@ def replayed_note(at: datetime) -> str:
 
 
 def of_outcome(outcome: Outcome, *, is_structured: bool) -> dict[str, Any]:
-    """What a call's ended task came to."""
+    """The answer to a call whose task has ended: the result of the tool, or a fault."""
     step = outcome.steps[-1] if outcome.steps else None
     if outcome.status is TaskStatus.COMPLETED and step is not None and step.status is StepStatus.COMPLETED:
         if step.result_omitted:
@@ -123,6 +124,7 @@ def of_outcome(outcome: Outcome, *, is_structured: bool) -> dict[str, Any]:
 
 
 def of_fault(last: FaultRecord, outcome: Outcome, *, is_structured: bool) -> dict[str, Any]:
+    """The answer to a call whose task ended with the fault `last`, with what the agent should do."""
     do, wait = Do.CHANGE, None
     is_rejected = any(request.answer and request.answer.choice == "reject" for request in outcome.requests)
     if last.applied is not Applied.NONE or last.code is Code.REJECTED or is_rejected:
@@ -166,7 +168,7 @@ def fault(
 ) -> dict[str, Any]:
     """A fault as an error of MCP: one sentence with what to do, and the same as data.
 
-    For a tool with an output schema the data is a text block: some clients check the structured content of errors, too.
+    With an output schema (`is_structured`) the data is a text block: some clients check structured content of errors.
     """
     instruction = f"Wait {wait:g} s, then call again." if do is Do.WAIT else _INSTRUCTIONS[do]
     done = {"unknown": " It may have been done.", "applied": " It was done."}.get(applied, "")

@@ -35,10 +35,10 @@ class Place:
 async def serve_http(
     state: Path, hello: Hello, place: Place, *, client: Client | None, page: str | None, say: Callable[[str], None]
 ) -> None:
-    """Serve until a signal. With `client`, the tools are those of the workers of its task queue.
+    """Serve until a signal. With `client`, the tools are those of the workers of the client's task queue.
 
     Raises:
-        Problem: another gateway has the folder, the tools cannot be had, or the port cannot be used.
+        Problem: another gateway has the folder, there are no tools, or the journal, a key or the port cannot be used.
     """
     telemetry.configure(LogStyle.TEXT, None)
     with locked(state) as is_ours:

@@ -41,13 +41,13 @@ PASSED: Mapping[str, type[types.Result]] = {
     "completion/complete": types.CompleteResult,
     "logging/setLevel": types.EmptyResult,
 }
-"""What passes through to the servers, and what they answer: in the form that the agent's protocol has."""
+"""The methods that pass through to the servers, with the types of their results, as the agent's protocol has them."""
 LISTS: Mapping[str, str] = {
     "resources/list": "resources",
     "resources/templates/list": "resourceTemplates",
     "prompts/list": "prompts",
 }
-"""Of several servers these are joined; by method, the name of the list in the result."""
+"""The methods whose results of several servers are joined, with the name of the list in the result."""
 KEY_META, SESSION_META, RUN_META = "replan/key", "replan/session", "replan/run"
 NOT_READY = (
     "Replan is starting: it fetches or builds what it needs, once, which can take minutes. Tools are listed when it is"
@@ -76,18 +76,18 @@ class Desk(Protocol):
     calls: Calls
     offers: Mapping[str, Offer]
     servers: Mapping[str, Mapping[str, Any]]
-    """By name, what each MCP server said of itself."""
+    """By name, what each MCP server reported about itself."""
     door: SideDoor | None
     on_notification: dict[str, Callable[[str, dict[str, Any]], None]]
-    """By connection, what passes notifications of the servers on to it."""
+    """By connection, the function that passes notifications of the servers on to the connection."""
 
     async def ready(self, seconds: float) -> bool:
-        """Wait until the tools are known; whether they are."""
+        """Wait at most `seconds` until the tools are known; returns whether they are."""
         ...
 
 
 HELLO_SECONDS = 0.2
-"""How long a handshake waits for the worker, to tell what the servers behind it say of themselves."""
+"""How long a handshake waits for the worker, to include what the servers behind it report about themselves."""
 LIST_SECONDS = 25.0
 """How long a list of tools waits for the worker."""
 CALL_SECONDS = 60.0
@@ -99,12 +99,12 @@ MAX_PEERS = 1_000
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a request came from, as far as its door knows."""
+    """The origin of a request, as far as the gateway's door (socket or HTTP) knows it."""
 
     request: str
-    """Its id, unique in all sessions."""
+    """The id of the request, unique in all sessions."""
     connection: str
-    """A later call on the same connection proves that the agent has what was written to it before."""
+    """The id of the connection: a later call on it proves that the agent has the answers that were written before."""
     session: str
     """The name of the session, if the request names none."""
     key: str = ""
@@ -114,7 +114,7 @@ class Origin:
     is_gone: Callable[[], bool] = lambda: False
     """Whether the agent can certainly not be reached any more."""
     owner: str = ""
-    """What sets the sessions of one principal apart from equally named ones of others."""
+    """Distinguishes the sessions of one principal from equally named sessions of others; empty for none."""
 
 
 class Agent:
@@ -129,8 +129,8 @@ class Agent:
         durable_reads: bool = False,
         attended: bool = False,
     ) -> None:
-        """`origin` is told the SDK's context of a request; `defaults` says what a session does in doubt, and how long
-        it waits for people. At `attended` clients there are persons who may be asked."""
+        """`origin` makes the Origin of a request from the SDK's context; `defaults` has the doubt and patience of a
+        session. With `durable_reads`, reads are tasks, too. At `attended` clients, persons may be asked."""
         self._desk = desk
         self._attended = attended
         self._defaults = defaults
@@ -144,7 +144,7 @@ class Agent:
         """By connection, the SDK's session of its newest request, to which notifications go."""
         self._told = set[asyncio.Future[None]]()
         self._bus = InMemorySubscriptionBus()
-        """Takes notifications to agents of the protocol of 2026-07-28, which ask for them."""
+        """Carries notifications to agents of the protocol of 2026-07-28, which subscribe to them."""
         self._listening = ListenHandler(self._bus)
 
     async def serve(self, read: Any, write: Any) -> None:
@@ -154,7 +154,7 @@ class Agent:
         await server.run(read, write, server.create_initialization_options(changes))
 
     def server(self, *, is_ready: bool) -> Server[Any]:
-        """The SDK's server, with what the servers behind it say of themselves."""
+        """Make the SDK's server, with what the servers behind it report about themselves if the tools are known."""
         behind = list(self._desk.servers.values())
         only = behind[0] if len(behind) == 1 else None
         info = (only["info"] if only else None) or {}
@@ -189,7 +189,7 @@ class Agent:
         await asyncio.gather(*told, return_exceptions=True)  # some of them may have left
 
     def tell(self, method: str, params: dict[str, Any]) -> None:
-        """Begin to pass a notification on, if it is news to somebody; nobody waits for it."""
+        """Pass a notification on in the background, unless it changes nothing for any agent."""
         # Clients of the SDK before version 2 fail on a message that comes while they end their session, and some end it
         # with each answer: so an agent that waits for its first list is not told that there is another.
         if method == "notifications/tools/list_changed" and self._listed in (None, self._desk.offers):
@@ -269,7 +269,7 @@ class Agent:
     async def _resumed(
         self, params: types.CallToolRequestParams, request: Request, *, is_structured: bool
     ) -> dict[str, Any]:
-        """Go on with a call whose person was asked by the client."""
+        """Continue a call after the client asked its person: pass on the answer, and return the result of the call."""
         found = attending.read_state(params.request_state or "")
         if found is None or not found[0].startswith(request.session.prefix):
             raise MCPError(types.INVALID_PARAMS, "This session has not asked for this input")
@@ -328,6 +328,7 @@ class Agent:
         return handle
 
     async def _route(self, method: str, said: dict[str, Any]) -> Any:
+        """Send a request with the parameters `said` to the server that can answer it, or to all that might."""
         feature = _feature(method)
         able = [name for name, told in self._desk.servers.items() if told["capabilities"].get(feature) is not None]
         if method == "logging/setLevel":
@@ -349,6 +350,7 @@ class Agent:
         raise last or MCPError(types.METHOD_NOT_FOUND, f"No server here has {method}")
 
     async def _joined(self, method: str, said: dict[str, Any], servers: Sequence[str]) -> Any:
+        """The result of a list method with the lists of all these servers, all pages joined."""
         found, name = list[Any](), LISTS[method]
         for server in servers:
             cursor: str | None = None
@@ -363,6 +365,7 @@ class Agent:
         return {name: found}
 
     async def _pass(self, method: str, params: Mapping[str, Any], server: str, report: Report | None = None) -> Any:
+        """Send a request to one server, and return the result. Raises MCPError for an error, or without an answer."""
         door = self._desk.door
         if door is None:
             raise MCPError(types.METHOD_NOT_FOUND, f"{method} passes only to a worker on this machine")
@@ -376,7 +379,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class _Person:
-    """A person at a client, as `calls.Attended` describes it."""
+    """A person at a client: a `calls.Attended`."""
 
     context: Any
     desk: Desk
@@ -385,7 +388,7 @@ class _Person:
 
     @classmethod
     def at(cls, context: Any, desk: Desk) -> "_Person | None":
-        """The person whom the client of a request can ask; None if it cannot."""
+        """The person whom the client of a request can ask; None if the client cannot ask anybody."""
         able = context.session.client_capabilities
         if able is None or able.elicitation is None:
             return None
@@ -404,13 +407,13 @@ class _Person:
 
 
 def _feature(method: str) -> str:
-    """The capability of a server that has this method."""
+    """The name of the server capability to which a method belongs."""
     name = method.partition("/")[0]
     return "completions" if name == "completion" else name
 
 
 def _event(method: str, params: Mapping[str, Any]) -> Any:
-    """A notification in the form that an agent subscribes to; None if there is none."""
+    """A notification as an event that agents can subscribe to; None if there is no such event."""
     match method:
         case "notifications/tools/list_changed":
             return ToolsListChanged()

@@ -1,4 +1,4 @@
-"""A session: the calls among which equal ones may be the same."""
+"""Sessions: only two calls of the same session can be a call and its repetition."""
 
 import re
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from client.sessions import prefix_of
 MAX_SESSION = 64
 SESSION_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_SESSION - 1}}}")
 PATIENCE = 30.0
-"""Seconds for which a call waits for a person before the agent is told so. Agents often wait a minute."""
+"""Seconds that a call waits for a person before the agent gets an answer. Agents often wait a minute."""
 
 
 class Doubt(StrEnum):
-    """What is done with a call that may be a repetition, and nobody can know."""
+    """What to do if nobody can know whether a call is a repetition: ask a person, make it, or repeat the answer."""
 
     ASK = "ask"
     REPEAT = "repeat"
@@ -22,7 +22,7 @@ class Doubt(StrEnum):
 
 @dataclass(frozen=True)
 class Session:
-    """Beyond it no call is ever taken for another."""
+    """A session: no call counts as a repetition of a call of another session."""
 
     name: str
     doubt: Doubt = Doubt.ASK
@@ -30,5 +30,5 @@ class Session:
 
     @property
     def prefix(self) -> str:
-        """What the ids of its tasks begin with."""
+        """What the ids of the session's tasks begin with."""
         return prefix_of(self.name)

@@ -16,7 +16,7 @@ AGAIN_SECONDS = 30.0
 RETRY_SECONDS = 0.2
 
 Report = Callable[[float, float | None, str], Awaitable[None]]
-"""Tells an agent how far its call is: how much is done, of how much, and words."""
+"""Reports the progress of a call to its agent: the amount done, the total (None if unknown), and words."""
 
 
 class DoorError(Exception):
@@ -32,7 +32,7 @@ class DoorClosed(Exception):
 
 
 class SideDoor:
-    """One connection, which is opened again when the worker was started again."""
+    """One connection to a side door, which is opened again after the worker was started again."""
 
     def __init__(self, path: Path, on_notification: Callable[[str, str, dict[str, Any]], None]) -> None:
         """`on_notification` gets the server's name, the method and the parameters."""
@@ -48,7 +48,9 @@ class SideDoor:
     async def request(
         self, method: str, params: Mapping[str, Any] | None = None, *, server: str = "", report: Report | None = None
     ) -> Any:
-        """Send a request, which changes nothing in the world, and again if the worker ended meanwhile.
+        """Send a request that has no effect, again if the worker ended meanwhile, and return the result.
+
+        `server` names the MCP server behind the worker; empty for the worker itself.
 
         Raises:
             DoorError: the server answered with an error.

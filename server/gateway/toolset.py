@@ -30,7 +30,7 @@ LOOK_SECONDS = 0.1
 VOLATILE = re.compile(
     "_|PWD|OLDPWD|SHLVL|COLUMNS|LINES|WINDOWID|TERM.*|SSH_.*|XDG_SESSION.*|DBUS_.*|INVOCATION_ID|JOURNAL_STREAM|TMUX.*"
 )
-"""Variables that differ from one agent to the next, and make no other set of tools."""
+"""Variables that differ from agent to agent, and do not count in the comparison of sets of tools."""
 OWN_VARIABLES = (
     "REPLAN_STATE",
     "REPLAN_QUEUE",
@@ -39,13 +39,13 @@ OWN_VARIABLES = (
     "REPLAN_KEYS",
     "REPLAN_CODEC",
 )
-"""Variables that are the agent's or the daemon's own affair."""
+"""Variables for the agent or the daemon themselves, which are not passed on from the agent to its servers."""
 
 log = structlog.get_logger("replan.gateway")
 
 
 class ToolSet:
-    """What `session.Desk` describes, for agents that name the same tools with the same environment."""
+    """A `session.Desk` for agents that name the same tools with the same environment."""
 
     def __init__(self, state: Path, hello: Hello, calls: Calls) -> None:
         self.id = digest_of(hello)
@@ -56,7 +56,7 @@ class ToolSet:
         self.problem = ""
         """Why the worker does not start; empty if it does."""
         self.on_notification = dict[str, Callable[[str, dict[str, Any]], None]]()
-        """By agent's process, what passes notifications of the servers on to it."""
+        """By agent's process, the function that passes notifications of the servers on to the process."""
         self._state = state
         self._hello = hello
         self._is_ready = asyncio.Event()
@@ -75,7 +75,7 @@ class ToolSet:
         return self._state / f"gateway-worker-{self.id}.log"
 
     async def ready(self, seconds: float) -> bool:
-        """Wait until the tools are known; whether they are. Also if the worker cannot start, this ends early."""
+        """Wait at most `seconds` until the tools are known; returns whether they are. Ends early without a worker."""
         if self._is_ready.is_set():
             return True
         waits = [asyncio.ensure_future(one.wait()) for one in (self._is_ready, self.is_over)]
@@ -91,7 +91,10 @@ class ToolSet:
             tell(method, params)
 
     async def keep(self, connecting: "asyncio.Future[Client]", address: Callable[[], str]) -> None:
-        """Keep a worker running. `connecting` has the client as soon as the server answers at `address`."""
+        """Keep a worker running: start it again when it ends, unless the agent's arguments for it are wrong.
+
+        `connecting` has the client as soon as the server answers at the address that `address` then returns.
+        """
         self._client = Client((await asyncio.shield(connecting)).temporal, queue=self.queue)
         failures = 0
         try:
@@ -143,7 +146,7 @@ class ToolSet:
         return {**_of_server(self._hello), **ours, "TEMPORAL_ADDRESS": address}
 
     def _write_file(self) -> Path:
-        """The tools file of a server that is named by its command."""
+        """Write the tools file of a server that is named by its command, and return the path."""
         path = self._state / f"gateway-{self.id}.toml"
         names = sorted(_of_server(self._hello))
         lines = [
@@ -163,7 +166,7 @@ class ToolSet:
 
 
 def digest_of(hello: Hello) -> str:
-    """Equal for agents that share a worker. No value of the environment can be told from it."""
+    """A digest that is equal for agents that share a worker. It reveals no value of the environment."""
     told: dict[str, JsonValue] = {
         name: value for name, value in _of_server(hello).items() if not VOLATILE.fullmatch(name)
     }
@@ -172,12 +175,12 @@ def digest_of(hello: Hello) -> str:
 
 
 def _of_server(hello: Hello) -> dict[str, str]:
-    """The variables of the agent that its servers have, too."""
+    """The variables of the agent that its MCP servers get, too."""
     return {name: value for name, value in hello.environment.items() if name not in OWN_VARIABLES}
 
 
 def server_name(command: tuple[str, ...]) -> str:
-    """A short name for the server of a command, from which the names of its tools' kinds begin."""
+    """A short name for the server that a command starts; the kinds of the server's tools begin with it."""
     words = [word for word in command if not word.startswith("-")]
     named = [word for word in words[1:] if re.search("mcp|server", word, re.IGNORECASE)]
     word = (named or words[1:2] or words[:1] or ["server"])[0]
@@ -188,6 +191,6 @@ def server_name(command: tuple[str, ...]) -> str:
 
 
 def socket_of(state: Path, id: str) -> Path:
-    """Where the worker of a set of tools has its side door."""
+    """The socket of the side door of a tool set's worker."""
     beside = socket_path(state)
     return beside.with_name(f"{beside.stem}-{id}.sock")

@@ -1,4 +1,4 @@
-"""What an agent's thin process and the daemon say to each other: JSON, one object a line, over a Unix socket."""
+"""What an agent's thin process and the daemon send each other: JSON, one object a line, over a Unix socket."""
 
 import asyncio
 import hashlib
@@ -13,9 +13,9 @@ from pydantic_core import from_json, to_json
 from server.gateway.sessions import PATIENCE, SESSION_NAME, Doubt
 
 MAX_LINE = 64 * 2**20
-"""Bytes of a line, which holds one message of MCP."""
+"""The most bytes of a line, which has one message of MCP."""
 MAX_SOCKET = 100
-"""Bytes of a socket's path, of which systems take 104 or 108."""
+"""The most bytes of a socket's path; operating systems accept 104 or 108."""
 SOCKET, JOURNAL, LOG = "gateway.sock", "gateway.db", "gateway.log"
 
 
@@ -25,9 +25,9 @@ class Hello(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     version: str
-    """Of Replan: the daemon serves its own version only."""
+    """The version of Replan: a daemon serves only agents of its own version."""
     process: str
-    """Unique for the agent's process, which keeps it when it connects again."""
+    """Unique for the agent's process, which keeps this id when it connects again."""
     session: str = Field(pattern=f"^{SESSION_NAME.pattern}$")
     doubt: Doubt = Doubt.ASK
     patience: float = Field(default=PATIENCE, ge=0)
@@ -52,7 +52,7 @@ class FromAgent(BaseModel):
     resent: bool = False
     """Whether the message is sent again, after the daemon ended without an answer to it."""
     is_replayed: bool = False
-    """Whether it only brings a new daemon to where the old one was, so that its answer is for nobody."""
+    """Whether the message only restores the state of the old daemon in a new daemon, so that nobody gets the answer."""
     is_leaving: bool = False
     """Whether the agent has closed its end: nobody waits for the answers that are still to come."""
     failed: int | None = None
@@ -66,13 +66,17 @@ class ToAgent(BaseModel):
 
     message: dict[str, Any] | None = None
     number: int | None = None
-    """The number of the message, if the daemon wants to know that it could not be written."""
+    """The number of the message, if the agent's process must report (`failed`) that the message cannot be written."""
     refused: str | None = None
     """Why the daemon does not serve this process."""
 
 
 def socket_path(state: Path) -> Path:
-    """Where the daemon of a state folder listens: in it, or in a private folder if its path is too long."""
+    """The socket of a state folder's daemon: in this folder, or in a private folder if the path is too long.
+
+    Raises:
+        OSError: others can use the private folder.
+    """
     path = state.resolve() / SOCKET
     if len(os.fsencode(path)) <= MAX_SOCKET:
         return path
@@ -88,7 +92,7 @@ async def read_line(reader: asyncio.StreamReader) -> Any:
     """The next line as JSON; None at the end.
 
     Raises:
-        ValueError: it is no JSON, or too long.
+        ValueError: the line is no JSON, or too long.
     """
     line = await reader.readline()
     return from_json(line) if line.endswith(b"\n") else None

@@ -1,4 +1,4 @@
-"""What people do to a task: answer what it asks, stop it, give it more, undo it."""
+"""What people do to a task on the page: answer its requests, stop it, extend its limits, undo its effects."""
 
 import asyncio
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ from workflows.people.card import call_words
 from workflows.people.requests import CHOICES, Choice
 
 PLAN_SECONDS = 8.0
-"""How long the page before an undo waits for a worker to tell the calls."""
+"""How long the page before an undo waits for a worker to list the calls."""
 STOPS: Mapping[StepStatus, str] = {
     StepStatus.RUNNING: "runs: its call is cancelled, or ends first",
     StepStatus.WAITING: "waits: it is given up",
     StepStatus.PAUSED: "is paused: it is given up",
     StepStatus.PENDING: "is not begun",
 }
-"""By the status of a step, what becomes of it when its task is stopped."""
+"""By the status of a step, what happens to the step when its task is stopped."""
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -69,12 +69,12 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
 
 @router.get("/ui/tasks/{id}/requests/{number}/{choice}")
 async def answer_again(id: str, number: str, choice: str) -> Response:
-    """The address of an answer that was sent, opened again: the task shows what became of it."""
+    """Redirect from the address of an answer that was sent to its request on the page of the task."""
     return RedirectResponse(f"/ui/tasks/{id}#{number}", 303)
 
 
 def _form_values(choice: Choice, form: Mapping[str, str]) -> dict[str, Any]:
-    """What a form gives with an answer.
+    """The values of an answer in a form, by the name of the option.
 
     Raises:
         Mistakes: a field cannot be read, or what the answer needs is missing.
@@ -99,7 +99,12 @@ def _form_values(choice: Choice, form: Mapping[str, str]) -> dict[str, Any]:
 async def _confirm(
     request: Request, task: Handle, number: str, values: Mapping[str, Any], form: Mapping[str, str]
 ) -> Response:
-    """The page that shows what an edit changes, before it is sent; the form has the code of the call that was seen."""
+    """The page that shows what an edit changes before it is sent; `form` has the code of the call that the person saw.
+
+    Raises:
+        Problem: the call is another call by now, or no argument was changed.
+        Mistakes: a changed value does not fit the schema of the tool.
+    """
     shown = await people.request_to_approve(task, number)
     if shown.call is None or shown.call.code != form.get("call", ""):
         reason = "The call is another one than the page showed"
@@ -128,7 +133,7 @@ async def _refused(request: Request, task: Handle, problem: Problem, refused: Re
 
 @router.get("/ui/tasks/{id}/{what}")
 async def before_act(request: Request, id: str, what: str) -> Response:
-    """What an act will do, by name, before it is done."""
+    """The page that shows what an action (`what`) will do before it is done."""
     task = await task_of(request, id)
     match what:
         case "cancel":
@@ -142,7 +147,7 @@ async def before_act(request: Request, id: str, what: str) -> Response:
 
 
 async def _ask_to_stop(request: Request, task: Handle, action: str, button: str, form: Mapping[str, str]) -> Response:
-    """The page that says what stops, and what the task has changed, before it is stopped."""
+    """The page that shows what stops, and what the task has changed, before the task is stopped."""
     client = client_of(request).temporal
     outcome, _ = await fetch_standing(client, task)
     if outcome.ended_at:
@@ -192,7 +197,7 @@ async def _ask_to_undo(request: Request, task: Handle) -> Response:
 
 
 def _shown(planned: PlannedUndo) -> list[tuple[PlannedCall, str, list[tuple[str, str]]]]:
-    """The calls of a rollback, each with the call that it undoes, in words, and its arguments."""
+    """The calls of a rollback, each with the words of the call that it undoes, and with its own arguments."""
     return [
         (
             call,

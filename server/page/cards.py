@@ -30,21 +30,21 @@ class Card(NamedTuple):
     is_seen: bool
     """Whether the call that is to be approved is known."""
     answered: str
-    """Who answered what; empty while it is open."""
+    """Who answered what, or why the request was closed without an answer; empty for an open request."""
     calls: Sequence[str]
-    """The calls that it was about, in words; empty while it is open."""
+    """The calls that a closed request was about, in words; empty for an open request."""
 
     @property
     def words(self) -> str:
-        """What it asks, in a line: the call, or the question."""
+        """What the request asks, in a line: the call, or the question."""
         call = next((fact.text for fact in self.facts if fact.about == CALL), "")
         return call or shorten(self.request.reason, MAX_CALL)
 
 
 def card_of(task: Asker, asked: HumanRequest, schema: Schema | None = None, outcome: Outcome | None = None) -> Card:
-    """`schema` is that of the arguments of the call that is to be approved, if it is known.
+    """Make the card of a request; `schema` is the schema of the arguments of the call to approve; None if not known.
 
-    `outcome` is that of the task, from which a closed request has its calls.
+    `outcome` is the Outcome of the task, which has the calls of a closed request.
     """
     call, known = asked.call, facts(asked, task) if asked.is_open else []
     answered = closing_words(asked) if asked.closed else ""
@@ -58,9 +58,9 @@ def card_of(task: Asker, asked: HumanRequest, schema: Schema | None = None, outc
 async def cards_of(
     request: Request, requests: Sequence[tuple[Asker, str, HumanRequest]], outcome: Outcome | None = None
 ) -> list[Card]:
-    """The cards of requests, each given with its task and the queue of that; workers tell the schemas.
+    """Make the cards of requests, each given with its task and the task's queue; workers are asked for the schemas.
 
-    `outcome` is that of their task, if they have one.
+    `outcome` is the Outcome of the task, if all requests are of one task.
     """
 
     async def card(task: Asker, queue: str, asked: HumanRequest) -> Card:
@@ -71,9 +71,10 @@ async def cards_of(
 
 
 async def with_all_arguments(request: Request, queue: str, asked: HumanRequest) -> tuple[HumanRequest, Schema | None]:
-    """A request with the arguments that the tools of its calls add, also where only their schemas tell them.
+    """The request with the arguments that tools add to its calls, also those that only a schema of a tool declares.
 
-    Also returns the schema of the call of the step that waits; None if no worker tells it soon.
+    Also returns the schema of the arguments of its first call; None if the request is closed or has no call, or if no
+    worker answers within ASK_SECONDS.
     """
     if not asked.is_open or asked.call is None:
         return asked, None

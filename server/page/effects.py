@@ -32,9 +32,9 @@ class EffectRow(NamedTuple):
     """The kind of tool that can undo it; empty if there is none."""
     undone_at: datetime | None
     undone_by: str
-    """The kind of tool that undid it; empty if it was not undone, or if the history does not tell."""
+    """The kind of tool that undid the effect; empty if it was not undone, or if the history does not have the kind."""
     args: str
-    """The arguments of its call, cut; empty if there are none, or the history does not tell."""
+    """The arguments of the effect's call, cut; empty without arguments, or if the history does not have them."""
 
     @property
     def is_undone(self) -> bool:
@@ -46,7 +46,7 @@ class EffectRow(NamedTuple):
 
 
 async def effect_rows(client: Client, story: Story) -> list[EffectRow]:
-    """The effects that the histories of the task and of its rollbacks tell, the oldest first; no worker is asked."""
+    """The effects in the histories of the task and of its rollbacks, the oldest first; no worker is asked."""
     found = await fetch_effects(client, story, ())
     by_key = {effect.key: effect for effect in found}
     return [_row(story, effect, by_key) for effect in found if effect.undoes is None]
@@ -70,7 +70,7 @@ def _row(story: Story, effect: TaskEffect, by_key: Mapping[str, TaskEffect]) -> 
 
 
 def undo_words(rows: Sequence[EffectRow], rollback: str | None) -> str:
-    """What was undone, and what stays; empty if nothing was. `rollback` is Temporal's status of the rollback."""
+    """What was undone, and what stays; empty if nothing was undone. `rollback` is Temporal's status of the rollback."""
     undone = [row.step for row in rows if row.is_undone]
     stays = [row.step for row in rows if not row.is_undone]
     if rollback == "running":

@@ -27,9 +27,9 @@ from workflows.people.requests import Choice, HumanRequest, RequestKind
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 PAGE = 25
-"""Cards on a page of the inbox; the workers of those that ask for an approval are asked for the call."""
+"""Entries on a page of the inbox; for each approval on the page, a worker is asked for the call."""
 MANY = 10
-"""Above so many cards, each is one line that opens to the card."""
+"""With more entries than this, each card is shown as one line that opens to the card."""
 
 
 class IncidentCard(NamedTuple):
@@ -42,7 +42,7 @@ class IncidentCard(NamedTuple):
     tasks: Sequence[Waiting]
     """The longest wait first."""
     request: None = None
-    """So that a template tells it from the Card of a request."""
+    """Always None: a template distinguishes this card from the Card of a request by it."""
 
 
 Entry = Waiting | IncidentCard
@@ -57,7 +57,10 @@ async def inbox(
     kind: str = "",
     mine: bool = False,
 ) -> Response:
-    """`kind` shows only requests of this kind, `mine` only those of tasks that the visitor started."""
+    """The inbox; with `kind` only requests of this kind, with `mine` only requests of tasks that the visitor started.
+
+    `answered` is the request that was just answered, as `TASK REQUEST`, and `choice` is the answer.
+    """
     client, visitor = client_of(request), request.state.visitor
     waiting = await list_waiting(client.temporal)
     # The server's list is a moment behind what was answered just now.
@@ -103,7 +106,7 @@ def _kind_of(entry: Entry) -> RequestKind:
 
 
 def _counts(entries: Sequence[Entry], cards: Mapping[str, Sequence[Card]]) -> Counter[RequestKind]:
-    """How many cards there are of each kind; of a task that is not shown, one is known."""
+    """How many cards there are of each kind; an entry without cards on this page counts as one."""
     found = Counter[RequestKind]()
     for entry in entries:
         shown = cards.get(entry.task_id, ()) if isinstance(entry, Waiting) else ()
@@ -125,7 +128,7 @@ def _entries(waiting: Sequence[Waiting]) -> list[Entry]:
 async def _cards(
     request: Request, alone: Sequence[Waiting], requests: Sequence[Sequence[HumanRequest]], answered: str
 ) -> Mapping[str, list[Card]]:
-    """By the id of its task, the cards of what each task asks."""
+    """By task id, the cards of the open requests of each task in `alone`, except the request `answered`."""
     open_ones = [
         (Asker(task.task_id, task.task, task.by), task.queue, asked)
         for task, found in zip(alone, requests, strict=True)
@@ -139,7 +142,7 @@ async def _cards(
 
 
 async def _open_requests(client: Client, id: str, request: HumanRequest) -> Sequence[HumanRequest]:
-    """The open requests of a task, with their calls; only the oldest one, without its call, if no worker answers."""
+    """The open requests of a task, with their calls; only `request` if it is no approval, or if no worker answers."""
     if request.kind is not RequestKind.APPROVAL:
         return [request]
     try:
@@ -166,7 +169,7 @@ def _filter(kind: str, *, mine: bool) -> dict[str, str]:
 def _chips(
     counts: Counter[RequestKind], own: int, kind: str, *, mine: bool, has_owners: bool
 ) -> list[tuple[str, str, int, bool]]:
-    """The filters as links: an address, words, how many cards it shows, whether it is the one in use."""
+    """The filters as links: the address, the words, the number of cards, and whether the filter is in use."""
     kinds = [("", "All", counts.total()), *((one.value, KINDS[one], counts[one]) for one in RequestKind if counts[one])]
     chips = [
         (f"/ui/inbox?{urlencode(_filter(value, mine=mine))}", words, number, value == kind)

@@ -1,4 +1,4 @@
-"""The fields of a form for the arguments of a call, what a schema says of their values, and a form that is refused."""
+"""Forms for the arguments of a call: their fields, the check of values by a schema, and refused forms."""
 
 import json
 import re
@@ -37,9 +37,9 @@ class Field(NamedTuple):
     value: str
     hint: str = ""
     options: Sequence[tuple[str, str]] = ()
-    """Of a select, each value with its words."""
+    """For a `select`: each value with its label."""
     is_default: bool = False
-    """Whether the plan leaves it out, and the tool adds it."""
+    """Whether the plan leaves the argument out, and the tool adds it."""
 
     @property
     def is_json(self) -> bool:
@@ -47,9 +47,9 @@ class Field(NamedTuple):
 
 
 def fields_of(call: ProposedCall, schema: Mapping[str, Any] | None) -> list[Field]:
-    """A field for each argument of a call, also of those that its tool adds.
+    """A form field for each argument of a call, also for the arguments that its tool adds.
 
-    `schema` is that of all arguments; without it, the values alone decide.
+    `schema` is the schema of all arguments; without it, the values alone decide on the types of the fields.
     """
     whole = schema or {}
     known = whole.get("properties", {})
@@ -60,7 +60,7 @@ def fields_of(call: ProposedCall, schema: Mapping[str, Any] | None) -> list[Fiel
 
 
 def with_defaults(call: ProposedCall, schema: Mapping[str, Any] | None) -> ProposedCall:
-    """The call with the arguments that its tool adds; if no worker told them, those that its schema declares."""
+    """The call with the arguments that its tool adds; if no worker told them, with the defaults in the schema."""
     if call.args is None or call.defaults:
         return call
     known = (schema or {}).get("properties", {})
@@ -73,11 +73,12 @@ def with_defaults(call: ProposedCall, schema: Mapping[str, Any] | None) -> Propo
 
 
 def is_text(value: JsonValue) -> bool:
-    """Whether a value is shown as it is; all others are JSON, in which invisible characters are escaped."""
+    """Whether a value is shown as it is; other values are shown as JSON, which escapes invisible characters."""
     return isinstance(value, str) and visible(value, kept="\n\t") == value
 
 
 def value_text(value: JsonValue) -> str:
+    """A value as the page shows it: a plain text as it is, any other value as JSON."""
     return value if isinstance(value, str) and is_text(value) else document.written(value, indent=None)
 
 
@@ -107,7 +108,7 @@ def _field(name: str, value: JsonValue, schema: Mapping[str, Any]) -> Field:
 
 
 def _options(value: JsonValue, schema: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The values to choose from, each with its words; none if any other value may be right."""
+    """The values to choose from, each with its label; empty if other values may be right, too."""
     is_nothing = value is None and None not in schema.get("enum", ())
     nothing = [("null", "(nothing)")] if is_nothing or schema.get("nullable") else []
     if isinstance(value, bool) or (is_nothing and schema.get("type") == "boolean"):
@@ -129,7 +130,7 @@ class Mistakes(Problem):
     """Fields of a form that cannot be read, or have a value that they cannot have."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
-        """`fields` has a sentence by the name of each wrong field."""
+        """`fields` has a sentence about each wrong field, by the name of the field."""
         super().__init__("usage", " ".join(fields.values()), "correct it")
         self.fields_of_form = fields
 
@@ -146,6 +147,7 @@ class Refused(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, about: str, choice: str, form: Mapping[str, str]) -> "Refused":
+        """The form that was refused because of `problem`, with the mistakes that the problem names."""
         found: Mapping[str, str] = {}
         if isinstance(problem, Mistakes):
             found = problem.fields_of_form
@@ -154,18 +156,19 @@ class Refused(NamedTuple):
         return cls(about, choice, form, found)
 
     def is_of(self, about: str, choice: str) -> bool:
+        """Whether this is the form for the answer `choice` to the request `about`."""
         return (self.about, self.choice) == (about, choice)
 
     def value(self, name: str, otherwise: str = "") -> str:
-        """What was typed into a field; `otherwise` if the form had no such field."""
+        """The text of a field as it was sent; `otherwise` if the form had no such field."""
         return self.form.get(name, otherwise)
 
     def place(self, name: str) -> str:
-        """The id of the element of a wrong field."""
+        """The id of the HTML element of a wrong field."""
         return f"mistake-{[*self.mistakes].index(name) + 1}"
 
     def attributes(self, name: str) -> Markup:
-        """The attributes of a wrong field, of which the first has the focus; none of one that is right."""
+        """The HTML attributes of a wrong field, with the focus on the first such field; empty for a right field."""
         if name not in self.mistakes:
             return Markup()
         told = Markup(' id="{0}" aria-invalid="true" aria-describedby="{0}-words"').format(self.place(name))
@@ -190,7 +193,7 @@ def arguments(form: Mapping[str, str]) -> dict[str, JsonValue]:
 
 
 def argument_fields(form: Mapping[str, str]) -> dict[str, str]:
-    """By the name of a field of a form, the name of the argument that it has."""
+    """By the name of a form's field, the name of the argument in it; other fields are left out."""
     parts = ((field, *field.partition(".")) for field in form)
     return {field: name for field, how, dot, name in parts if dot and how in READERS}
 
@@ -199,7 +202,7 @@ def json_value(field: str, name: str, text: str) -> JsonValue:
     """The value of a field with JSON; `name` is what the page calls the field.
 
     Raises:
-        Mistakes: it is not JSON.
+        Mistakes: the text is not JSON.
     """
     try:
         return _json(name, text)
@@ -226,7 +229,7 @@ def _number(name: str, text: str) -> JsonValue:
 
 
 def _decimal_text(name: str, text: str) -> JsonValue:
-    """A number as a text, so that none of its digits is lost."""
+    """Return a number as a text, so that no digit is lost. Raises Problem if the text is no number."""
     if not NUMBER.fullmatch(text.strip()):
         raise _no_number(name)
     return text.strip()
@@ -244,7 +247,7 @@ READERS: Mapping[str, Callable[[str, str], JsonValue]] = {
     "text_or_null": lambda _, text: text or None,
     "number_or_null": lambda name, text: _number(name, text) if text.strip() else None,
 }
-"""By the beginning of a field's name, how its text is read."""
+"""By the beginning of a field's name (`Field.form`), the function that reads the field's text."""
 
 
 # What a schema says of a value
@@ -259,10 +262,10 @@ BOUNDS: Mapping[str, tuple[str, str, Callable[[Decimal, Decimal], bool]]] = {
 
 
 def misfits(args: Mapping[str, JsonValue], schema: Mapping[str, Any] | None) -> dict[str, str]:
-    """By the name of an argument, why the schema of all arguments refuses its value.
+    """By the name of an argument, why `schema`, the schema of all arguments, rejects the value.
 
-    These are the rules that a person can be told at once: numbers and their bounds, lengths, choices. Where the tool
-    might read the value otherwise than the schema says, nothing is refused: the tool itself checks each call.
+    These are rules that can be checked at once: numbers and their bounds, lengths, choices. Where the tool might read
+    the value otherwise than the schema says, the value is not rejected: the tool itself checks each call.
     """
     whole = schema or {}
     known = whole.get("properties", {})
@@ -271,6 +274,7 @@ def misfits(args: Mapping[str, JsonValue], schema: Mapping[str, Any] | None) -> 
 
 
 def _misfit(value: JsonValue, schema: Mapping[str, Any]) -> str:
+    """Why a schema rejects a value, as the end of a sentence; empty if the value is not rejected."""
     if value is None and schema.get("nullable"):
         return ""
     if choices := schema.get("enum"):
@@ -305,7 +309,7 @@ def _misfit_of_number(value: JsonValue, schema: Mapping[str, Any]) -> str:
 
 
 def _decimal(value: JsonValue) -> Decimal | None:
-    """The number that a value is, or that its text is; None if it is none."""
+    """The number in a value, which may be a text; None if the value is no number."""
     try:
         return Decimal(str(value)) if isinstance(value, int | float | str) and not isinstance(value, bool) else None
     except InvalidOperation:

@@ -87,7 +87,7 @@ async def _incidents(
 
 
 async def _services(client: Client) -> Sequence[tuple[str, str]] | None:
-    """The services that are left alone, or for which calls wait, with their state; None if no worker says so."""
+    """The services with a circuit breaker that is not closed, or with waiting calls; None if no worker answers."""
     try:
         async with asyncio.timeout(ASK_SECONDS):
             cards = (await list_breakers(client.temporal, client.queue)).breakers or ()
@@ -123,5 +123,5 @@ async def resolve(request: Request, cause: str) -> Response:
 
 @router.get("/ui/incidents/{cause:path}/resolve")
 async def resolved_before(cause: str) -> Response:
-    """The address of a repair that was sent, opened again."""
+    """Redirect from the address of a repair that was sent to the incidents."""
     return RedirectResponse("/ui/incidents", 303)

@@ -1,4 +1,4 @@
-"""What a page does while the Temporal server is silent: it answers soon, and says so."""
+"""Lets pages answer soon, with a problem, while the Temporal server does not answer."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -14,13 +14,13 @@ from temporalio.service import RPCError
 from client.problem import Problem, ProblemKind
 
 SILENT_SECONDS = 1.2
-"""A page that takes longer looks whether the server answers at all."""
+"""A page that takes longer checks whether the Temporal server answers at all."""
 PING = timedelta(milliseconds=500)
 AGAIN_SECONDS = 2.0
 
 
 class PageRoute(APIRoute):
-    """A page that waits for the Temporal server no longer than the server is there: the SDK alone tries for 10 s."""
+    """The route of a page, which stops waiting when the Temporal server is silent: the SDK alone tries for 10 s."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()

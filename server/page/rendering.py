@@ -1,6 +1,6 @@
 """What every page is made with: the templates, the page of a problem, and the fields of a form.
 
-Every text of the world is escaped by Jinja, loses its control and format characters, and is never a link.
+Every untrusted text is escaped by Jinja, loses its control and format characters, and is never a link.
 """
 
 import secrets
@@ -30,7 +30,7 @@ from workflows.text import capitalised, visible
 from workflows.web_ui import SIGNS
 
 ASK_SECONDS = 2.5
-"""How long a page waits for workers to tell what only they know, e.g. the calls that are to be approved."""
+"""How long a page waits for workers to report what only workers know, e.g. the calls that are to be approved."""
 MAX_FORM = 64 * 1024
 MAX_FIELDS = 300
 
@@ -39,7 +39,7 @@ TASK_SIGNS: Mapping[str, str] = {
     TaskStatus.ESCALATED: "!",
     TaskStatus.OVER_BUDGET: "!",
 }
-"""By status of a task or a step, its sign: no state is told by a colour alone."""
+"""By status of a task or a step, its sign: no state is shown by a colour alone."""
 
 
 KINDS: Mapping[RequestKind, str] = {
@@ -55,7 +55,7 @@ TABS = (("task", "Task", ""), ("effects", "Effects", "/effects"), ("explain", "E
 
 
 def tabs_of(id: str, more: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """The pages about a task: name, title, address."""
+    """The tabs of a task's pages: name, title, address; `more` are further tabs in the form of TABS."""
     return [(name, title, f"/ui/tasks/{quote(id, safe='')}{path}") for name, title, path in (*TABS, *more)]
 
 
@@ -87,7 +87,7 @@ def environment() -> Environment:
 
 
 def _time(then: datetime, how: str, text: str) -> Markup:
-    """A time that a script shows in the reader's zone; `text` is what stands there without one."""
+    """A time that a script shows in the reader's zone, in the format `how`; without a script, `text` is shown."""
     utc = then.astimezone(UTC)
     exact = f"{utc:%Y-%m-%d %H:%M:%S} UTC"
     element = Markup('<time datetime="{}" title="{}" data-as="{}">{}</time>')
@@ -108,7 +108,12 @@ def problem_page(request: Request, status: int, code: str, reason: str, remedy: 
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a form; the last one of those with the same name."""
+    """Read the fields of a form; of fields with the same name, the last one counts.
+
+    Raises:
+        HTTPException: the form has more than MAX_FORM bytes.
+        Problem: the form has more than MAX_FIELDS fields.
+    """
     body = b""
     async for part in request.stream():  # of somebody without a token, too: what is too large is not kept
         body += part
@@ -123,7 +128,7 @@ async def read_form(request: Request) -> dict[str, str]:
 
 
 def local_path(path: str) -> str:
-    """A path of this server to go on with; the inbox for anything else."""
+    """Return `path` if it is a page of this server, else the path of the inbox."""
     is_local = path.startswith("/ui/") and "\\" not in path and path.isprintable()
     return path if is_local else "/ui/inbox"
 

@@ -1,4 +1,4 @@
-"""The schemas of tools, which only workers know: asked once, and kept for a while."""
+"""The schemas of tools, which only workers know: they are asked once, and their answer is kept for a while."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from workflows.inquiries import ToolsInquiry
 KEPT_SECONDS = 300.0
 """How long a schema is used without asking again."""
 AGAIN_SECONDS = 20.0
-"""How long nobody is asked again after no worker answered, or the kind was not known."""
+"""How long no worker is asked again after no worker answered, or the kind was not known."""
 
 Schema = Mapping[str, Any]
 
@@ -31,7 +31,7 @@ class Schemas:
         self._asking = dict[str, asyncio.Task[None]]()
 
     async def of(self, queue: str, kind: str, within: float) -> Schema | None:
-        """The schema of a tool; None if no worker tells it within so many seconds. An answer that is late is kept."""
+        """The schema of a tool; None if no worker reports it within `within` seconds. A late answer is kept, too."""
         age = time.monotonic() - self._asked.get(queue, float("-inf"))
         is_known = kind in self._known.get(queue, {})
         if age > (KEPT_SECONDS if is_known else AGAIN_SECONDS):

@@ -46,7 +46,7 @@ TRANSCRIPT = ("transcript", "Transcript", "/transcript")
 
 
 class Row(NamedTuple):
-    """A step in the list of a plan, or with only `notes` the heading of a plan."""
+    """A step in the list of a plan with notes on it, or, without a step, the heading of a plan in `notes`."""
 
     notes: Sequence[str]
     step: OutcomeStep | None = None
@@ -68,6 +68,7 @@ class FaultRow(NamedTuple):
 
 
 def rows_of(outcome: Outcome, snapshot: Snapshot | None) -> list[Row]:
+    """The rows of the plans of a task; `snapshot` has the live state of a running task, None if it has ended."""
     live = tree.LiveState.of(snapshot) if snapshot else None
     found = list[Row]()
     for group in tree.line_groups(outcome, tree.RowLayout(outcome), live):
@@ -82,7 +83,7 @@ def rows_of(outcome: Outcome, snapshot: Snapshot | None) -> list[Row]:
 
 
 def fault_rows(outcome: Outcome) -> list[FaultRow]:
-    """The faults in their order; equal ones that follow each other are one row. An approval is no fault."""
+    """The faults in their order; equal faults that follow each other are one row. Waits for approval are left out."""
     rows = list[FaultRow]()
     for fault in outcome.faults:
         if fault.code is Code.NEEDS_APPROVAL:
@@ -105,7 +106,7 @@ async def task_page(request: Request, id: str) -> Response:
 async def task_response(
     request: Request, task: Handle, wrong: str = "", status: int = 200, refused: Refused | None = None
 ) -> Response:
-    """The page of a task; `wrong` says why what was asked of it was not done, and `refused` is the form of that."""
+    """The page of a task; `wrong` says why an action on the task was not done, `refused` is the form of the action."""
     client = client_of(request).temporal
     place = ui_url_of(client, task.id)
     values: dict[str, Any] = {"id": task.id, "ui_url": place, "wrong": wrong, "refused": refused, "tab": "task"}
@@ -154,7 +155,7 @@ async def task_response(
 
 
 def _asked_again(refused: Refused, requests: Sequence[HumanRequest]) -> Refused:
-    """The refused form at the request that asks the same again after its tool did not take what a person gave."""
+    """The refused form, moved to the request that asks again if the tool rejected what a person gave; else as it is."""
     answered = next((asked for asked in requests if asked.id == refused.about and asked.refused), None)
     if answered is None:
         return refused
@@ -175,15 +176,15 @@ def _more_tabs(strategy: str, model_calls: int) -> list[tuple[str, str, str]]:
 
 
 class Hanging(NamedTuple):
-    """A sentence about a task that hangs behind its number or word."""
+    """A sentence about a task, with the number or word before it."""
 
     lead: str
     """Such as `1.` or `Now`; empty for none."""
     is_deep: bool
-    """Whether it belongs to a sentence above it."""
+    """Whether the sentence belongs to a sentence above it."""
     text: str
     cited: str
-    """The events that prove it, such as `[event 11]`."""
+    """The events that prove the sentence, such as `[event 11]`."""
 
 
 class Explained(NamedTuple):

@@ -29,14 +29,14 @@ class Bar(NamedTuple):
     look: str
     """The class in the style sheet."""
     words: str
-    """What it is, in words."""
+    """What the bar stands for, in words."""
 
 
 class Lane(NamedTuple):
     name: str
     took: str
     began: str
-    """When it began, in words: for those who do not see the bars."""
+    """When the lane begins, in words, for readers who do not see the bars."""
     bars: Sequence[Bar]
 
 
@@ -55,11 +55,11 @@ class _Span(NamedTuple):
     look: str
     words: str
     is_idle: bool = False
-    """Whether nothing runs in it, as while a person is waited for."""
+    """Whether no call runs in this time, such as while the task waits for a person."""
 
 
 def timeline_of(story: Story, now: datetime) -> Timeline:
-    """The timeline as far as the history tells it; `now` ends what has not ended."""
+    """The timeline as far as the history has it; bars of what has not ended go up to `now`."""
     spans = sorted([*_calls(story, now), *_requests(story.requests, now)], key=lambda span: span.start)
     if not spans:
         return Timeline((), 0, is_shortened=False)
@@ -120,7 +120,7 @@ def _requests(requests: Sequence[Asked], now: datetime) -> Iterable[_Span]:
 
 
 class _Scale:
-    """From times to the drawing: times in which no call runs are shortened, so that a wait of days hides no call."""
+    """Places times in the drawing: times in which no call runs are shortened, so that a wait of days hides no call."""
 
     def __init__(self, spans: Sequence[_Span], start: datetime) -> None:
         self.start = start

@@ -1,6 +1,6 @@
-"""What a task did, as counts: its workflow adds each sample to its account, and to the metrics of its worker.
+"""What a task did, as counts: its workflow adds each sample to the task's account, and to the metrics of the worker.
 
-Everybody else reads the account. A sample has labels from fixed sets only: no ids and no texts.
+All other code reads the account. A sample has labels from fixed sets only: no ids and no texts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ UNREPORTED = "unreported"
 MAX_REVISION = 9
 """Revisions from this number on share a label."""
 PLANNING, CORRECTING, SUMMARISING, STEPS, LOST = "planning", "correcting", "summarising", "steps", "lost"
-"""What tokens are paid for: a proposal, a proposal in place of a rejected one, a summary of a long conversation, a
+"""What tokens are used for: a proposal, a proposal in place of a rejected one, a summary of a long conversation, a
 step, and replies that were lost or could not be used."""
 PLANNERS = frozenset(spec.kind for spec in retries.PLANNING)
 """The kinds of the activities that ask the planner."""
@@ -36,7 +36,7 @@ class Metric(NamedTuple):
     """A metric with its labels: a gauge if in GAUGES, a histogram if it has `buckets`, else a counter."""
 
     name: str
-    """Ends with its unit if it has one; Prometheus adds `_total` to that of a counter."""
+    """The name ends with the unit, if there is one; Prometheus adds `_total` to the name of a counter."""
     description: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
@@ -44,7 +44,7 @@ class Metric(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A value of a metric; `labels` are in the order of the metric's."""
+    """A value of a metric; `labels` are in the order of `metric.labels`."""
 
     metric: Metric
     labels: tuple[str, ...] = ()
@@ -161,7 +161,7 @@ OF_ACTIVITIES: tuple[Metric, ...] = (
     BREAKER_TRANSITIONS,
     ATTEMPT_DURATION,
 )
-"""Counted where it happens: what a worker has done when it dies is missing."""
+"""The metrics of activities, which each worker counts for itself: the counts of a worker that dies are lost."""
 GAUGES: tuple[Metric, ...] = (
     BREAKER_STATE,
     WAITING_CALLS,
@@ -176,7 +176,7 @@ METRICS: tuple[Metric, ...] = (*COUNTED, *DISTRIBUTIONS, *OF_ACTIVITIES, *GAUGES
 
 
 MAX_VALUE = 2.0**63
-"""Of a counter, which the SDK keeps as a whole number of 64 bits."""
+"""The bound of all values: the SDK keeps a counter as a whole number of 64 bits."""
 
 
 Counts = dict[str, dict[str, int]]
@@ -230,7 +230,8 @@ def of_call(
     """The samples of one execution of a tool's activity.
 
     `returned` is the result or the fault of its final attempt, None after a cancel; `earlier` are the known faults of
-    the attempts before. `repeated` is what `last_fault` says of the execution that this one repeats after a wait.
+    the attempts before. `repeated` is what `last_fault` returns for the execution that this execution repeats after a
+    wait; None if it repeats none.
     """
     taken = 1 if returned is None else returned.taken if isinstance(returned, Fault) else returned.attempt
     yield Sample(TOOL_CALLS, (kind,), taken)
@@ -248,7 +249,7 @@ def of_call(
 
 
 def of_completion(kind: str, retried: Mapping[str, int]) -> Iterator[Sample]:
-    """The samples of a call that was completed in the end; `retried` are its retries by the code before them."""
+    """The samples of a call that was completed; `retried` are its retries by the code of the fault before each."""
     yield from (Sample(HELPED_RETRIES, (kind, code), number) for code, number in retried.items())
 
 
@@ -297,7 +298,7 @@ def of_replan(code: str, revision: int) -> Iterator[Sample]:
 
 
 def of_new_plan(faults: Sequence[FaultRecord], now: datetime) -> Iterator[Sample]:
-    """The samples of a plan, accepted `now`, that replaces the plan with these faults."""
+    """The samples of a plan that is accepted `now` and replaces the plan with these faults."""
     for first in faults[:1]:
         yield Sample(TIME_TO_REPLAN, (), (now - first.at).total_seconds())
 
@@ -310,14 +311,17 @@ def of_opened(request: HumanRequest) -> Iterator[Sample]:
 
 
 def of_closed(request: HumanRequest) -> Iterator[Sample]:
-    """The samples of a request that was closed; it has none if it was closed because its task ended."""
+    """The samples of a request that was closed; none if the end of the task closed the request."""
     choice = request.answer.choice if request.answer else request.closed
     if choice and not request.is_ended:
         yield Sample(ANSWERS, (request.kind, choice))
 
 
 def of_payment(purpose: str, returned: object, before: Spent, after: Spent) -> Iterator[Sample]:
-    """The samples of what one execution used of models: its result for `purpose`, and the rest for nothing."""
+    """The samples of the tokens and the cost of one execution: of its result for `purpose`, of the rest as LOST.
+
+    `before` and `after` are what the task had spent before and after the execution.
+    """
     used = returned if isinstance(returned, Proposed | StepReturn) else None
     tokens, usd = (used.tokens, used.usd or 0.0) if used else (0, 0.0)
     paid = usd if after.usd is None else after.usd - (before.usd or 0.0)
@@ -326,13 +330,13 @@ def of_payment(purpose: str, returned: object, before: Spent, after: Spent) -> I
 
 
 def of_spending(purpose: str, tokens: int, usd: float) -> Iterator[Sample]:
-    """The samples of tokens that a task paid for, and of what they cost."""
+    """The samples of tokens that a task used for `purpose`, and of what they cost."""
     yield Sample(TOKENS, (purpose,), tokens)
     yield Sample(COST, (purpose,), round(usd * MICRO))
 
 
 def purpose_of(kind: str, *, is_correction: bool) -> str:
-    """For what a request to the planner pays; `is_correction`: its last proposal was rejected."""
+    """The purpose of a request to the planner, for `of_payment`; `is_correction`: the last proposal was rejected."""
     return SUMMARISING if kind == retries.COMPACT.kind else CORRECTING if is_correction else PLANNING
 
 
@@ -345,7 +349,7 @@ def of_ending(ending: Ending) -> Iterator[Sample]:
 
 
 def distributions(outcome: Outcome, budget: Budget) -> Iterator[Sample]:
-    """What a task that ended used, for histograms."""
+    """The samples, for histograms, of what a task that has ended used."""
     limits, spent = budget.limits, budget.spent
     yield Sample(TASK_TOOL_CALLS, (), spent.tool_calls)
     yield Sample(TASK_STEPS, (), outcome.omitted + sum(step.started is not None for step in outcome.steps))

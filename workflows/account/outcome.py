@@ -119,7 +119,7 @@ class Outcome(BaseModel, frozen=True):
     is_tainted: bool = False
     """Whether the task has read untrusted content."""
     contract: tuple[AllowedEffect, ...] = Field(default=(), exclude_if=not_)
-    """The effects that the task may have since then, with the steps that were planned with each."""
+    """The effects that the task may have after untrusted content, with the steps that were planned with each."""
     spent: Spent
     started_at: datetime
     ended_at: datetime | None
@@ -138,7 +138,7 @@ class Ending(BaseModel, frozen=True):
     reasons: tuple[Mistake, ...] = Field(default=(), exclude_if=not_)
 
     def with_answer(self, result: JsonValue, misfit: str) -> "Ending":
-        """The same ending with a result; `misfit` is why that does not fit the task's schema, or empty."""
+        """This ending with a result; `misfit` is why the result does not fit the task's `result_schema`, else empty."""
         more = f" The result does not fit the result schema: {misfit}" if misfit else ""
         return self.model_copy(
             update={"result": result, "result_misfit": misfit, "reason": f"{self.reason}{more}".strip()}
@@ -146,15 +146,17 @@ class Ending(BaseModel, frozen=True):
 
 
 REFUSED = "task_refused"
-"""The code of a task that ended before any call, because the worker cannot read it or lacks something that it needs."""
+"""The code of a task that ended before any call, because the worker cannot read the task, or lacks something that the
+task needs."""
 
 
 def refusal(reason: str) -> Ending:
+    """The ending of a task that fails before any call, with the code REFUSED."""
     return Ending(status=TaskStatus.FAILED, reason=reason, code=REFUSED)
 
 
 def ending_of_unasked_question(question: Question) -> Ending:
-    """The end of a task whose planner asks a question, and that does not wait for people."""
+    """The ending of a task that does not wait for people, and whose planner asks a question."""
     options = f" Options: {', '.join(question.options)}." if question.options else ""
     return Ending(
         status=TaskStatus.ESCALATED,

@@ -71,7 +71,7 @@ class Progress(BaseModel):
     planner: str = ""
     searchable: bool = False
     page: str = Field(default="", exclude_if=not_)
-    """Where people open the page, as a worker told it; empty if none did."""
+    """Where people open the page, as a worker reported it; empty if no worker did."""
     store: str | None = None
     turn: int = 0
     revisions: list[Revision] = Field(default_factory=list)
@@ -119,7 +119,7 @@ class Progress(BaseModel):
     extensions: list[HumanAnswer] = Field(default_factory=list, exclude_if=not_)
     """What people added to the limits of the task."""
     updates: list[str] = Field(default_factory=list, exclude_if=not_)
-    """Digests of the ids of the newest Updates that were accepted, over all runs: each counts once."""
+    """Digests of the ids of the newest accepted Updates, over all runs: no Update is applied twice."""
     words: list[Word] = Field(default_factory=list, exclude_if=not_)
     """What people said to the planner."""
     words_told: int = Field(default=0, exclude_if=not_)
@@ -139,6 +139,7 @@ class Progress(BaseModel):
 
     @classmethod
     def of(cls, task: Task) -> "Progress":
+        """The state of a task that begins in the current workflow."""
         info = workflow.info()
         budget = Budget(limits=task.limits)
         return cls(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)
@@ -150,12 +151,12 @@ class Progress(BaseModel):
 
     @property
     def first_run(self) -> str:
-        """The id of the first run of the task, also in an UndoWorkflow; only a workflow knows it."""
+        """The id of the first run of the task, also in an UndoWorkflow. Only code of a workflow can read it."""
         return self.origin or workflow.info().first_execution_run_id
 
     @property
     def key_prefix(self) -> str:
-        """With what the idempotency keys of the task's steps begin: its effect key, else the id of its first run."""
+        """The beginning of the idempotency keys of the task's steps: its effect key, else the id of its first run."""
         return self.task.effect_key or self.first_run
 
     @property
@@ -179,6 +180,7 @@ class Progress(BaseModel):
 
     @property
     def rejecting_faults(self) -> list[FaultRecord]:
+        """The faults of the plan in force that require a new plan."""
         return [fault for fault in self.faults if fault.decision == "replan" and fault.revision == self.revision]
 
     def with_status(self, *statuses: StepStatus) -> list[StepRecord]:
@@ -225,8 +227,8 @@ class Progress(BaseModel):
         """Add the effects of earlier runs of the task, after a reset that kept or undid them.
 
         If the current plan has a step with the same id that has not started, the step takes over the earlier outcome;
-        if that is unknown, the step is called later with its old idempotency key, which finds it out. Any other effect
-        gets the revision 0: the planner is told of it, and no new step may have its id.
+        if that outcome is unknown, the step is called later with its old idempotency key, which finds out. Any other
+        effect gets the revision 0: the planner is told of it, and no new step may have its id.
         """
         for earlier in records:
             own = next((record for record in self.records if record.step.id == earlier.step.id), None)
@@ -247,11 +249,15 @@ class Progress(BaseModel):
             self.has_untold_effects = True
 
     def count(self, samples: Iterable[Sample]) -> None:
-        """Count what the task did, in its account and in the metrics of its worker."""
+        """Add samples to the account of the task and, except in a replay, to the metrics of its worker."""
         metrics.record(self.counts, samples)
 
     def note_in_history(self, record: StepRecord) -> None:
-        """Note that the step's own activity has just returned its result, so that the Outcome can leave it out."""
+        """Record that this run's history has the plan and the result of a step, so that the Outcome can leave them out.
+
+        Called when the step's own activity has returned the result. It records no step that undoes another step, has
+        edited arguments, or has a result above MAX_RESULT_IN_HISTORY.
+        """
         # The plan of an undo is in no event. Clients cannot read a result that is in external storage.
         if (
             record.undoes is None
@@ -261,6 +267,7 @@ class Progress(BaseModel):
             self._in_history.add(record.step.id)
 
     def end(self, ending: Ending, now: datetime) -> None:
+        """Set the ending of the task, skip the pending and waiting steps, and close the open requests."""
         for record in self.with_status(StepStatus.PENDING, StepStatus.WAITING):
             record.status = StepStatus.SKIPPED
         for request in self.open_requests:
@@ -280,6 +287,7 @@ class Progress(BaseModel):
         return self.model_copy(update={"records": records})
 
     def outcome(self, now: datetime) -> Outcome:
+        """The Outcome of the task; while it has not ended, its duration is that until `now`."""
         ending = self.ending or Ending(status=self.status)
         spent = self.budget.spent.model_copy(
             update={"seconds": ((self.ended_at or now) - self.started_at).total_seconds()}
@@ -319,7 +327,7 @@ class Progress(BaseModel):
         return OutcomeStep.model_validate({**_same(record, OutcomeStep), **own})
 
     def _too_large(self) -> dict[str, int]:
-        """Bytes by step id of the largest results, which are left out so that the others fit into MAX_OUTCOME."""
+        """By step id, the bytes of each large result that is left out, so that the rest fits into MAX_OUTCOME."""
         sizes = sorted((len(canonical(record.result).encode()), record.step.id) for record in self.records)
         total, omitted = sum(size for size, _ in sizes), dict[str, int]()
         while total > MAX_OUTCOME:

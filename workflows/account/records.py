@@ -31,7 +31,7 @@ class StepStatus(StrEnum):
     RUNNING = "running"
     WAITING = "waiting"
     PAUSED = "paused"
-    """An operator has paused the step's activity. The workflow does not know it: the client says so."""
+    """An operator has paused the step's activity. Only the client reports it: the workflow does not know."""
     COMPLETED = "completed"
     FAILED = "failed"
     SKIPPED = "skipped"
@@ -90,9 +90,9 @@ class StepRecord(BaseModel):
     edited: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
     """The arguments that a person changed before the call was made."""
     failed: Fault | None = Field(default=None, exclude=True)
-    """The fault of the last attempt that counts, since a person said `retry`; see `metrics.last_fault`."""
+    """The last counted fault of the current `kind`, since a person last answered `retry`; see `metrics.last_fault`."""
     repeated: Fault | None = Field(default=None, exclude=True)
-    """The same if the step has waited, so that its next execution is a retry."""
+    """The value of `failed` if the step has waited since then, so that its next execution is a retry; else None."""
     retried: dict[str, int] = Field(default_factory=dict, exclude=True)
     """The retries of the current `kind`, by the code of the fault before each."""
     approval: Approval | None = Field(default=None, exclude=True)
@@ -118,11 +118,12 @@ class StepRecord(BaseModel):
 
     @property
     def is_fallback(self) -> bool:
+        """Whether the step calls a fallback in place of its planned kind."""
         return self.kind != self.step.kind
 
     @property
     def shown_args(self) -> dict[str, JsonValue]:
-        """The arguments with the results of other steps put in; if these are unknown or too long, as planned."""
+        """The arguments with results of other steps put in; the planned arguments if these are unknown or too long."""
         return self.step.args if self.args is None or self._has_long_args else self.args
 
     def slim(self, left_out: int, paths: Iterable[str] = ()) -> "StepRecord":
@@ -191,6 +192,10 @@ class FaultRecord(Fault):
     def of_call(
         cls, fault: Fault, id: str, revision: int, decision: str, *, at: datetime, reconciled: str | None = None
     ) -> "FaultRecord":
+        """The record of a fault of the activity `id`, which is followed by `decision`.
+
+        `at` is the time of the record. `reconciled` is None if there was no reconciliation.
+        """
         where = {"step_id": id, "revision": revision, "at": at, "defaults": {}}
         return cls.model_validate({**dict(fault), **where, "decision": decision, "reconciled": reconciled})
 
@@ -265,6 +270,7 @@ class Rejection(BaseModel, frozen=True):
 
     @property
     def mistakes(self) -> tuple[Mistake, ...]:
+        """The `reasons`, each with the id of its step."""
         steps = self.steps or ("",) * len(self.reasons)
         return tuple(Mistake(text=text, step=step) for text, step in zip(self.reasons, steps, strict=True))
 

@@ -25,7 +25,7 @@ TYPES: Mapping[str, str] = {
 
 
 _UNQUOTABLE = frozenset("'\"\\")
-"""What the server does not find in a query, or takes for the end of a text, however it is escaped."""
+"""Characters that the server does not find in a query, or takes for the end of a text, even if they are escaped."""
 
 
 def is_quotable(text: str) -> bool:
@@ -37,6 +37,7 @@ Values = tuple[tuple[SearchAttributeKey[Any], Any], ...]
 
 
 def values(progress: Progress) -> Values:
+    """The search attributes of a task, each with its value; an empty tuple as a value stands for no value."""
     last = ((LAST_FAULT, progress.faults[-1].code),) if progress.faults else ()
     had_incident = any(request.cause for request in progress.requests)
     causes = tuple(dict.fromkeys(request.cause for request in progress.open_requests if request.cause))

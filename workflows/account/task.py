@@ -25,7 +25,7 @@ MAX_EFFECT_KEY = 200
 MAX_ALLOWED = 100
 """The most effects of a contract that the user writes."""
 REPLANS = {"plan": 2, "react": 20}
-"""By strategy, how many replans a task may make if its limits do not say it."""
+"""By strategy, how many replans a task may make if its limits have no number of replans."""
 
 
 def _is_declared(approve: str) -> bool:
@@ -42,7 +42,7 @@ class TaskStatus(StrEnum):
     RUNNING = "running"
     WAITING = "waiting"
     PAUSED = "paused"
-    """An operator has paused the workflow. The workflow does not know it: the client says so."""
+    """An operator has paused the workflow. Only the client reports it: the workflow does not know."""
     COMPLETED = "completed"
     ESCALATED = "escalated"
     OVER_BUDGET = "over_budget"
@@ -101,12 +101,13 @@ class Task(BaseModel, frozen=True):
     """Who started it, as that person or program claims; people who are asked about it read this."""
     planner: str | None = None
     effort: Effort | None = Field(default=None, exclude_if=not_)
-    """How much the planner's model reasons; None for what the worker says, else the model's usual effort."""
+    """How much the planner's model reasons; None for the worker's setting, else the model's usual effort."""
     reply_tokens: int | None = Field(default=None, ge=MIN_REPLY, le=MAX_REPLY, exclude_if=not_)
-    """The most tokens of a reply to the planner, its reasoning included; None for `MAX_OUTPUT` (`limits.spending`)."""
+    """The most tokens of a reply of the planner's model, reasoning included; None for `Catalogue.longest_reply` or, if
+    that is 0, `MAX_OUTPUT` (`limits.spending`)."""
     contract: tuple[AllowedEffect, ...] = Field(default=(), max_length=MAX_ALLOWED, exclude_if=not_)
-    """Effects that the task may have even after it has read untrusted content, and those that its plans contain before.
-    A call that is planned before counts, too, where it fits."""
+    """Effects that the task may have even after it has read untrusted content, besides those of its plans before. A
+    call that is planned before uses up such an effect, too, if the effect allows the call."""
     untrusted_input: str = Field(default="", max_length=MAX_INPUT, exclude_if=not_)
     """A text that the task is about and that the user did not write, such as a mail: untrusted content, which the
     planner is shown from the start."""
@@ -121,9 +122,9 @@ class Task(BaseModel, frozen=True):
     remains: Remains | None = None
     """The steps and faults of the continued task that its planner has not seen; None if no task is continued."""
     effect_key: str | None = Field(default=None, pattern=EFFECT_KEY, max_length=MAX_EFFECT_KEY, exclude_if=not_)
-    """With what the idempotency keys of the task's steps begin, instead of the id of its first run. Steps with the same
-    id, of all tasks with the same effect key, are then one call: the ledger, or the service, returns its first result,
-    also when Temporal has forgotten the first task. No codec encrypts it."""
+    """The beginning of the idempotency keys of the task's steps, in place of the id of its first run. Steps with the
+    same id, of all tasks with the same effect key, are then one call: the ledger, or the service, returns its first
+    result, also when Temporal has deleted the first task. No codec encrypts the effect key."""
 
     @field_validator("limits")
     @classmethod
@@ -156,9 +157,9 @@ class Task(BaseModel, frozen=True):
         return self.plan_only and self.plan is not None and len(self.plan) == 1 and not self.limits.replans
 
     def is_tainted(self, is_clean: bool) -> bool:
-        """Whether the task begins with untrusted content: its input, or of the conversation that it continues.
+        """Whether the task begins with untrusted content: in its input, or in the conversation that it continues.
 
-        `is_clean` says that the worker knows the conversation and that it has no untrusted content.
+        `is_clean`: the worker knows the conversation, and the conversation has no untrusted content.
         """
         rest = self.remains is not None and self.remains.is_tainted
         return bool(self.untrusted_input) or (self.continues is not None and (rest or not is_clean))

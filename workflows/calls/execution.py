@@ -75,7 +75,7 @@ class Execution:
     ) -> None:
         """`changed` is called whenever the details of the task, which Temporal's web UI shows, have changed.
 
-        `people` are asked if a fault needs a person; None if the task ends then.
+        `people` are asked if a fault needs a person; if it is None, the task ends in that case.
         """
         self._progress = progress
         self._catalogue = catalogue
@@ -85,7 +85,7 @@ class Execution:
         self._shown = set[str]()
         """The ids of the steps whose calls an open request about another step shows, too."""
         self._unapproved = dict[str, Fault]()
-        """By the ids of the steps that were refused without an approval, and have none yet, the faults that say so."""
+        """By step id, the fault `needs_approval` of each step whose call was rejected, and is not approved yet."""
         self.unanswered: HumanRequest | None = None
         """The request because of which the task ends, since nobody answered it."""
         self.reached_limit: Limit | None = None
@@ -179,19 +179,22 @@ class Execution:
             fault, finding = self._check_repeat(record) or await self._attempt(record), None
 
     def _people_for(self, record: StepRecord) -> People | None:
-        """The people who are asked about a step; None if the task ends where it needs one, and for a rollback."""
+        """The people to ask about a step; None after a cancel, in a rollback, or if the task asks nobody."""
         if is_cancelled():  # a call that fails hides the cancel
             return None
         return self._people if self._people and self._people.are_asked and record.undoes is None else None
 
     async def _ask(self, people: People, record: StepRecord, fault: Fault) -> tuple[Fault | None, None] | None:
-        """Ask a person about a step; returns what came of the next attempt, None if no attempt follows."""
+        """Ask a person about a step that failed with `fault`.
+
+        Returns None if no attempt follows; else a pair: the fault of the next attempt (None if it has none), and None.
+        """
         reason, again = fault.reason, list[Fault | None]()
         # If the effect may have been applied, only a person who has looked at this very call may let it be repeated.
         cause = cause_of(record.kind, fault.code) if fault.applied is Applied.NONE else ""
 
         async def repeat() -> bool:
-            """Call again, since a deploy may have brought the tool; False if no worker has it still."""
+            """Repeat the call, since a deploy may have brought the tool; return False if no worker has the tool yet."""
             again[:] = [await self._attempt(record)]
             return again[0] is None or again[0].code is not Code.MISSING_TOOL
 
@@ -236,7 +239,11 @@ class Execution:
         return None
 
     async def _ask_approval(self, people: People, record: StepRecord, fault: Fault) -> tuple[Fault | None, None] | None:
-        """Ask a person to approve a call; returns what came of it or of its rejection, None if no call follows."""
+        """Ask a person to approve a call that was rejected with `fault`, because it needs an approval.
+
+        Returns None if no call follows; else a pair: the fault of the approved call (None if it has none), and None. If
+        the person rejects the call, the pair has the fault that stands for the rejection.
+        """
         reason = fault.reason
         if await self._waited_for_another(record, fault):
             if record.status is StepStatus.SKIPPED:
@@ -284,7 +291,8 @@ class Execution:
     async def _waited_for_another(self, record: StepRecord, fault: Fault) -> bool:
         """Wait while a request about another step shows the call of this one, too.
 
-        Returns whether that decided about this step: its call was approved, or the plan ends, and it is skipped.
+        Returns True if that request decided about this step: its call was approved, or the plan ends and the step is
+        skipped. Returns False if a person must still be asked about this step.
         """
         self._unapproved[record.step.id] = fault
         record.status, is_shown = StepStatus.WAITING, record.step.id in self._shown
@@ -335,7 +343,7 @@ class Execution:
         return found
 
     def _can_be_shown(self, record: StepRecord) -> bool:
-        """Whether a step was not called yet, and will need an approval whatever its tool says of its arguments."""
+        """Whether a step was not called yet, is in no request, and needs an approval whatever its arguments are."""
         is_running = record.status is StepStatus.RUNNING and not record.attempts
         is_uncalled = record.status is StepStatus.PENDING or is_running or record.step.id in self._unapproved
         if not is_uncalled or record.approval is not None or record.step.id in self._shown:
@@ -348,7 +356,7 @@ class Execution:
         return digest(record.kind, record.args)
 
     async def _edit(self, record: StepRecord, request: HumanRequest, defaults: Mapping[str, JsonValue]) -> Fault | None:
-        """Change the arguments as a person edited them; if the tool does not take them, return why, and change nothing.
+        """Change the arguments as a person edited them; if the tool rejects them, change nothing and return the fault.
 
         `defaults` are the arguments that the tool adds, as the person was shown them. The tool checks the arguments in
         a call that asks for an approval and has none, so it applies no effect.
@@ -366,20 +374,23 @@ class Execution:
         return fault
 
     def _give_up(self, people: People, record: StepRecord, request: HumanRequest) -> None:
-        """Let the task end because of a request that was answered with an abort, or by nobody."""
+        """Mark the step as failed, and start no further step: its request was answered with `abort`, or not at all."""
         self.unanswered = None if request.answer or people.abort else request
         self._change_decision(record, "escalate")
         record.status, self._draining = StepStatus.FAILED, True
 
     async def _provide(self, record: StepRecord, request: HumanRequest) -> Fault | None:
-        """Complete a step with the result that a person provides; return why that is none of its results."""
+        """Complete a step with the result that a person provides; return the fault if the result is not accepted."""
         record.fencing_token += 1  # it takes over what an attempt with an unknown outcome has claimed
         fault = await self._check(record, provided=Provided(result=request.result))
         request.result, request.refused = None, fault.reason if fault else ""
         return fault
 
     async def _check(self, record: StepRecord, **header_fields: Any) -> Fault | None:
-        """Let a worker check what a person gave, in an attempt that does not call the tool; repeat it as a call is."""
+        """Have a worker check what a person gave, in an attempt that does not call the tool; repeat it as a call is.
+
+        Returns the fault of the last attempt; None if that has no fault.
+        """
         while True:
             made = record.attempts
             fault = await self._attempt(record, **header_fields)
@@ -400,7 +411,7 @@ class Execution:
         self._progress.faults[newest] = self._progress.faults[newest].model_copy(update={"decision": decision})
 
     def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
-        """The fault with what reconciliation found; None if the effect was applied, so that the step is completed."""
+        """The fault with what reconciliation found; if the effect was applied, complete the step and return None."""
         about = {"step": record.step.id, "kind": record.kind, "revision": record.revision}
         workflow.logger.info("reconciled", extra={**about, "verdict": finding.verdict.value})
         match finding.verdict:
@@ -448,7 +459,7 @@ class Execution:
         return Fault.of(code, reason, source=record.kind, attempt=0)
 
     async def _attempt(self, record: StepRecord, **header_fields: Any) -> Fault | None:
-        """Execute the step's activity once; return its fault; None if the step is completed or no attempt is left.
+        """Execute the step's activity once; return its fault, or None if the step is completed or no attempt is left.
 
         `header_fields` go into the header of this attempt only.
         """

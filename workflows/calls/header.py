@@ -1,6 +1,6 @@
-"""The header of an activity: what the worker must know besides the arguments, which are all that the web UI shows.
+"""The header of an activity: what the worker must know besides the arguments. The web UI shows only the arguments.
 
-The SDK does not encrypt it: no value of a task belongs into it.
+The SDK does not encrypt the header, so it must not contain values of a task.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,8 @@ class CallHeader(Sparse, frozen=True):
 
     key: str
     """The idempotency key: the task's effect key, else its `first_execution_run_id`, and `/` and the step id. It is the
-    same over retry, crash, replay and reset. Calls of no step never begin with the effect key."""
+    same over retry, crash, replay and reset. The key of a call that belongs to no step never begins with the effect
+    key."""
     revision: int = 1
     """The number of the plan; 0 for a call before the first plan."""
     digest: str = ""
@@ -62,7 +63,7 @@ class CallHeader(Sparse, frozen=True):
     approve: Literal["declared", "effects", "all"] = "declared"
     """Which calls need an approval besides those whose tools declare it, as in `Task.approve`."""
     calls: Literal["native", "text"] | None = None
-    """How models make their calls, as in `Task.calls`: of a tool that asks one."""
+    """How the models that the tool asks make their calls, as in `Task.calls`."""
     approval: Approval | None = None
     started: float | None = None
     """When the task began, in seconds since 1970: calls wait for their turn in this order. None if the workflow cannot
@@ -72,12 +73,13 @@ class CallHeader(Sparse, frozen=True):
     task: str | None = None
     """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
     knows_approvals: bool = False
-    """Whether the workflow knows failures of the type `needs_approval`: that of 0.1.0 takes them for bugs."""
+    """Whether the workflow knows failures of the type `needs_approval`; a workflow of 0.1.0 classifies them as bugs."""
     has_effect_key: bool = False
     """Whether the task has an effect key, so that another task may have made a call with the same idempotency key."""
 
 
 def made_by_reset() -> bool:
+    """Whether a Temporal reset made the current run."""
     # Only activities may decide by it, so that the decision is in history: the workflow replays the time before the
     # reset as a part of this run.
     info = workflow.info()
@@ -99,7 +101,7 @@ def attached(header: CallHeader) -> Iterator[None]:
 
 
 def with_call(headers: Mapping[str, Payload]) -> Mapping[str, Payload]:
-    """The headers of an activity, with that of the call within whose `attached` block it is scheduled."""
+    """The headers of an activity; within an `attached` block, with the header of the call added."""
     header = _CALL.get(None)
     if header is None:
         return headers

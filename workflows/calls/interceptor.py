@@ -1,6 +1,6 @@
 """The worker interceptor that sends the header of a call.
 
-It is apart from `header`, because clients import that one, and what the SDK has for workers takes 80 ms.
+It is separate from `header`, because clients import `header`, and to import the worker of the SDK takes 80 ms.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
 """Reconciliation: find out whether a call with an unknown outcome was applied, as payment systems do.
 
 The read that the kind names as `reconcile` looks for the effect. What it finds is the result of the call. "Not found"
-is trusted only when no attempt can still be running: `settle` seconds after the end of the last attempt or, where that
-was not seen, after the latest moment at which it can have ended. If a thread of the call outlived its attempt, there is
-no such moment, so "not found" is never trusted.
+is trusted only when no attempt can still be running: `settle` seconds after the end of the last attempt or, if no
+worker reported that end, after the latest moment at which the attempt can have ended. If a thread of the call outlived
+its attempt, there is no such moment, so "not found" is never trusted.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,10 +47,12 @@ APPLIED_BY: Mapping[Verdict, Applied] = {
     Verdict.NOT_APPLIED: Applied.NONE,
     Verdict.CANNOT_TELL: Applied.UNKNOWN,
 }
-"""What a verdict says of the effect of the call."""
+"""By verdict, whether the effect of the call was applied."""
 
 
 class Finding(NamedTuple):
+    """What reconciliation found out about a call; `result` is that of the call if it was applied."""
+
     verdict: Verdict
     result: JsonValue = None
     because: str = ""
@@ -130,14 +132,17 @@ def seconds_until_settled(spec: ToolSpec, is_unseen: bool, *, is_exiting: bool =
 
 
 def since_reconciled(faults: Sequence[FaultRecord]) -> Sequence[FaultRecord]:
-    """The faults of a call from the last that was reconciled on: it also decides about the faults before it."""
+    """The faults of a call from the last reconciled fault on: that reconciliation also covers the faults before it.
+
+    If no fault was reconciled, these are all `faults`.
+    """
     return faults[max((number for number, fault in enumerate(faults) if fault.reconciled), default=0) :]
 
 
 def with_earlier_outcome(record: StepRecord, effect: Effect, faults: Sequence[FaultRecord], last: Fault) -> Fault:
     """The fault `last` of a step; its outcome becomes unknown if an earlier attempt may have applied the effect.
 
-    `faults` are those of all attempts before, also of other kinds that the step called.
+    `faults` are the earlier faults of the task; those of other steps, and of other kinds of the step, are ignored.
     """
     applied = applied_by_call(effect, last, since_reconciled(_of_call(record, faults)))
     return last if applied is last.applied else last.model_copy(update={"applied": applied})
@@ -157,7 +162,7 @@ def thread_may_run_on(progress: Progress, record: StepRecord, *faults: Fault) ->
 
 
 def left_thread_behind(progress: Progress, record: StepRecord) -> bool:
-    """Whether a thread of the call ran on after its attempt had ended, even if it ended later with its worker."""
+    """Whether a thread of the call outlived its attempt, even if the thread ended later with its worker."""
     return record.outlived or any(fault.still_running for fault in _of_call(record, progress.faults))
 
 
@@ -168,7 +173,10 @@ def _of_call(record: StepRecord, faults: Sequence[FaultRecord]) -> list[FaultRec
 def explain_effect(
     fault: Fault, decision: Decision | Ask, record: StepRecord, key: str, finding: Finding | None
 ) -> Fault:
-    """The fault; if a person has to act, its reason also says that the call was or may have been applied."""
+    """The fault; if a person has to act, with a reason that also says whether the call was or may have been applied.
+
+    `key` is the idempotency key of the call. `finding` is None if there was no reconciliation.
+    """
     if not isinstance(decision, Escalate | Ask) or fault.applied is Applied.NONE:
         return fault
     if fault.applied is Applied.APPLIED:

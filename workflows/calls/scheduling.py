@@ -1,7 +1,7 @@
 """Scheduling of activities: reserve what an activity may use, run it, settle what it used.
 
-A step's call and a read are paid from the task's tool calls, a request to the planner from its tokens and money; other
-internal activities cost nothing.
+A step's call and a read count against the limit of tool calls (and of tokens and money, if the tool uses a model), a
+request to the planner against those of tokens and money. Other internal activities count against no limit.
 """
 
 import asyncio
@@ -51,8 +51,8 @@ MAX_SITUATION = 1024 * 1024
 activity with 2 MB."""
 
 ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TIMEOUT, Code.TOO_LARGE}
-"""Faults of a local activity that an ordinary activity may not have: it can reach another worker, which has the tool or
-does not shut down, and may return more."""
+"""Codes of faults of a local activity after which an ordinary activity is scheduled: it can reach another worker, which
+has the tool or does not shut down, and its result may be larger."""
 
 SHORTER_LAST_ANSWER = "shorter_last_answer"
 """The first part of the id of a patch, before the id of the request that is made with it."""
@@ -71,7 +71,7 @@ class InternalActivityFailed(Exception):
 
 
 class OtherForm(Exception):
-    """The history of a run holds what this version does not read as it was meant."""
+    """Another version of Replan began the run, and this version cannot read the history of the run as it was meant."""
 
 
 class ToolReply(NamedTuple):
@@ -83,7 +83,7 @@ class ToolReply(NamedTuple):
     taken: int
     """How many attempts the execution made; an attempt whose worker stopped or went silent is not counted."""
     silent: int
-    """How many of them, except the last, ended without a report."""
+    """How many of these attempts, except the last, ended without a report."""
 
 
 @dataclass
@@ -98,13 +98,15 @@ class PlannerWaits:
     was_cut_off: bool = False
     """Whether the task was cancelled during a wait, when no request was under way."""
     ended: tuple[Proposed | Fault, Sequence[Fault]] | None = None
-    """How the execution ended during which the task was cancelled, with its earlier faults; None if it told nothing."""
+    """The result or fault of the execution during which the task was cancelled, and its earlier faults; None if that
+    execution reported nothing."""
 
     def outlast(self, fault: Fault, remaining: Remaining) -> Wait | None:
         """The wait for the end of an outage; None if the request does not wait for it."""
         return outlast(fault, remaining) if self.outlasts else None
 
     async def sleep(self, fault: Fault, earlier: Sequence[Fault], seconds: float, timer: str) -> None:
+        """Wait after an execution that failed with `fault`; the web UI shows the timer as `timer`."""
         self.failed.append((fault, earlier))
         until = workflow.now() + timedelta(seconds=seconds)
         self.progress.waiting = PlannerWait(until=until, code=fault.code, reason=fault.reason) if seconds else None
@@ -122,7 +124,7 @@ class PlannerWaits:
 
 @dataclass
 class ToolCall:
-    """One execution of a tool's activity, paid from the task's budget: reserve attempts, then run."""
+    """One execution of a tool's activity, counted against the task's budget: call `reserve`, then `run`."""
 
     progress: Progress
     catalogue: Catalogue
@@ -134,7 +136,7 @@ class ToolCall:
     used: int = 0
     """Attempts that earlier executions of the same call took."""
     repeated: Fault | None = None
-    """What `metrics.last_fault` says of the execution that this one repeats; None if it repeats none."""
+    """What `metrics.last_fault` returns for the execution that this execution repeats; None if it repeats none."""
     retried: dict[str, int] = field(default_factory=dict)
     """The retries of the call until now, by the code of the fault before each."""
 
@@ -147,7 +149,10 @@ class ToolCall:
         return spending.reserve_step(*self._account, self.used)
 
     async def reserve_after_siblings(self) -> int:
-        """Reserve attempts; if running steps have reserved what is missing, first wait until they may give it back."""
+        """Reserve attempts, and return how many; first wait while running steps have reserved what is missing.
+
+        Returns 0 if the budget has none left.
+        """
         # Several steps may wake up for the same attempt: only the reservation decides which of them gets it.
         while not (granted := self.reserve()) and spending.should_wait_for_siblings(*self._account):
             await workflow.wait_condition(lambda: spending.is_open(*self._account, self.used))
@@ -174,9 +179,10 @@ class ToolCall:
     def _settle(
         self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()
     ) -> tuple[int, int]:
-        """Pay for what the execution used; return how many attempts it made, and how many of them were silent.
+        """Add what the execution used to what is spent, and give back the rest of the reservation.
 
-        Without a `result` it was cancelled.
+        `result` is None if the execution was cancelled. Returns how many attempts the execution made, and how many of
+        these ended without a report.
         """
         count, spent = self.progress.count, self.progress.budget.spent
         before = spent.model_copy()
@@ -209,7 +215,7 @@ class ToolCall:
 def log_decision(kind: str, note: FaultRecord, *, seconds: float | None = None, fallback: str | None = None) -> None:
     """Write the log line that says what follows a fault of a call of `kind`.
 
-    `seconds` is how long is waited; `fallback` is the kind that is called instead.
+    `seconds` is the length of a wait, None for no wait; `fallback` is the kind that is called instead, if any.
     """
     more = {"seconds": seconds, "fallback": fallback}
     extra = {
@@ -237,26 +243,27 @@ class OwnCall:
     revision: int
 
     def note(self, fault: Fault, action: Action, *, seconds: float | None = None) -> None:
-        """Record and log what follows a fault."""
+        """Record a fault with the decision `action`, and log both; `seconds` is the length of a wait."""
         note = FaultRecord.of_call(fault, self.id, self.revision, action, at=workflow.now())
         if self.progress is not None:  # cut here, because an outage of the planner may last a day
             self.progress.own_faults = [*self.progress.own_faults, note][-MAX_FAULTS:]
         log_decision(self.spec.kind, note, seconds=seconds)
 
     def note_retries(self, faults: Sequence[Fault]) -> None:
+        """Record and log faults after which Temporal has retried the activity."""
         for fault in faults:
             self.note(fault, "retry")
 
     def measure(self, result: object, earlier: Sequence[Fault] = (), repeated: Fault | None = None) -> None:
-        """Count a request to the planner."""
+        """Count the execution if it is a request to the planner; the arguments are as those of `metrics.of_call`."""
         if self.progress is not None and self.spec in retries.PLANNING and isinstance(result, Proposed | Fault):
             self.progress.count(metrics.of_request_to_planner(self.spec.kind, result, earlier, repeated))
 
 
 async def pause(turns: Turns, wait: Wait, key: str, timer: str) -> float:
-    """Wait as decided before a call is repeated, on a timer that the web UI shows as `timer`.
+    """Wait, as `wait` says, before the call with the idempotency key `key` is repeated.
 
-    Returns the seconds that were slept; 0 if the turn of the call came before.
+    The web UI shows the timer as `timer`. Returns the seconds that were slept; 0 if the turn of the call came before.
     """
     if wait.for_turn:
         return await turns.wait(key, wait.seconds, timer)
@@ -280,7 +287,7 @@ async def read(
     """Run a read-only tool that the workflow itself needs.
 
     If a `store` is given, only a worker with this store may answer. `patience` is the most seconds to wait while the
-    circuit breaker of the tool is open; such a wait is made within the block of `waiting`.
+    circuit breaker of the tool is open; each such wait runs within a `with waiting():` block.
     """
     header = CallHeader(
         key=ids.idempotency_key(id, progress.first_run),  # not the effect key, which other tasks may have, too
@@ -323,13 +330,14 @@ async def read(
 
 
 class TakesTurns:
-    """The Signal of a workflow whose calls wait for their turn."""
+    """The Signal `turn`, for workflows whose calls wait for their turn at a service."""
 
     _progress: Progress
 
     @workflow.signal(name=TURN, description="The turn of a call has come that waits for its service.")
     @undecoded
     def turn(self, *arguments: Turn | RawValue) -> None:
+        """Record that the turn of a call has come; the argument is a Turn."""
         if turn := read_signal(TURN, arguments, Turn):
             self._progress.turns.come(turn.key)
 
@@ -339,13 +347,13 @@ async def read_catalogue(
 ) -> Catalogue:
     """Ask a worker which tools it has, and whether it can take the task with these `requirements`.
 
-    `progress` is the task's, if the workflow runs one. `opening` is what the planner is told in the first turn; the
-    catalogue has its proposal if that needs no I/O.
+    `progress` is that of the task; None if the workflow runs no task. `opening` is what the planner is told in the
+    first turn; the catalogue contains the planner's proposal if the proposal needs no I/O.
 
     Raises:
         TaskEnded: no worker can answer.
-        OtherForm: another version began the run, whose history this one would misread; the workflow task fails, so that
-            a worker of that version goes on.
+        OtherForm: another version of Replan began the run, and this version would misread the history; the workflow
+            task fails, so that a worker of the other version goes on.
     """
     title = "what this worker can do"
     first_turn = {"opening": opening.model_dump(mode="json", exclude_defaults=True)} if opening else {}
@@ -425,9 +433,10 @@ def _reserve_turn(
     *,
     is_by_hand: bool,
 ) -> tuple[spending.Allowance | None, int]:
-    """Reserve a request, and the longest last answer after it that fits; return how many tokens that may have, too.
+    """Reserve a request, and keep back the longest last answer that fits after the request.
 
-    No last answer is kept back if there is nothing to answer from yet, or if the request itself asks for the end.
+    Returns the allowance, None if too little is left, and the most tokens of the last answer. If no last answer fits,
+    none is kept back where there is nothing to answer from yet, or where the request itself asks for the end.
     """
     usual = spending.reserve_turn(progress, catalogue, new_bytes, is_last=situation.is_last, is_by_hand=is_by_hand)
     if usual or situation.is_last:
@@ -455,7 +464,7 @@ def _settle_turn(
     used: Proposed | Fault,
     earlier: Sequence[Fault] = (),
 ) -> None:
-    """Pay for what a request to the planner used, in its final execution and in the `failed` ones before."""
+    """Add what a request to the planner used, in its final execution and the `failed` ones before, to what is spent."""
     spent = progress.budget.spent
     before = spent.model_copy()
     spending.settle_turn(progress, catalogue, allowance, used, failed, earlier)
@@ -475,7 +484,7 @@ async def run_internal_activity(
     """Run one of Replan's own activities; after a transient fault, wait and schedule it again.
 
     `waits` is given only for a request to the planner. `local` is the input of a local activity that is tried once
-    before; None for none.
+    first; None if no local activity is tried.
 
     Raises:
         InternalActivityFailed: the activity failed, and a repeat cannot help.
@@ -543,7 +552,7 @@ def after_lost_replies(
 ) -> dict[str, JsonValue]:
     """The input of the next request to a model, after `lost` requests before it that were billed without a proposal.
 
-    The new input allows fewer lost replies: `lost` less than before.
+    The new input allows `lost` fewer lost replies than `payload`.
 
     Raises:
         InternalActivityFailed: the budget has reserved nothing for a further request; the lost ones may be billed.
@@ -568,7 +577,9 @@ async def _run(
 
 
 async def deliver(notification: JsonValue, *, id: str, title: str) -> str:
-    """Have a worker with `--notify` tell its receiver, and return which one; attempted until `retries.DELIVERY` ends.
+    """Have a worker with `--notify` notify its receiver, and return the name of the receiver.
+
+    Attempts are made until the schedule-to-close timeout of `retries.DELIVERY` has passed.
 
     Raises:
         ActivityError: no receiver was told.
@@ -601,8 +612,8 @@ async def run_locally(
 ) -> T | Fault:
     """Execute a local activity: one attempt in the worker that runs the workflow task, without a round trip.
 
-    A worker's crash or timeout costs no attempt: the workflow task is then repeated. What a local activity lacks
-    (heartbeats, retries, another worker), an ordinary activity has: after a fault that it may cure, call `_run`.
+    If the worker crashes or times out, no attempt is counted, because the workflow task is repeated. A local activity
+    has no heartbeats, no retries and no other worker: after a fault that these may cure, call `_run`.
     """
     with attached(header):
         running = workflow.execute_local_activity(
@@ -634,7 +645,7 @@ async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tu
 
 
 def raise_if_cancelled() -> None:
-    """Raise CancelledError if the coroutine was cancelled while its activity ended normally, and so hid the cancel.
+    """Raise CancelledError if the current asyncio task was asked to stop, even if its activity ended normally.
 
     Raises:
         CancelledError: the current asyncio task was asked to stop.

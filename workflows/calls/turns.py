@@ -1,4 +1,4 @@
-"""The turns of calls that wait for a service that is down or limits its callers, and the Signal that tells of one."""
+"""The turns of calls that wait for a service that is down or limits its callers, and the Signal that reports a turn."""
 
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ TURN = "turn"
 
 
 class Turn(BaseModel, frozen=True):
-    """The turn of a call has come: it may be made now."""
+    """The input of the Signal `turn`: the turn of a call has come, so the call may be made now."""
 
     key: str
     """The idempotency key of the call."""
@@ -26,13 +26,13 @@ class Turns:
     _come: set[str] = field(default_factory=set)
 
     def come(self, key: str) -> None:
-        """Note that a call that waited for its service may be made now."""
+        """Record that the turn of the call with the idempotency key `key` has come."""
         self._come.add(key)
 
     async def wait(self, key: str, seconds: float, timer: str) -> float:
-        """Wait for the turn of a call on a timer that the web UI shows as `timer`.
+        """Wait up to `seconds` for the turn of a call, on a timer that the web UI shows as `timer`.
 
-        Returns the seconds that have passed if the turn did not come; 0 if it came.
+        Returns `seconds` if the turn did not come; 0 if it came.
         """
         try:
             with suppress(TimeoutError):

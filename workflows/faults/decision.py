@@ -78,22 +78,23 @@ Decision = Wait | UseFallback | Replan | Reconcile | Escalate
 Action = Annotated[str, Field(pattern=r"^[a-z_]{1,40}$")]
 """The name of a decision in DECISIONS.
 
-Other names are read, too: the console may be older than the worker, and shows the task all the same.
+Names outside DECISIONS are read, too: a console that is older than the worker must still show the task.
 """
 
 
 class DecisionWords(NamedTuple):
-    """How all screens put a decision into words; docs/architecture.md says what else a new one touches."""
+    """The words for a decision, the same on all screens; docs/architecture.md lists what else a new decision needs."""
 
     counted: tuple[str, ...] = ()
-    """What an explanation counts: singular and plural, or only the former if an `s` follows; empty to count nothing."""
+    """The noun with which an explanation counts such decisions: singular and plural, or only the singular if the plural
+    adds an `s`; empty if an explanation does not count them."""
     follows: Mapping[str, tuple[str, str]] = {"": ("", "")}
-    """By what is known of the fault (see `_facts`), why this was decided, and what follows; else, by an empty string.
+    """By a fact about the fault (see `_facts`), why this was decided, and what follows; "" is for all other faults.
 
     `{plan}` stands for a new plan, or for the next turn of the model. An empty clause is left out.
     """
     column: str = ""
-    """The heading in a report, if it is not the name."""
+    """The heading in a report; empty if it is the name of the decision."""
     is_recorded: bool = True
     """Whether a FaultRecord may have this decision; else only an explanation has it."""
 
@@ -143,17 +144,17 @@ _FOUND = {
     "not_applied": "it was not applied",
     "cannot_tell": "nobody knows whether it was applied",
 }
-"""By what reconciliation found out."""
+"""A clause for each verdict of a reconciliation."""
 
 
 def words_of(decision: str) -> DecisionWords:
-    """The words for a decision; for one that only a newer version of Replan knows, its name."""
+    """The words for a decision; for a decision that only a newer version of Replan knows, its name."""
     unknown = DecisionWords((decision, decision), {"": ("a newer version of Replan decided", decision)})
     return DECISIONS.get(decision, unknown)
 
 
 def plan_words(text: str, *, in_turns: bool) -> str:
-    """The text with a new plan or, `in_turns`, the model's next turn in the place of `{plan}`."""
+    """The text with `a new plan` in place of `{plan}` or, if `in_turns`, with `the model's next turn`."""
     return text.format(plan="the model's next turn" if in_turns else "a new plan")
 
 
@@ -173,7 +174,7 @@ def what_follows(
 
 
 def _facts(fault: Fault, reconciled: str | None) -> Iterator[str]:
-    """What is known of a fault; a fact stands before those that say less about why something follows."""
+    """The facts about a fault, as keys of `DecisionWords.follows`; the most specific facts come first."""
     if fault.by_id:
         yield "by_id"
     yield "unknown" if reconciled == "cannot_tell" else reconciled or fault.applied.value
@@ -204,7 +205,7 @@ def decide(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
 
 
 def outlast(fault: Fault, remaining: Remaining) -> Wait | None:
-    """The wait before the planner is asked again although its attempts are used up; None if it is not asked again.
+    """The wait before another request to the planner although its attempts are used up; None if none follows.
 
     A task cannot go on without its planner, so it waits for the end of an outage as long as a step may wait.
     """
@@ -217,8 +218,8 @@ def outlast(fault: Fault, remaining: Remaining) -> Wait | None:
 def _unknown(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
     """Decide after an unknown outcome: repeat the call if that is safe, else reconcile it, else ask a person.
 
-    Only an idempotent call may be followed by a fallback or a new plan, because its effect does no harm if it was
-    applied.
+    Only an idempotent call may be followed by a fallback or a new plan, because the effect of such a call does no harm
+    if it was applied.
     """
     # A safe repeat comes before reconciliation: it takes less time and has the same result.
     is_safe = spec.effect in SAFE and fault.quadrant.is_transient

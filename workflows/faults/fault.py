@@ -128,8 +128,8 @@ stopped it."""
 
 
 FAILURE_TYPES = frozenset({*map(str, Quadrant), Code.NEEDS_APPROVAL.value})
-"""The types of the failures with which attempts report their faults. A call that a person must approve has one of its
-own, since nothing went wrong."""
+"""The types of the failures with which attempts report their faults. A call that a person must approve has a type
+of its own, since nothing went wrong."""
 OF_ONE_TASK = frozenset({Code.NEEDS_PERSON, Code.NEEDS_APPROVAL})
 """Persistent infrastructural codes whose cause lies in the single call."""
 
@@ -137,7 +137,7 @@ OF_ONE_TASK = frozenset({Code.NEEDS_PERSON, Code.NEEDS_APPROVAL})
 def cause_of(resource: str, code: str) -> str:
     """The cause that a fault may share with faults of other tasks: the resource (a kind, or the planner) and the code.
 
-    It is empty for a fault that is no persistent infrastructural one, and for a fault of its own task alone.
+    It is empty unless the code is a persistent infrastructural one, and for a code in OF_ONE_TASK.
     """
     is_shared = code in _PERSISTENT_INFRASTRUCTURAL and code not in OF_ONE_TASK
     return f"{resource}/{code}" if is_shared else ""
@@ -163,7 +163,7 @@ class ModelUse(BaseModel, frozen=True):
 
 
 class _Details(TypedDict, total=False):
-    """What may be said of a new fault besides its code and reason; see the fields of Fault."""
+    """Optional fields of a new fault, besides its code and reason; see the fields of Fault."""
 
     observed: JsonValue
     retry_after: float | None
@@ -213,25 +213,25 @@ class Fault(BaseModel, frozen=True):
     """What the attempt used of models. None if the kind uses no model, or if a reply was lost, so that the use is
     unknown."""
     lost_model: str = ""
-    """The model whose reply was lost, which may bill it; empty if no reply was."""
+    """The model whose reply was lost; its provider may bill the reply. Empty if no reply was lost."""
     lost_use: ModelUse | None = Field(default=None, exclude_if=lambda use: use is None)
     """The most that the attempt can have used of models, if a reply was lost and the worker knows it."""
     unreadable: tuple[str, ...] = ()
     """The models of responses that were billed, but could not be read as replies; one item for each such response."""
     queued: float | None = Field(default=None, exclude_if=lambda seconds: seconds is None)
-    """Seconds for which the call may wait for its turn at its service, of which a Signal tells; 0 if it has waited long
-    enough. None if it has no place in the queue."""
+    """Seconds that the call may still wait for its turn at its service, which a Signal reports; 0 if it has waited
+    enough. None if the call has no place in the queue."""
     is_trial: bool = Field(default=False, exclude_if=not_)
     """Whether the attempt was a trial call, and found the service still down, or still limiting its callers. It is not
     counted as an attempt of the step."""
     held: float = Field(default=0.0, exclude_if=not_)
     """Seconds that an operator held the attempts of the activity execution back, as with `temporal activity pause`."""
     guessed: str = Field(default="", exclude_if=not_)
-    """From which attribute of an exception that no table knows the fault was guessed: `ApiError.status_code`. Empty if
-    nothing was guessed. A guess never proves that a call had no effect."""
+    """The attribute, such as `ApiError.status_code`, from which the fault was guessed, because no table knows the
+    exception. Empty if nothing was guessed. A guess never proves that a call had no effect."""
     defaults: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
-    """Of a call that needs an approval: by name, the arguments that its tool adds to those of the call. An argument of
-    the call whose parts are left out is here whole. A record of the fault has none."""
+    """For a call that needs an approval: by name, the arguments that its tool adds to those of the call. If the call
+    leaves out parts of an argument, the whole argument is here. Empty in a FaultRecord."""
 
     @classmethod
     def of(cls, code: Code, reason: str, **details: Unpack[_Details]) -> "Fault":
@@ -245,7 +245,7 @@ class Fault(BaseModel, frozen=True):
 
     @property
     def is_counted(self) -> bool:
-        """Whether this attempt is one of the step: it is no loss, no trial, and its code is not in UNCOUNTED."""
+        """Whether this attempt counts as one of the step: it is no loss, no trial, and its code is not in UNCOUNTED."""
         return not (self.uncounted or self.is_trial or self.code in UNCOUNTED)
 
     @property
@@ -296,15 +296,15 @@ def applied_by_call(
 
 
 def _is_answer(fault: Fault) -> bool:
-    """Whether the attempt asked the ledger of its call, or the called system, and was rejected there.
+    """Whether the attempt was rejected by the ledger of its call, or by the called system.
 
-    A worker without the tool, with another store or with another schema fails before.
+    A worker without the tool, with another store or with another schema fails before it asks them.
     """
     return fault.quadrant is Quadrant.PERSISTENT_SEMANTIC and fault.attempt > 0 and fault.code is not Code.INVALID_INPUT
 
 
 def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> Fault:
-    """Turn the error of an activity into a Fault; the error is not a cancellation.
+    """Convert the error of an activity, which must not be a cancellation, into a Fault.
 
     `attempts` is how many attempts were allowed. If the server does not report how many attempts were made, this number
     is taken.
@@ -333,7 +333,7 @@ def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> 
 def expired(error: ActivityError, spec: ToolSpec) -> Fault | None:
     """The fault of an activity whose schedule-to-close timeout passed while no attempt ran; None for any other error.
 
-    What its attempts did is known: the server retries only an attempt that has told its fault with a heartbeat.
+    What the attempts did is known: the server retries only an attempt that has reported its fault with a heartbeat.
     """
     cause = error.cause
     is_running = bool(error.started_event_id)
@@ -362,14 +362,14 @@ def earlier_faults(error: ActivityError) -> tuple[Fault, ...]:
 
 
 class Thinking(BaseModel, frozen=True, extra="forbid"):
-    """What a heartbeat tells of the model that an attempt asks: how much of its reply has come, and not what."""
+    """How much of a model's reply an attempt has received, as a heartbeat reports it; without the text of the reply."""
 
     thinking: int
     """Estimated tokens of the reply received so far."""
 
 
 class Working(BaseModel, frozen=True, extra="forbid"):
-    """What a heartbeat tells of a call that says how far it is, in a unit of its own."""
+    """How far a call is, in a unit of its own, as a heartbeat reports it."""
 
     done: float
     total: float | None = None
@@ -379,7 +379,7 @@ class Working(BaseModel, frozen=True, extra="forbid"):
 
 
 class Held(BaseModel, frozen=True, extra="forbid"):
-    """What the last heartbeat of an attempt tells the next attempt: whether an operator held it back."""
+    """How long an operator held attempts back, as the last heartbeat of an attempt reports it to the next attempt."""
 
     held: float
     """Seconds that an operator held the attempts up to this one back, added up."""
@@ -388,35 +388,37 @@ class Held(BaseModel, frozen=True, extra="forbid"):
 
 
 class Found(BaseModel, frozen=True, extra="forbid"):
-    """Stands beside the faults of earlier attempts: a planner's activity found its proposal in the store."""
+    """An item beside the faults of earlier attempts: a planner's activity found its proposal in the store."""
 
     found: ModelUse
-    """What the attempt used that recorded the proposal; its activity execution ended without a response."""
+    """What the attempt that recorded the proposal used of models; its activity execution ended without a response."""
 
 
 def parse_found(earlier: Iterable[JsonValue]) -> ModelUse | None:
+    """What the attempt used that recorded a proposal (see `Found`); None if `earlier` has no `Found`."""
     return next((item.found for item in _parsed(earlier, Found)), None)
 
 
 def parse_held(details: Iterable[JsonValue]) -> Held | None:
+    """The `Held` in the details of a heartbeat; None if there is none."""
     return next(_parsed(details, Held), None)
 
 
 def number_of(attempt: int, earlier: Iterable[Fault]) -> int:
     """The number of an attempt within its activity execution, from its number at the server and the `earlier` faults.
 
-    The server counts anew after `temporal activity reset`; the faults are numbered on.
+    After `temporal activity reset`, the server counts from 1 again, and the numbers of the faults continue.
     """
     return max(attempt, 1 + max((fault.attempt for fault in earlier), default=0))
 
 
 def parse_thinking(details: Iterable[JsonValue]) -> int | None:
-    """The tokens that the details of a heartbeat tell; None if the attempt asks no model."""
+    """The tokens of a reply in the details of a heartbeat (see `Thinking`); None if the details have none."""
     return next((found.thinking for found in _parsed(details, Thinking)), None)
 
 
 def parse_working(details: Iterable[JsonValue]) -> Working | None:
-    """How far a call is, as the details of a heartbeat tell; None if the call does not say it."""
+    """The `Working` in the details of a heartbeat: how far a call is; None if the call does not report it."""
     return next(_parsed(details, Working), None)
 
 
@@ -432,6 +434,10 @@ def _parsed(items: Iterable[JsonValue], model: type[M]) -> Iterator[M]:
 
 
 def from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:
+    """The fault in the details of an error; if there is none, a fault that describes the error.
+
+    `attempts` is how many attempts were made if the error does not show it.
+    """
     inner = cause.cause
     if cause.type is None and isinstance(inner, ApplicationError) and inner.type in FAILURE_TYPES:
         fault = from_application_error(inner, spec, attempts)  # the arguments could not be fetched: nothing was called

@@ -34,7 +34,8 @@ HEARTBEAT = timedelta(seconds=20)
 On a machine whose processors all are busy, the server hands a call over, and takes a heartbeat, some 10 seconds late.
 """
 HEARTBEAT_EVERY = timedelta(seconds=5) / 3
-"""A cancel comes with the answer to a heartbeat, so that this is not a part of HEARTBEAT."""
+"""The time between two heartbeats of an attempt. A cancel comes with the answer to a heartbeat, so this time does not
+depend on HEARTBEAT."""
 CANCEL_NOTICE = timedelta(seconds=1)
 """A running activity learns of its cancellation within this time."""
 HTTP_CONNECT_TIMEOUT = 10.0
@@ -48,18 +49,18 @@ activities."""
 LONGEST_TIMER = timedelta(days=36_525)
 """A hundred years: the longest timer of a workflow. A date beyond the year 9999 would fail the workflow task."""
 LONGEST_READABLE = 252_000_000_000.0
-"""Seconds. A task with a longer time for an answer is refused: with it no version of Replan could ask anybody."""
+"""Seconds. A task with a longer `answer_within` is refused: no version of Replan could ask a person for so long."""
 ANSWER_WITHIN = timedelta(days=3)
 """How long a request to a person is open, unless the task says otherwise; then the task ends."""
 REMIND_AFTER = timedelta(days=1)
-"""How long a request to a person is open before its reminder; with less than twice as much time, half of its time."""
+"""How long a request to a person is open before its reminder; half of its time if that is shorter."""
 CANARY_LIMIT = 3600.0
-"""Seconds to wait for what becomes of the first task that is told that the cause of an incident was repaired."""
+"""Seconds to wait for what becomes of the canary: the first task that is told that the cause was repaired."""
 LIST_IS_BEHIND = 1.0
 """Seconds by which the server's list of tasks may be behind."""
 GRACE = timedelta(seconds=5)
-"""Added to a tool's timeout and overtime (the wait for its thread), so that the worker reports a timeout before
-Temporal's start-to-close timeout is reached, which is later by HEARTBEAT: a worker that died is no slow tool."""
+"""Added to a tool's timeout and overtime (the wait for its thread), so that a live worker reports a timeout before
+Temporal does. `route` adds HEARTBEAT, too, so that a worker that died is not taken for a slow tool."""
 LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
 """The limits of the overtime: how long an attempt of a tool with an effect still waits for the tool's thread after its
 timeout. It is ten times the timeout, at most 60 seconds."""
@@ -116,7 +117,7 @@ class CircuitBreaker:
     trials: int = 2
 
     def __str__(self) -> str:
-        """What is not as usual, such as `recovery=60`; empty if all is."""
+        """The fields that differ from their default values, such as `recovery=60`; empty if none does."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return ", ".join(
             f"{name}={value:g}" for name, value in values.items() if value != getattr(CircuitBreaker, name)
@@ -128,17 +129,17 @@ STANDARD_BREAKER = CircuitBreaker()
 
 @dataclass(frozen=True)
 class CallLimit:
-    """The most calls of a service in any time of this length, as a tool declares it: `10/s`, `300/min`, `1000/h`."""
+    """The most calls of a service in any period of `seconds`, as a tool declares it: `10/s`, `300/min`, `1000/h`."""
 
     calls: int
     seconds: float
 
     @classmethod
     def of(cls, text: str) -> "CallLimit":
-        """Read a limit.
+        """Read a limit such as `10/s`.
 
         Raises:
-            ValueError: it is no limit, or more than MAX_LIMIT calls.
+            ValueError: `text` is no limit, or allows more than MAX_LIMIT calls.
         """
         found = re.fullmatch(r"([1-9][0-9]{0,5})/(s|min|h)", text)
         if found is None or int(found[1]) > MAX_LIMIT:
@@ -147,31 +148,32 @@ class CallLimit:
 
 
 MAX_LIMIT = 1000
-"""The most calls of a CallLimit: the time of each is kept, so that no time of its length has more."""
+"""The highest `calls` of a CallLimit: the time of each call is kept, so that no period has more calls."""
 TRIAL_LEASE = 5.0
 """Seconds after which a trial call of a worker that died may be followed by another one. A live worker renews the
 lease while its trial call runs."""
 TURN_LEASE = 10.0
-"""Seconds within which a call whose turn has come must be made; then another one is told, and it once more."""
+"""Seconds within which a call must be made after its turn has come. Otherwise the next call has its turn, and this call
+waits for another turn."""
 MAX_WINDOW = 64
 """How many calls may be under way at once while a breaker is not closed."""
 STEEP_WINDOW = 4.0
-"""Up to how many calls at once the window grows by 1 with each success, also after a limit."""
+"""Up to this many calls at once, the window grows by 1 with each success, even after the service limited calls."""
 LIMIT_PATIENCE = 600.0
 """The most seconds that a call waits for a service that limits its callers, while no call succeeds there."""
 LONGEST_LIMIT = LIMIT_PATIENCE / 2
-"""The most seconds without a call that a service that limits its callers gets; a wrong time costs no call its
-patience."""
+"""The longest pause, in seconds, for a service that limits its callers. It is less than LIMIT_PATIENCE, so that no call
+gives up because the service asks for a wrong pause."""
 FIRST_LIMIT = 1.0
-"""Seconds without a call after a service said for the first time that it limits its callers, but not for how long."""
+"""The shortest pause, in seconds, for a service that limits its callers; the first pause if it asks for none."""
 TURN_CALLS = 2
-"""How often a waiting call is told that its turn has come; then nobody waits for it any more."""
+"""How often a waiting call has its turn; if it is not made even then, it loses its place in the queue."""
 TURNS_APART = 0.05
-"""The fewest seconds between two looks of a worker at the calls that wait for their turn."""
+"""The fewest seconds between two checks of a worker for calls whose turn has come."""
 TURNS_CHECKED = 5.0
-"""The most seconds between two looks of a worker at the calls that wait for their turn."""
+"""The most seconds between two checks of a worker for calls whose turn has come."""
 BREAKERS_CACHED = 1.0
-"""Seconds for which a worker relies on what it knows of the circuit breakers."""
+"""Seconds for which a worker uses the states of the circuit breakers that it has read from the store."""
 OBSERVATION_PATIENCE = 60.0
 """The most seconds that the read of the current state waits for an open circuit breaker before a new plan is made."""
 
@@ -201,7 +203,7 @@ INTERNAL_KINDS = frozenset(spec.kind for spec in INTERNAL)
 
 
 CONTROL = "-control"
-"""The end of the names of control queues."""
+"""The suffix of the names of control queues."""
 
 
 def control_queue(queue: str) -> str:
@@ -236,6 +238,8 @@ def local_timeout(spec: ToolSpec) -> timedelta:
 
 @dataclass(frozen=True)
 class Route:
+    """The name of an activity, and the timeouts and the retry policy with which it is scheduled."""
+
     activity: str
     start_to_close: timedelta
     schedule_to_close: timedelta
@@ -253,7 +257,7 @@ DELIVERY = Route(
         initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(minutes=15)
     ),
 )
-"""The options of the activity that tells a receiver of a request: attempts for a day, from 1 s to 15 min apart."""
+"""The options of the activity that notifies a receiver of a request: attempts for a day, from 1 s to 15 min apart."""
 
 
 def route(spec: ToolSpec, attempts: int) -> Route:
@@ -277,7 +281,7 @@ def route(spec: ToolSpec, attempts: int) -> Route:
 def connect_timeout(timeout: float | None, left: float | None) -> float | None:
     """Seconds to connect: `timeout`, but at most half of what is `left` of the attempt; None for no limit.
 
-    A connection that is not made is then reported before the attempt ends, with the proof that nothing was sent.
+    So a failure to connect is reported before the attempt ends, with the proof that nothing was sent.
     """
     return min((limit for limit in (timeout, None if left is None else left / 2) if limit is not None), default=None)
 
@@ -319,35 +323,36 @@ def backoff(profile: str, attempt: int, jitter: float) -> float:
 
 
 def seconds_left(waited: float, *, is_draft: bool = False) -> float:
-    """Seconds that a step may still wait after it has `waited`; the time of its attempts does not count.
+    """Seconds that a step may still wait after it has waited for `waited` seconds; its attempts do not count.
 
-    For a draft, for which a person waits, the total is a minute.
+    The total is STEP_DEADLINE; for a draft, for which a person waits, a minute.
     """
     return (LONGEST_RETRY_AFTER if is_draft else STEP_DEADLINE.total_seconds()) - max(waited, 0.0)
 
 
 def _doubling(first: float, cap: float) -> Callable[[int], float]:
-    """The seconds to wait after so many waits before: `first`, doubling to `cap`."""
+    """A function from the number of earlier waits to the seconds of the next wait: `first`, doubling up to `cap`."""
     return lambda waits: min(cap, first * 2.0 ** min(max(waits, 0), 10))  # a larger exponent would overflow a float
 
 
 circuit_wait = _doubling(5.0, 300.0)
-"""For an open circuit breaker, or for a planner that cannot be reached."""
+"""Seconds to wait for an open circuit breaker, or for a planner that cannot be reached."""
 sibling_wait = _doubling(0.5, 10.0)
-"""Before a step tries again with retries that other steps did not need."""
+"""Seconds before a step is repeated with retries that other steps did not need."""
 missing_tool_wait = _doubling(1.0, 15.0)
-"""For a worker that has the step's tool."""
+"""Seconds to wait for a worker that has the step's tool."""
 canary_wait = _doubling(0.5, 15.0)
-"""Between two looks at the first task of a resolved incident."""
+"""Seconds between two checks of the canary, the first task of a resolved incident."""
 loss_wait = _doubling(0.5, 60.0)
-"""After so many attempts (from 1) whose workers went silent: 1 s after the first."""
+"""Seconds to wait after so many attempts (from 1) whose workers went silent: 1 s after the first."""
 
 
 def limit_wait(requested: float | None, limits: int, recovery: float, jitter: float) -> float:
-    """Seconds without a call to a service that limits its callers, and `requested` a pause of so many seconds.
+    """Seconds to pause before the next call to a service that limits its callers.
 
-    If it has asked for none: a second, doubling with each of `limits`, but at most `recovery`; and up to a tenth more,
-    of which `jitter`, a random number in [0, 1), says how much.
+    `requested` is the pause that the service asked for; it is kept between FIRST_LIMIT and LONGEST_LIMIT. If it is
+    None: a second, doubling with each of the `limits` before, but at most `recovery`, and up to a tenth more, which
+    `jitter`, a random number in [0, 1), chooses.
     """
     if requested is not None:
         return min(max(requested, FIRST_LIMIT), LONGEST_LIMIT)
@@ -355,16 +360,19 @@ def limit_wait(requested: float | None, limits: int, recovery: float, jitter: fl
 
 
 def turn_patience(*, is_limit: bool) -> float:
-    """The most seconds that a call waits for its turn at a service, while no call succeeds there."""
+    """The most seconds that a call waits for its turn at a service, while no call succeeds there.
+
+    `is_limit`: a limit of the service, or a declared limit, delays the call; otherwise the service is down.
+    """
     return LIMIT_PATIENCE if is_limit else STEP_DEADLINE.total_seconds()
 
 
 def remind_after(within: timedelta) -> timedelta:
-    """When a request to a person that is open for the time `within` has its reminder."""
+    """The time from the start of a request to its reminder, if the request is open for the time `within`."""
     return min(REMIND_AFTER, max(within, timedelta(0)) / 2)
 
 
 def timer(seconds: float) -> timedelta:
-    """The duration of a timer of so many seconds, whatever number another program has sent."""
+    """The duration of a timer, at least 0 and at most LONGEST_TIMER: another program may have sent `seconds`."""
     longest = LONGEST_TIMER.total_seconds()
     return timedelta(seconds=min(max(seconds, 0.0), longest))  # a NaN becomes 0

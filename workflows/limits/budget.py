@@ -1,4 +1,4 @@
-"""The limits of a task, and its budget: a part is reserved before each activity, and settled after it."""
+"""The limits of a task, and its budget: a part of it is reserved before each activity, and settled afterwards."""
 
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple
@@ -33,22 +33,23 @@ class Limits(BaseModel, frozen=True):
 
 
 class LimitRow(NamedTuple):
-    """What every screen says about a limit."""
+    """The words for a limit, the same on every screen."""
 
     unit: str
     """What is counted, in the singular."""
     example: str = ""
     """How much a person may add, as an example; empty if the limit cannot be extended."""
     used_up: str = "All {value} {unit}s are used up"
-    """What happened when nothing is left of it."""
+    """A clause for a limit of which nothing is left."""
     last_used: str = ""
-    """The same for a limit of 1, if it reads otherwise."""
+    """The clause in place of `used_up` for a limit of 1; empty if `used_up` fits, too."""
     why: str = ""
-    """Why a task ends at this limit; empty if its plan or its faults say it."""
+    """Why a task ends at this limit; empty if the plan or the faults of the task show why."""
     remedy: str = "Give more with `{option}`."
 
     @property
     def option(self) -> Option:
+        """The option with which a person adds to the limit."""
         return Option(f"how many {self.unit}s more", self.example, "number")
 
     @property
@@ -56,6 +57,7 @@ class LimitRow(NamedTuple):
         return capitalised(f"{self.unit}s")
 
     def reached(self, value: float | None) -> str:
+        """A clause which says that nothing is left of a limit of `value`; None counts as 0."""
         words = self.last_used if value == 1 and self.last_used else self.used_up
         return words.format(value=value or 0, unit=self.unit)
 
@@ -77,11 +79,12 @@ LIMITS: Mapping[str, LimitRow] = {
         remedy="Give more time with `{option}`.",
     ),
 }
-"""By the field of Limits, which is also the code of a request or an ending about it, and names its option."""
+"""By the name of a limit: its field in Limits, which is also the code of a request or an ending about it, and gives the
+name of its option."""
 
 
 class Amounts(BaseModel, frozen=True):
-    """By limit that can be extended, how much is added to it."""
+    """How much is added to each limit that can be extended."""
 
     tool_calls: Annotated[int, LIMITS["tool_calls"].option] = Field(default=0, ge=0, le=1_000_000)
     replans: Annotated[int, LIMITS["replans"].option] = Field(default=0, ge=0, le=1_000_000)
@@ -124,6 +127,7 @@ class Budget(BaseModel):
 
     @property
     def free(self) -> int:
+        """Tool calls that are neither spent nor reserved."""
         return self.limits.tool_calls - self.spent.tool_calls - self.reserved
 
     @property
@@ -144,16 +148,22 @@ class Budget(BaseModel):
         return 0.0 if self.spent.unpriced else _money(limit - spent - self.held_usd)
 
     def attempts(self, spec: ToolSpec, used: int = 0) -> int:
-        """How many more attempts a step may have after `used` attempts, if running steps use no reserved retries."""
+        """How many more attempts a step may make after `used` attempts, as if running steps had reserved no retries."""
         return retries.attempts(spec, retries.RETRIES_PER_KIND - self.retries.get(spec.kind, 0), used)
 
     def is_open(self, spec: ToolSpec, used: int = 0) -> bool:
-        """Whether a waiting step should reserve again: an attempt is free, or no running activity can give one back."""
+        """Whether a step that waits after `used` attempts should reserve again.
+
+        It should if an attempt is free, or if no running activity can give an attempt back.
+        """
         calls = self.free > 0 or self.reserved == 0
         return calls and (self._unpromised(spec, used) > 0 or not self.promised.get(spec.kind))
 
     def reserve(self, spec: ToolSpec, used: int = 0, at_most: int | None = None) -> int:
-        """Reserve attempts for one activity execution; return how many, 0 if no tool call is left or `at_most` is 0."""
+        """Reserve attempts, at most `at_most` (None for no bound), for a step that has made `used` attempts before.
+
+        Returns how many are reserved for this activity execution; 0 if no tool call is left or `at_most` is 0.
+        """
         # At least one: after a lost attempt `decide` repeats a call even if no retry is left.
         granted = min(max(1, self._unpromised(spec, used)), max(0, self.free))
         granted = granted if at_most is None else min(granted, at_most)
@@ -162,7 +172,10 @@ class Budget(BaseModel):
         return granted
 
     def settle(self, spec: ToolSpec, granted: int, taken: int, used: int = 0) -> None:
-        """Settle an activity execution: `taken` of the `granted` attempts are spent, the others are given back."""
+        """Settle an activity execution: `taken` of the `granted` attempts are spent, the others are given back.
+
+        `used` is how many attempts the step had made before the execution.
+        """
         self.reserved -= granted
         self.spent.tool_calls += taken
         _add(self.promised, spec.kind, -_retries(granted, used))
@@ -174,7 +187,10 @@ class Budget(BaseModel):
         self.held_usd = _money(self.held_usd + usd)
 
     def pay(self, calls: int, tokens: int, usd: float | None, estimated: int = 0) -> None:
-        """Add what `calls` model calls used; after a call with an unknown price (`usd` is None) the sum is unknown."""
+        """Add what `calls` model calls used to what is spent; the tokens of `estimated` of these calls are estimated.
+
+        After a call with an unknown price (`usd` is None), the sum of US dollars is unknown.
+        """
         spent = self.spent
         spent.model_calls += calls
         spent.estimated += estimated

@@ -2,7 +2,8 @@
 
 The tokens of a request are not known in advance. Its input is estimated: the tokens that the provider counted last for
 the conversation, and the bytes of what is new, at three bytes a token. Its output is limited to what the budget has
-left. A lost reply counts as all that was reserved for it, because the provider bills it, too.
+left. A lost reply counts as spent, because the provider bills it, too: with the maximum that its worker reports, else
+with all that was reserved for it.
 """
 
 import math
@@ -43,7 +44,7 @@ MAY_BE_BILLED = frozenset(
 )
 """Faults after which a model may have answered, so that the request may be billed."""
 MAX_NEWS = 1_000_000
-"""The most tokens that `room_for_news` can return room for; more than the results of any plan."""
+"""The most tokens for which `room_for_news` returns room; more than the results of any plan."""
 LAST_OUTPUT = 2_000
 """Tokens that are kept back so that the model can still write a final answer, with its reasoning, when the budget is
 used up."""
@@ -68,12 +69,12 @@ class Cost(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """An attempt that may be billed for a reply that nobody has."""
+    """An attempt whose reply was lost, although the provider may bill it."""
 
     model: str = ""
     """The model that was asked; empty if it is unknown."""
     use: ModelUse | None = None
-    """The most that the attempt can have used; None if it told nothing."""
+    """The most that the attempt can have used; None if its worker did not report it."""
 
 
 class Allowance(NamedTuple):
@@ -107,9 +108,10 @@ def reserve_turn(
 ) -> Allowance | None:
     """Reserve tokens and money for the next request to the planner; return None if too little is left.
 
-    `new_bytes` is the size of what the planner has not been told before. A part of the budget is kept back for the
-    final answer of the task, which may have `last_output` tokens; only the request for this answer (`is_last`) may use
-    it. With 0 nothing is kept back.
+    `new_bytes` is the size of what the planner has not been told before. `is_by_hand`: a person wrote the plan, so
+    nothing is reserved. A part of the budget is kept back for the final answer of the task, which may have
+    `last_output` tokens; only the request for this answer (`is_last`) may use that part. If `last_output` is 0, nothing
+    is kept back.
     """
     last_output = 0 if is_last else last_output
     # A hand-written plan needs no model, and the offline planner uses no tokens.
@@ -141,10 +143,10 @@ def settle_turn(
     waited: Iterable[FailedExecution] = (),
     earlier: Sequence[Fault] = (),
 ) -> None:
-    """Give back the allowance of a request, and pay what it used.
+    """Give back the allowance of a request to the planner, and add what the request used to what is spent.
 
     `used` is the result or the fault of the final activity execution, `earlier` are the faults of its attempts before
-    the final attempt. `waited` are the executions before the final execution.
+    the final attempt. `waited` are the failed executions before the final execution.
     """
     budget = progress.budget
     budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
@@ -169,7 +171,10 @@ def settle_turn(
 
 
 def _leave_out(found: ModelUse, known: list[ModelUse], lost: list[Loss]) -> None:
-    """Leave the attempt out that recorded a proposal before it ended, since the proposal tells what it used."""
+    """Remove the attempt that recorded the proposal from `known` or `lost`: the proposal itself reports that use.
+
+    `found` is what that attempt used.
+    """
     if found in known:  # it told its use, and then a fault that came after the recording
         known.remove(found)
     elif Loss() in lost:
@@ -177,7 +182,10 @@ def _leave_out(found: ModelUse, known: list[ModelUse], lost: list[Loss]) -> None
 
 
 def _pay_lost(budget: Budget, loss: Loss, price: Price | None, most: Cost) -> None:
-    """Pay the most that an attempt can have used: as its worker says, otherwise as was reserved for one request."""
+    """Add the most that an attempt can have used to what is spent.
+
+    This is what its worker reported, otherwise `most`, which was reserved for one request.
+    """
     # Not limited to the reservation, whose input was estimated, while the worker may have the server's count of it.
     use = loss.use or ModelUse(calls=1, tokens=most.tokens, usd=most.usd, estimated=1)
     usd = most.usd if use.usd is None else use.usd
@@ -187,7 +195,10 @@ def _pay_lost(budget: Budget, loss: Loss, price: Price | None, most: Cost) -> No
 def turn_limit_reached(
     progress: Progress, catalogue: Catalogue, new_bytes: int = 0, *, is_last: bool = False, last_output: int = 0
 ) -> Literal["tokens", "usd"]:
-    """The limit (tokens or money) that was too low when `reserve_turn` could not reserve a request."""
+    """The limit (tokens or money) that was too low when `reserve_turn` could not reserve a request.
+
+    The parameters are those of `reserve_turn`.
+    """
     output = MIN_LAST_OUTPUT if is_last else MIN_OUTPUT
     input_tokens = _input_tokens(progress, catalogue, new_bytes)
     return "usd" if _fits(progress, catalogue, input_tokens, output, last_output)[0] else "tokens"
@@ -196,7 +207,7 @@ def turn_limit_reached(
 def what_is_missing(
     progress: Progress, catalogue: Catalogue, new_bytes: int, *, is_last: bool = False, last_output: int = 0
 ) -> str:
-    """What the shortest usable request needs of the limit that is too low, and what is left, as a part of a sentence.
+    """How much is left of the limit that is too low, and how much the shortest usable request needs, as a clause.
 
     The parameters are those of `reserve_turn`.
     """
@@ -212,7 +223,7 @@ def what_is_missing(
 
 
 def room_for_news(progress: Progress, catalogue: Catalogue) -> int:
-    """Bytes that the last request may tell in addition to the conversation."""
+    """How many bytes the request for the final answer may add to the conversation."""
     context = _input_tokens(progress, catalogue)
     tokens = bisect(
         range(1, MAX_NEWS + 1),
@@ -223,7 +234,7 @@ def room_for_news(progress: Progress, catalogue: Catalogue) -> int:
 
 
 def reserve_step(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> int:
-    """Reserve attempts of one activity execution, and tokens and money for them.
+    """Reserve attempts of one activity execution, and tokens and money for them, after `used` attempts of the step.
 
     Returns how many attempts are reserved; 0 if too little is left.
     """
@@ -242,10 +253,12 @@ def settle_step(
     earlier: Iterable[Fault] = (),
     used: int = 0,
 ) -> int:
-    """Give back the attempts that an activity execution did not use, and pay for the models that it used.
+    """Give back what an activity execution did not use, and add what it used, also of models, to what is spent.
 
-    Returns how many attempts it used. `came_back` is the result or fault of its final attempt, `earlier` are the known
-    faults of the attempts before.
+    `granted` attempts were reserved for it. `came_back` is the result or fault of its final attempt, `earlier` are the
+    known faults of the attempts before. `used` is how many attempts the step had made before.
+
+    Returns how many attempts of the execution count as attempts of the step.
     """
     budget, each = progress.budget, _attempt_cost(catalogue.step_price, spec)
     budget.hold(-granted * each.tokens, -granted * each.usd)
@@ -268,12 +281,18 @@ def settle_step(
 
 
 def cancelled_fault(spec: ToolSpec, attempt: int = 1) -> Fault:
-    """The fault that stands for a cancelled activity execution: one attempt, whose reply may be billed."""
+    """The fault that stands for a cancelled activity execution, whose reply may be billed.
+
+    `attempt` is the number of its last attempt; 0 if no attempt was under way, so that nothing is billed.
+    """
     return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind, attempt=attempt)
 
 
 def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
-    """Whether a waiting step should reserve again: an attempt is free, or no running activity can give one back."""
+    """Whether a step that waits after `used` attempts should reserve again.
+
+    It should if an attempt is free, or if no running activity can give an attempt back.
+    """
     fits = _affordable_attempts(progress, catalogue, spec) != 0
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 
@@ -297,7 +316,7 @@ def step_limit_reached(
 def sufficient_limit(
     progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Literal["tokens", "usd"]
 ) -> float:
-    """A limit to recommend: enough for the request that could not be reserved, and a second request as large."""
+    """The value of `limit` to recommend: enough for the request that did not fit, and a second one of the same size."""
     input_tokens, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
     output = _max_output(progress, catalogue)
     next_one = request_cost(catalogue.price, input_tokens, output)
@@ -308,9 +327,9 @@ def sufficient_limit(
 
 
 def limit_message(limits: Limits, limit: Limit, at_least: float = 0, missing: str = "") -> str:
-    """The message that this limit ended the task. It recommends twice the limit, but at least `at_least`.
+    """The message that nothing, or too little, is left of this limit; it recommends a higher limit.
 
-    `missing` says what the next action needs; see `what_is_missing`.
+    This is twice the limit, but at least `at_least`. `missing` is the clause that `what_is_missing` returns, or empty.
     """
     value = getattr(limits, limit)
     advice = f"{option_of(limit)} {max(2 * value or 1, at_least):.12g}"
@@ -333,7 +352,7 @@ def _input_tokens(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) 
 
 
 def request_cost(price: Price | None, input: int, output: int) -> Cost:
-    """The most that a request of this size can cost."""
+    """The most that a request with so many `input` and `output` tokens can cost; without a price 0 US dollars."""
     if price is None:
         return Cost(input + output)
     is_long = price.long_from is not None and input > price.long_from
@@ -364,9 +383,9 @@ def _max_output(progress: Progress, catalogue: Catalogue) -> int:
 def _last_answer_cost(
     catalogue: Catalogue, input_tokens: int, output_tokens: int = 0, last_output: int = LAST_OUTPUT
 ) -> Cost:
-    """The most that the last answer costs after a request and its reply of so many tokens; 0 without a model.
+    """The most that the last answer costs after a request of `input_tokens` and a reply of `output_tokens`.
 
-    The last answer has `last_output` tokens; with 0 there is none.
+    The last answer has `last_output` tokens. The cost is 0 without a model, or if `last_output` is 0.
     """
     if not catalogue.converses or not last_output:
         return Cost(0)
@@ -386,7 +405,7 @@ def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
 def _fits(
     progress: Progress, catalogue: Catalogue, input_tokens: int, output_tokens: int, last_output: int
 ) -> tuple[bool, bool]:
-    """Whether tokens and money are left for a request of this size, and for the last answer after it."""
+    """Whether enough tokens, and whether enough money, are left for a request of this size and the last answer."""
     kept = _last_answer_cost(catalogue, input_tokens, output_tokens, last_output)
     tokens, usd = _unreserved(progress, kept)
     cost = request_cost(catalogue.price, input_tokens, output_tokens)
@@ -412,7 +431,10 @@ def _pay_known(budget: Budget, faults: Iterable[Fault]) -> None:
 
 
 def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[Loss]:
-    """The replies that a failed execution of a planner's activity lost."""
+    """The replies that a failed execution of a planner's activity lost.
+
+    `fault` is that of its last attempt, `earlier` are the known faults of the attempts before.
+    """
     reported = [report for report in (*earlier, fault) if report.lost_model or report.model_use is not None]
     if not reported:  # its worker died, or is older and does not report what an attempt used
         return [Loss()] * (fault.attempt if may_be_billed(fault) else fault.lost)
@@ -421,7 +443,7 @@ def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[Loss]:
 
 
 def paid_replies(fault: Fault, earlier: Sequence[Fault]) -> int:
-    """How many attempts of a failed execution of a planner's activity used a known number of tokens, for nothing."""
+    """How many attempts of a failed execution of a planner's activity used a known number of tokens above 0."""
     return sum(report.model_use is not None and report.model_use.tokens > 0 for report in (*earlier, fault))
 
 

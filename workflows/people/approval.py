@@ -9,8 +9,9 @@ from workflows.json_values import digest
 
 
 def approval_code(run: str, key: str, call: str) -> str:
-    """The code of a call that a person is asked to approve; `call` is the digest of its kind and arguments.
+    """The code of a call that a person is asked to approve.
 
+    `run` is the id of the run, `key` is the idempotency key, and `call` is the digest of the kind and arguments.
     Another run of the task, as after a reset, has another code for the same call.
     """
     return digest("approval", run, key, call)[:12]
@@ -26,12 +27,12 @@ class Approval(BaseModel, frozen=True):
     allowed: str
     """The digest of the kind and the arguments that may be called: others than `shown` if the person edited them."""
     added: str = Field(default="", exclude_if=not_)
-    """The digest of the arguments that the tool adds, as the person was shown them; empty if no worker told them."""
+    """The digest of the arguments that the tool adds, as the person was shown them; empty if they were unknown."""
 
     def allows(self, run: str, key: str, call: str, added: Mapping[str, JsonValue]) -> bool:
-        """Whether the call with this key, and with the digest `call`, may be made in a run of the task.
+        """Whether the call with the idempotency key `key` and the digest `call` may be made in the run `run`.
 
-        `added` are the arguments that the tool adds now: others than before if a newer version has other defaults.
+        `added` are the arguments that the tool adds now: a newer version may have other defaults than the person saw.
         """
         is_shown = self.added in ("", added_digest(added))
         return is_shown and self.allowed == call and self.code == approval_code(run, key, self.shown)

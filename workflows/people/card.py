@@ -22,34 +22,34 @@ MAX_VALUE = 60
 TASK, CALL, TOOL, WHY, UNDO, UNANSWERED = "Task", "Call", "The tool", "Why", "Undo", "If nobody answers"
 QUESTION, LEFT_EMPTY = "Question", "Left empty"
 WORD = re.compile(r'[^\s,"]+')
-"""A text that is shown without quotes among others."""
+"""The form of a text that needs no quotes in a list of arguments."""
 DEFAULT, WITH_DEFAULTS = "default", "with defaults in it"
-"""Of an argument that the plan left out, or of which it left out parts: where the value comes from."""
+"""The origin of an argument that the call left out, and of an argument of which it left out parts."""
 WARNING_SIGN, WARNING = "⚠", "Check this"
 """What stands before the origin of a value that untrusted content may have chosen."""
 
 EMPTY: Sequence[JsonValue] = (None, "", [], {})
-"""The defaults that are shown by the names of their arguments alone."""
+"""Default values that a card leaves out: it lists only the names of their arguments."""
 
 
 class Fact(NamedTuple):
     """One line of a card."""
 
     about: str
-    """What it is about: one of the words above, or the name of an argument."""
+    """What the fact is about: one of the words above, or the name of an argument."""
     text: str
     """Of an argument: its whole value, with its line breaks; `value_words` puts it on one line."""
     origin: str = ""
     """Of an argument: where its value comes from."""
     is_argument: bool = False
     at: datetime | None = None
-    """Until when a person can answer, where the fact is about that."""
+    """Until when a person can answer, if the fact is about that; else None."""
     is_untrusted: bool = False
     """Of an argument: whether untrusted content may have chosen its value, so that the origin is a warning."""
 
     @property
     def origin_words(self) -> str:
-        """The origin as a screen without other signs has it; empty for none."""
+        """The origin in words, after a warning if the value is untrusted; empty for no origin."""
         return f"{WARNING_SIGN} {WARNING}: {self.origin}" if self.is_untrusted else self.origin
 
 
@@ -65,7 +65,7 @@ class Asker(NamedTuple):
 def facts(request: HumanRequest, task: Asker) -> list[Fact]:
     """The facts about a request of a task.
 
-    The texts are those of the task, of its planner and of its tools: each screen makes them harmless.
+    The texts are those of the task, of its planner and of its tools: each screen must escape them.
     """
     started = f", started by {task.by}" if task.by else ""
     found = [Fact(TASK, f"{task.id}: {shorten(task.text, MAX_TASK)}{started}")]
@@ -130,7 +130,7 @@ def value_words(value: JsonValue) -> str:
 
 
 def undo_words(call: ProposedCall) -> str:
-    """What undoes a call."""
+    """What undoes a call, as a clause."""
     if call.undo:
         return f"{call.undo} undoes it"
     return "it changes nothing" if call.effect == Effect.READ else "it cannot be undone"

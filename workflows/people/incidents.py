@@ -38,7 +38,7 @@ def waiting_query(cause: str, queue: str) -> str:
     """The list filter for the tasks of a queue that wait because of a cause.
 
     Raises:
-        ValueError: one of them cannot stand in a query.
+        ValueError: the cause or the queue cannot stand in a query.
     """
     if not (is_quotable(cause) and is_quotable(queue)):
         raise ValueError(f"{cause!r} or {queue!r} cannot stand in a query")
@@ -94,7 +94,7 @@ class Fate(StrEnum):
     WENT_ON = "went_on"
     FAILED_AGAIN = "failed_again"
     GONE = "gone"
-    """It waits for the cause no more, and not because of the resolution."""
+    """The task no longer waits for the cause, and the resolution is not the reason."""
 
 
 class Seen(BaseModel, frozen=True):
@@ -130,25 +130,26 @@ class Resolved(BaseModel, frozen=True):
     fate: Fate = Fate.PENDING
     """What became of the canary."""
     reason: str = ""
-    """Why nobody else was told."""
+    """Why no other task was told."""
     tasks: int = 0
     """How many tasks were told, the canary included."""
     again: int = 0
-    """How many of them wait again."""
+    """How many of these tasks wait again."""
     gone: int = 0
-    """How many of them had ended before they were told."""
+    """How many of these tasks had ended before they were told."""
     left: int = 0
-    """How many tasks still wait that have not taken what they were told."""
+    """How many tasks still wait without having processed the resolution."""
     since: AwareDatetime | None = None
     """When the resolution began."""
 
     @property
     def went_on(self) -> int:
+        """How many of the told tasks had not ended, and do not wait again."""
         return max(0, self.tasks - self.again - self.gone)
 
 
 def fate_of(progress: Progress, resolution: Resolution) -> Seen:
-    """What became of a task that was told of a resolution."""
+    """What became of the task with the state `progress`, which was told of a resolution."""
     same = [request for request in progress.requests if request.cause == resolution.cause]
     answered = [request for request in same if request.answer and request.answer.resolution == resolution.id]
     for same_request in same:
@@ -185,10 +186,10 @@ class ResolveWorkflow:
     @workflow.run
     @undecoded
     async def run(self, *arguments: Resolve | RawValue) -> Resolved:
-        """Try one task, then tell the others, until the server lists none that was not told.
+        """Tell one task, the canary; if it goes on, tell the others, until the server lists no task that was not told.
 
         Raises:
-            ApplicationError: the input cannot be read, or no worker can do it.
+            ApplicationError: the input cannot be read, or no worker can list, watch or tell the tasks.
         """
         request = require_argument("resolution", arguments, Resolve)
         resolution = Resolution(
@@ -236,7 +237,7 @@ class ResolveWorkflow:
         return Seen(fate=Fate.PENDING, reason=f"Nothing became of {look.task} within {retries.CANARY_LIMIT:g} s.")
 
     async def _tell_all(self, search: Search, resolution: Resolution) -> None:
-        """Send batches until no task waits that was not told, or a batch changes nothing any more."""
+        """Send batches until all waiting tasks were told, or until a batch changes nothing any more."""
         await workflow.sleep(retries.LIST_IS_BEHIND, summary=BEHIND)
         found, before = await self._find(search), 0
         for number in range(1, MAX_BATCHES + 1):
@@ -250,7 +251,7 @@ class ResolveWorkflow:
             self._show(left=found.tasks, tasks=max(0, self._now.tasks - found.tasks))
 
     async def _find_settled(self, search: Search) -> Waiting:
-        """The tasks that wait, when their number does not change any more."""
+        """List the tasks that wait, again and again until the list no longer changes, and return the last list."""
         found, same = Waiting(tasks=0, again=-1), 0
         while same < (1 if found.tasks == 0 else PATIENCE):
             await workflow.sleep(retries.LIST_IS_BEHIND, summary=BEHIND)

@@ -78,11 +78,11 @@ class Notifications:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._reminders = dict[str, asyncio.Task[None]]()
-        """By the id of a request that the receiver knows to be open, what waits for its reminder."""
+        """By the id of each open request that the receiver was told of, the asyncio task that sends the reminder."""
         self._starts = list[asyncio.Task[None]]()
 
     def tell(self) -> None:
-        """Tell of the requests that were opened or closed since the last call; nothing is waited for."""
+        """Start a notification for each request that was opened or closed since the last call, and return at once."""
         for request in self._progress.requests:
             is_known = request.id in self._reminders
             if request.is_open and not is_known:
@@ -93,9 +93,9 @@ class Notifications:
                 self._reminders.pop(request.id).cancel()
 
     async def handed_over(self) -> None:
-        """Return when the server runs the workflows that deliver; from then on the task may end.
+        """Wait until the server has started all workflows that deliver notifications; from then on the task may end.
 
-        The server drops the start of a workflow whose parent has ended. Nothing depends on the receiver here.
+        The server drops the start of a workflow whose parent has ended. This does not wait for the receiver.
         """
         while starting := [start for start in self._starts if not start.done()]:
             with suppress(asyncio.CancelledError):  # a cancelled task tells of its end, too
@@ -161,7 +161,7 @@ class NotifyWorkflow:
     @workflow.run
     @undecoded
     async def run(self, *arguments: Notification | RawValue) -> str:
-        """Have workers attempt it until one succeeds, for a day.
+        """Have workers attempt the delivery for a day, until an attempt succeeds; return the name of the receiver.
 
         Raises:
             ActivityError: no receiver was told in that time.

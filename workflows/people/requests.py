@@ -17,7 +17,7 @@ from workflows.text import capitalised
 MAX_WORDS = 4_000
 """The most characters of a hint, a reason or a reply."""
 MAX_SHOWN, MIN_SHOWN = 16_000, 200
-"""The most characters of all arguments of a call that a person is shown, and what is shown of each in any case."""
+"""The most characters of all arguments of a call that a person is shown, and how many are shown of each in any case."""
 CUT = "… (cut)"
 MAX_OTHERS = 20
 """The most further calls that one request is about."""
@@ -92,7 +92,7 @@ class GivenEdit(GivenWithCode):
     args: Annotated[dict[str, JsonValue], Option("the arguments that change", '{"amount": 400}', "object")] = Field(
         default_factory=dict
     )
-    """By name; the others stay."""
+    """The changed arguments by name; the other arguments stay."""
 
 
 class GivenRetry(Given):
@@ -126,22 +126,23 @@ class GivenExtend(Amounts, Given):
 
 
 class ChoiceRow(NamedTuple):
-    """What every screen says about an answer, and what goes with it."""
+    """The words for an answer, the same on every screen, and the data that a person sends with it."""
 
     given: type[Given]
-    """What is sent; its fields with an Option are what a person may say."""
+    """The model of the data that is sent; a person may fill in its fields that have an Option."""
     button: str
-    """Its name on the page."""
+    """The name of the answer's button on the page."""
     says: str
     """What follows the answer, as a clause; the same at the terminal, on the page and in the web UI."""
     needs_option: bool = False
-    """Whether the answer says nothing without one of its options."""
+    """Whether the answer needs at least one of its options."""
     ends_task: bool = False
     sends: str = ""
-    """On the page, the name of the button that sends its form, where `button` opens it; empty if that sends it."""
+    """The name of the page's button that sends the form that `button` opens; empty if `button` itself sends it."""
 
     @property
     def options(self) -> tuple[Option, ...]:
+        """The options of the answer, each with the name of its field."""
         fields = self.given.model_fields.items()
         return tuple(
             option._replace(name=name)
@@ -157,7 +158,7 @@ class ChoiceRow(NamedTuple):
 
     @property
     def argument(self) -> str:
-        """An example of the Update's argument; empty if it needs none."""
+        """An example of the Update's argument; empty if the Update needs no argument."""
         fields = ['"call": CODE'] if self.needs_code else []
         fields += ['"others": [CODE, ...]'] if self.given is GivenApproveAll else []
         fields += [f'"{option.name}": {option.example}' for option in self.options]
@@ -165,6 +166,7 @@ class ChoiceRow(NamedTuple):
 
     @property
     def sentence(self) -> str:
+        """The clause `says` as a sentence."""
         return f"{capitalised(self.says)}."
 
     @property
@@ -231,7 +233,7 @@ CHOICES: Mapping[Choice, ChoiceRow] = {
 
 
 def options_for(choice: Choice, about: str) -> tuple[Option, ...]:
-    """The options of an answer to a request with the code `about`: of all limits, only the one that is reached."""
+    """The options of an answer to a request with the code `about`; for `extend`, only that of the limit `about`."""
     return tuple(option for option in CHOICES[choice].options if choice is not Choice.EXTEND or option.name == about)
 
 
@@ -241,7 +243,7 @@ def answer_command(
     """The command of the console that gives an answer.
 
     `about` is the code of the request, `request` its id, empty if it is the only open one. `text` stands for the words
-    of a reply. The command has what the answer needs; if `is_whole`, also what it may have.
+    of a reply. The command has the options that the answer needs; if `is_whole`, the optional ones, too, in brackets.
     """
     which = ("--request", request) if request else ()
     words = ("extend", task_id) if choice is Choice.EXTEND else ("answer", task_id, choice.value)
@@ -307,6 +309,7 @@ class ProposedCall(BaseModel, frozen=True):
 
     @property
     def without_args(self) -> "ProposedCall":
+        """A copy for a closed request: without the arguments and what describes them."""
         return self.model_copy(update={"args": None, "defaults": {}, "origins": {}, "untrusted": ()})
 
     @property
@@ -361,7 +364,7 @@ class HumanRequest(BaseModel):
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The ids of the steps that it is about, the one that waits first; none if the whole task waits."""
+        """The ids of the steps that the request is about, first the step that waits; empty if the whole task waits."""
         return (*([self.step] if self.step else []), *(call.step for call in self.others))
 
     @property
@@ -370,18 +373,18 @@ class HumanRequest(BaseModel):
 
     @property
     def is_ended(self) -> bool:
-        """Whether its task ended before anybody answered."""
+        """Whether the task ended before anybody answered the request."""
         return self.closed == ENDED
 
     def close(self, why: str = "") -> None:
-        """Note why the request got no answer, if it has none, and drop the arguments that were only to be shown."""
+        """Close the request, with the reason `why` if it has no answer, and drop the arguments that were only shown."""
         self.closed = "" if self.answer else self.closed or why
         if self.call:
             self.call = self.call.without_args
         self.others = tuple(call.without_args for call in self.others)
 
     def option(self, text: str) -> str | None:
-        """The option that a text names, whatever its capitals and blanks; None if it names none."""
+        """The option that `text` names, without regard to capitals and blanks; None if `text` names no option."""
         words = " ".join(text.split()).casefold()
         return next((option for option in self.options if " ".join(option.split()).casefold() == words), None)
 
@@ -400,7 +403,10 @@ class Resolution(BaseModel, frozen=True):
     note: str = Field(default="", max_length=MAX_WORDS)
 
     def answer_to(self, request: HumanRequest, at: Any) -> HumanAnswer | None:
-        """The answer that this gives to a request; None if it does not concern the request, or did not help it."""
+        """The answer of this resolution to a request.
+
+        None if the request is closed, has another cause, or was opened because this resolution did not help.
+        """
         if not request.is_open or request.cause != self.cause or request.after == self.id:
             return None
         return HumanAnswer(choice=Choice.RETRY, by=self.by, at=at, text=self.note.strip(), resolution=self.id)
@@ -424,7 +430,7 @@ def find_request(requests: Sequence[HumanRequest], choice: Choice, message: Give
     """The open request that an answer is for.
 
     Raises:
-        NotAccepted: there is none, there are several, or it takes other answers.
+        NotAccepted: no such request is open, several are open, or the request takes other answers.
     """
     open_ones = [request for request in requests if request.is_open]
     if message.request:
@@ -460,17 +466,17 @@ def _which(requests: Sequence[HumanRequest]) -> str:
 
 
 def missing_options(choice: Choice, message: Given) -> tuple[Option, ...]:
-    """The options of which the answer needs at least one, if it has none of them; else none."""
+    """The options of which the answer needs at least one but has none; empty if no option is missing."""
     row = CHOICES[choice]
     is_missing = row.needs_option and not any(_gives(message, option) for option in row.options)
     return row.options if is_missing else ()
 
 
 def check_given(choice: Choice, message: Given) -> None:
-    """Check what depends on the answer alone.
+    """Check that an answer has the options that it needs.
 
     Raises:
-        NotAccepted: what it needs is missing.
+        NotAccepted: an option is missing.
     """
     if missing_options(choice, message):
         raise NotAccepted(f"Something is missing: {choice.value} takes {CHOICES[choice].argument}.")
@@ -487,7 +493,7 @@ def check_fits(request: HumanRequest, message: Given) -> None:
     """Check a reply against the options of its question.
 
     Raises:
-        NotAccepted: it is none of the options, and the question takes nothing else.
+        NotAccepted: the reply is none of the options, and the question takes no other words.
     """
     if not isinstance(message, GivenReply) or not request.options or request.free_text:
         return
@@ -497,9 +503,9 @@ def check_fits(request: HumanRequest, message: Given) -> None:
 
 
 def check_code(request: HumanRequest, message: Given) -> None:
-    """Check that who approves or edits a call has seen this very call, in this run of the task.
+    """Check that the person who approves or edits a call was shown this very call, in this run of the task.
 
-    Temporal's reset gives the new run the Updates of the old one again: the codes in them are those of the old run.
+    Temporal's reset sends the Updates of the old run to the new run again: the codes in them are those of the old run.
 
     Raises:
         NotAccepted: the code is missing, or stands for another call or run.
@@ -533,7 +539,7 @@ def is_secret(schema: Mapping[str, JsonValue]) -> bool:
 
 
 def changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> dict[str, Change]:
-    """What an edit changes, with the beginnings of long values."""
+    """By name, the arguments that an edit changes or adds, with the beginnings of long values."""
     changed = {name: value for name, value in after.items() if name not in before or before[name] != value}
     was = shown_args({name: before[name] for name in changed if name in before})
     now = shown_args(changed)
@@ -541,7 +547,7 @@ def changes(before: Mapping[str, JsonValue], after: Mapping[str, JsonValue]) -> 
 
 
 def answer_of(choice: Choice, message: Given, at: Any) -> HumanAnswer:
-    """The answer as the task keeps it, without a result, which the step has."""
+    """The answer as the task keeps it; `at` is its time. A provided result is left out, because the step has it."""
     words = [getattr(message, option.name).strip() for option in CHOICES[choice].options if option.type == "text"]
     undo = isinstance(message, GivenAbort) and message.undo
     extended = message.amounts if isinstance(message, GivenExtend) else {}

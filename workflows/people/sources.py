@@ -36,7 +36,7 @@ class Source(NamedTuple):
 
 
 def sources_of(progress: Progress, record: StepRecord, args: Mapping[str, JsonValue]) -> dict[str, Source]:
-    """By argument of the call that a step makes with `args`, where its value comes from."""
+    """By argument name, the source of the value; `args` are the arguments of the call that the step `record` makes."""
     found = dict[str, Source]()
     for name, value in args.items():
         if name in record.edited:
@@ -72,7 +72,7 @@ def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonVal
 
 
 def _suspect(origin: Origin) -> Source:
-    """The source of a value that only untrusted content shows, or nothing."""
+    """The source of a value that only untrusted content shows, or that nothing shows."""
     unusual = f" It {origin.unusual}." if origin.unusual else ""
     if not origin.source:
         return Source(f"{UNKNOWN}: nobody wrote it, and no trusted result has it.{unusual}", is_untrusted=True)
@@ -104,7 +104,7 @@ def _literal(progress: Progress, value: JsonValue) -> Source:
 
 
 def shows(text: str, value: JsonValue) -> bool:
-    """Whether a text has a value as whole words; a number in any usual spelling."""
+    """Whether a text contains a value as whole words; a number may be spelt in any usual way."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return any(number == Decimal(str(value)) for number in _numbers(text))
     words = " ".join(str(value).split()).lower()

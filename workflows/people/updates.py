@@ -55,7 +55,7 @@ MAX_RESULT = 512 * 1024
 RESOLVE = "resolve"
 """The name of the Signal with a Resolution."""
 MAX_UPDATES = 100
-"""How many accepted Updates a task knows in its next run; one that is sent again follows soon."""
+"""How many accepted Updates a task remembers over its runs; a client that sends an Update again does so soon."""
 PLANNER = "planner"
 """The resource of an incident that is not about a tool; it stands for the catalogue, too."""
 ABORTED = "aborted"
@@ -66,7 +66,7 @@ class People:
     """Asks people on behalf of one task, and gives its steps the answers."""
 
     def __init__(self, progress: Progress, published: Callable[[], None]) -> None:
-        """`published` is called whenever a request was opened or closed."""
+        """`published` is called whenever a request has been opened or closed."""
         self._progress = progress
         self._published = published
         self.abort: HumanAnswer | None = None
@@ -74,7 +74,7 @@ class People:
 
     @property
     def are_asked(self) -> bool:
-        """Whether the task waits for people; if not, it ends where it would need one."""
+        """Whether the task asks people, and waits for them; if not, the task ends where it needs a person."""
         return self._progress.task.on_escalation == "wait" and not self._progress.is_draft and self.abort is None
 
     async def ask(
@@ -89,10 +89,11 @@ class People:
         repeat: Callable[[], Awaitable[bool]] | None = None,
         **more: Any,
     ) -> HumanRequest:
-        """Open a request and wait; it then has an answer, or `closed` says why it has none.
+        """Open a request, wait until it is answered or closed, and return it; without an answer, its `closed` says why.
 
-        `cause` is its incident. `repeat` is called when the request is to be reminded of, and at each such interval
-        after that; when it returns True, the task needs no answer any more.
+        `record` is the step that waits, None for the whole task. `cause` is the incident of the request. `repeat` is
+        called at the time of the reminder, and at each such interval after that; if it returns True, the task needs no
+        answer any more. `more` are further fields of the request.
         """
         progress, within = self._progress, retries.timer(self._progress.task.answer_within)
         about = {"step": record.step.id, "attempts": record.attempts} if record else {}
@@ -129,7 +130,7 @@ class People:
         return request
 
     async def ask_for_budget(self, limit: Limit) -> bool:
-        """Ask for more of what is used up; returns whether it was extended."""
+        """Ask a person to extend a limit that is reached; return whether it was extended."""
         budgets = (request for request in self._progress.open_requests if request.kind is RequestKind.BUDGET)
         opened = next((request for request in budgets if request.code == limit), None)
         if opened is None:
@@ -140,7 +141,7 @@ class People:
         return opened.answer is not None and opened.answer.choice is Choice.EXTEND
 
     async def ask_about(self, early: TaskEnded) -> None:
-        """Ask a person about what would end the task, and return if it shall go on.
+        """Ask a person about `early`, which would end the task; return if the task shall go on.
 
         Raises:
             TaskEnded: nobody is asked, nobody answered, or a person ended the task.
@@ -164,10 +165,10 @@ class People:
             self._progress.words.append(Word(text=request.answer.text))
 
     def raise_if_aborted(self) -> None:
-        """End the task if a person has said so.
+        """End the task if a person has answered `abort`.
 
         Raises:
-            TaskEnded: somebody answered `abort`.
+            TaskEnded: a person answered `abort`.
         """
         if self.abort is not None:
             by = f" by {self.abort.by}" if self.abort.by else ""
@@ -207,7 +208,7 @@ class People:
             request.closed = REPEATED if is_over else ""
 
     def _resolved_before(self, cause: str, record: StepRecord | None) -> str:
-        """The resolution that answered the newest request about this cause; empty if there is none."""
+        """The id of the resolution that answered the step's newest request with this cause; empty if there is none."""
         step = record.step.id if record else None
         same = [
             request for request in self._progress.requests if cause and (request.cause, request.step) == (cause, step)
@@ -216,7 +217,7 @@ class People:
 
 
 def unanswered(request: HumanRequest) -> TaskEnded:
-    """The end of a task whose request nobody answered in time."""
+    """The exception that ends a task whose request nobody answered in time."""
     where = f"{request.step}: " if request.step else ""
     since = f"since {request.since:%Y-%m-%d %H:%M} UTC"
     return TaskEnded(TaskStatus.ESCALATED, f"{where}{request.reason} Nobody has answered {since}.", UNANSWERED)
@@ -239,7 +240,7 @@ class _Asking(Protocol):
 
 
 def _update(choice: Choice) -> Callable[..., Any]:
-    """The Update that gives an answer, with the validator that rejects it without a trace in history."""
+    """The Update with which a person gives this answer; what its validator rejects leaves no trace in history."""
 
     @undecoded
     async def handle(self: _Asking, *arguments: Any) -> str:
@@ -262,13 +263,14 @@ def _update(choice: Choice) -> Callable[..., Any]:
 
 
 class Answers:
-    """The Updates of a workflow with which people answer its requests, and the Signal that answers many tasks'."""
+    """The Updates with which people answer a workflow's requests, and the Signal that answers those of an incident."""
 
     _progress: Progress
 
     @workflow.signal(name=RESOLVE, description="The cause of an incident was repaired: repeat what waits for it.")
     @undecoded
     def resolve(self, *arguments: Resolution | RawValue) -> None:
+        """Answer the open requests that wait for the cause of a resolution; the argument is a Resolution."""
         resolution = read_signal(RESOLVE, arguments, Resolution)
         if resolution is None:
             return
@@ -291,7 +293,7 @@ def _update_id() -> str:
 
 
 def _is_repeated(progress: Progress) -> bool:
-    """Whether an earlier run accepted this Update. A client sends it again if that run ended before its reply came."""
+    """Whether an earlier run accepted this Update; a client repeats an Update if that run ended before its reply."""
     return _update_id() in progress.updates
 
 
@@ -313,7 +315,7 @@ def _is_null(arguments: tuple[Any, ...]) -> bool:
 
 
 def _check(progress: Progress, choice: Choice, message: Given) -> HumanRequest | None:
-    """The request that an answer is for; None if the answer needs none.
+    """The request that an answer is for; None if the answer needs no request.
 
     Raises:
         NotAccepted: the task does not accept the answer now.

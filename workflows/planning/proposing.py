@@ -53,7 +53,7 @@ MAX_REJECTIONS = 2
 def describe_opening(progress: Progress) -> Situation | None:
     """What the planner is told in the first turn of a task, before the task has its catalogue; None in a later turn.
 
-    It is None, too, if the worker must know more: of effects of earlier runs, or of an earlier conversation.
+    It is None, too, if the planner must also be told of effects of earlier runs, or of an earlier conversation.
     """
     if progress.turn or progress.has_untold_effects or progress.task.continues:
         return None
@@ -106,7 +106,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
 
 
 def _why_refused(task: Task, rejected: Sequence[Mistake]) -> str:
-    """The reason with which a task ends whose hand-written plan, or whose call of one tool, has mistakes."""
+    """The reason for the end of a task: its hand-written plan, or its call of one tool, has the mistakes `rejected`."""
     if not task.is_call:
         return f"The plan was rejected: {_sentence(rejected)}"
     # A person who calls one tool has written no step.
@@ -119,7 +119,7 @@ def _sentence(rejected: Sequence[Mistake]) -> str:
 
 
 def _take_written(progress: Progress) -> Proposal | None:
-    """What a person wrote for the turn that begins; None if the planner is to be asked."""
+    """Take what a person wrote for the turn that begins; return None if the planner must be asked."""
     task = progress.task
     if not progress.turn:
         return NewSteps(steps=task.plan) if task.plan is not None else None
@@ -134,7 +134,7 @@ def _take_written(progress: Progress) -> Proposal | None:
 
 
 def _with_results(written: Answer, progress: Progress) -> Answer | None:
-    """The answer with the results in place of its references; None if one has no target, or they are too large."""
+    """The answer with results in place of references; None if a reference has no target, or the answer is too large."""
     try:
         answer = Answer(result=resolve(written.result, progress.results))
     except Unresolved:  # its step was replaced by another, or has another result than was expected
@@ -143,7 +143,7 @@ def _with_results(written: Answer, progress: Progress) -> Answer | None:
 
 
 def _unknown_sources(task: Task) -> Iterator[Mistake]:
-    """The mistakes in the references of hand-written answers: each must name a step of a plan before it."""
+    """The mistakes in the references of hand-written answers: each must name a step of an earlier hand-written plan."""
     known = {step.id for step in task.plan or ()}
     for number, (revision, steps) in enumerate(zip(task.revisions, task.later_plans, strict=True)):
         sources = sorted(set(references(revision.result)) - known) if isinstance(revision, Answer) else ()
@@ -154,7 +154,7 @@ def _unknown_sources(task: Task) -> Iterator[Mistake]:
 
 
 async def last_answer(progress: Progress, catalogue: Catalogue) -> Answer | None:
-    """The model's final answer from the results so far, without further tool calls; None if it gives no answer."""
+    """Ask the model for a final answer from the results so far, without tool calls; return None if it gives none."""
     if not catalogue.converses or not progress.is_opened:
         return None
     try:
@@ -172,7 +172,7 @@ async def _take_turn(
     written: NewSteps | None = None,
     is_last: bool = False,
 ) -> Proposed:
-    """Ask the planner for one proposal; if its conversation is too long, have it summarised before."""
+    """Ask the planner for one proposal; if the conversation is too long, first have the planner summarise it."""
     for _ in range(1 + MAX_COMPACTIONS):
         progress.turn += 1
         spec = retries.REPLAN if progress.replanning else retries.PLAN
@@ -275,9 +275,10 @@ def check(
     *,
     is_written: bool = False,
 ) -> list[Mistake]:
-    """The mistakes because of which a proposal may not be run; `is_written` by a person, who may repeat calls.
+    """The mistakes because of which a proposal may not be run; empty if it may.
 
-    `reviewed` compares it with the contract of the task; a call outside is a mistake if nobody can approve it.
+    `reviewed` compares the proposal with the contract of the task; a call outside the contract is a mistake if nobody
+    can approve it. `is_written`: a person wrote the proposal, and may repeat calls.
 
     The planner's activity has already checked the proposal against the schemas of the tools.
     """

@@ -50,7 +50,7 @@ class Situation(BaseModel, frozen=True):
     words: tuple[Word, ...] = Field(default=(), exclude_if=not_)
     """What people said to the planner."""
     may_ask: bool = Field(default=False, exclude_if=not_)
-    """Whether a question of the planner is answered; else it ends the task."""
+    """Whether a person answers a question of the planner; otherwise a question ends the task."""
     rejected: tuple[Mistake, ...] = ()
     down: tuple[str, ...] = ()
     withheld: tuple[str, ...] = ()
@@ -64,7 +64,7 @@ class Situation(BaseModel, frozen=True):
     """How many steps that started are missing in `records`, because a long task drops its oldest steps."""
     strategy: Literal["plan", "react"] = "plan"
     calls: Literal["native", "text"] | None = Field(default=None, exclude_if=not_)
-    """How the planner's model makes its calls; None for what the worker knows of it."""
+    """How the planner's model makes its calls; None for what the worker knows of the model."""
     demonstrations: tuple[Demonstration, ...] = Field(default=(), exclude_if=not_)
     """Examples for the planner's model; sent with the text of the task."""
     result_schema: dict[str, JsonValue] | None = None
@@ -118,7 +118,10 @@ class Situation(BaseModel, frozen=True):
         return around + sum(len(canonical(value)[: self.shown].encode()) for value in values)
 
     def shortened(self, room: int) -> "Situation":
-        """A copy with so small a limit for each result (`max_shown`) that the situation fits into `room` bytes."""
+        """A copy with the largest limit for each result (`max_shown`) with which it fits into `room` bytes.
+
+        The limit is one of SHOWN_AT_LAST, or 0 if the situation fits with none of them.
+        """
         shorter = (self.model_copy(update={"max_shown": shown}) for shown in SHOWN_AT_LAST)
         return next((copy for copy in shorter if copy.told_bytes <= room), self.model_copy(update={"max_shown": 0}))
 
@@ -142,8 +145,8 @@ def describe_situation(
 ) -> Situation:
     """What the planner is told in the turn that begins.
 
-    `rejected` are the mistakes in its previous proposal, if that was rejected; else empty. `written` is the plan of the
-    user for this turn, which is only checked; None to ask the planner.
+    `rejected` are the mistakes in the planner's previous proposal if it was rejected; else empty. `written` is the plan
+    of the user for this turn, which is only checked; None to ask the planner. `is_last`: see `Situation.is_last`.
     """
     task, allowed = progress.task, trust.standing(progress, catalogue)
     common = Situation(
@@ -169,7 +172,7 @@ def describe_situation(
 
 
 def _everything(progress: Progress) -> dict[str, object]:
-    """What a planner is told that does not keep its conversation: the task, its steps, faults and observations."""
+    """Fields of the Situation for a planner without a conversation: the task, its steps, faults and observations."""
     return {
         "text": progress.task.text,
         "untrusted_input": progress.task.untrusted_input,
@@ -183,7 +186,7 @@ def _everything(progress: Progress) -> dict[str, object]:
 
 
 def _news(progress: Progress) -> dict[str, object]:
-    """What a planner is told that keeps its conversation: the outcome of the newest plan and, once, the task."""
+    """Fields of the Situation for a planner with a conversation: the newest plan's outcome and, once, the task."""
     found: dict[str, object] = {"converses": True, "branch": progress.branch}
     if untold := progress.words[progress.words_told :]:
         found["words"] = tuple(untold)

@@ -1,10 +1,10 @@
 """Compares the calls of a proposal with the contract of the task.
 
-A call with an effect is inside the contract if one of its effects allows these arguments. An argument counts if it is
-*authority*: it says whom, where, which or how much. Every value has a source. A result of a tool that returns untrusted
-content is untrusted, and so is a result of a call with an untrusted argument. A literal that the planner wrote after
-the task had read untrusted content needs a trusted source, which the activity of the planner looks for
-(`activities/planning/origins/`), because text is compared there by tables that differ between versions of Python.
+A call with an effect is inside the contract if an effect of the contract allows its arguments. An argument counts if it
+is *authority*: it says whom, where, which or how much. Every value has a source. A result of a tool that returns
+untrusted content is untrusted, and so is a result of a call with an untrusted argument. A literal that the planner
+wrote after the task had read untrusted content needs a trusted source. The activity of the planner looks for this
+source (`activities/planning/origins/`), because text is compared by tables that differ between versions of Python.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,14 +48,14 @@ class Review:
             if self._is_tainted(self._new[id]):
                 self._tainted.add(id)
         self.effects = [effect.model_copy(deep=True) for effect in progress.contract.effects]
-        """The contract, if the proposal is accepted."""
+        """The effects of the contract, as they are if the proposal is accepted."""
         if not self._is_late:
             self.effects += _declared(proposed, by_user=by_user)
         self.outside = {step.id: why for step in self._steps if (why := self._objection(step))}
-        """Why calls of the proposal are outside the contract, by step."""
+        """By step id, why a call of the proposal is outside the contract."""
 
     def accept(self) -> None:
-        """Let the proposal count: what it plans before untrusted content is read becomes a part of the contract."""
+        """Update the contract: what the proposal plans before untrusted content is read becomes a part of it."""
         contract = self._progress.contract
         contract.effects = self.effects[-MAX_EFFECTS:]
         contract.outside, contract.tainted = self.outside, self.tainted
@@ -68,18 +68,18 @@ class Review:
 
     @property
     def free(self) -> list[AllowedEffect]:
-        """The effects that further calls may have."""
+        """The effects of the contract that further calls may have."""
         return [effect for effect in self.effects if self.is_free(effect)]
 
     @property
     def withheld(self) -> list[str]:
-        """The kinds of tools with an effect of which no further call is inside the contract."""
+        """The kinds of tools that have an effect, and of which the contract allows no further call."""
         free = {kind for effect in self.free for kind in self.kinds(effect)}
         return [kind for kind, spec in self._specs.items() if spec.effect is not Effect.READ and kind not in free]
 
     @property
     def tainted(self) -> list[str]:
-        """The steps of the proposal whose results will be untrusted content."""
+        """The ids of the steps of the proposal whose results will be untrusted content."""
         return [step.id for step in self._steps if step.id in self._tainted]
 
     def _in_order(self) -> Iterator[str]:
@@ -100,7 +100,10 @@ class Review:
         return bool(self._origins.get(step.id)) or any(id in self._tainted for id in references(step.args))
 
     def _objection(self, step: Step) -> str:
-        """Why a call is outside the contract, as a sentence; empty if it is inside."""
+        """Why the call of a step is outside the contract, as a sentence; empty if it is inside.
+
+        If an effect allows the call, the step is added to the effect's `used_by`.
+        """
         spec = self._specs.get(step.kind)
         if spec is None:
             return ""
@@ -127,7 +130,11 @@ class Review:
         return _sentence(step.kind, [f"{none} before untrusted content was read", *found])
 
     def _plan(self, step: Step, names: Sequence[str]) -> str:
-        """Make a call that is planned before untrusted content was read a part of the contract."""
+        """Add the call of a step, which is planned before untrusted content was read, to the contract.
+
+        `names` are its arguments that are authority. Returns why the call is outside the contract all the same, as a
+        sentence; empty if it is inside.
+        """
         effect = next(
             (
                 effect
@@ -144,7 +151,7 @@ class Review:
         return _sentence(step.kind, self._misfits(effect, step))
 
     def kinds(self, effect: AllowedEffect) -> list[str]:
-        """The kinds that an effect allows: its own, and the fallbacks."""
+        """The kinds that an effect allows: its own kind, and the fallbacks of that kind."""
         return self._with_fallbacks(effect.kind)
 
     def _with_fallbacks(self, kind: str) -> list[str]:
@@ -159,7 +166,7 @@ class Review:
         return sum(map(self._counts, effect.used_by)) < effect.count
 
     def _counts(self, id: str) -> bool:
-        """Whether a step has, or may have had, its effect."""
+        """Whether a step counts as a call with its effect: the effect was, may have been, or can still be applied."""
         record = self._records.get(id)
         if id in self._new or record is None or record.status not in _WITHOUT_RESULT:
             return True
@@ -169,12 +176,12 @@ class Review:
         return bool(faults) and faults[-1].applied is not Applied.NONE
 
     def _misfits(self, effect: AllowedEffect, step: Step) -> list[str]:
-        """Why a call is not what the effect allows, as clauses; empty if it is."""
+        """Why the effect does not allow the call of a step, a clause for each argument; empty if it does."""
         names = dict.fromkeys([*self._specs[step.kind].authority_of(step.args), *effect.args])
         return [why for name in names if (why := self._misfit(effect, step, name))]
 
     def _misfit(self, effect: AllowedEffect, step: Step, name: str) -> str:
-        """Why an argument is not what the effect allows, as a clause; empty if it is."""
+        """Why the effect does not allow the argument `name` of a step, as a clause; empty if it does."""
         term = effect.args.get(name, Term())
         if name not in step.args:
             return f"{name} is left out, and {term} was planned" if term != Term() else ""
@@ -197,7 +204,10 @@ class Review:
     def _unsourced(
         self, step: Step, name: str, *, allows_references: bool = False, allows_literals: bool = False
     ) -> str:
-        """Why an argument has no trusted source, as a clause; empty if it has one."""
+        """Why an argument has no trusted source, as a clause; empty if it has a trusted source.
+
+        `allows_references`: a reference to an untrusted result is accepted. `allows_literals`: a literal is accepted.
+        """
         untrusted = [id for id in references(step.args[name]) if id in self._tainted]
         if untrusted and not allows_references:
             return f"{name} comes from untrusted content (the result of {untrusted[0]!r})"
@@ -209,7 +219,7 @@ class Review:
         return _described(found[0], step) if found else ""
 
     def _fills(self, slot: str, value: JsonValue) -> bool:
-        """Whether a value is the part of a result that a slot names, or a reference to it."""
+        """Whether a value is the part of a result that a slot names, or a reference to that part."""
         kind, _, path = slot.partition(".")
         if is_reference(value):
             id = str(value["$from"])
@@ -257,14 +267,14 @@ def _sentence(kind: str, reasons: Sequence[str]) -> str:
 
 
 def _is_part(path: str, name: str, names: Iterable[str]) -> bool:
-    """Whether a path leads into the argument `name`; one that leads into none of `names` may be a part of each."""
+    """Whether a path leads into the argument `name`, or into none of the arguments `names`: then it may be in each."""
     # A path shows an unusual name in another form.
     owners = [other for other in names if path == other or path.startswith(f"{other}.")]
     return name in owners or not owners
 
 
 def _described(origin: Origin, step: Step) -> str:
-    """What a person must know of a value without a trusted source."""
+    """What a person must know of a value without a trusted source, as a clause."""
     try:
         shown = f"{origin.at} is {_shown(pick(step.args, origin.at, 'it'))}"
     except Unresolved:
@@ -289,7 +299,7 @@ def _has_literal(value: JsonValue) -> bool:
 
 
 def _is_flag(value: JsonValue) -> bool:
-    """Whether a value is one that no text shows, such as true."""
+    """Whether no text can show a value: it is null, true, false, or blank."""
     return value is None or isinstance(value, bool) or (isinstance(value, str) and not value.strip())
 
 
@@ -302,20 +312,20 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
 
 
 def begin(progress: Progress, catalogue: Catalogue) -> None:
-    """Make the contract of a task that begins: what the user wrote of it."""
+    """Make the contract of a task that begins: the effects that the user wrote, and whether the task is tainted."""
     task = progress.task
     effects = [effect.model_copy(update={"by_user": True, "used_by": []}, deep=True) for effect in task.contract]
     progress.contract = Contract(effects=effects, is_tainted=task.is_tainted(catalogue.is_clean))
 
 
 def review(progress: Progress, catalogue: Catalogue, proposed: Proposed, *, by_user: bool = False) -> Review | None:
-    """The calls of a proposal, compared with the contract; None if the task reads no untrusted content."""
+    """The calls of a proposal, compared with the contract; None if the task has, and can read, no untrusted content."""
     is_needed = progress.contract.is_tainted or any(spec.untrusted for spec in catalogue.specs.values())
     return Review(progress, catalogue, proposed, by_user=by_user) if is_needed else None
 
 
 def standing(progress: Progress, catalogue: Catalogue) -> Review | None:
-    """What the contract still allows; None if the task has read no untrusted content."""
+    """A Review of an empty proposal, which tells what the contract allows; None if no untrusted content was read."""
     if not progress.contract.is_tainted:
         return None
     return review(progress, catalogue, Proposed(proposal=NewSteps(steps=())))

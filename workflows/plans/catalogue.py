@@ -38,10 +38,11 @@ REFUSAL_MAY_FOLLOW_SUCCESS = (Effect.IDEMPOTENT, Effect.KEYED)
 ALWAYS_AUTHORITY = ("code", "command", "html", "path", "sql", "url")
 """Arguments with these names, or with names that end with one of them, are authority whatever their tool declares."""
 ADDRESSES = ("domain", "endpoint", "host", "hostname", "uri", "url")
-"""Arguments of a read with which it can carry data away."""
+"""Names of arguments with which a read can send data to an outside system."""
 
 
 def is_always_authority(argument: str) -> bool:
+    """Whether an argument with this name is authority (see ALWAYS_AUTHORITY) even if its tool declares otherwise."""
     return argument.lower().rpartition("_")[2] in ALWAYS_AUTHORITY
 
 
@@ -54,12 +55,13 @@ class Companion(BaseModel, frozen=True):
     kind: str
     args: dict[str, str] = Field(default_factory=dict)
     defaults: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
-    """Of a kind that undoes: by argument, what takes the place of an optional argument that the call left out. It is
-    the default with which the call was made; None to leave the argument out here, too."""
+    """For a kind that undoes: by argument, the default with which the call was made. It takes the place of an optional
+    argument that the call left out; None to leave the argument out of the undo, too."""
 
 
 FORM = 1
-"""The form of what a task keeps in its history. A release that cannot read an earlier form raises it, and says so."""
+"""The version of the data that a task keeps in its history. A release that cannot read the data of earlier releases
+increases this number, and says so."""
 ALWAYS = "always"
 """The value of `approve` that is no condition."""
 EVERY_CALL = "the tool asks before each call"
@@ -123,7 +125,7 @@ class ToolSpec(BaseModel, frozen=True):
     """Digest of this spec and of the tool's schemas and description."""
 
     def authority_of(self, names: Iterable[str]) -> list[str]:
-        """Which of these arguments of a call are authority: whom, where, which, how much."""
+        """Those of the arguments `names` of a call that are authority: that say whom, where, which or how much."""
         if self.effect is Effect.READ:
             declared = self.authority or ()
             return [name for name in names if name in declared or name.lower().rpartition("_")[2] in ADDRESSES]
@@ -132,12 +134,12 @@ class ToolSpec(BaseModel, frozen=True):
         return [name for name in names if name in self.authority or is_always_authority(name)]
 
     def needs_approval(self, approve: str) -> bool:
-        """Whether a task with this `approve` asks a person about each call, whatever the tool itself declares."""
+        """Whether a task with this `approve` asks a person before each call of this tool, even if the tool does not."""
         return approve == "all" or (approve == "effects" and self.effect is not Effect.READ)
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths to values in a call's arguments or result that the companions of its kind need."""
+        """The paths to values in the arguments or result of a call of this tool that the tool's companions need."""
         companions = filter(None, (self.observe, self.reconcile, self.undo))
         return frozenset(path for companion in companions for path in companion.args.values() if path != "key")
 

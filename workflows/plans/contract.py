@@ -1,8 +1,8 @@
 """The contract of a task: which effects it may have once it has read untrusted content, and with which arguments.
 
-It is fixed before the task reads untrusted content, by its plans until then and by the user. Untrusted content may
-contain instructions, so a call that is planned later may follow them. `workflows/planning/trust.py` compares it with
-the contract.
+The user, and the plans until then, fix the contract before the task reads untrusted content. Untrusted content may
+contain instructions, so a call that is planned later may follow them. `workflows/planning/trust.py` compares such a
+call with the contract.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from workflows.sparse import Sparse
 from workflows.text import few
 
 MAX_EFFECTS = 200
-"""How many effects a contract keeps; the oldest are dropped, so that a call of them is outside the contract."""
+"""How many effects a contract keeps; the oldest are dropped, and then calls with these effects are outside of it."""
 MAX_SHOWN = 10
 """How many effects a sentence about a contract names."""
 MAX_VALUES, MAX_ARGUMENTS, MAX_COUNT = 100, 50, 1_000
-"""The most values of one argument, the most arguments of one effect, and the most calls of it."""
+"""The most values of one argument, the most arguments of one effect, and the most calls that may have it."""
 
 
 class Origin(Sparse, frozen=True):
@@ -49,7 +49,7 @@ class Term(Sparse, frozen=True, extra="forbid"):
     """The values to choose from; a value may be a reference to a result."""
     at_least: float | None = Field(default=None, allow_inf_nan=False)
     at_most: float | None = Field(default=None, allow_inf_nan=False)
-    """Bounds for a number; without a lower bound it is not below 0."""
+    """Bounds for a number. Without `at_least` the lower bound is 0, or `at_most` if that is below 0."""
     slot: str = Field(default="", pattern=r"^([A-Za-z][\w-]*(\..+)?)?$", max_length=200)
     """A kind of tool and a path into its result, such as `read_invoice.iban`: this value may be the argument although
     the result is untrusted content."""
@@ -62,7 +62,10 @@ class Term(Sparse, frozen=True, extra="forbid"):
         return self
 
     def bounds(self, value: JsonValue) -> bool:
-        """Whether a value is a number within the bounds; without a lower one, not below 0 unless the upper one is."""
+        """Whether `value` is a number within the bounds.
+
+        Without `at_least`, the lower bound is 0, or `at_most` if that is negative.
+        """
         if not isinstance(value, int | float) or isinstance(value, bool):
             return False
         lowest = min(0.0, self.at_most or 0.0) if self.at_least is None else self.at_least
@@ -84,13 +87,13 @@ class AllowedEffect(Sparse, extra="forbid"):
 
     kind: str = Field(min_length=1, max_length=200)
     args: dict[str, Term] = Field(default_factory=dict, max_length=MAX_ARGUMENTS)
-    """By name; the value of any other argument needs a trusted source."""
+    """What each argument may be, by name; the value of any other argument needs a trusted source."""
     count: int = Field(default=1, ge=1, le=MAX_COUNT)
     """How many calls may have the effect."""
     by_user: bool = False
-    """Whether the user wrote it, so that its references may lead to untrusted content."""
+    """Whether the user wrote this effect, so that references in `args` may lead to untrusted content."""
     used_by: list[str] = Field(default_factory=list)
-    """The ids of the steps that were planned with it."""
+    """The ids of the steps that were planned with this effect."""
 
     def __str__(self) -> str:
         times = "" if self.count == 1 else f" up to {self.count} times"
@@ -112,12 +115,12 @@ class Contract(BaseModel):
     """Whether the task may have read untrusted content. It is set as soon as a tool that returns such content is
     called."""
     outside: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
-    """Steps of the plan in force that a person must approve, with the reason."""
+    """By the id of each step of the plan in force that a person must approve, the reason."""
     origins: list[Origin] = Field(default_factory=list, exclude_if=not_)
-    """Literals in the arguments of these steps that have no trusted source, and of steps with an effect."""
+    """Literals without a trusted source in the arguments of the steps in `outside`, and of steps with an effect."""
     tainted: list[str] = Field(default_factory=list, exclude_if=not_)
     """Ids of the steps of the plan in force whose results will be untrusted content."""
 
     def begin(self, *, is_untrusted: bool) -> None:
-        """Note that a tool is called, and whether it may return untrusted content."""
+        """Record that a tool is called; the task is tainted if the tool may return untrusted content."""
         self.is_tainted = self.is_tainted or is_untrusted

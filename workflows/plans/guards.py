@@ -13,7 +13,7 @@ REPEATED_NOTICE = (
 """What the planner is told if a call and its result are the same as before, and nothing has changed between them."""
 MAX_REMEMBERED = 50
 """How many different calls a task remembers; it remembers those of the two newest turns in any case. So a cycle of
-plans is noticed if it has no more calls."""
+plans is noticed if it has at most this many calls."""
 WAITED = 5.0
 """Seconds. If a call takes so long, the world may have changed meanwhile: a tool may wait on purpose."""
 
@@ -30,9 +30,11 @@ class FailedCall(BaseModel):
     """Digest of the state when the call failed. If a later result of the read has another digest, the state has
     changed."""
     told: str | None = Field(default=None, exclude_if=lambda told: told is None)
-    """Digest of what the fault said of the fields of the read, if it had more fields; it takes the place of `seen`."""
+    """If the state in the fault has more fields than the read, the digest of the fields that the read has; it takes the
+    place of `seen`."""
     unmoved: int = Field(default=0, exclude_if=lambda effects: effects == 0)
-    """How many effects the task had applied when the read showed the state of the fault: none of them changed it."""
+    """How many effects the task had applied when the read showed the same state as the fault: none of these effects
+    changed the state."""
 
 
 class RepeatGuard(BaseModel):
@@ -60,8 +62,8 @@ class RepeatGuard(BaseModel):
         """Record the state that a read showed after the call of `kind` with `args` was rejected.
 
         `look` and `look_args` are the read, `shown` is its result, and `rejected` is the state that the fault
-        contained. Later results of the read are compared with `rejected` if it has all fields of `shown`, else with
-        `shown`. `effects` is how many effects the task has applied until now.
+        contained. Later results of the read are compared with `rejected` if `rejected` has all fields of `shown`,
+        else with `shown`. `effects` is how many effects the task has applied until now.
         """
         looked = digest(look, look_args)
         self.seen[looked] = digest(shown)
@@ -75,8 +77,8 @@ class RepeatGuard(BaseModel):
     def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int, *, as_before: bool = False) -> bool:
         """Whether this call must be rejected: it failed persistently before, and nothing has changed since.
 
-        `effects` is how many effects the task has applied until now. `as_before`: as older workers decided, to whom a
-        fault with more fields than the read said nothing, and each later effect was a change.
+        `effects` is how many effects the task has applied until now. `as_before`: decide as older workers did, which
+        ignored the state in a fault with more fields than the read, and took each later effect for a change.
         """
         call = self.failed.get(digest(kind, dict(args)))
         if call is None:
@@ -92,7 +94,7 @@ def _alike(state: JsonValue, other: JsonValue) -> bool:
 
 
 def _told(rejected: JsonValue, shown: JsonValue) -> str | None:
-    """The digest of what a fault with more fields than a read says of the fields of the read; None for another one."""
+    """The digest of the fields of `rejected` that `shown` has, too; None unless `rejected` has all of them and more."""
     # The body of an HTTP error often has a sentence beside the state.
     if not (isinstance(rejected, dict) and isinstance(shown, dict) and shown and shown.keys() < rejected.keys()):
         return None
@@ -152,9 +154,9 @@ class ProgressGuard(BaseModel):
     ) -> bool:
         """Record a completed call of the turn `revision`.
 
-        `changes` is how many effects the task has applied until now, and `words` how often people have said something.
-        `has_waited` tells that WAITED seconds have passed. `is_by_model`: a model wrote the result, so that it differs
-        although nothing has changed.
+        `changes` is how many effects the task has applied until now, and `words` how many messages people have sent the
+        planner. `has_waited`: the call, or the waits before it, took WAITED seconds or more. `is_by_model`: a model
+        wrote the result, so that the result differs although nothing has changed.
 
         Returns True if there was an identical call with the same result, and nothing has changed since.
         """
@@ -182,7 +184,10 @@ class ProgressGuard(BaseModel):
     def note_fault(
         self, kind: str, args: Mapping[str, JsonValue], fault: JsonValue, *, revision: int, changes: int, words: int
     ) -> None:
-        """Record a call of the turn `revision` that failed; `fault` is what it said of the state of the world."""
+        """Record a call of the turn `revision` that failed; `fault` is its code, and the state that it reported.
+
+        `changes` and `words` are those of `note`.
+        """
         made, state = digest(kind, dict(args), fault), self.state(changes, words)
         before = self.calls.get(made)
         if before is None or before.state != state:
@@ -193,7 +198,7 @@ class ProgressGuard(BaseModel):
         """Whether this call is rejected: it is the third identical call, and the task makes no progress.
 
         `revision` is the number of the previous turn, `changes` is how many effects the task has applied until now, and
-        `words` how often people have said something.
+        `words` how many messages people have sent the planner.
         """
         last = self.calls.get(digest(kind, dict(args)))
         if last is None or last.known == 1 or last.state != self.state(changes, words):
@@ -201,16 +206,19 @@ class ProgressGuard(BaseModel):
         return self.progressed < last.revision and not self._has_waited(last.revision)
 
     def is_third_in_a_row(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int) -> bool:
-        """Whether the two previous turns made this call, too, with the same result, and no effect was applied since."""
+        """Whether the two turns before made this call, too, with the same result, and no effect was applied since then.
+
+        `revision` is the number of the previous turn, `changes` is how many effects the task has applied until now.
+        """
         last = self.calls.get(digest(kind, dict(args)))
         return last is not None and last.count > 1 and (last.revision, last.changes) == (revision, changes)
 
     def state(self, changes: int, words: int) -> int:
-        """A number that changes if an effect of the task changes something, or if a person says something."""
+        """A number that changes if an effect of the task changes something, or if a person sends a message."""
         return changes - self.repeats + words
 
     def _has_waited(self, since: int) -> bool:
-        """Whether a turn has waited since the turn `since`, and another call was made; a slow call alone is no wait."""
+        """Whether a turn from `since` on has waited, and different calls were made; one slow call alone is no wait."""
         return self.waited >= since and sum(call.revision >= since for call in self.calls.values()) > 1
 
     def _keep(self, made: str, last: LastCall) -> None:

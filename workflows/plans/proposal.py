@@ -28,7 +28,7 @@ MAX_STEPS = 50
 MAX_BYTES = 64 * 1024
 MAX_DEPTH = 20
 MAX_LABEL = 80
-"""The most characters of what a step does, in a few words."""
+"""The most characters of `Step.label` if it is made from the arguments."""
 MAX_QUESTION, MAX_OPTIONS, MAX_OPTION = 4_000, 10, 200
 """The most characters of a question, the most options that it has, and the most characters of each."""
 STEP_ID = r"^[A-Za-z][A-Za-z0-9_-]{0,63}$"
@@ -96,7 +96,7 @@ class NewSteps(_Recorded):
     steps: tuple[SparseStep, ...]
     because: str = ""
     effects: tuple[AllowedEffect, ...] = ()
-    """What later plans may do, too, after untrusted content was read; it counts only if none was read yet."""
+    """Effects that later plans may have, too, after untrusted content was read; ignored if it was read before."""
 
 
 class Answer(_Recorded):
@@ -105,7 +105,7 @@ class Answer(_Recorded):
     type: Literal["answer"] = "answer"
     result: JsonValue
     misfit: str = Field(default="", exclude_if=not_)
-    """Why the result does not fit the task's `result_schema`, although no better one can be asked for; else empty."""
+    """Why the result does not fit the task's `result_schema`, if no better result can be requested; else empty."""
 
 
 def _joined(value: object) -> object:
@@ -194,8 +194,8 @@ class Proposed(_Recorded):
     held: float = 0.0
     """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
     origins: tuple[Origin, ...] | None = None
-    """The literals of the proposal that have no trusted source; None if nobody looked, because the task has read no
-    untrusted content."""
+    """The literals of the proposal that have no trusted source; None if they were not looked for, because the task
+    has read no untrusted content."""
 
 
 class StepReturn(Sparse, frozen=True):

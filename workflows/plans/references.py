@@ -17,7 +17,7 @@ PRUNED = "$pruned"
 ENCRYPTED_ENCODING = b"binary/replan-encrypted"
 """The encoding of a payload that a keyring of Replan's has encrypted."""
 SEALED = "replan-key:"
-"""What begins a text of the store that a keyring has encrypted; the id of its key and another colon follow."""
+"""The beginning of a text in the store that a keyring has encrypted; the id of the key and a colon follow."""
 PRUNED_ENCODING = b"replan/pruned"
 """The encoding of the payload that replaces a deleted payload; its data is a sentence for a person."""
 
@@ -27,6 +27,7 @@ class Unresolved(ValueError):
 
 
 def references(value: JsonValue) -> Iterator[str]:
+    """The ids of the steps that the references in `value` name; an id comes as often as it is named."""
     if is_reference(value):
         yield str(value["$from"])
     else:
@@ -53,7 +54,7 @@ def resolve(value: JsonValue, results: Mapping[str, JsonValue]) -> JsonValue:
 
 
 def pick(value: JsonValue, path: str, of: str) -> JsonValue:
-    """Follow a dotted path (`free.0.at`) into `value`, which error messages call `of`.
+    """Return the value at a dotted path (`free.0.at`) into `value`, which error messages call `of`.
 
     If `prune` deleted the value that the path leads into, the object that stands in its place is returned.
 
@@ -84,11 +85,12 @@ def pruned(value: JsonValue) -> str | None:
 
 
 def is_reference(value: JsonValue) -> TypeGuard[dict[str, JsonValue]]:
+    """Whether a value is a reference: an object with the key `$from` and, at most, the key `path`."""
     return isinstance(value, dict) and "$from" in value and set(value) <= {"$from", "path"}
 
 
 def label(value: JsonValue) -> str:
-    """A value as people read it; of a reference, the step and the path: `<invoice.payee>`."""
+    """A value as text for people; for a reference, its step and path: `<invoice.payee>`."""
     if is_reference(value):
         return f"<{'.'.join(filter(None, (str(value['$from']), str(value.get('path', '')))))}>"
     return text_of(value)

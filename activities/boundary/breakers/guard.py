@@ -1,4 +1,4 @@
-"""The circuit breaker around one attempt: whether the call is made now, and what its end says of the service."""
+"""The circuit breaker around one attempt: decides whether the call is made now, and records how the call ended."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -29,7 +29,7 @@ class BreakerGuard:
     """The breaker around one attempt: `admit` before it calls the tool, and `end` when it has ended."""
 
     def __init__(self, breakers: Breakers, kind: Kind, attempt: Attempt) -> None:
-        """To be made on the worker's own event loop, like `breakers`."""
+        """Must be created on the worker's own event loop, like `breakers`."""
         self._breakers = breakers
         self._service = kind.service
         self._policy = kind.breaker
@@ -41,10 +41,10 @@ class BreakerGuard:
         self._renewing: asyncio.Task[None] | None = None
 
     async def admit(self, service: str) -> None:
-        """Let the call of the attempt to a service through, in its turn if the breaker is not closed.
+        """Let the attempt call a service; if the service's breaker is not closed, only in the turn of the call.
 
         Raises:
-            FaultRaised: the breaker is not closed; nothing was called.
+            FaultRaised: the breaker, or the limit of the service, does not allow the call now; nothing was called.
         """
         if self._policy is None or self._attempt.call.provided is not None:
             return
@@ -58,9 +58,9 @@ class BreakerGuard:
         deadline.extend(deadline.clock() - began)
 
     async def end(self, fault: Fault | None, *, is_done: bool = False) -> Fault | None:
-        """Record what the end of the attempt says of the service: a fault, a result, or a cancel (neither).
+        """Record what the end of the attempt shows about the service: a fault, a result (`is_done`), or a cancel.
 
-        Returns the fault; it says so if the call waits for its turn.
+        Returns the fault; if the call now waits for its turn, the fault has `queued`.
         """
         if self._renewing is not None:
             self._renewing.cancel()
@@ -79,7 +79,7 @@ class BreakerGuard:
         return fault.model_copy(update={"queued": round(left[1], 1), "is_trial": is_trial})
 
     def _verdict(self, fault: Fault | None, is_done: bool) -> Code | bool | None:
-        """What the attempt says of the service: True if it answered, a code if it is down or limits its callers."""
+        """True if the service answered; the fault's code if it is down or limits its callers; None if unknown."""
         if not self._attempt.reached or self._attempt.replayed:
             return None
         if fault is None:
@@ -89,6 +89,7 @@ class BreakerGuard:
         return True if self._attempt.ended or fault.quadrant.is_semantic or fault.code in ANSWERS else None
 
     def _move(self, verdict: Code | bool | None, fault: Fault | None, policy: CircuitBreaker, generation: int) -> Move:
+        """The transition of the breaker after an attempt with a verdict of `_verdict`."""
         key, requested, jitter = self._key, fault.retry_after if fault else None, self._breakers.jitter()
         match verdict:
             case None | False:
@@ -101,14 +102,14 @@ class BreakerGuard:
                 return lambda breaker, moment: breaker.failed(key, generation, code, policy, moment.now)
 
     def _caller(self) -> Caller | None:
-        """The call as one that can wait for its turn; None if nobody could tell its workflow of the turn."""
+        """The call, if it can wait for its turn; None if its workflow cannot be told of the turn."""
         started, namespace = self._attempt.call.started, self._breakers.namespace
         if started is None or namespace is None:
             return None
         return Caller(self._key, namespace, activity.info().workflow_id or "", started)
 
     def _may_repeat(self, fault: Fault) -> bool:
-        """Whether the workflow may make the call again: it is safe, and an attempt is left, or this one was a trial."""
+        """Whether the workflow may repeat the call: it is safe, and this attempt was a trial or not the last one."""
         is_safe = fault.applied is Applied.NONE or self._attempt.spec.effect in SAFE
         is_last = self._attempt.call.attempts <= activity.info().attempt
         return is_safe and (self._renewing is not None or not is_last)
@@ -121,6 +122,7 @@ class BreakerGuard:
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
 
     async def _enter(self) -> None:
+        """Try to get the call admitted by the breaker. Raises FaultRaised if the call is turned away."""
         breaker = await self._breakers.look(self._service)
         if breaker is not None and breaker.state is BreakerState.CLOSED:
             self._generation = breaker.generation
@@ -136,6 +138,7 @@ class BreakerGuard:
             self._renewing = asyncio.create_task(self._renew(entry.generation))
 
     async def _renew(self, generation: int) -> None:
+        """Renew the lease of the call's place until this task is cancelled."""
         while True:
             await asyncio.sleep(retries.TRIAL_LEASE / 3)
             await self._breakers.move(

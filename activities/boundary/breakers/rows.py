@@ -1,11 +1,12 @@
-"""The circuit breakers of a worker's tools: all of them leave a service alone that is down or limits its callers.
+"""The circuit breakers of a worker's tools: while a service is down or limits its callers, it gets few calls or none.
 
 The state of each service is one row in the store, changed by compare-and-set. A worker reads all rows at most once a
-second, and only services that ever failed have one: while a service answers, a call costs no query. A store that
-cannot be used opens no breaker and closes no call: whether the call needs the store is decided by its effect.
+second, and only services that ever failed or have a limit have a row: while a service without a limit answers, a call
+makes no query of its own. A store that cannot be used opens no breaker and rejects no call: the effect of the call
+decides whether the call needs the store.
 
-A call that is turned away gets a ticket, and its workflow waits until it is told that the call's turn has come. Every
-worker tells the workflows of its namespace (`turns`).
+A call that is turned away gets a ticket, and its workflow waits for a Signal that the call's turn has come. Every
+worker signals the workflows of its namespace (`turns`).
 """
 
 import asyncio
@@ -77,21 +78,21 @@ class BreakerChange(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What came of a call that asked to be made."""
+    """The result of `Breakers.enter`: whether the call is made now, and otherwise how it waits."""
 
     breaker: Breaker
     generation: int | None = None
-    """Under which it is made; None if it was turned away."""
+    """The generation under which the call is made; None if the call was turned away."""
     wait: float = 0.0
     """Seconds until the service is called next."""
     before: int = 0
-    """How many other calls wait before it."""
+    """How many other calls wait before this one."""
     queued: float | None = None
-    """Seconds for which it may wait for its turn; None if it cannot be told of that."""
+    """Seconds for which the call may wait for its turn; None if its workflow cannot be told of the turn."""
 
 
 class Turns(NamedTuple):
-    """The calls whose turn has come at a service, and the most seconds until the next look."""
+    """The calls whose turn has come at a service, and the most seconds until the next check."""
 
     called: Sequence[Called]
     next_in: float
@@ -114,16 +115,16 @@ class Breakers:
         self.meter = MetricMeter.noop
         """Counts how the breakers change state."""
         self.changed = asyncio.Event()
-        """Is set when there may be turns to tell of."""
+        """Set when there may be turns of which workflows have to be told."""
 
     def known(self, service: str, age: float = retries.BREAKERS_CACHED) -> Breaker | None:
-        """What was known of a breaker within the last `age` seconds; None if that is too old. From any thread."""
+        """The breaker as this worker last read it; None if the read is older than `age` seconds. For any thread."""
         if time.monotonic() - self._read_at > age:
             return None
         return self._rows.get(service, BreakerRow()).breaker
 
     async def look(self, service: str, age: float = retries.BREAKERS_CACHED) -> Breaker | None:
-        """A breaker as it was within the last `age` seconds; None if the store cannot be read."""
+        """The breaker as read within the last `age` seconds, or now by a query; None if the store cannot be read."""
         found = self.known(service, age)
         if found is not None or time.monotonic() < self._blind_until:
             return found
@@ -134,7 +135,7 @@ class Breakers:
         return None if time.monotonic() < self._blind_until else self._rows.get(service, BreakerRow()).breaker
 
     async def all(self) -> tuple[Mapping[str, Breaker], float]:
-        """The breakers of all services that ever failed, read now, and the time by the clock of their times.
+        """The breakers of all services that ever failed or have a limit, read now, and the time by the store's clock.
 
         Raises:
             DATABASE_ERRORS, TimeoutError: the store cannot be read.
@@ -143,12 +144,12 @@ class Breakers:
         return {service: row.breaker for service, row in self._rows.items()}, time.monotonic() + self._ahead
 
     async def waiting(self) -> Mapping[str, int]:
-        """By service, how many calls wait for their turn; raises as `all`."""
+        """By service, how many calls wait for their turn. Raises as `all`."""
         async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
             return await connection.run_sync(tickets.count)
 
     async def samples(self) -> list[Sample]:
-        """The gauges of all services that ever failed or have a limit: state and waiting calls; raises as `all`."""
+        """The gauges of all services that ever failed or have a limit: state and waiting calls. Raises as `all`."""
         states = (BreakerState.CLOSED, BreakerState.HALF_OPEN, BreakerState.OPEN)
         (breakers, now), waiting = await self.all(), await self.waiting()
         async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
@@ -165,7 +166,7 @@ class Breakers:
         ]
 
     async def reset(self, service: str) -> BreakerChange:
-        """Close a breaker, and forget the failures that it has counted; if calls wait, let the next be made at once.
+        """Close a breaker and forget its failures; but if calls wait, only let the next call be made at once.
 
         Raises:
             DATABASE_ERRORS, TimeoutError: the store cannot be used.
@@ -179,7 +180,7 @@ class Breakers:
         return await self._moved(service, closed)
 
     async def reset_all(self) -> None:
-        """Close all breakers.
+        """Reset all breakers, each as `reset` does.
 
         Raises:
             DATABASE_ERRORS, TimeoutError: the store cannot be used.
@@ -188,7 +189,7 @@ class Breakers:
             await self.reset(service)
 
     async def move(self, service: str, move: Move) -> Breaker | None:
-        """Change a breaker, without a query if what is known shows no change; None if the store cannot be used."""
+        """Change a breaker by `move`, without a query if nothing changes in what is known; None without a store."""
         if self._changes_nothing(service, move):
             return self._rows.get(service, BreakerRow()).breaker
         try:
@@ -203,9 +204,9 @@ class Breakers:
             return None
 
     async def enter(self, service: str, key: str, caller: Caller | None, limit: str | None = None) -> Entry | None:
-        """Let a call be made, or turn it away, with a ticket if it can wait (`caller`); None without a store.
+        """Let a call be made or turn it away, with a ticket if `caller` is given; None if the store cannot be used.
 
-        `limit` is what the tools of the service declare.
+        `key` is the call's key, and `limit` is the limit that the tools of the service declare.
         """
         entry: Entry | None = None
 
@@ -239,10 +240,10 @@ class Breakers:
     async def leave(
         self, service: str, key: str, move: Move, caller: Caller | None, *, is_trial: bool
     ) -> tuple[Breaker, float | None] | None:
-        """Change a breaker as a call ended; None without a store.
+        """Change a breaker by `move` after a call ended; return the breaker and a wait, or None without a store.
 
-        If the service failed it, and its breaker is not closed, the call waits (`caller`), and the second value says
-        for how many seconds it may.
+        With a `caller`, if the breaker is then not closed, the call gets a ticket, and the second value is the seconds
+        for which it may wait for its turn; else that value is None. `is_trial`: the call was made as a trial.
         """
         left: tuple[Breaker, float | None] | None = None
 
@@ -261,7 +262,7 @@ class Breakers:
         return left
 
     async def call_next(self, service: str) -> Turns:
-        """Give places to the calls whose turn has come, and say which these are.
+        """Give places to the calls whose turn has come, and return these calls.
 
         Raises:
             DATABASE_ERRORS, TimeoutError: the store cannot be used.
@@ -295,7 +296,7 @@ class Breakers:
             return await connection.run_sync(tickets.services, self.namespace or "")
 
     async def forget(self, service: str, key: str) -> None:
-        """Forget a call whose workflow is closed.
+        """Delete the ticket and the place of a call whose workflow is closed.
 
         Raises:
             DATABASE_ERRORS, TimeoutError: the store cannot be used.
@@ -311,7 +312,7 @@ class Breakers:
     def _queued(
         self, tx: Connection, service: str, breaker: Breaker, caller: Caller, now: float, *, trials: int = 0
     ) -> float:
-        """Give a call a ticket, and return for how many seconds it may wait; 0 without a ticket if it has waited."""
+        """Give a call a ticket, and return how many seconds it may still wait; if that is 0, the ticket is deleted."""
         since = tickets.issue(tx, service, caller, now, trials=trials)
         # While other calls succeed, the queue advances, and no patience is used up.
         left = _patience(breaker) - (now - max(since, breaker.advanced))
@@ -338,7 +339,7 @@ class Breakers:
         self._read_at, self._blind_until = at, float("-inf")
 
     async def _worked(self, service: str, work: Work) -> None:
-        """Do the work of a call, unless the store cannot be used; then look whether a turn has come."""
+        """Do `work` in a transaction, unless the store cannot be used; then set `changed`."""
         try:
             async with self._lock:  # as in `move`
                 if time.monotonic() >= self._blind_until:
@@ -348,6 +349,8 @@ class Breakers:
         self.changed.set()
 
     async def _moved(self, service: str, move: Move) -> BreakerChange:
+        """Change the breaker of a service by `move` in a transaction, and set `changed`."""
+
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             is_awaited = breaker.state is not BreakerState.CLOSED and tickets.is_awaited(tx, service)
             return move(breaker, Instant(now, is_awaited))
@@ -357,6 +360,8 @@ class Breakers:
         return change
 
     async def _transacted(self, service: str, work: Work) -> BreakerChange:
+        """Do `work` in a transaction, and again as often as another worker has changed the row meanwhile."""
+
         def transact(tx: Connection) -> tuple[BreakerRow, BreakerRow, float]:
             before, now = _row(tx, service)
             after = BreakerRow(work(tx, before.breaker, now), before.version + 1)
@@ -375,12 +380,14 @@ class Breakers:
                 return BreakerChange(before.breaker, after.breaker)
 
     def _remember(self, service: str, row: BreakerRow, now: float) -> None:
+        """Keep `row` as what is known, unless a newer row is; `now` is the time of the store."""
         self._ahead = now - time.monotonic()
         # A query may have begun before our own newest write.
         if row.version >= self._rows.get(service, BreakerRow()).version:
             self._rows[service] = row
 
     def _lose_sight(self, error: BaseException) -> None:
+        """Use no breakers for BLIND_SECONDS, since the store could not be used; log the first such `error`."""
         if time.monotonic() >= self._blind_until:
             log.warning("breakers_unknown", error=type(error).__name__, remedy="check the store of the worker")
         self._blind_until = time.monotonic() + BLIND_SECONDS
@@ -397,7 +404,7 @@ def _patience(breaker: Breaker) -> float:
 
 
 def _report(meter: MetricMeter, kind: str, before: Breaker, after: Breaker, now: float) -> None:
-    """Write the log line of a change of state, and count it."""
+    """Write the log line of a change of state, and count the change."""
     if after.state is not before.state:
         metrics.add(meter, [Sample(BREAKER_TRANSITIONS, (kind, after.state))])
     match after.state:
@@ -423,7 +430,7 @@ def _row(tx: Connection, service: str) -> tuple[BreakerRow, float]:
 
 
 def _set(tx: Connection, kind: str, before: BreakerRow, after: BreakerRow) -> bool:
-    """Write a row; return whether it still was the one before."""
+    """Write `after` if the row is still `before`; return whether `after` was written."""
     values = {"version": after.version, "state": after.breaker.model_dump_json()}
     if not before.version:
         return insert_new(tx, BREAKERS, {"kind": kind, **values})

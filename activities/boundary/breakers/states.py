@@ -8,7 +8,7 @@ half_open  as many calls at once as the window allows: 1, and 1 more after each 
 
 Every function here is pure. A call is admitted under a generation, which grows with each change of state and with each
 place; a report of an older generation changes nothing. So calls that began before an outage can neither prolong it nor
-end it. The place of a call holds a lease, which expires if its worker dies, and a call that lost it decides nothing.
+end it. The place of a call has a lease, which expires if the worker dies; a call without its place changes nothing.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class BreakerState(StrEnum):
 
 
 class Instant(NamedTuple):
-    """When a breaker is moved."""
+    """The time of a transition, and whether calls wait for their turn then."""
 
     now: float
     is_awaited: bool = False
@@ -45,7 +45,7 @@ class Admission(BaseModel, frozen=True):
 
 
 class FirstLimit(BaseModel, frozen=True):
-    """What a service that limits its callers answered to one call; this alone delays only the call itself."""
+    """The first answer of a service that limits its callers; alone, it delays only the call that got it."""
 
     caller: str
     until: float
@@ -68,20 +68,20 @@ class Breaker(BaseModel, frozen=True):
     until: float = 0.0
     """When the next call may be made, unless the breaker is closed."""
     pause: float = 0.0
-    """The seconds that `until` was away when it was set."""
+    """How many seconds in the future `until` was when it was set."""
     successes: int = 0
     """Successful calls since the newest failure."""
     window: float = 1.0
     """How many calls may be under way at once, unless the breaker is closed; a fraction counts as none."""
     threshold: float = retries.MAX_WINDOW
-    """The window from which on it grows by 1 only after as many successes as it allows calls: a limit halved it."""
+    """The size from which on the window grows by 1 only after as many successes as it allows calls; set by a limit."""
     places: dict[str, Admission] = {}
     """The calls that may be made, or are under way, by their keys."""
     opened: int = 0
     """The generation with which the breaker was opened last; a call admitted before neither narrows nor widens the
     window."""
     advanced: float = 0.0
-    """When a call last succeeded that had a place."""
+    """When a call that had a place last succeeded, or when a service with a limit last let a call through."""
     limits: int = 0
     """How often in a row the service said that it limits its callers, without a time and without a success between."""
     first_limit: FirstLimit | None = None
@@ -92,7 +92,7 @@ class Breaker(BaseModel, frozen=True):
 
     @property
     def is_clean(self) -> bool:
-        """Whether a successful call changes nothing."""
+        """Whether the breaker is closed without a failure, so that a successful call changes nothing."""
         return self.state is BreakerState.CLOSED and not self.failures
 
     @property
@@ -105,7 +105,7 @@ class Breaker(BaseModel, frozen=True):
         return max(self.pause_left(now), self._limit_wait(now))
 
     def pause_left(self, now: float) -> float:
-        """Seconds for which no call is made, also none that has a place and has not begun."""
+        """Seconds for which no call is made, not even a call that has a place but has not begun; 0 without a pause."""
         left = self.until - now
         # More is left than there ever was: the clock was set back, and nobody knows how much is left.
         return left if self.state is not BreakerState.CLOSED and 0 < left <= self.pause else 0.0
@@ -137,17 +137,17 @@ class Breaker(BaseModel, frozen=True):
         return {key: place for key, place in self.places.items() if 0 < place.until - now <= longest}
 
     def limited_to(self, limit: str | None) -> "Breaker":
-        """The breaker with the limit that the tools of its service declare."""
+        """The breaker with `limit`, as the tools of its service declare it; None for no limit."""
         return self if limit == self.limit else self._with(limit=limit, taken=())
 
     def taking(self, now: float, number: int = 1) -> "Breaker":
-        """The breaker after so many calls more were let through, for which `room` has room."""
+        """The breaker after `number` more calls, which `room` allows, were let through."""
         if not self.limit or not number:
             return self
         return self._with(taken=(*self._recent(now), *[round(now, 3)] * number), advanced=now)
 
     def admitting(self, now: float, lease: float, *callers: str) -> "Breaker":
-        """The breaker after these calls were given places, for which `room` has room, or were given them again."""
+        """The breaker after these calls got places (or kept them) for `lease` seconds; `room` allows the new places."""
         places, generation = dict(self.live_places(now)), self.generation
         for generation, caller in enumerate(callers, start=generation + 1):  # noqa: B020  # it counts on
             places[caller] = Admission(generation=generation, until=now + lease)
@@ -155,7 +155,7 @@ class Breaker(BaseModel, frozen=True):
         return self.taking(now, new)._with(state=BreakerState.HALF_OPEN, generation=generation, places=places)
 
     def renewed(self, caller: str, generation: int, now: float) -> "Breaker":
-        """The breaker after a call that has a place is still running."""
+        """The breaker after the lease of a call that has a place was renewed, since the call is still running."""
         if not self._has_place(caller, generation):
             return self
         place = Admission(generation=generation, until=now + retries.TRIAL_LEASE)
@@ -185,7 +185,7 @@ class Breaker(BaseModel, frozen=True):
         return freed._with(successes=self.successes + 1, window=window)
 
     def failed(self, caller: str, generation: int, code: Code, policy: CircuitBreaker, now: float) -> "Breaker":
-        """The breaker after a call found the service down; `caller` tells the call, and its attempts share it."""
+        """The breaker after a call found the service down; all attempts of the call have the same `caller`."""
         if self._has_place(caller, generation):
             freed = self._without(caller)
             if generation < self.opened:
@@ -203,9 +203,10 @@ class Breaker(BaseModel, frozen=True):
     def limited(
         self, caller: str, generation: int, requested: float | None, jitter: float, policy: CircuitBreaker, now: float
     ) -> "Breaker":
-        """The breaker after the service limited a call, and asked for a wait of so many seconds (None: it did not say).
+        """The breaker after the service rejected a call because of a limit.
 
-        `jitter` is a random number in [0, 1).
+        `requested` is the wait in seconds that the service asked for, None if it asked for none; `jitter` is a random
+        number in [0, 1).
         """
         pause = retries.limit_wait(requested, self.limits, policy.recovery, jitter)
         if self._has_place(caller, generation):
@@ -228,7 +229,7 @@ class Breaker(BaseModel, frozen=True):
         )
 
     def hurried(self, now: float) -> "Breaker":
-        """The breaker after a person said that its service is back, while calls wait: the next may be made at once."""
+        """The breaker after a person reported that its service is back: of the calls that wait, one may be made now."""
         return self._with(until=now, limits=0)
 
     def closed(self, now: float) -> "Breaker":

@@ -1,7 +1,7 @@
 """The calls that wait for their turn at a service that is down, or that limits its callers: one row for each.
 
-First come, first served, by the start of the task. Every function works within a transaction that holds the lock of the
-service's breaker.
+First come, first served, by the start of the task. Every function for one `service` works within a transaction that
+holds the lock of the service's breaker.
 """
 
 from collections.abc import Sequence
@@ -39,8 +39,9 @@ TICKETS = Table(
 )
 """`started` is when the task began, `since` when the call was first turned away.
 
-`called` is when the workflow was told that the turn of its call has come, 0 while the call waits, and `calls` how often
-it was told in a row, in vain. `trials` says how often the call was made, and found the service as it was.
+`called` is when the workflow was told that the turn of its call has come, or when the call was made; 0 while the call
+waits. `calls` is how often in a row the workflow was told without a call. `trials` is the number of turns in which the
+call was not made, or was made as a trial and found the service still down, or still limiting its callers.
 """
 _ORDER = TICKETS.c.started, TICKETS.c.since, TICKETS.c.key
 
@@ -62,7 +63,7 @@ class Called(NamedTuple):
 
 
 def is_awaited(tx: Connection, service: str) -> bool:
-    """Whether calls wait for their turn."""
+    """Whether calls of the service wait for their turn."""
     return (tx.execute(select(TICKETS.c.key).where(*_waiting(service)).limit(1))).first() is not None
 
 
@@ -84,7 +85,7 @@ def count_before(tx: Connection, service: str, caller: Caller | None) -> int:
 
 
 def issue(tx: Connection, service: str, caller: Caller, now: float, *, trials: int = 0) -> float:
-    """Let a call wait from now on, again if it did before, and return since when; `trials` are added to its own."""
+    """Give a call a ticket, or let its ticket wait again; return the ticket's `since`. Adds `trials` to the ticket."""
     row = {"service": service, **caller._asdict(), "since": now, "called": 0.0, "calls": 0, "trials": trials}
     if insert_new(tx, TICKETS, row):
         return now
@@ -94,19 +95,19 @@ def issue(tx: Connection, service: str, caller: Caller, now: float, *, trials: i
 
 
 def take(tx: Connection, service: str, key: str, now: float) -> None:
-    """Note that a call is made: it does not wait any more, if it did."""
+    """Record in the ticket of a call, if it has one, that the call is made and waits no longer."""
     tx.execute(update(TICKETS).where(*_of(service, key)).values(called=now, calls=0))
 
 
 def drop(tx: Connection, service: str, *keys: str) -> None:
-    """Forget calls that do not wait any more, if they did."""
+    """Delete the tickets of these calls, if they have any."""
     tx.execute(delete(TICKETS).where(TICKETS.c.service == service, TICKETS.c.key.in_(keys)))
 
 
 def recall(tx: Connection, service: str, running: Sequence[str], before: float, most: int) -> None:
-    """Let calls wait again that were told before this time, and were not made; after `most` times forget them.
+    """Let calls wait again whose workflows were told before the time `before`, and which were not made since.
 
-    `running` are the calls that are under way.
+    A call whose workflow was told `most` times in a row loses its ticket. `running` are the calls that are under way.
     """
     lost = TICKETS.c.service == service, TICKETS.c.called > 0, TICKETS.c.called < before, TICKETS.c.key.not_in(running)
     tx.execute(delete(TICKETS).where(*lost, TICKETS.c.calls >= most))
@@ -114,7 +115,7 @@ def recall(tx: Connection, service: str, running: Sequence[str], before: float, 
 
 
 def call(tx: Connection, service: str, namespace: str, number: int, now: float, *, is_trial: bool) -> list[Called]:
-    """Call at most so many calls of a namespace; for a trial those that were tried least often come first."""
+    """Give the turn to at most `number` waiting calls of a namespace; for a trial, first to those least often tried."""
     # Else the trial call would be the same each time, which may be the only one that fails.
     order = (TICKETS.c.trials, *_ORDER) if is_trial else _ORDER
     query = select(TICKETS.c.key, TICKETS.c.workflow).where(*_waiting(service), TICKETS.c.namespace == namespace)
@@ -125,7 +126,7 @@ def call(tx: Connection, service: str, namespace: str, number: int, now: float, 
 
 
 def services(tx: Connection, namespace: str) -> list[str]:
-    """The services for which calls of a namespace wait, or were called."""
+    """The services for which calls of a namespace have tickets."""
     return list((tx.execute(select(TICKETS.c.service).where(TICKETS.c.namespace == namespace).distinct())).scalars())
 
 
@@ -136,14 +137,16 @@ def count(tx: Connection) -> dict[str, int]:
 
 
 def longest_since(tx: Connection) -> dict[str, float]:
-    """By service, since when the call that waits longest for its turn waits."""
+    """By service, the time since which its longest waiting call waits for its turn."""
     waiting = select(TICKETS.c.service, func.min(TICKETS.c.since)).where(TICKETS.c.called == 0)
     return {str(service): float(since) for service, since in tx.execute(waiting.group_by(TICKETS.c.service))}
 
 
 def _waiting(service: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """The conditions of the tickets of calls that wait for their turn at a service."""
     return TICKETS.c.service == service, TICKETS.c.called == 0
 
 
 def _of(service: str, key: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """The conditions of the ticket of one call."""
     return TICKETS.c.service == service, TICKETS.c.key == key

@@ -21,8 +21,8 @@ log = structlog.get_logger("replan.breaker")
 async def telling(breakers: Breakers, client: Client, meter: MetricMeter = MetricMeter.noop) -> AsyncIterator[None]:
     """Within the block, tell the workflows of the client's namespace when the turns of their calls have come.
 
-    Only then calls of this worker wait for their turn; every worker tells the workflows of all. `meter` counts how the
-    breakers change state.
+    Only within the block do calls of this worker wait for their turn; each worker tells the workflows of all workers.
+    `meter` counts how the breakers change state.
     """
     breakers.namespace, breakers.meter = client.namespace, meter
     running = asyncio.create_task(_tell(breakers, client))
@@ -50,7 +50,7 @@ async def _tell(breakers: Breakers, client: Client) -> None:
 
 
 async def _tell_all(breakers: Breakers, client: Client) -> float:
-    """Tell of all turns that have come; return the most seconds until the next look."""
+    """Tell of all turns that have come; return the most seconds until the next check."""
     wait = retries.TURNS_CHECKED
     for service in await breakers.services_awaited():
         turns = await breakers.call_next(service)
@@ -63,7 +63,7 @@ async def _tell_all(breakers: Breakers, client: Client) -> float:
 
 
 async def _tell_workflow(client: Client, called: Called) -> bool:
-    """Tell a workflow of the turn of its call; return whether there is one that still runs."""
+    """Signal a workflow that the turn of its call has come; return False if the server has no such running workflow."""
     try:
         await client.get_workflow_handle(called.workflow).signal(TURN, Turn(key=called.key))
     except RPCError as error:

@@ -1,4 +1,4 @@
-"""Finds calls that untrusted content contains: text that imitates a call is never one, whoever repeats it."""
+"""Finds calls that untrusted content contains: text that imitates a call does not count as a call of the model."""
 
 import html
 import re
@@ -17,23 +17,24 @@ from workflows.planning.situation import Situation
 from workflows.plans.proposal import Step
 
 AROUND = 400
-"""How many characters around the name of a call its arguments are searched in, besides their own length."""
+"""A call's arguments are searched within this many characters around its name, plus the length of the arguments."""
 MAX_PLACES = 1_000
-"""How many places of a name are looked at in one source; where there are more, the content counts as an imitation."""
+"""How many places of a name are examined in one source; if there are more, the content counts as an imitation."""
 _ESCAPED = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _AFTER = frozenset("\"'`*<>(){}[]=:|\u2018\u2019\u201c\u201d\u00ab\u00bb")
 _BEFORE = frozenset("<>(){}[]=:|`*")
-"""What stands beside a name where it is called. A quote before it is not enough: a text may begin with the word."""
+"""Characters beside a name that is called. A quote before the name is not enough: a text may begin with the word."""
 
 
 def imitated(
     calls: Sequence[ToolCall | Step], past: Sequence[RecordedTurn], situation: Situation, kinds: Mapping[str, Kind]
 ) -> tuple[str, str] | None:
-    """The name of the first of these calls that untrusted content contains, and the content's source; None if none is.
+    """Find the first of `calls` that untrusted content contains; return the call's name and the content's source.
 
-    Content is what the contract counts as untrusted, and what a tool with untrusted results says of itself. It contains
-    a call if it shows the name as names of calls are written, with all values of the arguments around it, whatever the
-    form; letters that look alike, hidden ones, case, spaces and escapes make no difference.
+    None if there is no such call. Untrusted content is what the contract counts as such, and the description and schema
+    of each tool with untrusted results. It contains a call if it shows the call's name in the way in which names of
+    calls are written, and all values of the arguments around the name, in any form; letters that look alike, hidden
+    letters, case, spaces and escapes make no difference.
     """
     situations = [*(turn.situation for turn in past if not turn.is_summary), situation]
     texts = dict[str, list[str]]()
@@ -54,7 +55,7 @@ def imitated(
 
 
 def unused_name(name: str, texts: Sequence[str]) -> str:
-    """This name, or one with a number that none of the texts contains, however it is written: they can call nothing."""
+    """Return `name`, or `name` with a number, that no text contains in any spelling: so no text contains its call."""
     shown = [_squeezed(lenient_form(_unescaped(text))) for text in texts]
     names = chain([name], (f"{name}_{number}" for number in count(2)))
     return next(each for each in names if not any(_squeezed(lenient_form(each)) in text for text in shown))

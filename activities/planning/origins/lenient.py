@@ -1,4 +1,4 @@
-"""The comparison that finds text for the person who is asked, however it is written. It permits nothing."""
+"""The lenient comparison: it finds a value in any spelling, to show the place to a person. It permits no call."""
 
 import re
 import unicodedata
@@ -23,7 +23,7 @@ from activities.providers.untrusted import remove_hidden
 MAX_QUOTE = 200
 """The most characters of a quote."""
 MIN_WITHOUT_BOUNDS = 8
-"""A value of so many characters is also found inside longer words, in the lenient comparison."""
+"""A value with at least this many characters, without spaces and hyphens, is also found inside longer words."""
 
 
 class Occurrence(NamedTuple):
@@ -35,15 +35,19 @@ class Occurrence(NamedTuple):
     line: int
     """The number of the line, from 1; 0 if the text has only one."""
     column: int
-    """How many characters of the line, in the lenient form, stand before it."""
+    """How many characters of the line, in the lenient form, stand before the value."""
     is_squeezed: bool
+    """Whether `column` does not count spaces and hyphens."""
 
 
 class Texts:
     """Texts in which values are found although they are written in another way."""
 
     def __init__(self, texts: Sequence[str], sources: Sequence[str], form: Callable[[str], str]) -> None:
-        """`sources` are the sources of the texts in the same order; empty if they do not matter."""
+        """`sources` are the sources of the texts in the same order; empty if they do not matter.
+
+        `form` converts texts and values to the form in which they are compared.
+        """
         self._texts, self._sources, self._form = texts, sources, form
         self._lines = form(_with_one_newline(joined(texts)))
         self._split = dict[int, list[str]]()
@@ -58,7 +62,7 @@ class Texts:
         return _squeeze(self._lines)
 
     def find(self, spellings: Sequence[str]) -> Occurrence | None:
-        """The first place that shows one of the spellings of a value: as a word, else inside longer words."""
+        """The first place that shows one of a value's spellings: as a word, else inside longer words, else None."""
         values = [value for text in spellings if (value := self._form(text).replace("\n", " ").strip())]
         for value in values:
             if (at := _find_word(self._flat, value)) >= 0:
@@ -84,7 +88,7 @@ class Texts:
         return (left[-kept:] + right)[:MAX_QUOTE].strip()
 
     def around(self, place: Occurrence, length: int) -> str:
-        """A piece of the original text around a place."""
+        """The value of `length` characters at a place in its original line, with MAX_QUOTE characters on each side."""
         at = self._offset(place)
         return self._line(place)[max(0, at - MAX_QUOTE) : at + length + MAX_QUOTE]
 
@@ -102,7 +106,7 @@ class Texts:
         return self._split[place.field][max(place.line - 1, 0)]
 
     def _offset(self, place: Occurrence) -> int:
-        """About where the place is in the original line, whose lenient form may have another length."""
+        """The approximate index of a place in its original line, whose lenient form may have another length."""
         line, form = self._line(place), self._form
 
         def length(text: str) -> int:
@@ -127,7 +131,7 @@ _INNER_BLANKS = re.compile(r"[^\S\n]+")
 
 
 def spellings(value: str | float) -> list[str]:
-    """How a text may write a value."""
+    """The spellings in which a text may show a value, e.g. `1,000.50` for 1000.5; empty if it has no plain form."""
     if isinstance(value, str):
         return list(dict.fromkeys((value, value.partition("://")[2], value.partition("://")[2].rstrip("/"))))
     number = plain_number(value)
@@ -158,6 +162,7 @@ def _squeeze(text: str) -> str:
 
 
 def shown_text(text: str) -> str:
+    """The text on one line, without hidden characters, cut to MAX_QUOTE characters."""
     return " ".join(remove_hidden(text).split())[:MAX_QUOTE]
 
 
@@ -165,7 +170,7 @@ def shown_text(text: str) -> str:
 
 
 def lenient_form(text: str) -> str:
-    """A text in which letters that look alike are the same, and nothing is hidden or escaped."""
+    """Convert a text to a form in which letters that look alike are the same, and nothing is hidden or escaped."""
     if "%" in text:
         text = PERCENT.sub(_unescaped_wholly, text)
     text = text.lower()
@@ -198,7 +203,7 @@ def _likeness(char: str) -> str:
 
 
 def look_form(text: str) -> str:
-    """A text in which digits that look like letters are the same as these, too."""
+    """Do as `lenient_form`, and also replace digits, `|`, `rn` and `vv` by the letter that they look like."""
     text = lenient_form(text)
     for shown, letter in (("0", "o"), ("1", "l"), ("|", "l"), ("rn", "m"), ("vv", "w")):
         text = text.replace(shown, letter)

@@ -1,4 +1,4 @@
-"""Numbers in a text, by value."""
+"""Reads the numbers in a text, so that they can be compared by value."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ def _trimmed(text: str) -> str:
 
 
 def numbers_in(text: str) -> Iterator[str]:
-    """The numbers in a text, as `plain_number` writes them. `1.000` is one, and `1.000.000` is a million."""
+    """Yield the numbers in a text, as `plain_number` writes them. `1.000` is read as 1, `1.000.000` as a million."""
     group, group_end = list[str](), -2  # numbers that may be groups of digits of one number, and where they end
     for found in _DIGITS.finditer(text):
         start, end = found.span()
@@ -53,7 +53,10 @@ def numbers_in(text: str) -> Iterator[str]:
 
 
 def _grouped(group: Sequence[str]) -> Iterator[str]:
-    """The number whose sign and digits, in groups of three, are `group`, such as 1 000; none if there is one group."""
+    """Yield the number that is written as groups of digits, such as 1 000; nothing if there is only one group.
+
+    `group` is the sign (`-` or empty), followed by the groups.
+    """
     if len(group) > 2 and len(group[1]) <= 3:
         yield from _readings("".join(group[1:]), bool(group[0]))
 
@@ -67,6 +70,7 @@ def _has_sign(text: str, start: int) -> bool:
 
 
 def _readings(digits: str, has_sign: bool) -> Iterator[str]:
+    """Yield each value that the digits and separators may stand for, as `plain_number` writes it."""
     if digits.isdecimal():  # most are; a number with leading zeros is an id
         if digits[0] != "0" or digits == "0":
             yield _trimmed("-" * has_sign + digits)

@@ -1,4 +1,4 @@
-"""What a planner was told, by whether it is trusted, and the literals that it wrote."""
+"""Collects what a planner was told, trusted and untrusted apart, and the literals that the planner wrote."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -26,6 +26,10 @@ Scalar = str | int | float
 
 
 def literals(args: dict[str, JsonValue], names: frozenset[str]) -> Iterator[tuple[str, Scalar]]:
+    """Yield the path and the value of each literal in `args` that needs a source, and of each key not in `names`.
+
+    References, booleans and blank texts need no source. The path of a key is the path of its value.
+    """
     waiting: list[tuple[str, JsonValue]] = [("", args)]
     while waiting:
         at, value = waiting.pop()
@@ -73,7 +77,7 @@ class Sources:
             record.step.id for situation in situations for record in situation.records if record.is_tainted
         }
         self.user = list[str]()
-        """What people wrote; these texts are among the trusted ones, too."""
+        """What people wrote; these texts are in `trusted`, too."""
         self.trusted = list[str]()
         self.numbers = set[str]()
         """The numbers in JSON of trusted sources, as `plain_number` writes them."""
@@ -110,7 +114,7 @@ class Sources:
 
     @property
     def untrusted(self) -> list[tuple[str, str]]:
-        """The untrusted texts with their sources, those of the planner last."""
+        """Pairs of the source and the text of untrusted content; the texts of the planner come last."""
         return [*self._untrusted, *self._planner]
 
     def _add_record(self, record: StepRecord) -> None:

@@ -1,4 +1,4 @@
-"""The comparison that decides whether a text shows a value. It may miss a place, and takes no other value for it."""
+"""The strict comparison: it decides whether a text shows a value. It may miss a place, but finds no other value."""
 
 import re
 import unicodedata
@@ -8,14 +8,14 @@ from activities.providers.untrusted import HIDDEN
 from workflows.text import FILLERS
 
 MAX_HITS, MIN_HITS = 2_000, 10
-"""How many places of a short and of a very long value are examined, in all sources together. A value that stands only
-in longer words there is then taken as not shown."""
+"""How many places of a short and of a very long value are examined, in all sources together. If the value is only a
+part of longer words there, it counts as not shown."""
 MAX_CONNECTORS = 8
 """How many connectors in a row are examined beside a value; more are taken as a part of a longer word."""
 CONNECTORS = frozenset("@.-_/\\:+#&=%~'?\u2010\u2011\u2012\u2013\u2019\u2212")
 """Characters that join two words to one identity if a letter or a digit follows."""
 URL_CONNECTORS = CONNECTORS | frozenset(";!*$,|^()[]{}")
-"""The same behind a URL, which may contain more characters."""
+"""The connectors after a URL, which may contain more characters."""
 _BEFORE_DIGIT = frozenset("-\u2212.")
 _FILLER = re.compile(f"[{FILLERS}]")
 _URL = re.compile(r"://[^\s\0]+")
@@ -29,6 +29,7 @@ FILE_ENDINGS = frozenset(["cc", "md", "mk", "mov", "pl", "ps", "py", "rs", "sh",
 
 
 def joined(texts: Iterable[str]) -> str:
+    """Join the texts with NUL, which stands nowhere else in the joined text."""
     # NUL is in no value, so no value is found across two texts.
     return "\0".join([text.replace("\0", "\1") if "\0" in text else text for text in texts])
 
@@ -56,7 +57,7 @@ def _unescaped(escapes: re.Match[str]) -> str:
 
 
 def decoded_label(label: re.Match[str]) -> str:
-    """A label of an international host name in its own script; as it is if it is no valid one."""
+    """Decode a label `xn--...` of an international host name to its own script; an invalid label stays unchanged."""
     encoded = label[0].removeprefix("xn--")
     try:
         text = encoded.encode().decode("punycode")
@@ -72,16 +73,16 @@ _SPELT = re.compile(r" at (?P<host>(?:[\w-]+ dot )+[\w-]+)")
 
 
 def with_addresses(text: str) -> str:
-    """A text in lower case with addresses such as `bob (at) shop (dot) example` as they are meant."""
+    """Rewrite addresses such as `bob (at) shop (dot) example`, in a text in lower case, to `bob@shop.example`."""
     # "at" alone is not enough: "the inbox at mail.example" names no address.
     text = _BRACKETED.sub(lambda found: "@" if found["word"] == "at" else ".", text)
     return _SPELT.sub(lambda found: "@" + found["host"].replace(" dot ", "."), text)
 
 
 def occurs(text: str, value: str, connectors: frozenset[str], before: str = "") -> bool:
-    """Whether `value` stands in `text` as a whole, or before one of the characters `before`.
+    """Whether `text` contains `value` as a whole word, or as the beginning of a word before a character of `before`.
 
-    If a letter follows after `connectors`, the value is only a part.
+    If a letter or digit follows the value, directly or after `connectors`, the value is only a part of a word.
     """
     at = text.find(value)
     for _ in range(most_hits(value)):
@@ -95,11 +96,13 @@ def occurs(text: str, value: str, connectors: frozenset[str], before: str = "") 
 
 
 def most_hits(value: str) -> int:
+    """How many places of this value are examined, from MAX_HITS for a short value to MIN_HITS for a very long one."""
     # Each search prepares the whole value first.
     return max(MIN_HITS, MAX_HITS * 100 // max(100, len(value)))
 
 
 def starts_at(text: str, at: int) -> bool:
+    """Whether a word or number starts at the index `at` of a text, and not before it."""
     if at and text[at].isdigit():
         previous = text[at - 1]
         if previous in _BEFORE_DIGIT or (previous == "," and text[max(at - 2, 0)].isdigit()):
@@ -108,6 +111,7 @@ def starts_at(text: str, at: int) -> bool:
 
 
 def ends_at(text: str, end: int, connectors: frozenset[str]) -> bool:
+    """Whether a word or number ends before the index `end` of a text, and does not continue after `connectors`."""
     if text[end - 1].isdigit() and text[end : end + 1] == "," and text[end + 1 : end + 2].isdigit():
         return False
     if text[end : end + 2] in ("'s", "\u2019s") and text[end - 1].isalnum():
@@ -116,7 +120,10 @@ def ends_at(text: str, end: int, connectors: frozenset[str]) -> bool:
 
 
 def joins(text: str, index: int, step: int, connectors: frozenset[str]) -> bool:
-    """Whether the text from `index` on, in the direction of `step`, continues the word before it."""
+    """Whether the text from `index` on continues a word; `step` is 1 to read forwards, and -1 to read backwards.
+
+    Between the parts of a word may be `connectors` and hidden characters.
+    """
     for _ in range(MAX_CONNECTORS):
         if not 0 <= index < len(text):
             return False
@@ -134,10 +141,12 @@ def _is_word(char: str) -> bool:
 
 
 def is_hidden(char: str) -> bool:
+    """Whether a character is invisible, or reverses or hides what follows."""
     return unicodedata.category(char) in (*HIDDEN, "Zl", "Zp") or _FILLER.match(char) is not None
 
 
 def has_hidden(value: str) -> bool:
+    """Whether a text has hidden characters other than line breaks and tabs."""
     return not (value.isascii() and value.isprintable()) and any(
         char not in "\n\r\t" and is_hidden(char) for char in value
     )
@@ -150,6 +159,7 @@ ACCOUNT_IN_TEXT = re.compile(r"\b[a-z]{2}[0-9]{2}(?: ?[a-z0-9]{4}){2,7}(?: ?[a-z
 
 
 def account_spellings(normal: str) -> Iterator[str]:
+    """Yield the two spellings of an IBAN, compact and in groups of four; nothing if `normal` is neither of them."""
     compact = normal.replace(" ", "")
     if is_account(compact):
         grouped = " ".join(compact[index : index + 4] for index in range(0, len(compact), 4))
@@ -157,6 +167,7 @@ def account_spellings(normal: str) -> Iterator[str]:
 
 
 def is_account(compact: str) -> bool:
+    """Whether a text in lower case without blanks is an IBAN with a correct checksum."""
     if not _ACCOUNT.fullmatch(compact):
         return False
     return int("".join(str(int(char, 36)) for char in compact[4:] + compact[:4])) % 97 == 1

@@ -1,7 +1,7 @@
 """Finds the literals of a proposal that have no trusted source, and where untrusted content shows them.
 
 Two comparisons are made. The strict one (`strict.py`, `numbers.py`) decides whether a trusted source shows a value. The
-lenient one (`lenient.py`) only finds text for the person who is asked: it permits nothing.
+lenient one (`lenient.py`) only finds text for the person who is asked: it permits no call.
 """
 
 import re
@@ -21,11 +21,11 @@ from workflows.plans.contract import Origin
 from workflows.plans.proposal import Step
 
 MAX_VALUES = 1_000
-"""How many different values are looked up; all others have no trusted source, and nothing says where they are shown."""
+"""How many different values are looked up; further values count as without a trusted source, and get no `source`."""
 MAX_QUOTES = 100
 """How many origins of a proposal have a quote."""
 MIN_LOOKALIKE = 4
-"""The fewest characters of a value that is said to look like another."""
+"""The fewest characters of a value that is compared with trusted words that look like it."""
 
 
 def trace(
@@ -76,13 +76,17 @@ class _Search:
         self._places = dict[tuple[bool, Scalar], Occurrence | None]()
 
     def has_trusted_source(self, value: Scalar) -> bool:
+        """Whether a trusted source shows the value; False without a search after MAX_VALUES different values."""
         key = (isinstance(value, str), value)
         if key not in self._known and len(self._known) < MAX_VALUES:
             self._known[key] = self._shows(value) if isinstance(value, str) else self._shows_number(value)
         return self._known.get(key, False)
 
     def origin(self, step: str, at: str, value: Scalar, *, is_quoted: bool) -> Origin:
-        """The origin of a value that has no trusted source."""
+        """The Origin of a value without a trusted source, at the path `at` in the arguments of a step.
+
+        With `is_quoted` it also has a quote of the source, and what is unusual about the value.
+        """
         key = (isinstance(value, str), value)
         if key not in self._known:
             return Origin(step=step, at=at)
@@ -132,7 +136,10 @@ class _Search:
         )
 
     def _shows_host(self, normal: str) -> bool:
-        """Whether a URL of a host alone is shown: as the beginning of a URL, or the host as a word alone."""
+        """Whether a trusted source shows a URL without a path: as the beginning of a URL, or as the name of its host.
+
+        The name of the host is enough only for https, and if it does not look like the name of a file.
+        """
         if not (found := strict.HOST_URL.fullmatch(normal)):
             return False
         if strict.occurs(self._trusted, found["origin"], strict.URL_CONNECTORS, before="/?#"):
@@ -142,6 +149,7 @@ class _Search:
         return is_host and strict.occurs(self._trusted, found["host"], strict.CONNECTORS)
 
     def _unusual(self, value: str) -> str:
+        """What is unusual about a value, for `Origin.unusual`; empty if nothing is."""
         if strict.has_hidden(value):
             return "has hidden characters"
         if found := _USER_IN_URL.match(value):
@@ -162,7 +170,7 @@ class _Search:
         return [account for account in found if strict.is_account(account)]
 
     def _lookalike(self, value: str) -> str:
-        """A trusted word that looks like `value` and is another; empty if there is none."""
+        """A trusted word that looks like `value` but is written with other letters; empty if there is none."""
         if not MIN_LOOKALIKE <= len(value) <= MAX_KEY or len(value.split()) > 1 or not any(map(str.isalpha, value)):
             return ""
         if strict.normal_form(value) in self._trusted or (place := self._look.find([value])) is None:

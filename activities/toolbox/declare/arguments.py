@@ -1,4 +1,4 @@
-"""Whether the arguments of a step fit its tool, and how the tool differs from the one that the step was planned for."""
+"""Compares the arguments of a step with its tool, and the tool with the version that the step was planned for."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ MAX_CHANGES = 5
 
 
 def unknown_arguments(kind: Kind, args: JsonValue) -> list[str]:
-    """The names in `args` that the tool does not declare; empty if it accepts any name."""
+    """The names in `args` that the tool does not declare; empty if the tool accepts any name."""
     schema = kind.args_schema
     if not isinstance(args, dict) or is_reference(args) or schema.get("additionalProperties"):
         return []
@@ -38,7 +38,7 @@ def unknown_arguments(kind: Kind, args: JsonValue) -> list[str]:
 
 
 def wrong_arguments(kind: Kind, args: JsonValue) -> list[Any]:
-    """The errors of pydantic for arguments that the tool rejects, without those that a reference may explain."""
+    """The errors of pydantic for arguments that the tool rejects, without errors that a reference may have caused."""
     try:
         kind.parse(args)
     except ValidationError as error:
@@ -48,7 +48,7 @@ def wrong_arguments(kind: Kind, args: JsonValue) -> list[Any]:
 
 
 def changes(kind: Kind, args: JsonValue, effect: Effect | None) -> str:
-    """What keeps a call from fitting the tool, if it was planned for another version of it; empty if it fits.
+    """Why a call does not fit the tool, if it was planned for another version of the tool; empty if the call fits.
 
     `effect` is the effect of that version; None if it is not known.
     """
@@ -63,11 +63,11 @@ def changes(kind: Kind, args: JsonValue, effect: Effect | None) -> str:
 
 
 def added_arguments(kind: Kind, args: BaseModel, given: JsonValue) -> dict[str, JsonValue]:
-    """By name, the arguments that a tool is called with beside those that were `given`: the defaults of its model.
+    """The arguments that a call has in addition to those that were `given`, by name: the defaults of the tool's model.
 
-    A given argument of which parts were left out is among them, whole. Secrets, as the model declares them, arguments
-    that only a person may give, and values that are made anew for each call, such as the time, are not. Empty if the
-    model cannot be written as JSON.
+    If parts of a given argument were left out, the whole argument is included, with the defaults of these parts. Left
+    out are secrets, as the model declares them, arguments that only a person may give, and values that are made anew
+    for each call, such as the time. Empty if the model cannot be written as JSON.
     """
     if not isinstance(given, dict):
         return {}
@@ -92,7 +92,7 @@ def added_arguments(kind: Kind, args: BaseModel, given: JsonValue) -> dict[str, 
 
 
 def _made_anew(model: BaseModel) -> set[str]:
-    """The names of the fields whose defaults a function makes, other than an empty list or the like."""
+    """The names of the fields whose default a function makes; a class such as `list` does not count as a function."""
     made = {field: info.default_factory for field, info in type(model).model_fields.items() if info.default_factory}
     return {
         name
@@ -103,7 +103,7 @@ def _made_anew(model: BaseModel) -> set[str]:
 
 
 def _completed(model: BaseModel, given: Mapping[str, JsonValue], dumped: Any) -> dict[str, JsonValue]:
-    """What was `given` for a model, with the fields of it that were left out; `dumped` is the whole model as JSON."""
+    """The arguments `given` for a model, with the fields that were left out; `dumped` is the whole model as JSON."""
     found = dict(given)
     for field, info in type(model).model_fields.items():
         names, written = _names(type(model), field, info), info.serialization_alias or info.alias or field
@@ -120,6 +120,7 @@ def _completed(model: BaseModel, given: Mapping[str, JsonValue], dumped: Any) ->
 
 
 def _with_parts(value: Any, given: JsonValue, dumped: Any) -> JsonValue:
+    """`given`, with the fields that were left out of the models in it; the parameters are as in `_completed`."""
     if isinstance(value, BaseModel) and isinstance(given, dict):
         return _completed(value, given, dumped)
     if not (isinstance(value, list | tuple) and isinstance(given, list) and isinstance(dumped, list)):
@@ -140,11 +141,12 @@ def _names(model: type[BaseModel], field: str, info: FieldInfo) -> list[str]:
 
 
 def approvals(kinds: Mapping[str, Kind], calls: Iterable[PlannedCall]) -> dict[str, ApprovalNeed]:
-    """By the id of a step, whether its tool declares that a person must approve the call."""
+    """For each call, by the id of its step, whether the tool declares that a person must approve the call."""
     return {call.step: _approval(kinds[call.kind], call.args) for call in calls if call.kind in kinds}
 
 
 def _approval(kind: Kind, args: Mapping[str, JsonValue]) -> ApprovalNeed:
+    """Whether a person must approve a call, and why: `may` if a reference or a missing value leaves it open."""
     if not isinstance(kind.approve, Condition):
         return ApprovalNeed(asks="yes" if kind.approve else "no", why=kind.spec.asks)
     known = {name: value for name, value in args.items() if not any(references(value))}
@@ -158,7 +160,7 @@ def _approval(kind: Kind, args: Mapping[str, JsonValue]) -> ApprovalNeed:
 
 
 def _without(model: type[BaseModel], names: Collection[str]) -> type[BaseModel]:
-    """The model without the fields of these names, and then without the validators of the whole, which may use them."""
+    """The model without the fields `names` and without all validators, which may use these fields."""
     if not names:
         return model
     fields: dict[str, Any] = {
@@ -170,7 +172,7 @@ def _without(model: type[BaseModel], names: Collection[str]) -> type[BaseModel]:
 
 
 def misfits(kinds: Mapping[str, Kind], calls: Iterable[NextCall]) -> list[Misfit]:
-    """The calls of open tasks that the tools do not take, and why."""
+    """The next calls of open tasks that do not fit their tools, with the reasons."""
     found = list[Misfit]()
     for call in calls:
         kind = kinds.get(call.kind)
@@ -181,6 +183,7 @@ def misfits(kinds: Mapping[str, Kind], calls: Iterable[NextCall]) -> list[Misfit
 
 
 def _change(error: Any) -> str:
+    """What has changed in a tool, judging by an error of pydantic for arguments that once were valid."""
     place, kind = validation.place(error["loc"]), str(error["type"])
     if kind == "missing":
         return f"{place} is new and required"
@@ -206,4 +209,5 @@ def _is_unknown(value: JsonValue, loc: Sequence[int | str], mistake: str) -> boo
 
 
 def is_reference(value: JsonValue) -> bool:
+    """Whether a value is a reference to the result of another step: `$from`, with or without `path`."""
     return isinstance(value, dict) and "$from" in value and value.keys() <= {"$from", "path"}

@@ -25,6 +25,10 @@ UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
 
 
 def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> Iterator[str]:
+    """Yield a sentence for each mistake in the options `observe`, `reconcile`, `undo` and `fallback` of a tool.
+
+    `args` is the model of the tool's arguments, and `result` the type of its result.
+    """
     name, options = tool.__name__, tool.options
     if options.observe is not None:
         yield from _companion_mistakes(name, "observe", _as_companion(options.observe), {"args": args})
@@ -42,7 +46,8 @@ def as_data(
     """Convert a companion to plain data with a path for each of its arguments; None if there is no companion.
 
     A companion is another tool that an option such as `undo` names. If its argument has no path, the value comes from
-    the field of the same name in `args`, the argument model of the tool that has the option.
+    the field of the same name in `args`, the argument model of the tool that has the option. With `is_undo`, the data
+    also have the defaults of these fields.
     """
     if companion is None:
         return None
@@ -57,10 +62,10 @@ def as_data(
 
 
 def _defaults(paths: Mapping[str, str], args: type[BaseModel], theirs: type[BaseModel]) -> dict[str, JsonValue]:
-    """By argument of an undo, the default of the optional argument of the call that its path names.
+    """For arguments of an undo, the defaults of the call's optional arguments that `paths` names.
 
-    None where that default is None, and the undo has a default of its own. A default that is made anew for each call is
-    not known afterwards, so it is left out.
+    A default of None is left out if the undo requires the argument. A default that is made anew for each call is left
+    out, too, since it is not known afterwards.
     """
     found, ours, others = dict[str, JsonValue](), arguments(args), arguments(theirs)
     for name, path in paths.items():
@@ -80,6 +85,10 @@ def is_model(hint: Any) -> TypeGuard[type[BaseModel]]:
 
 
 def _companion_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the mistakes in the effect and the paths of a companion, which is another tool in an option such as `undo`.
+
+    `call` has the type of each name with which a path may begin, such as `args` and `result`.
+    """
     other, is_undo = companion.tool, option == "undo"
     if isinstance(other, Tool) and other.pure and not is_undo:
         yield f"{name}: {option}={other.__name__} is a @tool.pure, which cannot see the world: name a @tool.read."
@@ -150,6 +159,10 @@ def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[s
 
 
 def _wrong_path(path: str, call: Mapping[str, Any]) -> str | None:
+    """Why a path leads to no value, as the end of a sentence; None if it leads to a value.
+
+    `call` is as in `_path_mistakes`.
+    """
     root, _, rest = path.partition(".")
     if path == "key" and path in call:
         return None
@@ -193,13 +206,14 @@ def _no_tool(name: str, option: str, companion: object) -> str:
 
 
 def _accepts(theirs: type[BaseModel], provided: type[BaseModel]) -> bool:
+    """Whether a tool with the argument model `theirs` takes the arguments of the model `provided`."""
     taken, given = arguments(theirs), arguments(provided)
     required = {name for name, info in taken.items() if info.is_required()}
     return issubclass(provided, theirs) or required <= set(given) <= set(taken)
 
 
 def arguments(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """The fields of a model by the names that a call has for them."""
+    """The fields of a model by their names in a call: the alias, or else the name of the field."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
@@ -208,12 +222,14 @@ def _as_companion(other: Tool[..., Any] | Companion) -> Companion:
 
 
 def _args_of(tool: Tool[..., Any]) -> type[BaseModel] | None:
+    """The model of a tool's arguments; None if the first parameter has no such type."""
     first = next(iter(inspect.signature(tool.function).parameters), None)
     model = _hints_of(tool).get(first) if first else None
     return model if is_model(model) else None
 
 
 def _hints_of(tool: Tool[..., Any]) -> Mapping[str, Any]:
+    """The type hints of a tool's function; empty if an annotation cannot be resolved."""
     try:
         return get_type_hints(tool.function)
     except UNRESOLVED:  # `describe` reports it

@@ -1,6 +1,6 @@
-"""Conditions in words, for the person who is asked: `args.amount > 500` is "the amount is above 500".
+"""Writes conditions in words for the person who must approve: `args.amount > 500` is "the amount is above 500".
 
-Without the values of a call, since lists, notifications and logs show these words, and no arguments.
+The words do not contain the values of a call: lists, notifications and logs show the words, but no arguments.
 """
 
 import ast
@@ -13,7 +13,7 @@ from activities.toolbox.expressions.evaluation import Value
 from workflows.text import visible
 
 MAX_LITERAL = 60
-"""The most characters of a text of the condition."""
+"""The most characters that are shown of a quoted text in a condition."""
 
 _SAYS: Mapping[type[ast.cmpop], tuple[str, str]] = {
     ast.Gt: ("is above", "is not above"),
@@ -36,14 +36,17 @@ _OPERATORS: Mapping[type[ast.operator], str] = {
 def words_of(condition: Condition, values: Mapping[str, Any] | None = None) -> str:
     """The condition as a clause without a full stop.
 
-    With `values`, which make it true, parts joined by `or` are left out that they do not make true.
+    `values`, if given, make the condition true: parts joined by `or` that are not true for `values` are left out.
     """
     writer = _Clauses(condition, values)
     return writer.clause(condition.tree) or f"`{condition.source}` applies"
 
 
 def applies(condition: Condition, args: Any) -> str | None:
-    """Why a call with these arguments needs an approval, as a clause; None if the condition is false for them."""
+    """Why a call with the arguments `args` needs an approval, as a clause; None if the condition is false.
+
+    If a value is missing or has an unusable type, the call needs an approval, too, and the clause has that reason.
+    """
     values = {"args": args}
     try:
         return words_of(condition, values) if condition.holds(values) else None
@@ -52,12 +55,14 @@ def applies(condition: Condition, args: Any) -> str | None:
 
 
 class _Clauses:
+    """Writes the parts of one condition in words; `values` are those of `words_of`."""
+
     def __init__(self, condition: Condition, values: Mapping[str, Any] | None) -> None:
         self._condition = condition
         self._values = values
 
     def clause(self, node: ast.expr, *, is_true: bool = True) -> str:
-        """What the part of a condition says, or if not `is_true` its contrary; empty if there are no words for it."""
+        """A part of the condition in words, negated unless `is_true`; empty if there are no words for the part."""
         match node:
             case ast.BoolOp(op=operation, values=parts):
                 is_and = isinstance(operation, ast.And) == is_true
@@ -80,7 +85,7 @@ class _Clauses:
         return f"{first} {_SAYS[type(operation)][not is_true]} {second}" if first and second else ""
 
     def _operand(self, node: ast.expr) -> str:
-        """A value in words; empty if there are none for it."""
+        """An operand in words; empty if there are no words for it."""
         match node:
             case ast.Name(id=name) if name in self._condition.literals:
                 return _shown(self._condition.literals[name])
@@ -95,6 +100,7 @@ class _Clauses:
         return ""
 
     def _holds(self, node: ast.expr) -> bool | None:
+        """Whether a part of the condition is true; None if there are no values, or they do not decide the part."""
         if self._values is None:
             return None
         try:
@@ -112,6 +118,7 @@ def _name_words(dotted: str) -> str:
 
 
 def _shown(literal: Value) -> str:
+    """A literal of the condition as text."""
     match literal:
         case bool():
             return "true" if literal else "false"

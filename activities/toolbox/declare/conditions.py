@@ -37,7 +37,7 @@ SHOWN = 100  # characters of a condition that a message about its mistakes shows
 
 
 class Undecided(Unreadable):
-    """A condition has no truth value for the values of a call, e.g. because one is missing; the message says why."""
+    """A condition has no truth value for the values of a call, e.g. since a value is missing; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Condition:
 
     @classmethod
     def read(cls, source: str) -> "Condition":
-        """Read a condition; raises Unreadable, whose message says what to change."""
+        """Parse a condition. Raises Unreadable if it is not valid; the message says what to change."""
         if len(source) > MAX_LENGTH:
             raise Unreadable(f"It is too long: at most {MAX_LENGTH} characters.")
         reader = _Reader({})
@@ -66,6 +66,7 @@ class Condition:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The dotted names that the condition reads, each once."""
         return tuple(dict.fromkeys(self.lookups.values()))
 
     def check(self, types: Mapping[str, Type | None]) -> None:
@@ -126,12 +127,15 @@ def approval_mistakes(name: str, approve: object, args: Any) -> list[str]:
 
 
 def mistakes_over(name: str, option: str, source: str, known: Mapping[str, Fields]) -> list[str]:
-    """The mistakes in a condition over the values of `known`, one sentence each."""
+    """The mistakes in the condition `source` of an option of the tool `name`, one sentence each.
+
+    `known` has the fields of each name with which a dotted name in the condition may begin, e.g. `args`.
+    """
     return _mistakes(name, option, source, known)[1]
 
 
 def _mistakes(name: str, option: str, source: str, known: Mapping[str, Fields]) -> tuple[Sequence[str], list[str]]:
-    """The names that the condition of an option reads, and its mistakes."""
+    """The names that a condition reads, and the mistakes in the condition; the parameters as in `mistakes_over`."""
     try:
         condition = Condition.read(source)
         types, wrong = _look_up(name, option, condition, known)
@@ -149,6 +153,7 @@ def _shown(name: str, option: str, value: object) -> str:
 def _look_up(
     name: str, option: str, condition: Condition, known: Mapping[str, Fields]
 ) -> tuple[Mapping[str, Type | None], list[str]]:
+    """The types of the names that a condition reads (None if unknown), and a mistake for each unknown name."""
     types, wrong = dict[str, Type | None](), list[str]()
     for dotted in condition.names:
         root = dotted.split(".")[0]
@@ -180,6 +185,7 @@ def condition_value(dump: Callable[..., Any]) -> Any:
 
 
 def _exact(written: JsonValue, value: Any) -> Any:
+    """The JSON `written` of a value, with the value's decimals in place of their texts."""
     match written, value:
         case str(), Decimal():
             return value
@@ -243,6 +249,7 @@ class _Reader(Reader):
         return named(self.lookups, "v", word)
 
     def _refuse_call(self, name: str, after: str) -> None:
+        """Raise Unreadable if a bracket follows `name`, and `name` is no function of conditions."""
         if after == "(" and name not in self.functions:
             what, _, method = name.rpartition(".")
             called = f"method {method!r}" if what else f"function {name!r}"
@@ -309,6 +316,7 @@ def _type_of(node: ast.AST, known: Mapping[str, Type | None]) -> Type | None:
 
 
 def _checked(operation: Operation, operands: Sequence[ast.expr], known: Mapping[str, Type | None]) -> Type:
+    """The type of an operation's result. Raises Unreadable if the operation does not take operands of these types."""
     operation.rule(*(_type_of(operand, known) for operand in operands))
     return operation.gives
 
@@ -326,6 +334,7 @@ class _Names:
 
 
 def _found(values: Mapping[str, Any], dotted: str) -> Any:
+    """The value at a dotted path. Raises Undecided if there is none."""
     found: Any = dict(values)
     parts = dotted.split(".")
     for place, part in enumerate(parts):

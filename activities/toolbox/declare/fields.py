@@ -70,6 +70,7 @@ def _at(whole: Schema, dotted: str) -> list[Schema]:
 
 
 def _members(schema: Schema, whole: Schema) -> list[Schema]:
+    """The members of a schema that is a union, or else the schema itself; `whole` has the referenced definitions."""
     if "$ref" in schema:
         return _members(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
     union = schema.get("anyOf") or schema.get("oneOf")
@@ -77,6 +78,7 @@ def _members(schema: Schema, whole: Schema) -> list[Schema]:
 
 
 def _below(schema: Schema, part: str) -> list[Schema]:
+    """A list with the schema of the field or item `part`, or an empty list if there is none; `{}` allows any value."""
     match _TYPES.get(schema.get("type", "")):
         case Type.OBJECT:
             named = schema.get("properties", {})
@@ -94,6 +96,7 @@ def _below(schema: Schema, part: str) -> list[Schema]:
 
 
 def _instead(where: str, part: str, places: Sequence[Schema]) -> str:
+    """The end of a sentence about a missing field: what there is instead of `part` at the path `where`."""
     models = [place for place in places if "properties" in place]
     if models:
         near = nearest(part, {field for model in models for field in model["properties"]})
@@ -105,6 +108,7 @@ def _instead(where: str, part: str, places: Sequence[Schema]) -> str:
 
 
 def _type(places: Sequence[Schema]) -> Type | None:
+    """The type that all the schemas have, apart from null; None if they have several types or an unknown one."""
     types = {_TYPES.get(place.get("type", "")) for place in places}
     types = types - {Type.NONE} or types  # null counts only if there is no other type
     return types.pop() if len(types) == 1 else None

@@ -25,7 +25,7 @@ class Referent:
 
 @dataclass(frozen=True)
 class Pronoun:
-    """An argument that stands for a field of the newest thing of this sort in the results of earlier clauses.
+    """An argument that stands for a field of the newest thing `referent` in the results of earlier clauses.
 
     If it is plural, the call is made once for each earlier result that contains such a thing.
     """
@@ -47,12 +47,12 @@ class CallResult:
 
 Value = JsonValue | Pronoun | CallResult
 Things = Mapping[Referent, str]
-"""Where a result contains things that a pronoun of a later clause may stand for: the path of each; empty for the whole
-result."""
+"""The things in a result for which a pronoun of a later clause may stand, each with its path in the result; empty for
+the whole result."""
 
 
 class PlannedCall(NamedTuple):
-    """A call that a clause asks for; a step is made of it."""
+    """A call that a clause of a task requests; the planner makes a step of the call."""
 
     kind: str
     id: str
@@ -63,48 +63,49 @@ class PlannedCall(NamedTuple):
     things: Things = MappingProxyType({})
     """The things in the result of the call."""
     is_last: bool = False
-    """Whether its step needs the steps of the earlier calls of its clause."""
+    """Whether the step of this call needs the steps of all earlier calls of the clause."""
 
 
 Calls = tuple[PlannedCall, ...]
 Read = Callable[[re.Match[str], date], Calls | None]
-"""Makes the calls of a clause that matches a pattern, of the match and today's date; None if a part is ambiguous."""
+"""Makes the calls of a clause from the match of its pattern and today's date; None if a part of it is ambiguous."""
 
 
 @dataclass(frozen=True)
 class Form:
     """A way to write a request that the offline planner understands.
 
-    A clause of a task that matches the whole `pattern`, in any capitals, is a call of the tool. The named groups of the
-    pattern are its arguments, read by their types: a number, a day such as `Friday`, a time such as `2 pm`, or a text;
-    `it` is the number or text of an earlier clause. With `read` a function makes the calls instead.
+    A clause of a task that matches the whole `pattern`, in small or capital letters, is a call of the tool. The named
+    groups of the pattern are the arguments of the call, read by their types: a number, a day such as `Friday`, a time
+    such as `2 pm`, or a text; `it` is the number or text of an earlier clause. With `read` a function makes the calls
+    instead.
     """
 
     spelling: str
-    """How to write it, for people, e.g. `cancel booking NUMBER`."""
+    """How people write the request, e.g. `cancel booking NUMBER`."""
     pattern: str
     """A regular expression."""
     read: Read | None = None
     things: Things = field(default_factory=dict)
-    """The things in the result of the call that is made of the groups; a function says it with its calls."""
+    """The things in the result of the call that is made of the groups; calls of a `read` function have their own."""
     example: str = ""
-    """A whole task that uses it, with the clauses that it needs before it."""
+    """A whole task that uses this form, with the clauses that must come before it."""
     kinds: tuple[str, ...] = ()
-    """The kinds that it calls; the request is about the last one. Empty for the tool alone that has the form."""
+    """The kinds of the calls; the request is about the last kind. Empty for only the tool that has the form."""
 
     @cached_property
     def whole(self) -> re.Pattern[str]:
-        """The pattern of a clause."""
+        """The compiled pattern, which must match a whole clause."""
         return re.compile(self.pattern, re.IGNORECASE | re.DOTALL)
 
     @cached_property
     def beginning(self) -> re.Pattern[str]:
-        """The pattern of a text that begins with a clause of this form; other clauses may follow."""
+        """The compiled pattern for a text that begins with a clause of this form; other clauses may follow."""
         return re.compile(rf"(?:{self.pattern})(?=\s*(?:[,;.?!\n]|$)|\s+(?:and|then)\b)", self.whole.flags)
 
 
 def mistakes(name: str, forms: object, args: type[BaseModel]) -> Iterator[str]:
-    """What is wrong with `forms=` of a tool, with the remedies; `args` is the model of its arguments."""
+    """Yield a sentence for each mistake in `forms=` of the tool `name`; `args` is the model of the tool's arguments."""
     if not isinstance(forms, list | tuple):
         yield f"{name}: forms= is of type {type(forms).__name__}, not a list: write forms=[Form(...)]."
         return
@@ -117,6 +118,7 @@ def mistakes(name: str, forms: object, args: type[BaseModel]) -> Iterator[str]:
 
 
 def _form_mistakes(form: Form, args: type[BaseModel]) -> Iterator[str]:
+    """Yield the mistakes in one form, each as the end of a sentence that begins with the tool's name and `forms=`."""
     try:
         groups = set(form.whole.groupindex)
     except (re.error, TypeError) as error:

@@ -47,29 +47,29 @@ class Kind:
     result: TypeAdapter[Any]
     injected: Mapping[str, type]  # the types of the parameters after the first, by name
     raises: Mapping[type[BaseException], Entry] = field(default_factory=dict)
-    """What the tool declares about exceptions of its function."""
+    """How the tool classifies exceptions of its function."""
     requests: int | None = None
-    """The most requests that a call sends and that may change something, as the tool promises; None if it does not."""
+    """The most requests of a call that may change something, as the tool promises; None without a promise."""
     datasource: AsyncEngine | None = None  # the database of the tool's `Transaction`; None for the worker's store
     breaker: CircuitBreaker | None = None
-    """When the tool is left alone because its service is down; None if it never is."""
+    """When Replan stops calling the tool because its service is down; None for never."""
 
     service: str = ""
-    """The name of the service that the tool calls, and of the credential, whose breaker it shares."""
+    """The name of the service that the tool calls, with the credential; tools with the same name share a breaker."""
     names_service: Callable[[Any], str] | None = None
     """Names the service for the arguments of a call; `service` is then the name of the tool."""
     credential: str | None = None
-    """The name of the credential, which keeps the limits and outages of others apart."""
+    """The name of the credential; each credential has limits and outages of its own."""
     limit: str | None = None
-    """The most calls of the service in a time, e.g. `10/s`."""
+    """The most calls of the service in any second, minute or hour, e.g. `10/s`."""
     forms: Sequence[Form] = ()
-    """How people write requests for it that the offline planner understands."""
+    """How people write requests for the tool that the offline planner understands."""
     sentence: Callable[[Any, date], str] | None = None
     """Makes a sentence for people from a result and today's date."""
     for_people: frozenset[str] = frozenset()
     """Arguments that only a person may give, when the call is shown for an approval; no schema has them."""
     is_hidden: bool = False
-    """Whether only another kind's option calls it, and no plan."""
+    """Whether only an option of another kind calls this kind; no plan may call it."""
 
     @property
     def is_async(self) -> bool:
@@ -95,6 +95,7 @@ class Kind:
 
     @cached_property
     def ensure(self) -> Condition | None:
+        """The condition that every result must fulfil; None if the tool declares none."""
         return Condition.read(self.spec.ensure) if self.spec.ensure else None
 
     @cached_property
@@ -104,7 +105,7 @@ class Kind:
         return declared if declared in (None, ALWAYS) else Condition.read(declared)
 
     def service_of(self, args: BaseModel) -> str:
-        """The service that a call with these arguments calls, whose breaker and limit count for it.
+        """The name of the service that a call with these arguments uses; its breaker and its limit apply to the call.
 
         Raises:
             Exception: whatever the function of `service=` raises; TypeError if it returns no text.
@@ -118,6 +119,7 @@ class Kind:
         return _joined(name if _NAME.fullmatch(name) else digest(name), self.credential)
 
     def parse(self, args: JsonValue) -> BaseModel:
+        """Validate the arguments of a call. Raises pydantic's ValidationError if they do not fit the tool."""
         # From JSON: a strict model rejects a date as a Python str, but accepts it in JSON.
         return self.args.model_validate_json(canonical(args))
 
@@ -126,11 +128,15 @@ _NAME = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\]-]{0,79}")  # a host with a por
 
 
 def _joined(service: str, credential: str | None) -> str:
+    """The name of a service with its credential, if there is one."""
     return "/".join(filter(None, [service, credential]))
 
 
 def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
-    """Return the Kind of a tool; or None, and one sentence for each of its mistakes, which also says what to do."""
+    """Return the Kind of a tool and an empty list; or None and the mistakes in the tool.
+
+    Each mistake is one sentence, which also says what to do.
+    """
     if not inspect.isfunction(tool.function):
         return None, [f"{tool.__name__}: this is no function: put the decorator directly above a def."]
     try:
@@ -149,6 +155,11 @@ def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
 
 
 def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[str]) -> Kind:
+    """Make the Kind of a tool that has no mistakes.
+
+    Raises:
+        PydanticUserError: pydantic has no schema for the arguments or the result.
+    """
     args: type[BaseModel] = hints[parameters[0]]
     result = TypeAdapter[Any](hints["return"])
     description = inspect.cleandoc(tool.__doc__ or "")
@@ -181,13 +192,14 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
 
 
 def _asks(spec: ToolSpec) -> str:
+    """When a person must approve a call, in words; empty for never."""
     if spec.approve in (None, ALWAYS):
         return EVERY_CALL if spec.approve else ""
     return words_of(Condition.read(spec.approve))
 
 
 def _says(spec: ToolSpec, description: str) -> str:
-    """The first sentence of a description, if people may be asked to approve a call of the tool."""
+    """The first sentence of a description; empty for a read that declares no approval."""
     if spec.effect is Effect.READ and spec.approve is None:
         return ""
     paragraph = " ".join(description.split("\n\n")[0].split())
@@ -221,7 +233,7 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
 
 
 def _snake(argument: str) -> str:
-    """An argument's name as workflows know names: `page_url` for `pageUrl`."""
+    """An argument's name in snake case, as workflows compare names: `page_url` for `pageUrl`."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", argument).lower()
 
 
@@ -329,6 +341,7 @@ def _tokens_mistakes(tool: Tool[..., Any], hints: Mapping[str, Any]) -> Iterator
 
 
 def _contract_mistakes(tool: Tool[..., Any], args: Any) -> Iterator[str]:
+    """Yield the mistakes in `authority=` and `content=`; `args` is the type of the first parameter."""
     name, authority, content = tool.__name__, tool.options.authority, tool.options.content
     if not companions.is_model(args) or not NAMES.holds(authority) or not NAMES.holds(content):
         return

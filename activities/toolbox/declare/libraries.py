@@ -1,4 +1,4 @@
-"""Which libraries the function of a tool can use, as far as its code says so."""
+"""Finds the libraries that the function of a tool can use, as far as the function's code names them."""
 
 import builtins
 import dis
@@ -12,22 +12,22 @@ from typing import Any
 from activities.toolbox.declare.tool import Tool
 
 MAX_THINGS = 5_000
-"""The most functions, classes and values that are looked at."""
+"""The most functions, classes and values that a search visits."""
 MAX_ITEMS = 100
-"""How many items of a list, dict, tuple or set are looked at."""
+"""The most items of a list, dict, tuple or set that a search visits."""
 
 _FOLDERS = {name: sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 _REPLAN = __name__.partition(".")[0]
 
 
 def libraries_of(function: object) -> frozenset[str] | None:
-    """The top-level packages, also of Python itself, that a function names, or a function or class of its program does.
+    """The top-level packages that `function`, or a function or class of its program, names; Python's own packages, too.
 
-    None if that is too much to look at.
+    None if the search would visit more than `MAX_THINGS` objects.
 
-    It follows names: what the function reads from its module and from other modules of the same program, what it
-    imports in its body, and the classes and attributes of the objects there. What is looked up by a text, as with
-    `importlib.import_module`, is not found.
+    The search follows names: what the function reads from its module and from other modules of the same program, what
+    the function imports in its body, and the classes and attributes of the objects found there. A module that is looked
+    up by a text, as with `importlib.import_module`, is not found.
     """
     found, visited, left = set[str](), dict[int, object](), [function]
     while left and len(visited) < MAX_THINGS:
@@ -45,7 +45,7 @@ def libraries_of(function: object) -> frozenset[str] | None:
 
 
 def is_foreign(raised: type) -> bool:
-    """Whether a class is of an installed package, and neither of the program nor of Python itself."""
+    """Whether the class `raised` belongs to an installed package, and not to the program or to Python itself."""
     return _place_of(str(raised.__module__)) == "package"
 
 
@@ -53,7 +53,7 @@ _WRAPPERS = (Tool, partial, MethodType, staticmethod, classmethod, property, lis
 
 
 def _parts(thing: Any) -> Iterator[object]:
-    """What a function, class, module or value of the program is made of, and what it names."""
+    """Yield what a function, class, module or value of the program contains, and the values that a function names."""
     match thing:
         case FunctionType():
             yield from _named(thing)
@@ -86,6 +86,7 @@ def _parts(thing: Any) -> Iterator[object]:
 
 
 def _content(cell: CellType) -> object:
+    """The value in a cell of a closure; None if the cell is empty."""
     try:
         return cell.cell_contents
     except ValueError:  # it has no value yet
@@ -93,7 +94,7 @@ def _content(cell: CellType) -> object:
 
 
 def _named(function: FunctionType) -> Iterator[object]:
-    """The values that a function's code names: those of its module, and those of the program's modules among them."""
+    """Yield the values that a function's code names, in its module and in the program's modules that it names."""
     names = {name for code in _codes(function.__code__) for name in code.co_names}
     known: Mapping[str, Any] = function.__globals__
     values = [known[name] for name in names if name in known]
@@ -107,6 +108,7 @@ def _named(function: FunctionType) -> Iterator[object]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield a code object and the code objects nested in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -122,17 +124,19 @@ def _imports(function: FunctionType) -> Iterator[str]:
 
 
 def _own_imports(function: FunctionType) -> list[ModuleType]:
+    """The program's own modules that a function imports in its body."""
     return [sys.modules[name] for name in _imports(function) if name in sys.modules and _is_own(name)]
 
 
 def _imported(thing: object) -> set[str]:
+    """The top-level packages of other programs that a function imports in its body; empty for any other object."""
     if not isinstance(thing, FunctionType):
         return set()
     return {name.partition(".")[0] for name in _imports(thing) if name and not _is_own(name)}
 
 
 def _module_of(thing: object) -> str:
-    """The name of the module that is, or defines, a thing; for a value, its class."""
+    """The name of a module, or of the module that defines a function or class; for a value, that of its class."""
     if isinstance(thing, ModuleType):
         return thing.__name__
     named = thing if isinstance(thing, FunctionType | BuiltinFunctionType | type) else type(thing)
@@ -140,6 +144,7 @@ def _module_of(thing: object) -> str:
 
 
 def _is_own(module: str) -> bool:
+    """Whether a module belongs to the user's program."""
     return _place_of(module) == "own"
 
 

@@ -34,7 +34,7 @@ DAY = retries.STEP_DEADLINE.total_seconds()
 
 @dataclass(frozen=True)
 class Rule:
-    """Says which values an option takes; `words` end a message such as "timeout=0 must be ..."."""
+    """A rule for the values of an option; `words` end a message such as "timeout=0 must be ..."."""
 
     holds: Callable[[Any], bool]
     words: str
@@ -92,7 +92,7 @@ _COUNT = Rule(lambda value: type(value) is int and value >= 0, "a whole number o
 
 @dataclass(frozen=True)
 class Companion:
-    """Another tool in an option such as `undo`, and where its arguments come from.
+    """Another tool that an option such as `undo` names, and where the arguments of that tool come from.
 
     `paths` has a path for some of its arguments: `args.day`, `result.id` or `key`. Every other argument gets the value
     of the argument with the same name of the tool that has the option.
@@ -115,7 +115,7 @@ class ToolOptions:
     reconcile: Other = None
     """The read tool that finds out whether a call with an unknown outcome was applied."""
     settle: Annotated[float | None, _SETTLE] = None
-    """The workflow believes "not found" from `reconcile` only if this many seconds have passed since the call's last
+    """The workflow accepts "not found" from `reconcile` only if this many seconds have passed since the call's last
     attempt."""
     undo: Other = None
     """The tool that undoes the effect of a call when the task is rolled back."""
@@ -126,8 +126,8 @@ class ToolOptions:
     approve: str = "never"
     """Which calls a person must approve: `never`, `always`, or a condition over `args`, e.g. `args.amount > 500`."""
     raises: Raises = field(default_factory=dict)
-    """What the exceptions of a library are that no table of `activities/borders` knows: by class, a code of
-    docs/errors.md, `fault(...)`, or a function that returns one of them."""
+    """How to classify exceptions of a library that are in no table of `activities/borders`: by class, a code of
+    docs/errors.md, `fault(...)`, or a function that returns one of these two."""
     requests: Annotated[Literal[1] | None, _ONE] = None
     """1 promises that a call sends at most one request that may change something, and that no library repeats it: then
     a rejection proves that nothing was applied, also where Replan cannot count what the tool sends."""
@@ -142,8 +142,8 @@ class ToolOptions:
     """True if results are untrusted content, e.g. a web page. After such a result, a call with an effect must be in the
     contract of its task; see docs/untrusted.md."""
     authority: Annotated[Sequence[str] | None, NAMES] = None
-    """The arguments that say whom, where, which or how much, which the contract of a task fixes. None for all but
-    `content`; of a read, for the addresses."""
+    """The arguments that the contract of a task fixes: whom, where, which or how much. None for all arguments except
+    `content`; for a read, None for the addresses."""
     content: Annotated[Sequence[str], NAMES] = ()
     """The arguments that are only content, such as the text of a message: they may come from anywhere."""
     tokens: Annotated[int, _COUNT] = 0
@@ -155,17 +155,17 @@ class ToolOptions:
     """True if a plain `def` always ends by itself before its `timeout`. The worker cannot stop the thread of a plain
     `def`."""
     breaker: Annotated[CircuitBreaker | None, _BREAKER] = retries.STANDARD_BREAKER
-    """When the tool is left alone because its service is down; None for never."""
+    """When Replan stops calling the tool because its service is down; None for never."""
     service: Annotated[str | Callable[[Any], str] | None, _SERVICE] = None
-    """The name of the service that the tool calls: tools of one service are left alone and limited together. None if
-    it is the only one. A function returns the name for the arguments of a call, e.g. the host of an address."""
+    """The name of the service that the tool calls: tools of one service share a circuit breaker and a limit. None if no
+    other tool calls it. A function returns the name for the arguments of a call, e.g. the host of an address."""
     credential: Annotated[str | None, _NAME] = None
     """The name of the credential with which the tool calls its service, e.g. of an environment variable; never its
     value. Limits and outages of one credential do not stop the calls with another one."""
     limit: Annotated[str | None, _LIMIT] = None
-    """The most calls of the service in any time, by all workers together, e.g. `10/s` or `300/min`."""
+    """The most calls of the service in any second, minute or hour, by all workers together, e.g. `10/s`, `300/min`."""
     forms: Sequence[Form] = ()
-    """How people write a request for the tool where no model plans; the offline planner plans with it."""
+    """How people write a request for the tool where no model plans: the offline planner uses these forms."""
     sentence: Annotated[Callable[[Any, date], str] | None, _SENTENCE] = None
     """A function that makes a sentence for people from a result and today's date: what the offline planner answers."""
 
@@ -180,16 +180,16 @@ NOT_PURE = (
 
 @dataclass(frozen=True)
 class Origin:
-    """What is to be said of a tool that was made of something else than a decorated function."""
+    """Facts about a tool that was made without a decorated function, e.g. from a tool of an MCP server."""
 
     place: str = ""
-    """File and line; empty for those of the function."""
+    """The file and line of the declaration; empty for those of the function."""
     because: str = ""
-    """Why it has its effect; empty where the decorator says it."""
+    """Why the tool has its effect; empty if a decorator declares the effect."""
     for_people: frozenset[str] = frozenset()
     """The arguments that only a person may give."""
     is_hidden: bool = False
-    """Whether only an option of another tool calls it."""
+    """Whether only an option of another tool calls this tool."""
 
 
 class Tool(Generic[P, R]):
@@ -259,6 +259,8 @@ class _Decorator(Generic[Keywords]):
 
 
 class _Decorators:
+    """The decorators as attributes of `tool`."""
+
     pure = _Decorator(Effect.READ, ToolOptions, pure=True)
     read = _Decorator(Effect.READ, ToolOptions)
     idempotent = _Decorator(Effect.IDEMPOTENT, ToolOptions)

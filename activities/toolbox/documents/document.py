@@ -45,6 +45,7 @@ class Document(NamedTuple):
 
 
 def of_text(text: str, *, title: str = "", has_headings: bool, notes: Sequence[str] = ()) -> Document:
+    """Make a Document of a whole text, which is cut into pages of at most `PAGE` characters."""
     pages = list(paged(clean(text)))
     return Document(title[:MAX_TITLE], pages, len(pages), len(pages), has_headings, notes)
 
@@ -59,6 +60,7 @@ def clean(text: str) -> str:
 
 
 def paged(text: str) -> Iterator[Page]:
+    """Split a text at the ends of lines into pages of at most `PAGE` characters; a longer line is a page of its own."""
     number, first, size, lines = 1, 1, 0, list[str]()  # these describe the page that is being filled
     for line in text.split("\n"):
         if lines and size + len(line) > PAGE:
@@ -86,6 +88,8 @@ def read_pdf(
 ) -> Document:
     """Read pages of a PDF from number `first` on, up to `max_text` characters or `seconds` of CPU time.
 
+    A child process, which may use at most `megabytes` of memory, reads the PDF.
+
     Raises:
         UnreadableDocument: the file is no PDF, is broken or encrypted, or takes too long.
         MissingPackage: pypdf is not installed.
@@ -112,6 +116,11 @@ def read_pdf(
 
 
 def _document(found: dict[str, Any], first: int) -> Document:
+    """Make the Document from what `pdf_child.py` printed; `first` is the number of the first page that was read.
+
+    Raises:
+        UnreadableDocument: the child process could not read the PDF.
+    """
     if "why" in found:
         raise UnreadableDocument(found["why"])
     texts: list[str | None] = found["pages"]
@@ -131,12 +140,17 @@ SUFFIXES = TEXT + MARKDOWN + HTML + PDF
 
 
 def documents(root: Path) -> dict[str, Path]:
-    """Find the first `MAX_FILES` documents below `root`, by their name relative to it; links out of it are ignored."""
+    """Find the first `MAX_FILES` documents below `root`, by their name relative to `root`.
+
+    Links that lead out of `root` are ignored.
+    """
     return dict(islice(_files(root.resolve()), MAX_FILES))
 
 
 def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
-    """Read a document that `documents` found: a PDF from page `first` on, any other document as a whole.
+    """Read a document that `documents` found.
+
+    Of a PDF, the pages from `first` on are read, up to `max_text` characters; any other document is read as a whole.
 
     Raises:
         UnreadableDocument: the document cannot be read.
@@ -157,6 +171,7 @@ def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the name and the path of each document below `root`, sorted; folders with a leading dot are left out."""
     for folder, folders, names in os.walk(root):  # does not follow links to folders
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
@@ -174,6 +189,7 @@ def _shown(path: Path) -> str:
 
 
 def _opened(path: Path) -> BinaryIO:
+    """Open a regular file without following a link. Raises UnreadableDocument if that is impossible."""
     try:
         # Meanwhile the file may have been replaced by a link (it is not followed) or a pipe (opening must not block).
         file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")

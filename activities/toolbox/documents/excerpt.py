@@ -39,7 +39,7 @@ class DocumentText(BaseModel):
 
 
 def read_from(root: Path, name: str, page: int = 1, also: Sequence[str] = ()) -> DocumentText:
-    """Read a document below `root`.
+    """Read the document `name` below `root`, from the page number `page` on.
 
     Raises:
         Refused: the document cannot be read, or no document has this name. In the second case the rejection suggests
@@ -57,7 +57,7 @@ def read_from(root: Path, name: str, page: int = 1, also: Sequence[str] = ()) ->
 
 
 def excerpt(name: str, document: Document, first: int) -> DocumentText:
-    """Join as many pages from `first` on as one call may return; `left_out` says what is missing.
+    """Join as many pages from `first` on as one call may return; `left_out` of the result names the missing parts.
 
     Raises:
         Refused: there is no text on these pages.
@@ -87,6 +87,7 @@ def excerpt(name: str, document: Document, first: int) -> DocumentText:
 
 
 def _unknown(name: str, existing: Sequence[str]) -> Refused:
+    """The rejection for a name that is not in `existing`; it suggests the most similar of the existing names."""
     if name.startswith(("/", "~")) or ".." in name.split("/") or _FOREIGN.search(name):
         reason = f"{name[:80]!r} is no document's name: give it as search does, relative to the folder of documents."
         return Refused(reason, code="invalid_input")

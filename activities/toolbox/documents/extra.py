@@ -22,7 +22,7 @@ class MissingPackage(NeedsPerson):
 
 
 def missing() -> str | None:
-    """What this worker cannot do for lack of packages, in one sentence; None if all are installed."""
+    """Which packages are not installed, and what this worker cannot do without them; None if all are installed."""
     absent = [package for package in NEEDED_FOR if find_spec(package) is None]
     uses = ", ".join(NEEDED_FOR[package] for package in absent)
     return f"Not installed: {', '.join(absent)}. This worker cannot {uses}: {INSTALL}." if absent else None

@@ -19,10 +19,13 @@ class HtmlText(NamedTuple):
 
 
 def text_of(html: str | bytes, *, charset: str | None = None, max_text: int = MAX_TEXT) -> HtmlText:
-    """Read a page, also broken HTML, in time and memory linear in its length.
+    """Read a page, also broken HTML, in time and memory linear in its length; `max_text` limits the characters.
 
     `charset` is the encoding that the HTTP header names; None if it names none (see `encoding_of`). Scripts, styles,
-    drawings and elements that are marked as hidden are left out. Raises MissingPackage without lxml.
+    drawings and elements that are marked as hidden are left out.
+
+    Raises:
+        MissingPackage: lxml is not installed.
     """
     try:
         from lxml import etree  # type: ignore[import-untyped]  # of the extra `documents`; it ships no types
@@ -135,6 +138,7 @@ class _Lines:
 
     @property
     def cut(self) -> str:
+        """Which limit the page exceeds, so that reading stops; empty if none."""
         if self._elements > MAX_ELEMENTS:
             return f"it has more than {MAX_ELEMENTS:,} elements"
         if self._depth > MAX_DEPTH:
@@ -145,12 +149,14 @@ class _Lines:
         """Do nothing at the end of the page; lxml requires this method."""
 
     def page(self) -> HtmlText:
+        """The page as it was read so far."""
         self._flush()
         title = " ".join(_CONTROL.sub(" ", "".join(self._title)).split())[:300]
         text = "\n".join(self._lines).strip("\n")
         return HtmlText(title or self._heading, text, self.cut)
 
     def _break(self, tag: str) -> None:
+        """End the current line at a block element; before a paragraph, add an empty line."""
         is_paragraph = _PARAGRAPH.fullmatch(tag)
         if is_paragraph or _LINE.fullmatch(tag):
             self._flush()
@@ -158,6 +164,7 @@ class _Lines:
             self._lines.append("")
 
     def _flush(self) -> None:
+        """Add the collected pieces of text as a line, or in `<pre>` as a code block."""
         if not self._pieces:
             return
         text, self._pieces = _CONTROL.sub(" ", "".join(self._pieces)), []
@@ -176,4 +183,5 @@ def _is_hidden(tag: str, attributes: Mapping[str, str]) -> bool:
 
 
 def _escaped(line: str) -> str:
+    """The line, with a backslash before it if Markdown would read it as a heading or code."""
     return "\\" + line if _MARKUP.match(line.lstrip()) else line

@@ -55,6 +55,7 @@ def title_of(name: str, document: Document) -> str:
 
 
 def _as_one(pages: Sequence[Page], title: str) -> Iterator[Passage]:
+    """Yield one passage for each page, without the page's first line if that line is the title."""
     for page in pages:
         lines = page.text.split("\n")
         first = next((number for number, line in enumerate(lines) if line.strip()), 0)
@@ -62,11 +63,13 @@ def _as_one(pages: Sequence[Page], title: str) -> Iterator[Passage]:
 
 
 def _first_line(page: Page) -> str:
+    """The first line of a page with text, as a title; empty if the line is too long or the only one."""
     lines = [line.strip() for line in page.text.split("\n") if line.strip()]
     return lines[0] if len(lines) > 1 and len(lines[0]) <= MAX_TITLE else ""
 
 
 def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
+    """Yield the passages of the pages, which are cut at headings and at the ends of pages."""
     trail, marks = list[_Mark](), {page: list(found) for page, found in groupby(_marks(pages), lambda mark: mark.page)}
     for page in pages:
         lines, start = page.text.split("\n"), 0
@@ -78,6 +81,8 @@ def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
 
 
 class _Mark(NamedTuple):
+    """A heading on a page."""
+
     page: int
     number: int  # the index of its line in the page
     level: int
@@ -85,6 +90,7 @@ class _Mark(NamedTuple):
 
 
 def _marks(pages: Sequence[Page]) -> Iterator[_Mark]:
+    """Yield the Markdown headings of the pages; lines of code blocks are no headings."""
     is_code = False
     for page in pages:
         for number, line in enumerate(page.text.split("\n")):
@@ -95,6 +101,7 @@ def _marks(pages: Sequence[Page]) -> Iterator[_Mark]:
 
 
 def _passage(page: Page, lines: list[str], start: int, end: int, trail: list[str]) -> Passage:
+    """The passage with the lines from `start` to `end`; `trail` has its headings, the outermost first."""
     while start < end and not lines[start].strip():
         start += 1
     *above, heading = trail
@@ -194,12 +201,14 @@ class Library:
 
     @property
     def words(self) -> list[str]:
+        """All words of the index that have three or more letters or digits, in small letters, sorted."""
         if self._words is None:
             rows = self._index.execute("SELECT above || ' ' || heading || ' ' || body FROM passages")
             self._words = sorted({word for (text,) in rows for word in re.findall(r"[^\W_]{3,}", text.lower())})
         return self._words
 
     def _refresh(self) -> None:
+        """Read new and changed documents for up to `seconds`, forget deleted ones, and set `unread` and `skipped`."""
         files, until, total, dropped = documents(self._root), time.monotonic() + self._seconds, 0, list[str]()
         self.unread, before = 0, self.reads
         for name in self._entries.keys() - files.keys():
@@ -250,6 +259,11 @@ class Library:
         self._next_row, self._words = rows.stop, None
 
     def _notes(self, dropped: Sequence[str], *, is_full: bool) -> list[str]:
+        """The reasons why documents were not read or not read completely, at most `MAX_NOTES`.
+
+        `dropped` are documents beyond `MAX_TOTAL`; `is_full` is true if the folder may have more than `MAX_FILES`
+        documents.
+        """
         notes = [f"{name}: {note}" for name, entry in sorted(self._entries.items()) for note in entry.notes]
         if dropped:
             notes.append(f"{dropped[0]} and all after it: the folder has more than {MAX_TOTAL:,} characters")
@@ -261,6 +275,7 @@ class Library:
 
 
 def _signature(path: Path) -> tuple[int, ...]:
+    """The size and the times of a file, which change when the file changes; empty if the file cannot be found."""
     # ctime also changes if somebody sets mtime back.
     try:
         found = path.stat()
@@ -278,6 +293,7 @@ class Libraries:
         self._by_root = OrderedDict[Path, Library]()
 
     def of(self, root: Path) -> Library:
+        """The index of the folder `root`; a new, empty index if the folder has none."""
         with self._lock:
             library = self._by_root.get(root) or Library(root, seconds=self._seconds)
             self._by_root[root] = library

@@ -28,7 +28,11 @@ MAX_PAGE = 200_000  # characters of a page; more are not credible
 
 
 def main() -> None:
-    """Print the pages from `first` on as JSON, up to `max_text` characters or `seconds` of CPU time."""
+    """Read the PDF on standard input and print its pages as JSON.
+
+    The arguments are the first page, the most characters, the most seconds of CPU time, and the memory limit in
+    megabytes.
+    """
     first, max_text, seconds, megabytes = map(int, sys.argv[1:])
     _limit(seconds, megabytes * 1_000_000)
     logging.disable()
@@ -51,6 +55,7 @@ def main() -> None:
 
 
 def _limit(seconds: int, memory: int) -> None:
+    """Limit this process to 2 * `seconds` of CPU time, 4 * `seconds` of real time and `memory` bytes."""
     signal.alarm(4 * seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (2 * seconds, 2 * seconds))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
@@ -60,6 +65,10 @@ def _limit(seconds: int, memory: int) -> None:
 
 
 def _read(first: int, max_text: int, seconds: float) -> dict[str, Any]:
+    """The title, the number of pages, and the texts of the pages from `first` on; or only the reason if there are none.
+
+    Stops after `max_text` characters or `seconds` of CPU time.
+    """
     reader = pypdf.PdfReader(io.BytesIO(sys.stdin.buffer.read()))
     if reader.is_encrypted and not reader.decrypt(""):
         return {"why": "it is encrypted"}
@@ -73,6 +82,7 @@ def _read(first: int, max_text: int, seconds: float) -> dict[str, Any]:
 
 
 def _texts(reader: pypdf.PdfReader, first: int, of: int) -> Iterator[str | None]:
+    """Yield the text of each page from `first` to `of`; None for a page that is unreadable or has too much text."""
     for number in range(first, of + 1):
         try:
             text = reader.pages[number - 1].extract_text()

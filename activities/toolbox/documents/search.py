@@ -82,6 +82,7 @@ def _hit(found: Match) -> Hit:
 
 
 def _no_results(query: str, terms: Sequence[str], library: Library) -> Refused | Busy:
+    """The error for a query without hits: Busy while documents are unread, else Refused with other queries to try."""
     if library.unread:
         reason = f"No hit so far: {library.unread} documents are not read yet; the next call continues with them."
         return Busy(reason, retry_after=0)

@@ -13,7 +13,7 @@ from activities.toolbox.expressions.expression import Reader, Unreadable
 
 
 def plain(value: Decimal) -> str:
-    """Write a number without an exponent, unless it has more than `DIGITS` digits."""
+    """Write a number without an exponent if |number| is from 10^-`SHOWN` to below 10^`DIGITS`; else as `str` does."""
     return format(value, "f") if -SHOWN <= value.adjusted() < DIGITS else str(value)
 
 
@@ -59,6 +59,7 @@ def _value(args: Expression) -> Decimal:
 
 
 def _with_it(args: Expression) -> str:
+    """The expression with the number `it` in place of the word `it`."""
     if args.it is None:
         return args.expression
     number = plain(args.it) if args.it >= 0 else f"({plain(args.it)})"

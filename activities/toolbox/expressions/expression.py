@@ -91,6 +91,11 @@ class Reader:
         return self.word(sign.text, after) if sign.what == "word" and sign.text[0].isalpha() else sign.text
 
     def word(self, word: str, after: str) -> str:
+        """The Python text for a word; `after` is the text of the next sign, empty at the end.
+
+        Raises:
+            Unreadable: the word is unknown, or is a function without brackets.
+        """
         if word == "x":
             return "*"
         if word in self.numbers or (word in self.functions and after == "("):
@@ -106,6 +111,7 @@ class Reader:
         raise Unreadable(f"The word {word[:40]!r} is unknown: use numbers, operators, {', '.join(self.functions)}, of.")
 
     def _cut(self, expression: str) -> list[Sign]:
+        """Split an expression into signs (tokens). Raises Unreadable for unknown, ambiguous or too many signs."""
         text = _SPELLED.sub(_respelled, expression)
         signs, calls, glued, position = list[Sign](), list[bool](), True, 0
         while position < len(text):
@@ -131,6 +137,7 @@ class Reader:
         return signs
 
     def _percentage_or_modulo(self, sign: Sign, after: str) -> str:
+        """The Python text for `%`: `[p]` for a percentage, `%` for modulo. Raises Unreadable if it can be either."""
         if after in ("+", "-") and not sign.glued:
             raise Unreadable(
                 f"' % {after}' can be read in two ways: write 7% {after} 3 for a percentage, 7 % ({after}3) else."
@@ -151,12 +158,14 @@ class Reader:
 
 
 def named(values: dict[str, T], letter: str, value: T) -> str:
+    """Add `value` to `values` under a new name, e.g. `n0` with the letter `n`, and return the name."""
     name = f"{letter}{len(values)}"
     values[name] = value
     return name
 
 
 def _respelled(found: re.Match[str]) -> str:
+    """The Python sign for a match of `_SPELLED`; a quoted text stays as it is."""
     text = found.group()
     return text if text[0] in "'\"" else _PASTED.get(text, "/")
 

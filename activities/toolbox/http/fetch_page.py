@@ -19,8 +19,8 @@ MAX_READ = 4 * MAX_TEXT  # characters of the page that are read for that text, w
 RESTRICTED = frozenset(
     status for status, (code, _) in STATUS.items() if QUADRANT[code] is Quadrant.PERSISTENT_INFRASTRUCTURAL
 )
-"""HTTP statuses of pages that are not public. Such a page is a rejection (the planner may choose another page), and no
-mistake in the configuration: the worker has no login."""
+"""HTTP statuses of pages that are not public. A call for such a page is rejected (the planner may choose another page),
+and is no mistake in the configuration: the worker has no login."""
 
 _HTML = re.compile(r"text/html|application/xhtml\+xml")
 _TEXT = re.compile(
@@ -81,7 +81,12 @@ async def fetch_page(args: PageAddress, web: Web) -> WebPage:
 
 
 def _media_type(answer: httpx2.Response) -> str:
-    """The media type of a page; raises Refused if the page is not public, or is no text."""
+    """Check an answer, and return the media type of the page.
+
+    Raises:
+        Refused: the page is not public, is no text, or has an unsupported content encoding.
+        httpx2.HTTPStatusError: the server returned another status that is no success.
+    """
     if answer.status_code in RESTRICTED:
         reason = f"{answer.url.host} returned {answer.status_code}, so the page is not public: use another one."
         raise Refused(reason)
@@ -97,12 +102,14 @@ def _media_type(answer: httpx2.Response) -> str:
 
 
 def _plain(content: bytes, encoding: str) -> html.HtmlText:
+    """The text of a page that is no HTML, without control characters."""
     # No encoding needs more than four bytes for a character.
     text = content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
     return html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), cut="")
 
 
 def _cut(body: Body, words: html.HtmlText) -> str:
+    """Why the result does not have the whole page; empty if it does."""
     if len(words.text) > MAX_TEXT:
         return f"cut after {MAX_TEXT:,} characters"
     return body.cut or (f"cut where {words.cut}" if words.cut else "")

@@ -85,6 +85,7 @@ async def http_request(args: HttpRequest, key: Key, services: Services) -> HttpR
 
 
 def _headers(args: HttpRequest, key: Key) -> Mapping[str, str]:
+    """The headers to send, by name in small letters. Raises Refused for a header or a body that is not allowed."""
     headers = {name.lower(): value for name, value in args.headers.items()}
     for name in headers:
         if name in _OURS:
@@ -120,6 +121,7 @@ def _without_effect(error: Exception) -> Exception:
 
 
 async def _read(answer: httpx2.Response) -> HttpReply:
+    """Read an answer. Raises httpx2.HTTPStatusError, with the body, if the status is neither a success nor 303."""
     # The effect may have been applied: an error in the body must not hide the status, which tells the outcome.
     content, cut = await read_body(answer, MAX_READ, retries.HTTP_READ_DEADLINE, keeps_undecodable=True)
     if not (answer.is_success or answer.status_code == httpx2.codes.SEE_OTHER):

@@ -31,7 +31,11 @@ def redirected(here: httpx2.URL, location: str) -> httpx2.URL:
 
 
 def checked(url: httpx2.URL) -> httpx2.URL:
-    """Return the URL; raises Refused if it is no http(s) URL, is too long, or has a user name and password."""
+    """Return `url` if it has an acceptable form; the host is not looked up.
+
+    Raises:
+        Refused: it is no http(s) URL, is too long, or has an invalid port, a user name or a password.
+    """
     if url.scheme not in ("http", "https") or not url.raw_host:
         reason = "The address must begin with http:// or https:// and name a host."
     elif url.userinfo:
@@ -123,6 +127,7 @@ def _reached(address: IPv4Address | IPv6Address) -> IPv4Address | IPv6Address:
 
 
 def plain(name: str) -> str:
+    """A host name in small letters, without surrounding spaces and without a final dot."""
     return name.strip().lower().removesuffix(".")
 
 
@@ -172,7 +177,10 @@ class Web:
         tls: ssl.SSLContext | None = None,
         patience: Patience | None = None,
     ) -> None:
-        """Connect only to addresses that `reach` allows, by default public ones. `tls` has the trusted certificates."""
+        """Connect only to addresses that `reach` allows, by default public ones. `tls` has the trusted certificates.
+
+        `resolve` looks up host names, and `patience` has the time limits.
+        """
         self.patience = patience or Patience()
         self._network = _CheckedNetwork(reach or Reach(), resolve, self.patience)
         self._given_tls = tls
@@ -206,7 +214,10 @@ class Web:
     async def exchange(
         self, url: httpx2.URL, method: str, headers: Mapping[str, str], content: bytes | None
     ) -> AsyncIterator[httpx2.Response]:
-        """Send one request to a URL that `checked` returned; redirects are not followed."""
+        """Send one request to a URL that `checked` returned; redirects are not followed. `content` is the body or None.
+
+        Inside the block, the caller reads the body of the answer as a stream.
+        """
         target = httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path)
         silence, is_page = self.patience.silence, method == "GET"
         # The attempt's deadline ends the wait for an answer, since the service may work on it.
@@ -240,8 +251,10 @@ async def read_body(
 ) -> Body:
     """Read and decompress a body, which may never end: at most `max_bytes` bytes, and for at most `seconds`.
 
-    If the compression is broken, httpx2.DecodingError is raised, or, with `keeps_undecodable`, the part before the
-    error is returned.
+    With `keeps_undecodable`, a body with broken compression is returned up to the error.
+
+    Raises:
+        httpx2.DecodingError: the compression is broken, without `keeps_undecodable`.
     """
     content, cut = bytearray(), ""
     try:
@@ -289,6 +302,12 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
+        """Connect to the first address of the host that accepts a connection.
+
+        Raises:
+            Refused: an address of the host is not allowed, or there is no such host.
+            Unreachable: no address accepts a connection, or the look-up failed.
+        """
         for address in (await self._addresses(host, port))[:MAX_ADDRESSES]:
             deadline.check()
             limit = deadline.connect_timeout(timeout)
@@ -300,6 +319,7 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
         raise unsent(Unreachable(f"{_name(host)} takes no connection at port {port}; nothing was sent."))
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
+        """The addresses of a host, after checking that all of them are allowed; raises as `connect_tcp`."""
         try:
             async with asyncio.timeout(self._patience.silence):
                 addresses = await self._resolve(host, port)
@@ -328,6 +348,7 @@ def _unknown(host: str, error: socket.gaierror) -> Refused | Unreachable:
 
 
 def _name(host: str) -> str:
+    """A host's name for a message, cut after 100 characters."""
     return host if len(host) <= 100 else f"{host[:100]}…"
 
 

@@ -92,6 +92,7 @@ class Services:
     async def _send(
         self, method: str, here: httpx2.URL, headers: Mapping[str, str], content: bytes | None
     ) -> AsyncIterator[httpx2.Response]:
+        """`send` to a URL that was checked; redirects of a GET are followed."""
         for _ in range(MAX_REDIRECTS + 1):
             more = {**OURS, **headers, **self.headers.get(_host(here), {})}
             async with self.web.exchange(here, method, more, content) as answer:
@@ -107,6 +108,12 @@ class Services:
         raise Refused(reason, code="unexpected_result")
 
     def _allowed(self, url: httpx2.URL) -> httpx2.URL:
+        """Return `url` if the worker may send requests to it.
+
+        Raises:
+            NeedsPerson: its host is not allowed.
+            Refused: the worker adds headers for its host, and `url` is not https.
+        """
         host = _host(url)
         if not self._names(url):
             at = host if len(host) <= 100 else f"{host[:100]}…"
@@ -118,10 +125,12 @@ class Services:
         return url
 
     def _names(self, url: httpx2.URL) -> bool:
+        """Whether `--allow-request` allows the host of `url`, with its port or with any port."""
         host, port = _host(url), _port(url)
         return not self.places.isdisjoint({Place(host, None), Place(host, port)})
 
     def _follows(self, here: httpx2.URL, target: httpx2.URL) -> httpx2.URL:
+        """Return `target`, to which `here` redirects. Raises Refused if the worker may not send requests to it."""
         if not self._names(target) or (here.scheme, target.scheme) == ("https", "http"):
             reason = f"{here.host} redirects to a host that this worker may not send to: use another address."
             raise Refused(reason, code="unexpected_result")
@@ -129,6 +138,7 @@ class Services:
 
 
 def _place(text: str) -> Place:
+    """Read a value of `--allow-request`. Raises BadReach if it cannot be used."""
     host, port = text, ""
     if re.fullmatch(r"(?:\[.*\]|[^:]*):[^:\]]*", text):
         host, _, port = text.rpartition(":")
@@ -140,6 +150,11 @@ def _place(text: str) -> Place:
 
 
 def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
+    """Read a value of `--http-header`, and return the host, the header's name and the header's value.
+
+    Raises:
+        BadReach: the value cannot be used, or the environment has no value for the header.
+    """
     host, has_host, rest = text.partition("=")
     name, has_name, variable = rest.partition(":")
     read = read_host(host)
@@ -158,7 +173,11 @@ def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def _in_file(text: str, file: str | None) -> str:
-    """The value in a file, such as a container's secret; empty without a file."""
+    """The content of a file, such as a container's secret; empty if `file` is None.
+
+    Raises:
+        BadReach: the file cannot be read; the message names `text`, the value of `--http-header`.
+    """
     try:
         return Path(file).read_text(encoding="utf-8").strip() if file else ""
     except (OSError, UnicodeDecodeError) as error:
@@ -166,7 +185,11 @@ def _in_file(text: str, file: str | None) -> str:
 
 
 def service_at(url: str) -> str:
-    """Host and port of an address: what is down, or limits its callers, together; raises as `checked`."""
+    """`HOST:PORT` of an address, as the name of a service: calls of one service share a circuit breaker and a limit.
+
+    Raises:
+        Refused: as `checked`.
+    """
     at = checked(httpx2.URL(url))
     return f"{_host(at)}:{_port(at)}"
 

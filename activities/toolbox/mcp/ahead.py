@@ -1,4 +1,4 @@
-"""What is noted ahead of a call, in the store, so that a read can tell its effect from those of others."""
+"""Records in the store the state ahead of a call, so that a later read can tell the call's effect from others."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -24,20 +24,22 @@ KEPT = timedelta(days=40)
 
 
 class Noted(BaseModel):
-    """What a condition and the arguments of a read have as `call`."""
+    """The value of `call` in a condition and in the arguments of a read."""
 
     claimed_at: str
     """The time in UTC, to the second, e.g. `2026-11-26T08:00:00+00:00`; the call was made in that second or later."""
     mark: str
-    """What `mark` of the tools file puts at the end of an argument: the same for each attempt, and of no other call."""
+    """The line that `mark` of the tools file adds to an argument: the same for all attempts, and for no other call."""
 
 
 def mark_of(key: str) -> str:
-    """The line that tells the effect of a call from all others."""
+    """The line by which a read finds the effect of the call with this key."""
     return f"Replan-Call: {digest(key)[:20]}"
 
 
 class Ahead(BaseModel):
+    """The record that is stored ahead of a call: the time and, if it is needed, the result of a read (`before`)."""
+
     claimed_at: datetime
     before: JsonValue = None
 
@@ -48,10 +50,12 @@ class Ahead(BaseModel):
 
 
 async def note(engine: AsyncEngine, key: str, ahead: Ahead) -> None:
-    """Note what was before a call, in place of what was before an earlier attempt, which proved to have had no effect.
+    """Store the record ahead of a call, in place of that of an earlier attempt, which was proved to have had no effect.
+
+    Records that are older than `KEPT` are deleted.
 
     Raises:
-        DatabaseUnavailable: the store cannot be reached; nothing was noted.
+        DatabaseUnavailable: the store cannot be reached; nothing was stored.
     """
     row = {"key": key, "at": ahead.claimed_at, "before": json.dumps(ahead.before)}
 
@@ -63,7 +67,7 @@ async def note(engine: AsyncEngine, key: str, ahead: Ahead) -> None:
 
 
 async def find(engine: AsyncEngine, key: str) -> Ahead | None:
-    """What was noted ahead of the last attempt of a call; None if no attempt came so far."""
+    """The record ahead of the call with this key; None if no attempt has stored one."""
     async with transaction(reading(engine)) as tx:
         row = (await tx.execute(select(AHEAD.c.at, AHEAD.c.before).where(AHEAD.c.key == key))).first()
     return Ahead(claimed_at=row.at, before=json.loads(row.before)) if row else None

@@ -1,4 +1,4 @@
-"""What a server answers: the result of a tool as plain data of bounded size, and the meaning of its errors."""
+"""Converts what a server answers: the result of a tool to plain data of bounded size, and errors to exceptions."""
 
 import re
 import tomllib
@@ -21,7 +21,7 @@ from workflows.faults.fault import QUADRANT, Code
 MAX_READ, MAX_EFFECT = 700_000, 40_000
 """Bytes of a result as JSON: of a read, and of a tool with an effect, whose result stays in history."""
 MAX_DATA = 256 * 1024
-"""Characters of an image or a sound, which is base64; a larger one is left out, and its size is said."""
+"""Characters of an image or a sound in base64; of a larger one, only the size is returned."""
 MAX_TOLD = 2_000
 """Characters of an error's text that the planner sees."""
 TEXTS = Path(__file__).with_name("texts.toml")
@@ -44,9 +44,9 @@ class Block(BaseModel):
     """Where a block of a result's content is in a ToolAnswer."""
 
     text: int | None = Field(default=None, exclude_if=lambda value: value is None)
-    """The number of characters of `text` that are its own; the next block's begin after a line break."""
+    """How many characters of the answer's `text` this block has; those of the next block begin after a line break."""
     part: int | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Its place in `parts`."""
+    """The position of this block in the answer's `parts`, from 0."""
     more: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
     """Fields of the protocol that a part or a text here does not have, such as annotations."""
 
@@ -63,12 +63,15 @@ class ToolAnswer(BaseModel):
     parts_left_out: int = Field(default=0, exclude_if=not_)
     """The number of parts that are left out at the end, since they are too many."""
     layout: SkipJsonSchema[list[Block] | None] = Field(default=None, exclude_if=lambda value: value is None)
-    """The blocks in the order in which the server sent them; None if they are `text`, then `parts`, if something is
-    left out, or if the worker has no gateway, which hands the content on as it was. Not in the declared form."""
+    """The blocks in the order in which the server sent them. None if they are one text, then the parts; if something is
+    left out; or if the worker has no gateway, which alone passes the content on as it was. Not in the JSON schema."""
 
 
 def answer_of(result: CallToolResult, *, is_read: bool, has_layout: bool = False) -> ToolAnswer:
-    """A result as text and parts, cut to what a result may have; with `has_layout`, also how they were laid out."""
+    """Convert a result to text and parts, cut to `MAX_READ` bytes if `is_read`, else to `MAX_EFFECT` bytes.
+
+    With `has_layout`, the answer also has the layout of the content.
+    """
     whole, room = text_of(result), MAX_READ if is_read else MAX_EFFECT
     text = _beginning(whole, room)
     room -= len(to_json(text))
@@ -89,6 +92,7 @@ def answer_of(result: CallToolResult, *, is_read: bool, has_layout: bool = False
 
 
 def _layout(result: CallToolResult) -> list[Block] | None:
+    """The blocks of a result in the server's order; None if they are one text, then the parts."""
     blocks, parts = list[Block](), 0
     for content in result.content:
         part = parts if _part(content) else None
@@ -101,6 +105,7 @@ def _layout(result: CallToolResult) -> list[Block] | None:
 
 
 def _more(content: BaseModel) -> dict[str, JsonValue]:
+    """The fields of a block that `text` and `parts` do not have."""
     sent = content.model_dump(mode="json", by_alias=True, exclude_none=True)
     more = {name: value for name, value in sent.items() if name not in _KNOWN and name != "resource"}
     resource = {name: value for name, value in (sent.get("resource") or {}).items() if name not in _KNOWN}
@@ -120,7 +125,7 @@ def _text_in(content: Any) -> str | None:
 
 
 def _beginning(text: str, most: int) -> str:
-    """As much of a text as has at most so many bytes as JSON."""
+    """The longest beginning of a text that has at most `most` bytes as JSON."""
     text = text[:most]
     if len(to_json(text)) <= most:
         return text
@@ -134,6 +139,7 @@ def text_of(result: CallToolResult) -> str:
 
 
 def _part(content: Any) -> Part | None:
+    """A block of content as a Part; None if the block is a text."""
     match content:
         case ImageContent() | AudioContent():
             return Part(type=content.type, mime_type=content.mime_type, data=content.data)
@@ -151,15 +157,15 @@ def _part(content: Any) -> Part | None:
 
 
 class AnswerTexts:
-    """What the texts of one server's answers mean: by the rows of the tools file, then by those that Replan knows."""
+    """Classifies the answers of one server by their texts: first by the tools file, then by `texts.toml`."""
 
     def __init__(self, own: Mapping[str, ErrorRow], server_name: str) -> None:
-        """`server_name` is what the server calls itself."""
+        """`own` has the rows of the tools file, by text; `server_name` is the name that the server gives itself."""
         self._own = {text.casefold(): row for text, row in own.items()}
         self._known = [*_known().get(server_name, ()), *_known()["sdk"]]
 
     def fault(self, kind: str, tool: str, result: CallToolResult) -> ToolError | None:
-        """The error that an answer is; None if it is a success."""
+        """The exception for an answer that is a failure; None if the answer is a success."""
         text, is_error = text_of(result), bool(result.is_error)
         lowered, start = text.casefold(), text[:MAX_TOLD]
         for wanted, row in self._own.items():
@@ -190,7 +196,10 @@ class KnownText(BaseModel):
     observed: bool = True
 
     def holds(self, tool: str, text: str, *, is_error: bool) -> bool:
-        """Whether the row is about this text of an answer of `tool`."""
+        """Whether the row applies to `text`, the text of an answer of `tool`.
+
+        `is_error` says whether the server marks the answer as an error.
+        """
         is_about = (self.where == "error") is is_error and self.tool in ("", tool)
         return is_about and self.match.search(text) is not None
 
@@ -198,7 +207,10 @@ class KnownText(BaseModel):
 def tool_error(
     code: Code, reason: str, text: str = "", *, proves_none: bool, retry_after: float | None = None
 ) -> ToolError:
-    """The exception for an answer. What a server wrote is untrusted: it is shown as observed, and is no reason."""
+    """The exception for an answer that is a failure. With `proves_none`, the answer proves that the call had no effect.
+
+    A server's `text` is untrusted, so it becomes `observed` and is not part of the reason. `retry_after` is in seconds.
+    """
     observed: JsonValue = {"text": text[:MAX_TOLD]} if text else None
     made = _CLASSES[QUADRANT[code]](reason, code=code.value, observed=observed, retry_after=retry_after)
     return made if proves_none else unproven(made)
@@ -209,7 +221,7 @@ _CLASSES: Mapping[Any, type[ToolError]] = {chosen.quadrant: chosen for chosen in
 
 @cache
 def _known() -> Mapping[str, Sequence[KnownText]]:
-    """The rows of `texts.toml` by the name that a server gives to itself; `sdk` has those that hold for all."""
+    """The rows of `texts.toml`, by the name that a server gives itself; `sdk` has the rows for all servers."""
     file = tomllib.loads(TEXTS.read_text(encoding="utf-8"))
     of_sdks = [row for rows in file.pop("sdk").values() for row in rows]
     return {name: [KnownText.model_validate(row) for row in rows] for name, rows in {**file, "sdk": of_sdks}.items()}

@@ -1,4 +1,4 @@
-"""A server as a worker is configured to reach it, and what it lists."""
+"""How a worker is configured to reach a server, and what the server lists."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,16 +24,16 @@ class ServerTool:
     title: str = ""
     description: str = ""
     read_only: bool = False
-    """What the server says about itself (`readOnlyHint`)."""
+    """Whether the server declares that the tool only reads (`readOnlyHint`)."""
     idempotent: bool = False
-    """What the server says about itself (`idempotentHint`); it is never believed."""
+    """Whether the server declares that a repeated call changes nothing more (`idempotentHint`); never relied on."""
     only_as_task: bool = False
-    """Whether it can only be called as a task of MCP, which Replan does not do."""
+    """Whether the tool can only be called as a task of MCP, which Replan does not support."""
     listed: Any = field(default=None, repr=False, compare=False)
     """The tool object of the SDK, which shares the schemas; None where no server listed it."""
 
     def as_listed(self, left_out: Collection[str] = ()) -> dict[str, Any]:
-        """The tool as JSON, as the server listed it, but for the arguments `left_out`."""
+        """The tool as JSON, as the server listed it, but without the arguments `left_out`."""
         whole: dict[str, Any] = self.listed.model_dump(by_alias=True, mode="json", exclude_unset=True)
         if left_out:
             schema = dict(whole["inputSchema"])
@@ -46,12 +46,12 @@ class ServerTool:
 
     @cached_property
     def digest(self) -> str:
-        """Changes with what a call may send and get."""
+        """A digest of the name and the schemas, which changes when a call may send or return something else."""
         return digest([self.name, dict(self.schema), dict(self.output_schema) if self.output_schema else None])
 
     @cached_property
     def checks(self) -> JsonSchema | None:
-        """What checks its structured results; None if it declares no form of them."""
+        """The schema that checks the tool's structured results; None if the tool declares no schema for them."""
         return None if self.output_schema is None else JsonSchema.part_of_checked(checkable(self.output_schema))
 
 
@@ -61,30 +61,30 @@ class Listing:
 
     tools: Sequence[ServerTool]
     server_name: str
-    """What the server calls itself."""
+    """The name that the server gives itself."""
     protocol: str
     introduction: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)
-    """What the server said of itself when it was connected: `info`, `capabilities`, `instructions` and `protocol`."""
+    """What the server reported about itself on connection: `info`, `capabilities`, `instructions` and `protocol`."""
 
 
 class JsonRpcError(Exception):
-    """An error of JSON-RPC as the answer to a request; the message is that of the error."""
+    """A JSON-RPC error in answer to a request; the exception has the message of the error."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
-        """`data` is any JSON value; with None the error has none."""
+        """`data` is any JSON value; None for an error without data."""
         super().__init__(message)
         self.code = code
         self.data = data
 
 
 class CannotOpen(Exception):
-    """A server cannot be started, reached or asked for its tools; the message says why, without its name.
+    """A server cannot be started, reached or asked for its tools; the message says why, without the server's name.
 
     `why` is the message without `told`, the words of the server itself, which are untrusted.
     """
 
     def __init__(self, why: str, told: str = "", code: Code = Code.UNREACHABLE) -> None:
-        """`code` is that of the fault of a call; transient, unless a person has to mend something."""
+        """`code` is the code of the fault that a call gets; a transient code, unless a person has to fix something."""
         super().__init__(f"{why}: {told}" if told else why)
         self.why = why
         self.told = told
@@ -111,7 +111,9 @@ class Config:
 
     @classmethod
     def of(cls, name: str, server: tools_file.ServerTable, environment: Mapping[str, str], folder: Path) -> "Config":
-        """Look up the values that a tools file names; relative paths are below the file's `folder`.
+        """Make the Config of the server `name`, with the values of the variables and files that its table names.
+
+        Relative paths are below `folder`, the folder of the tools file.
 
         Raises:
             CannotOpen: a variable or a file is missing.

@@ -60,19 +60,19 @@ READY_SHARE = 0.9
 BACKOFF = (0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until a server is started again, by how often it has ended soon after its start."""
 REST_SECONDS = 5.0
-"""Seconds within which the answers are read that came before a connection ended."""
+"""Seconds in which the session can still read the answers that came before a connection ended."""
 STABLE_SECONDS = 60.0
-"""A connection that held this long begins to count anew."""
+"""After a connection that lasted for more seconds than this, failures are counted from 0 again."""
 MAX_UNANSWERED = 3
 """After so many calls in a row without an answer in their time, a new connection is opened for the next one."""
 MAX_AT_ONCE = 10_000
-"""The most bytes of a structured result that are checked without a thread."""
+"""The most bytes of a structured result that is checked on the event loop; a larger one is checked in a thread."""
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 """Variables that the process of a server has from the worker: where a network has certificates of its own, `uvx` and
 `npx` can install nothing without them."""
 MAX_TOOLS = 1_000
 MAX_ROUNDS = 5
-"""How often a call is sent again with what the server asked for."""
+"""The most times that one call is sent, since a server may ask for something each time."""
 
 CAN_ASK = ("tools/call", "resources/read", "prompts/get")
 """The methods during which a server may ask something."""
@@ -84,7 +84,7 @@ PASSED_ON = (
     "notifications/prompts/list_changed",
     TOOLS_CHANGED,
 )
-"""The notifications that `Kept.heard` gets."""
+"""The notifications with which `Kept.heard` is called."""
 
 T = TypeVar("T")
 _RAW: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
@@ -95,7 +95,7 @@ log = structlog.get_logger("replan.mcp")
 
 @dataclass
 class _Connection:
-    """An open connection, which a task of its own keeps."""
+    """An open connection; the task `keeper` keeps it open."""
 
     client: Client
     link: Link
@@ -104,9 +104,9 @@ class _Connection:
     closing: asyncio.Event
     keeper: asyncio.Task[None] | None = None
     is_stale: bool = False
-    """Whether the server has said that its list of tools changed since it was read."""
+    """Whether the server has reported that its list of tools changed since the list was read."""
     is_retired: bool = False
-    """Whether it takes no new calls; those under way go on."""
+    """Whether the connection takes no new calls; calls under way go on."""
     unanswered: int = 0
     """How many calls in a row had no answer in their time."""
     streams: dict[str, AsyncExitStack] = field(default_factory=dict)
@@ -114,13 +114,16 @@ class _Connection:
 
     @property
     def is_newer(self) -> bool:
+        """Whether the connection uses the newer protocol, one of `MODERN_PROTOCOL_VERSIONS`."""
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
     def is_open(self) -> bool:
+        """Whether the connection takes new calls."""
         return not (self.link.ended.is_set() or self.is_retired or (self.keeper and self.keeper.done()))
 
     async def close(self) -> None:
+        """End the connection, and wait until it has ended."""
         self.is_retired = True
         self.closing.set()
         if self.keeper is not None:
@@ -128,18 +131,20 @@ class _Connection:
 
 
 class Kept:
-    """The connection to one server."""
+    """The connection to one server, which is opened when a call needs it, and again when it has ended."""
 
     def __init__(self, config: Config, web: Web, *, logs: bool = True, has_layout: bool = False) -> None:
-        """With `logs`, the log has what the server writes to stderr, and why it ended. With `has_layout`, an answer
-        says how its content was laid out."""
+        """With `logs`, log what the server writes to stderr, and why it ended.
+
+        With `has_layout`, an answer has the layout of its content.
+        """
         self._has_layout = has_layout
         self._config = config
         self._logs = logs
         self._web = web
         self.expected: Mapping[str, ServerTool] | None = None
         self.heard: Callable[[str, Mapping[str, Any] | None], None] = lambda method, params: None
-        """Gets the method and the params of each notification of PASSED_ON."""
+        """Called with the method and the params of each notification of PASSED_ON."""
         self._connection: _Connection | None = None
         self._opening: asyncio.Task[_Connection] | None = None
         self._failures = 0
@@ -152,12 +157,12 @@ class Kept:
         self._left = list[_Connection]()
         self._leaving = set[asyncio.Task[None]]()
         self._kept_up = dict[str, tuple[str, Mapping[str, Any]]]()
-        """Requests whose effect ends with a connection, so that a new one makes them again: by resource or method."""
+        """Requests whose effect ends with a connection: they are made again on a new one. By resource or method."""
 
     async def connection(self) -> _Connection:
-        """The open connection; it is opened if there is none. Raises CannotOpen.
+        """Return the open connection; if there is none, open one. Raises CannotOpen if that fails.
 
-        It is opened for all calls: one that waits no longer does not end it.
+        The connection is opened for all calls: a call that stops waiting for it does not stop the opening.
         """
         if self._connection is not None and self._connection.is_open:
             return self._connection
@@ -167,6 +172,7 @@ class Kept:
         return await asyncio.shield(self._opening)
 
     async def _reopen(self) -> _Connection:
+        """Open a new connection in place of the last one. Raises CannotOpen if that fails, or is not allowed yet."""
         if self._connection is not None:
             await self._leave(self._connection)
         if (wait := self._not_before - time.monotonic()) > 0:
@@ -190,7 +196,7 @@ class Kept:
         return self._connection
 
     async def _keep_up(self, connection: _Connection) -> None:
-        """Subscribe to the resources, and set the level of logging, as on the connection before."""
+        """Make the subscriptions and the level of logging of earlier connections again on a new one."""
         failures = (JsonRpcError, ToolError, MCPError, ValidationError, httpx2.HTTPError, TimeoutError)
         for method, params in list(self._kept_up.values()):
             # Of no call, as when a connection is opened.
@@ -203,6 +209,7 @@ class Kept:
         task.add_done_callback(self._leaving.discard)
 
     async def close(self) -> None:
+        """Close all connections, and cancel what is under way on them."""
         ending = [*self._leaving, *([self._opening] if self._opening else [])]
         for task in ending:
             task.cancel()
@@ -211,7 +218,7 @@ class Kept:
         await asyncio.gather(*(connection.close() for connection in connections))
 
     async def _leave(self, connection: _Connection) -> None:
-        """Close a connection that has ended; one that takes no new calls when those under way have ended."""
+        """Close a connection that has ended; if it has only stopped taking calls, close it later, after its calls."""
         self._connection = None
         if not connection.link.ended.is_set():
             self._left.append(connection)
@@ -223,12 +230,14 @@ class Kept:
         self._failed(CannotOpen(connection.link.why, connection.link.told))
 
     async def _close_idle(self, connection: _Connection) -> None:
+        """Close a connection as soon as it has no calls."""
         while connection.link.calls and not connection.link.ended.is_set():  # noqa: ASYNC110  # for minutes
             await asyncio.sleep(0.5)
         await connection.close()
         self._left.remove(connection)
 
     def _failed(self, why: CannotOpen) -> None:
+        """Count a failure, set the time before which the server is not started again, and log the reason."""
         wait = BACKOFF[min(self._failures, len(BACKOFF) - 1)]
         self._failures += 1
         self._not_before, self._last_failure = time.monotonic() + wait, why
@@ -236,6 +245,7 @@ class Kept:
             log.warning("mcp_server_ended", server=self._config.name, reason=why.why, wait=wait, line=why.told)
 
     async def _open(self) -> _Connection:
+        """Open a connection. Raises CannotOpen if that fails, or takes more than `OPEN_SECONDS`."""
         opened: asyncio.Future[_Connection] = asyncio.get_running_loop().create_future()
         link, closing = Link(), asyncio.Event()
         # Of no call: what the connection sends must not count as sent by the call that happened to open it.
@@ -259,7 +269,10 @@ class Kept:
             raise
 
     async def _keep(self, link: Link, closing: asyncio.Event, opened: "asyncio.Future[_Connection]") -> None:
-        """Open the connection, and keep it until it ends or is closed. anyio wants all of it in one task."""
+        """Open the connection, and keep it open until it ends or is closed; anyio requires one task for all of this.
+
+        `opened` gets the connection, or CannotOpen as an exception.
+        """
         try:
             async with Client(
                 _as_transport(self._streams(link)),
@@ -289,13 +302,14 @@ class Kept:
             link.end("the connection was closed")
 
     async def _read_rest(self, link: Link) -> None:
-        """Let the session take what the server sent before it ended; it fails the calls that have no answer then."""
+        """Wait until the session has read what the server sent before it ended, and has failed the unanswered calls."""
         with suppress(TimeoutError):
             async with asyncio.timeout(REST_SECONDS):
                 while link.calls:  # noqa: ASYNC110  # for milliseconds
                     await asyncio.sleep(0.01)
 
     def _streams(self, link: Link) -> AbstractAsyncContextManager[Streams]:
+        """The streams to the server: over pipes if it has a command, else over HTTP."""
         config = self._config
         if config.command:
             trusted = {name: os.environ[name] for name in CERTIFICATES if name in os.environ}
@@ -315,6 +329,7 @@ class Kept:
         return over_http(link, config.url, config.headers, auth, self._web)
 
     async def _list(self, client: Client) -> Listing:
+        """What the server lists and reports about itself; at most `MAX_TOOLS` tools."""
         tools, cursor = list[ServerTool](), None
         can = client.server_capabilities
         while len(tools) < MAX_TOOLS:
@@ -351,9 +366,10 @@ class Kept:
         return Listing(tools[:MAX_TOOLS], info.name if info else "", str(client.protocol_version), introduction)
 
     async def _elicit(self, link: Link, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
-        """Answer what a server asks during a call; with the older protocol, it does not say during which.
+        """Answer a question that a server asks during a call, or decline it and record it at the calls under way.
 
-        So the calls of such a server are made one after the other from then on.
+        With the older protocol, a server does not name the call, so the calls of a server that has asked are made one
+        after the other from then on.
         """
         self._asks = True
         calls = [sent for sent in link.calls.values() if sent.can_ask]
@@ -368,7 +384,7 @@ class Kept:
         return ListRootsResult(roots=[Root(uri=Path(root).as_uri()) for root in self._config.roots])
 
     async def _on_message(self, message: Any) -> None:
-        """Pass a notification on; when the tools have changed, the next call reads the list of them again."""
+        """Pass a notification to `heard`. If the tools have changed, the next call reads the list of tools again."""
         method = getattr(message, "method", None)
         if method not in PASSED_ON:
             return
@@ -381,7 +397,7 @@ class Kept:
         self.heard(method, params or None)
 
     def _check(self, connection: _Connection, tool: str) -> None:
-        """Refuse a call of a tool that is another one than at the worker's start."""
+        """Raise NeedsPerson if the tool is gone, or has changed since the worker started."""
         if self.expected is None or tool not in self.expected:
             return
         now = next((listed for listed in connection.listing.tools if listed.name == tool), None)
@@ -401,6 +417,7 @@ class Kept:
         *,
         is_read: bool,
     ) -> JsonValue:
+        """Call a tool once, and return its result as JSON; the parameters and errors are those of `Servers.call`."""
         kind, reported = f"{self._config.name}.{tool}", current_progress()
 
         async def note_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -421,9 +438,9 @@ class Kept:
     async def request(
         self, method: str, params: Mapping[str, Any], seconds: float, report: ProgressFnT | None = None
     ) -> dict[str, Any]:
-        """Send a request that changes nothing, and return the server's result as it is. `report` gets its progress.
+        """Send a request that changes nothing, and return the server's result unchanged. `report` gets the progress.
 
-        A tool is only called if it is as it was when the worker started.
+        A tool is only called if it has not changed since the worker started.
 
         Raises:
             JsonRpcError: the server answered with this error, or not within `seconds`.
@@ -467,9 +484,11 @@ class Kept:
         *,
         is_read: bool,
     ) -> "tuple[_Connection, Sent, T]":
-        """The answer to a request, with the connection on which it was made, and what is known of it.
+        """Send a request, and return the connection, the state of the request, and the answer.
 
-        `ask` sends it under a token, and `fault` makes the exception for a request without a result.
+        `made` is the state before sending; `tool` is None unless the request is a call of a tool. `ask` sends the
+        request with a token, and `fault` makes the exception for a request without a result. The request is sent again,
+        once, on a new connection if the first one was over before it could take the request.
         """
         for is_last in (False, True):
             async with AsyncExitStack() as stack:
@@ -496,10 +515,12 @@ class Kept:
         raise AssertionError
 
     async def _ready(self, kind: str, tool: str | None, stack: AsyncExitStack, *, can_ask: bool) -> _Connection:
-        """The connection, on which the tool, if there is one, is as it was when the worker started.
+        """Return a connection that takes new calls, after checking that `tool`, unless it is None, has not changed.
+
+        `stack` gets the lock of a server whose calls must be made one after the other.
 
         Raises:
-            ToolError: there is none; nothing was sent.
+            ToolError: no connection is ready in time, or the tool has changed; nothing was sent.
         """
         try:
             async with asyncio.timeout(_until_end()):
@@ -531,7 +552,10 @@ class Kept:
         answers: Mapping[str, JsonValue],
         report: ProgressFnT | None,
     ) -> dict[str, Any] | questions.ServerQuestion:
-        """Send a request, and again with the answers to what the server asks for before it works on it."""
+        """Send a request, and again with the answers to what the server asks for before it works on the request.
+
+        Return the result, or the first question of the server to which `answers` has no answer.
+        """
         if connection.is_newer and method in ("resources/subscribe", "resources/unsubscribe"):
             await self._subscribe(connection, str(params.get("uri")), ends=method == "resources/unsubscribe")
             return {}
@@ -553,7 +577,7 @@ class Kept:
         return questions.ServerQuestion("the same again and again", {})
 
     async def _subscribe(self, connection: _Connection, uri: str, *, ends: bool) -> None:
-        """Begin or end a subscription to a resource over the newer protocol, which has a stream for each.
+        """Begin a subscription to a resource over the newer protocol, which has a stream for each; with `ends`, end it.
 
         Raises:
             JsonRpcError: the server takes no such subscription.
@@ -574,7 +598,7 @@ class Kept:
             connection.streams[uri] = stack.pop_all()  # its events come to the handler of messages, as all others do
 
     def _is_over(self, connection: _Connection, error: Exception, sent: Sent) -> bool:
-        """Whether a call was not made only because the connection or the server's session had ended before."""
+        """Whether a request was not handled only because the connection or the server's session had ended before."""
         if sent.status == 404:
             return True
         return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and not sent.began
@@ -612,7 +636,7 @@ class Kept:
         return unproven(Unreachable(f"{kind} gave no answer: {why}."))
 
     def _is_cut(self, connection: _Connection, error: MCPError) -> bool:
-        """Whether an error says that there is no answer, and is no answer of the server."""
+        """Whether an error reports a connection that was cut, and is no answer of the server."""
         is_over = connection.link.ended.is_set() or connection.closing.is_set()
         return error.code == CONNECTION_CLOSED and (is_over or error.message.startswith("SSE stream"))
 
@@ -627,6 +651,11 @@ class Kept:
         *,
         is_read: bool,
     ) -> JsonValue:
+        """Return the result of a call as JSON.
+
+        Raises:
+            ToolError: the server asks something or reports an error, or its result does not fit the tool's schema.
+        """
         if isinstance(found, questions.ServerQuestion):
             raise answered(AsksPerson(found.sentence(kind)))  # by the protocol, the call is not made so far
         fault = connection.texts.fault(kind, tool, found)
@@ -660,21 +689,24 @@ class Kept:
 
 
 def _until_end() -> float | None:
-    """Seconds until shortly before the attempt ends, so that it can still say that nothing was sent."""
+    """Seconds until shortly before the attempt ends, so that the attempt can still report that nothing was sent.
+
+    None if the attempt has no deadline.
+    """
     left = deadline.left()
     return None if left is None else left * READY_SHARE
 
 
 def _as_json(model: BaseModel | None) -> JsonValue:
-    """What a server said, as it said it; None if it said nothing."""
+    """A model of the SDK as JSON, with only the fields that the server sent; None for None."""
     return None if model is None else model.model_dump(by_alias=True, mode="json", exclude_unset=True)
 
 
 def _program(name: str, path: str | None) -> str:
-    """The program of a command: on PATH, else beside the Python that runs, where pip has put it.
+    """The program `name`: on `path`, else beside the Python that runs, where pip has put it. A path is not changed.
 
     Raises:
-        FileNotFoundError: it is in neither.
+        FileNotFoundError: the program is in neither place.
     """
     if Path(name).name != name:
         return name
@@ -684,7 +716,7 @@ def _program(name: str, path: str | None) -> str:
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The names of arguments that have come, gone or changed, in brackets; empty if it is something else."""
+    """The names of arguments that are new, gone or changed, in brackets; empty if no argument has changed."""
     old, new = before.get("properties", {}), now.get("properties", {})
     required = {*now.get("required", ())} - {*before.get("required", ())}
     parts = [f"{name!r} is gone" for name in old if name not in new]
@@ -695,13 +727,14 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 @asynccontextmanager
 async def _as_transport(streams: AbstractAsyncContextManager[Streams]) -> AsyncIterator[Any]:
+    """Streams as the transport that the SDK's Client expects."""
     async with streams as pair:
         yield pair
 
 
 @asynccontextmanager
 async def _listening(client: Client) -> AsyncIterator[None]:
-    """Have a server of the newer protocol say when one of its lists has changed; the handler of messages gets it."""
+    """While the block runs, ask a server of the newer protocol to send a notification when one of its lists changes."""
     can = client.server_capabilities
     tools = bool(can and can.tools and can.tools.list_changed)
     prompts = bool(can and can.prompts and can.prompts.list_changed)
@@ -726,6 +759,7 @@ async def _listening(client: Client) -> AsyncIterator[None]:
 
 
 async def _first(*events: Awaitable[object]) -> None:
+    """Wait until one of the events happens, and cancel the others."""
     waiting = [asyncio.ensure_future(event) for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -755,7 +789,7 @@ class _Tokens:
 
 
 def listings(configs: Mapping[str, Config], reach: Reach) -> dict[str, Listing | str]:
-    """By server what it lists, or why it cannot be asked. The connections are closed again."""
+    """Connect to each server for a moment; return, by server, what it lists, or the reason why it cannot be asked."""
 
     async def ask(config: Config) -> Listing | str:
         kept = Kept(config, Web(reach), logs=False)

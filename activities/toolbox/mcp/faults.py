@@ -1,6 +1,6 @@
-"""What goes wrong beside a server's answer, as an exception of Replan: the connection, HTTP, and errors of JSON-RPC.
+"""Makes exceptions of Replan from failures of the connection, from HTTP statuses, and from errors of JSON-RPC.
 
-What the answers of tools mean is in `answers`.
+The module `answers` does the same for the answers of tools.
 """
 
 from mcp import MCPError
@@ -28,7 +28,7 @@ def unreachable(kind: str, error: CannotOpen) -> ToolError:
 
 
 def is_unreadable(error: MCPError) -> bool:
-    """Whether an error is one of the transports, for an answer that is no message."""
+    """Whether a transport made the error, because an answer is no message of JSON-RPC."""
     return error.code == PARSE_ERROR and (error.message == UNREADABLE or error.message.startswith("Failed to parse"))
 
 
@@ -56,7 +56,7 @@ def of_status(kind: str, sent: Sent) -> ToolError:
 
 
 def of_error(kind: str, error: MCPError) -> ToolError:
-    """The exception for an error of JSON-RPC, which is no result of the tool."""
+    """The exception for an error of JSON-RPC that the server returned in place of a result."""
     observed: JsonValue = {"text": str(error.message)[:MAX_TOLD]}
     if error.code == METHOD_NOT_FOUND:
         return answered(NeedsPerson(f"The server of {kind} knows no calls of tools.", observed=observed))
@@ -66,13 +66,13 @@ def of_error(kind: str, error: MCPError) -> ToolError:
 
 
 def code_of(link: Link) -> Code:
-    """The code of the fault of a connection that cannot be opened."""
+    """The code of the fault for a connection that cannot be opened."""
     lasting = {401: Code.UNAUTHORIZED, 403: Code.FORBIDDEN}
     return link.other.no_token or lasting.get(link.other.status or 0, Code.UNREACHABLE)
 
 
 def why_of(error: BaseException, link: Link) -> tuple[str, str]:
-    """Why a connection failed, in words for people, and the words of the server or of a library."""
+    """Why a connection failed, in words for people; and the words of the server or of a library, or an empty text."""
     if link.other.why:
         return link.other.why, ""
     if (link.other.status or 0) >= 300 and not link.other.is_spoken:

@@ -31,30 +31,30 @@ from workflows.plans.references import pick
 from workflows.text import nearest
 
 MAX_DESCRIPTION = 2_000
-"""Characters of a server's description of a tool that planners are told."""
+"""The most characters of a server's description of a tool that planners see."""
 MAX_KIND = 100
-"""Characters of a kind's name."""
+"""The most characters of a kind's name."""
 
 Observe = Callable[[Servers, str, Mapping[str, JsonValue]], Awaitable[Ahead]]
-"""Makes what is noted ahead of a call with this key and these arguments."""
+"""Makes the record that is stored ahead of a call with this key and these arguments."""
 
 
 @dataclass(frozen=True)
 class FilePlace:
-    """Where a tools file has a server."""
+    """The place of a server's table in a tools file."""
 
     file: str
     text: str = field(repr=False)
     server: str
 
     def line(self, *below: str) -> str:
-        """FILE:LINE of a place below the server's table, or of the table."""
+        """`FILE:LINE` of the entry with the path `below` in the server's table; without `below`, of the table."""
         return f"{self.file}{tools_file.line_of(self.text, ['servers', self.server, *below])}"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A server of a tools file, with what it lists."""
+    """A server of a tools file, and what the server lists."""
 
     name: str
     server: tools_file.ServerTable
@@ -64,14 +64,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Classified:
-    """A tool of a server, its effect, and why it has it."""
+    """A tool of a server with its effect, and the reason for the effect."""
 
     source: Source
     listed: ServerTool
     effect: Effect
     reason: str
     is_in_file: bool
-    """Whether the file has a table for it."""
+    """Whether the tools file has a table for this tool."""
 
     @property
     def kind(self) -> str:
@@ -86,7 +86,7 @@ class Classified:
 
 @dataclass
 class Made:
-    """The tools of some servers, and what is wrong with what the files say of them."""
+    """The tools of some servers, and the mistakes in the tables of these tools."""
 
     tools: list[Tool[..., Any]] = field(default_factory=list)
     classified: list[Classified] = field(default_factory=list)
@@ -96,7 +96,10 @@ class Made:
 
 
 def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) -> Made:
-    """The tools of all sources. `others` are Python tools by kind, which the files may name beside each other's."""
+    """Make the tools of all sources.
+
+    `others` are Python tools by kind; a tools file may name these and each other's tools, e.g. in `undo`.
+    """
     made, found = Made(), dict[str, "_Draft"]()
     for source in sources:
         made.mistakes += _unknown_tools(source)
@@ -130,7 +133,7 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
 
 
 def kind_of(server: str, tool: str) -> str:
-    """The name of the kind of a server's tool: `server.tool`, with `_` for what no name has."""
+    """The kind of a server's tool: `server.tool`, cut to `MAX_KIND`, with `_` for characters that no kind has."""
     return f"{server}.{re.sub('[^A-Za-z0-9_.-]', '_', tool)}"[:MAX_KIND]
 
 
@@ -148,14 +151,17 @@ class _Draft:
 
     @property
     def place(self) -> str:
+        """`FILE:LINE` of the tool's table, or of the server's table if the tool has none."""
         return self.source.place.line("tools", self.listed.name)
 
     @property
     def is_read_by_hint(self) -> bool:
+        """Whether the server declares that the tool only reads, and the file has `trusted = true`."""
         return self.listed.read_only and self.source.server.trusted
 
     @property
     def effect(self) -> Effect:
+        """The effect in the file, else that of the server's hint, else `unkeyed`."""
         return self.row.effect or (Effect.READ if self.is_read_by_hint else Effect.UNKEYED)
 
     @property
@@ -175,7 +181,7 @@ class _Draft:
         return Classified(self.source, self.listed, self.effect, self.reason, is_in_file)
 
     def prepare(self) -> str | None:
-        """Make the models; return why the tool cannot be offered, None if it can."""
+        """Make the models of arguments and results; return why the tool cannot be offered, or None if it can."""
         if self.listed.only_as_task:
             return "it can only be called as a task of MCP"
         left_out = [self.row.key] if self.row.key else []
@@ -193,13 +199,16 @@ class _Draft:
         return None
 
     async def ask(self, servers: Servers, arguments: Mapping[str, JsonValue]) -> JsonValue:
-        """Call a read."""
+        """Call this tool, which is a read, and return the result."""
         return await servers.call(self.source.name, self.listed.name, arguments, result=self.result, is_read=True)
 
     def tool(
         self, known: Mapping[str, Tool[..., Any]], drafts: Mapping[str, "_Draft"]
     ) -> tuple[Tool[..., Any], list[Tool[..., Any]], list[str]]:
-        """The tool with its options, a tool that reconciles it if there is one, and mistakes of the file."""
+        """Return the tool with its options, a list with the tool that reconciles it (if any), and mistakes of the file.
+
+        `known` are all tools by kind, and `drafts` the tools of servers by kind; options may name them.
+        """
         row, wrong, extra = self.row, list(self._mistakes()), list[Tool[..., Any]]()
         options: dict[str, Any] = {
             name: value
@@ -230,6 +239,7 @@ class _Draft:
         return self._tool(ToolOptions(**options)), extra, wrong
 
     def _mistakes(self) -> Iterator[str]:
+        """Yield the mistakes in the table that concern its effect and the arguments it names."""
         row = self.row
         if row.effect is Effect.TRANSACTIONAL:
             yield 'effect = "transactional" is for Python tools, which take a Transaction: use another effect.'
@@ -294,7 +304,7 @@ class _Draft:
         return _declared(function, self.kind, annotations, self._description(), self.effect, options, origin)
 
     def _description(self) -> str:
-        """What planners are told. A server's own words are untrusted text: on one line, and bounded."""
+        """The description for planners. A server's own words are untrusted text: on one line, and cut."""
         if self.row.description:
             return self.row.description
         words = " ".join((self.listed.description or self.listed.title or f"The tool {self.listed.name}.").split())
@@ -303,6 +313,10 @@ class _Draft:
     def _companion(
         self, option: str, companion: tools_file.CompanionTable, known: Mapping[str, Tool[..., Any]], wrong: list[str]
     ) -> Companion | None:
+        """The companion that a table such as `undo` declares; None if there is no tool of its kind.
+
+        Mistakes are appended to `wrong`.
+        """
         other = _named(option, companion.kind, known, wrong)
         odd = [name for name, path in companion.using.items() if not isinstance(path, str)]
         if odd:
@@ -314,7 +328,10 @@ class _Draft:
     # Reconciling by a condition: a read of its own, which calls the server's read, and decides.
 
     def _observing(self, rule: tools_file.ReconcileTable, read: "_Draft", names: Collection[str]) -> "Observe | None":
-        """Makes the observation ahead of a call; None if the condition and the read's arguments need none."""
+        """The function that makes the record ahead of a call; None if reconciling needs no record.
+
+        `names` are the names that the condition reads, and `read` is the tool whose result is recorded as `before`.
+        """
         needs_before = any(name.partition(".")[0] == "before" for name in names)
         if not needs_before and "call.claimed_at" not in {*names, *map(str, rule.using.values())}:
             return None
@@ -331,6 +348,10 @@ class _Draft:
     def _reconciling(
         self, rule: tools_file.ReconcileTable, drafts: Mapping[str, "_Draft"], wrong: list[str]
     ) -> Companion | None:
+        """Make the hidden read that decides by `applied_if` whether a call was applied; None if there are mistakes.
+
+        Mistakes are appended to `wrong`.
+        """
         read, kind, applied_if = drafts.get(rule.kind), f"{self.kind}.reconcile", rule.applied_if or ""
         if read is None or read.effect is not Effect.READ:
             wrong.append(f"reconcile = {rule.kind} with applied_if must be a read of a server in a tools file.")
@@ -394,7 +415,13 @@ class _Draft:
 async def _note_ahead(
     servers: Servers, key: Key, ahead: Observe, sent: Mapping[str, JsonValue], *, keeps_first: bool
 ) -> None:
-    """Note what is before a call, of whose requests this is none; with `keeps_first`, at the first attempt only."""
+    """Store the record ahead of a call; with `keeps_first`, only if an earlier attempt has stored none.
+
+    The requests for the record do not count as requests of the call.
+
+    Raises:
+        ToolError: the record cannot be made or stored in time; the call was not sent.
+    """
     left = deadline.left()
     with sends.counted(sends.Sends()):
         try:
@@ -419,12 +446,16 @@ def _declared(
     options: ToolOptions,
     origin: Origin,
 ) -> Tool[..., Any]:
+    """Give a function the name `kind`, this description and these annotations, and make a tool of it."""
     function.__name__, function.__doc__, function.__annotations__ = kind, description, annotations
     return Tool(function, effect, options, origin=origin)
 
 
 def _arguments(using: Mapping[str, JsonValue], values: Mapping[str, Any]) -> dict[str, JsonValue]:
-    """The arguments of a read: paths over `values`, other values as they are; a path without a value is left out."""
+    """The arguments of a read, as `using` declares them.
+
+    A path over `values` is replaced by its value, and is left out if it has none; any other entry is the value itself.
+    """
     found = dict[str, JsonValue]()
     for name, path in using.items():
         if not (isinstance(path, str) and path.partition(".")[0] in values and "." in path):
@@ -439,12 +470,14 @@ def _arguments(using: Mapping[str, JsonValue], values: Mapping[str, Any]) -> dic
 
 
 def _named(option: str, kind: str, known: Mapping[str, Tool[..., Any]], wrong: list[str]) -> Tool[..., Any] | None:
+    """The tool of the kind that an option names; None if there is none, with a mistake appended to `wrong`."""
     if kind not in known:
         wrong.append(f"{option} names {kind!r}, which is in no tools file{nearest(kind, known)}: load it.")
     return known.get(kind)
 
 
 def _unknown_tools(source: Source) -> Iterator[str]:
+    """Yield a mistake for each tool that the file names and the server does not list."""
     names = [listed.name for listed in source.listing.tools]
     places: list[tuple[str, tuple[str, ...]]] = [(name, ("tools", name)) for name in source.server.tools]
     places += [(name, ("only",)) for name in source.server.only or ()]

@@ -27,7 +27,7 @@ log = structlog.get_logger("replan.mcp")
 
 @dataclass(frozen=True)
 class ForeignTools:
-    """The tools of MCP servers, and how to reach these."""
+    """The tools of MCP servers, and how to reach the servers."""
 
     tools: Mapping[Tool[..., Any], str] = field(default_factory=dict)
     left_out: Mapping[str, str] = field(default_factory=dict)
@@ -46,10 +46,10 @@ def load_servers(
     others: Iterable[Tool[..., Any]],
     reach: Reach | None = None,
 ) -> ForeignTools:
-    """Load tools files, whose names end in `.toml`. `others` are Python tools, which these files may name;
-    `reach` is what may be reached besides the servers themselves.
+    """Load the tools files `names`, which end in `.toml`, and make a tool of each tool of their servers.
 
-    The servers are started for a moment, to ask them for their tools.
+    The files may name the variables of `environment` and the Python tools `others`; `reach` is what may be reached
+    besides the servers themselves. The servers are started for a moment, to list their tools.
 
     Raises:
         ToolMistakes: a file has mistakes, or a server cannot be asked.

@@ -1,7 +1,7 @@
-"""A unix socket on which a gateway on this machine reaches the MCP servers of the worker, in the same processes.
+"""A unix socket through which a gateway on this machine reaches the MCP servers of the worker, in the same processes.
 
-It passes on what changes nothing: reads of tools, resources, prompts, completions and the level of logging. Effects go
-through tasks. docs/mcp.md has the protocol: lines of JSON.
+The socket passes on requests that change nothing: reads of tools, resources, prompts, completions and the level of
+logging. Effects go through tasks. docs/mcp.md has the protocol: lines of JSON.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ MAX_LINE = 8 * 1024 * 1024
 MAX_WAITING = 1024 * 1024
 """The most bytes that wait for a client which does not read."""
 MAX_TOLD = 16 * 1024 * 1024
-"""The most bytes of what a client did not ask for that wait for it, although it reads."""
+"""The most bytes of notifications and progress that wait for a client, even for one that reads."""
 STALLED_SECONDS = 2.0
-"""A client that takes nothing for so long does not read."""
+"""After this many seconds in which a client took nothing, Replan decides that the client does not read."""
 MAX_ID = 200
 """The most characters of an id."""
 OTHER_SECONDS = 60.0
-"""Seconds that a server has to answer what is no call of a tool; a tool has its own timeout."""
+"""The timeout in seconds of a request that is no call of a tool; each tool has its own timeout."""
 TOOLS = "replan/tools"
 METHODS = (
     "tools/call",
@@ -58,7 +58,7 @@ METHODS = (
 """The methods that are passed on."""
 PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
 NOT_MADE = -32000
-"""The code of a request that has no answer of the server."""
+"""The error code for a request to which the server gave no answer."""
 REMEDY = "Send it again, since the worker starts a server that ended; if that does not help, see the worker's log."
 
 log = structlog.get_logger("replan.mcp")
@@ -72,12 +72,13 @@ class BadSocket(Exception):
 async def listening(
     path: Path | None, kinds: Mapping[str, Kind], foreign: ForeignTools, servers: Servers
 ) -> AsyncIterator[None]:
-    """Serve clients on a socket at `path`, which only this user may use, until the block ends; without a path, none.
+    """Serve clients on a socket at `path` until the block ends; without a path, do nothing.
 
-    It must be entered on the event loop of the connections of `servers`.
+    Only this user may connect to the socket. The block must be entered on the event loop of the connections of
+    `servers`.
 
     Raises:
-        BadSocket: there can be no socket, or another process listens on it.
+        BadSocket: the socket cannot be opened, or another process listens on it.
     """
     if path is None:
         yield
@@ -100,7 +101,11 @@ async def listening(
 
 
 def _bound(path: Path) -> socket.socket:
-    """A socket that is bound to a path with the rights 0600, in place of one that nobody listens on any more."""
+    """Bind a new socket to `path` with the rights 0600; a socket there that nobody listens on any more is removed.
+
+    Raises:
+        BadSocket: the socket cannot be opened, or another process listens on it.
+    """
     family = getattr(socket, "AF_UNIX", None)
     if family is None:
         raise BadSocket("--mcp-socket needs unix sockets, which this system has not: leave it out.")
@@ -125,6 +130,7 @@ def _bound(path: Path) -> socket.socket:
 
 
 def _remove_old(path: Path) -> None:
+    """Remove a socket on which nobody listens any more. Raises BadSocket for one in use, and for any other file."""
     try:
         is_socket = S_ISSOCK(path.lstat().st_mode)
     except FileNotFoundError:
@@ -139,13 +145,14 @@ def _remove_old(path: Path) -> None:
 
 
 def _remove(path: Path, inode: int) -> None:
+    """Remove the socket at `path` if it still has this inode."""
     with suppress(OSError):
         if path.stat().st_ino == inode:  # else it is another worker's
             path.unlink()
 
 
 class _Door:
-    """What all clients share: the tools that they are told of, and the servers behind them."""
+    """What all clients share: the list of the tools, the servers of these tools, and the subscriptions."""
 
     def __init__(self, kinds: Mapping[str, Kind], foreign: ForeignTools, servers: Servers) -> None:
         self._kinds = kinds
@@ -153,7 +160,7 @@ class _Door:
         self._servers = servers
         self._clients = dict[_Peer, asyncio.Task[None] | None]()
         self._subscribers = defaultdict[tuple[str, str], set[_Peer]](set)
-        """The clients that subscribed to a resource of a server."""
+        """By server and URI of a resource, the clients that subscribed to it."""
         self._ending = set[asyncio.Task[Any]]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -171,13 +178,14 @@ class _Door:
                 task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
+        """End the connections of all clients."""
         tasks = [*filter(None, self._clients.values()), *self._ending]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def tell_all(self, server: str, method: str, params: Mapping[str, Any] | None) -> None:
-        """Tell every client what a server said."""
+        """Send a notification of a server to every client."""
         notification = {"method": method} | ({} if params is None else {"params": params})
         line = _line({"server": server, "notification": notification})
         for client in list(self._clients):
@@ -195,10 +203,11 @@ class _Door:
 
     @cached_property
     def _kinds_by_tool(self) -> dict[tuple[str, str], Kind]:
+        """The kinds of the servers' tools, by the name of the server and the name of the tool."""
         return {(found.source.name, found.listed.name): self._kinds[found.kind] for found in self._foreign.classified}
 
     async def answer(self, client: "_Peer", message: Mapping[str, Any], report: Any) -> dict[str, Any]:
-        """The result of a client's request; `report` gets its progress.
+        """Pass on a client's request and return the result; `report` is called with the progress, unless it is None.
 
         Raises:
             JsonRpcError: the server's error, or a request that is not passed on.
@@ -228,7 +237,7 @@ class _Door:
         return result
 
     async def _unsubscribe(self, client: "_Peer", server: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """End the subscription of a client, and the server's if no other client has it."""
+        """End a client's subscription to a resource, and the worker's own if no other client has subscribed to it."""
         others = self._subscribers.pop(key := (server, str(params.get("uri"))), set()) - {client}
         if others:
             self._subscribers[key] = others
@@ -236,7 +245,7 @@ class _Door:
         return await self._servers.request(server, "resources/unsubscribe", params, OTHER_SECONDS)
 
     def _timeout(self, server: str, params: Mapping[str, Any]) -> float:
-        """The seconds that a call of a tool may take. Raises JsonRpcError where it is no read that agents may call."""
+        """The timeout of a tool's calls in seconds. Raises JsonRpcError unless the tool is a read without approval."""
         name = params.get("name")
         kind = self._kinds_by_tool.get((server, name)) if isinstance(name, str) else None
         if kind is None:
@@ -265,15 +274,15 @@ class _Peer:
         self._running = set[asyncio.Task[None]]()
         self._lines = deque[tuple[bytes, bool]]()
         self._waiting = 0
-        """Bytes of the lines that the client has not taken."""
+        """Bytes of the lines that the client has not taken yet."""
         self._told = 0
-        """Bytes of these that nobody asked for."""
+        """The part of these bytes that is notifications and progress."""
         self._added = asyncio.Event()
         self._taken = asyncio.Event()
         self._cut = asyncio.Event()
 
     async def serve(self) -> None:
-        """Answer requests until the connection ends; those that are under way then are cancelled."""
+        """Answer requests until the connection ends; requests that are under way at that time are cancelled."""
         parts = [
             asyncio.create_task(part, name="mcp gateway") for part in (self._read(), self._send(), self._cut.wait())
         ]
@@ -288,6 +297,7 @@ class _Peer:
     # From the client
 
     async def _read(self) -> None:
+        """Read lines and begin their requests, until the connection ends or a line is too long."""
         with suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 try:
@@ -303,7 +313,7 @@ class _Peer:
                     await self._answer(_error(None, error))
 
     def _take(self, line: bytes) -> None:
-        """Begin what a line asks for. Raises JsonRpcError where it asks for nothing."""
+        """Begin or cancel a request, as a line demands. Raises JsonRpcError if the line is no valid request."""
         if not line.strip():
             return
         try:
@@ -327,6 +337,8 @@ class _Peer:
         task.add_done_callback(lambda done: self._requests.get(name) is done and self._requests.pop(name))
 
     async def _request(self, name: int | str, message: Mapping[str, Any]) -> None:
+        """Make one request and send its result or error to the client; `name` is the id of the request."""
+
         async def report(progress: float, total: float | None, words: str | None) -> None:
             told = {"id": name, "progress": progress, "total": total, "message": words}
             self.tell(_line({"progress": {key: value for key, value in told.items() if value is not None}}))
@@ -347,7 +359,7 @@ class _Peer:
     # To the client
 
     def tell(self, line: bytes) -> None:
-        """Send a line that the client did not ask for; a client for which too many wait is cut off."""
+        """Send a notification or progress. The client is cut off if more than `MAX_TOLD` bytes of these would wait."""
         if self._told + len(line) > MAX_TOLD:
             self._cut_off()
         else:
@@ -355,18 +367,20 @@ class _Peer:
             self._add(line, is_asked=False)
 
     async def _answer(self, line: bytes) -> None:
-        """Send an answer, after the client took most of what waits."""
+        """Send an answer, as soon as at most `MAX_WAITING` bytes wait for the client."""
         while self._waiting > MAX_WAITING:
             self._taken.clear()
             await self._taken.wait()
         self._add(line)
 
     def _add(self, line: bytes, *, is_asked: bool = True) -> None:
+        """Add a line to the queue; `is_asked` is false for notifications and progress."""
         self._lines.append((line, is_asked))
         self._waiting += len(line)
         self._added.set()
 
     async def _send(self) -> None:
+        """Send the lines of the queue, one after the other, until the connection ends."""
         with suppress(OSError):
             while True:
                 while not self._lines:
@@ -381,7 +395,10 @@ class _Peer:
                 self._taken.set()
 
     async def _is_taken(self) -> bool:
-        """Whether the client took all that was written within a time; if it took nothing of much, it is cut off."""
+        """Wait at most `STALLED_SECONDS`, and return whether the client has taken all that was written.
+
+        The client is cut off if it took nothing in this time and more than `MAX_WAITING` bytes wait.
+        """
         left = self._writer.transport.get_write_buffer_size()
         try:
             async with asyncio.timeout(STALLED_SECONDS):
@@ -393,7 +410,7 @@ class _Peer:
             return False
 
     async def _flush(self) -> None:
-        """Wait until the client took all lines, but not for long."""
+        """Wait until the client has taken all lines, at most `STALLED_SECONDS`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(STALLED_SECONDS):
                 while self._waiting:
@@ -401,6 +418,7 @@ class _Peer:
                     await self._taken.wait()
 
     def _cut_off(self) -> None:
+        """End the connection, since the client does not read or does not read fast enough."""
         if not self._cut.is_set():
             log.warning("mcp_client_cut_off", waiting=self._waiting)
             self._cut.set()
@@ -439,7 +457,7 @@ def _own_tool(kind: Kind) -> dict[str, Any]:
 
 
 def _id(value: Any) -> int | str:
-    """The id of a request. Raises JsonRpcError where it is none."""
+    """Return `value` if it can be the id of a request. Raises JsonRpcError if it cannot."""
     is_number = isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
     if is_number or (isinstance(value, str) and len(value) <= MAX_ID):
         return value  # type: ignore[no-any-return]  # checked above
@@ -447,14 +465,16 @@ def _id(value: Any) -> int | str:
 
 
 def _shown(value: Any) -> str:
-    """A value of a client, in an error."""
+    """A value that a client sent, as text for an error message."""
     return repr(legible(value, MAX_ID)) if isinstance(value, str) else "without a name"
 
 
 def _error(name: int | str | None, error: JsonRpcError) -> bytes:
+    """The line with the error of a request; `name` is the id of the request, None if there is none."""
     told = {"code": error.code, "message": str(error)} | ({} if error.data is None else {"data": error.data})
     return _line({"id": name, "error": told})
 
 
 def _line(message: Mapping[str, Any]) -> bytes:
+    """A message as a line of JSON."""
     return to_json(message, inf_nan_mode="null") + b"\n"

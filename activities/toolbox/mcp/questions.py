@@ -1,4 +1,4 @@
-"""What a server asks before or while it works on a call, and the answers of a person."""
+"""The questions that a server asks before or during a call, and the answers of a person."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -21,14 +21,14 @@ from activities.toolbox.mcp.schema import ANSWERS
 from workflows.text import legible
 
 MAX_MESSAGE = 300
-"""Characters of a server's words that a person is shown."""
+"""The most characters of a server's words that a person sees."""
 ONLY_ONE = "form"
-"""The name of a question that has none, as with the older protocol."""
+"""The name for a question that has no name of its own, as in the older protocol."""
 
 
 @dataclass(frozen=True)
 class ServerQuestion:
-    """What a person has to say before a call goes on."""
+    """A question of a server that a person must answer before a call goes on."""
 
     message: str
     """The server's words, which are untrusted."""
@@ -37,7 +37,7 @@ class ServerQuestion:
     name: str = ONLY_ONE
 
     def sentence(self, kind: str) -> str:
-        """What a person is shown."""
+        """The message for the person who must answer; `kind` is the kind of the call."""
         words = legible(self.message, MAX_MESSAGE)
         form = {field: f"({type})" for field, type in self.fields.items()}
         answer = json.dumps({ANSWERS: {self.name: form}}, ensure_ascii=False)
@@ -47,7 +47,7 @@ class ServerQuestion:
         )
 
     def refusal(self, name: str) -> str:
-        """What a program is told that made the request `name` outside a task."""
+        """The error message for a program that made the request `name` outside a task."""
         words = legible(self.message, MAX_MESSAGE)
         return (
             f"{name} asks something before it goes on, and only a task can ask a person: make the call in a task."
@@ -56,7 +56,7 @@ class ServerQuestion:
 
 
 def of(params: ElicitRequestParams, name: str = ONLY_ONE) -> ServerQuestion:
-    """The question in a request of a server."""
+    """Make the ServerQuestion of a server's request; `name` is the name of the question."""
     if not isinstance(params, ElicitRequestFormParams):
         return ServerQuestion(f"{params.message} (at {getattr(params, 'url', 'an address')})", {}, name)
     properties: Any = _plain(params.requested_schema).get("properties", {})
@@ -66,7 +66,7 @@ def of(params: ElicitRequestParams, name: str = ONLY_ONE) -> ServerQuestion:
 
 
 def elicited(params: ElicitRequestParams, answers: Mapping[str, Any], name: str = ONLY_ONE) -> ElicitResult | None:
-    """A person's answer to a question; None if there is none."""
+    """The result that answers the question `name` of a server; None if `answers` (of a person) has no answer to it."""
     content = answers.get(name)
     if not isinstance(content, dict):
         return None
@@ -76,7 +76,11 @@ def elicited(params: ElicitRequestParams, answers: Mapping[str, Any], name: str 
 def answered(
     asked: InputRequiredResult, answers: Mapping[str, Any], roots: Sequence[str]
 ) -> tuple[dict[str, Any], ServerQuestion | None]:
-    """The responses to what a server asks for, by name; or the first question to which nobody has an answer."""
+    """The responses to what a server asks for, by name; or no responses, and the first question that has no answer.
+
+    `answers` has a person's answers, by the names of the questions; `roots` are the folders that the server may work
+    in.
+    """
     responses = dict[str, Any]()
     for name, request in (asked.input_requests or {}).items():
         match request:
@@ -92,5 +96,6 @@ def answered(
 
 
 def _plain(schema: Any) -> Mapping[str, Any]:
+    """A JSON schema, or the SDK's model of one, as a mapping; empty for anything else."""
     found: Any = schema.model_dump(mode="json", by_alias=True) if hasattr(schema, "model_dump") else schema
     return found if isinstance(found, Mapping) else {}

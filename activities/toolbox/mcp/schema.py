@@ -25,18 +25,18 @@ from activities.borders.validation import RULE
 from activities.toolbox.json_schema import BadSchema, JsonSchema, checkable, relocated
 
 MAX_PARTS = 2_000
-"""The most objects and lists of a schema without its references."""
+"""The most objects, lists and other values of a schema whose references are replaced by what they refer to."""
 MAX_DEPTH = 12
-"""The depth below which a schema allows any value; one that refers to itself has no end."""
+"""The depth below which a schema allows any value: a schema that refers to itself has no end."""
 DEFINITIONS = ("$defs", "definitions")
 LEFT_OUT = (*DEFINITIONS, "$schema", "$id")
 ANSWERS = "replan_answers"
-"""The argument with which a person answers what a server asks; no plan may have it."""
+"""The argument with a person's answers to the questions of a server; no plan may have this argument."""
 RESERVED = frozenset({*dir(BaseModel), "as_sent", "answers", "form", ANSWERS})
 """Names that pydantic does not take for fields."""
 
 _CHECKED = object()
-"""The context of a validation of what was checked before."""
+"""The validation context that marks a value as checked before, so that it is not checked again."""
 
 
 class ForeignArgs(BaseModel):
@@ -44,7 +44,7 @@ class ForeignArgs(BaseModel):
 
     model_config = ConfigDict(protected_namespaces=(), extra="forbid")
     form: ClassVar[dict[str, Any] | None] = None
-    """The JSON schema, as the server says it; None for that of the fields."""
+    """The JSON schema that the server declares; None for the schema of the fields."""
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class ForeignArgs(BaseModel):
 
     @property
     def answers(self) -> dict[str, JsonValue]:
-        """What a person answered to the server's questions: by the name of the question, the fields of its form."""
+        """A person's answers to the server's questions: by the name of a question, the fields of its form."""
         return getattr(self, ANSWERS, None) or {}
 
     def as_sent(self) -> dict[str, JsonValue]:
@@ -67,7 +67,7 @@ class ForeignArgs(BaseModel):
 
     @model_serializer
     def _all(self) -> dict[str, Any]:
-        """By the server's names also where pydantic is asked for those of the fields: conditions are written so."""
+        """All fields by the server's names, even if pydantic is asked for other names: conditions use these names."""
         return self._named(type(self).model_fields)
 
 
@@ -82,7 +82,7 @@ class ForeignResult(OpenArgs):
 
     @classmethod
     def of_checked(cls, value: Mapping[str, Any]) -> "ForeignResult":
-        """The result for JSON that the connection has checked: to check 100 kB again would take 0.1 s."""
+        """Make the result of JSON that the connection has checked: to check 100 kB again would take 0.1 s."""
         return cls.model_validate(value, context=_CHECKED)
 
     @model_serializer
@@ -92,7 +92,7 @@ class ForeignResult(OpenArgs):
 
 
 def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[str] = ()) -> type[ForeignArgs]:
-    """A model of a tool's arguments, but for those `left_out`, which Replan fills in itself.
+    """Make a model of a tool's arguments, except those in `left_out`, which Replan fills in itself.
 
     Raises:
         BadSchema: the schema cannot be used; the message says why in words that fit into a longer sentence.
@@ -112,14 +112,14 @@ def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[s
 
 
 def result_of(tool: str, schema: Mapping[str, Any]) -> type[ForeignResult]:
-    """A model of a tool's structured result. Raises BadSchema as `arguments_of`."""
+    """Make a model of a tool's structured result. Raises BadSchema as `arguments_of`."""
     schema, plain = _checked(schema)
     form = {**plain, "type": "object", "additionalProperties": True}
     return _model(ForeignResult, tool, schema, form)
 
 
 def misfit(schema: JsonSchema) -> Callable[[Any, ValidationInfo], Any]:
-    """A validator of pydantic for a JSON schema; its errors name the rule, and never the value."""
+    """Make a validator of pydantic for a JSON schema; its errors name the rule, and never the value."""
 
     def check(value: Any, info: ValidationInfo) -> Any:
         if info.context is _CHECKED:
@@ -142,6 +142,10 @@ def _model(
     form: Mapping[str, Any],
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> type[Any]:
+    """Make a model with the fields of `form` and the fields `more`.
+
+    `form` is `schema` without references; the values are validated by `schema`.
+    """
     whole = {"whole": relocated(schema, "#/$defs/whole")}  # a rule may refer to any place of the schema
     names, required = form.get("properties", {}), form.get("required", ())
     fields = dict(more)
@@ -161,11 +165,16 @@ def _model(
 
 
 def _title(tool: str) -> str:
+    """The name of a model's class: `ShopOrder` for the tool `shop.order`."""
     return "".join(part.capitalize() for part in tool.replace(".", "_").replace("-", "_").split("_")) or "Tool"
 
 
 def _checked(foreign: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What can be checked of a schema, and the same without references and definitions."""
+    """The part of a schema that can be checked, and the same without references and definitions.
+
+    Raises:
+        BadSchema: the schema is too large, too deep, or has a reference that leads nowhere or has no end.
+    """
     try:
         schema: dict[str, Any] = checkable(foreign)
         JsonSchema(schema)  # refuses what is too large, or leads nowhere
@@ -200,7 +209,7 @@ def _checked(foreign: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]
 
 
 def _without_reference(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema with what it refers to as a whole."""
+    """The schema, with a reference of the whole schema replaced by its target. Raises BadSchema if there is no end."""
     for _ in range(MAX_DEPTH):
         if not isinstance(reference := schema.get("$ref"), str):
             return schema
@@ -209,6 +218,7 @@ def _without_reference(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at(schema: Any, reference: str) -> Any:
+    """The part of a schema to which a reference such as `#/$defs/Order` leads."""
     for part in reference.removeprefix("#").split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         schema = schema[int(name)] if isinstance(schema, list) else schema[name]

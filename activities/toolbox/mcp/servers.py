@@ -22,12 +22,15 @@ if TYPE_CHECKING:  # at run time only where a server is named: it imports the SD
 
 
 class Servers:
-    """The MCP servers of a worker's tools files. A Python tool can take it, too, and call a server's tools with it."""
+    """The MCP servers of a worker's tools files.
+
+    A Python tool can have a parameter of this type, too, to call the tools of a server.
+    """
 
     def __init__(
         self, configs: Mapping[str, Config], engine: AsyncEngine | None, web: Web, *, has_layout: bool = False
     ) -> None:
-        """With `has_layout`, answers say how their content was laid out, which only a gateway wants to know."""
+        """With `has_layout`, answers have the layout of their content, which only a gateway needs."""
         self._kept: dict[str, Kept] = {}
         self._engine = engine
         if configs:
@@ -38,20 +41,20 @@ class Servers:
             }
 
     def expect(self, listings: Mapping[str, Listing]) -> None:
-        """Refuse calls of tools that are not as in `listings`, since the worker's kinds are made of these."""
+        """Reject calls of tools that differ from those in `listings`, because the worker's kinds were made of these."""
         for name, listing in listings.items():
             self._kept[name].expected = {listed.name: listed for listed in listing.tools}
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["Servers"]:
-        """The connections end when the block ends."""
+        """Yield the servers; their connections are closed when the block ends."""
         try:
             yield self
         finally:
             await asyncio.gather(*(kept.close() for kept in self._kept.values()))
 
     async def listing(self, server: str) -> Listing:
-        """What a server lists now. Raises CannotOpen."""
+        """What a server lists, on a connection that is opened if there is none. Raises CannotOpen if that fails."""
         return (await self._kept[server].connection()).listing
 
     async def call(
@@ -66,10 +69,11 @@ class Servers:
     ) -> JsonValue:
         """Call a tool once, and return its result as JSON: of the form `result`, else as a `ToolAnswer` with text.
 
-        `answers` are what a person said to the server's questions, by their names.
+        `answers` are a person's answers to the server's questions, by the names of the questions. `is_read` is true if
+        the call changes nothing.
 
         Raises:
-            ToolError: the call failed; what that proves about its effect is noted in the error.
+            ToolError: the call failed; the error records what the failure proves about the effect.
         """
         if server not in self._kept:
             known = ", ".join(self._kept) or "no server"
@@ -88,23 +92,24 @@ class Servers:
         return await self._kept[server].request(method, params, seconds, report)
 
     def on_notification(self, heard: Callable[[str, str, Mapping[str, Any] | None], None]) -> None:
-        """Have `heard` called, on the event loop of the connections, for what servers say without being asked.
+        """Register `heard` for the notifications of all servers; it is called on the event loop of the connections.
 
-        It gets the server, the method and the params of the notification.
+        Its arguments are the name of the server, and the method and params of the notification.
         """
         for name, kept in self._kept.items():
             kept.heard = partial(heard, name)
 
     async def note_ahead(self, key: str, noted: ahead.Ahead) -> None:
-        """Note what was before a call, in place of an earlier note."""
+        """Store the record ahead of the call with this key, in place of an earlier record."""
         await ahead.note(self._store, key, noted)
 
     async def ahead(self, key: str) -> ahead.Ahead | None:
-        """What was noted ahead of a call; None if no attempt came so far."""
+        """The record that was stored ahead of the call with this key; None if there is none."""
         return await ahead.find(self._store, key)
 
     @property
     def _store(self) -> AsyncEngine:
+        """The store. Raises NeedsPerson if there is none."""
         if self._engine is None:
             raise NeedsPerson("There is no store here: call the tool on a worker.")
         return self._engine

@@ -16,7 +16,7 @@ PATIENCE = 2.0
 
 
 def main() -> int:
-    """Return the exit code of the command, or 127 if it cannot be started; the reason is then on stderr."""
+    """Run the command, and return its exit code; 127 if the command cannot be started, with the reason on stderr."""
     worker, command = int(sys.argv[1]), sys.argv[2:]
     woken, wake = os.pipe()
     for end in (woken, wake):
@@ -52,6 +52,7 @@ def _signal(group: int, number: signal.Signals) -> None:
 
 
 def _exit_code(child: int, *, wait: bool = False) -> int | None:
+    """The exit code of the process `child`, modulo 256; None if the process still runs and `wait` is false."""
     try:
         found, status = os.waitpid(child, 0 if wait else os.WNOHANG)
     except ChildProcessError:

@@ -1,4 +1,4 @@
-"""The tools file, e.g. `shop.toml`: MCP servers, and what the decorators of Python tools say, for the tools of each.
+"""The tools file, e.g. `shop.toml`: MCP servers, and for the tools of each what decorators declare for Python tools.
 
 [servers.git]
 command = ["uvx", "mcp-server-git"]
@@ -155,7 +155,7 @@ def read(path: Path) -> ToolsFile:
     """Read a tools file.
 
     Raises:
-        BadToolsFile: it cannot be read, or has mistakes: all of them.
+        BadToolsFile: the file cannot be read or has mistakes; the exception has all of them.
     """
     try:
         if path.stat().st_size > MAX_FILE:
@@ -180,7 +180,7 @@ def read(path: Path) -> ToolsFile:
 
 
 def line_of(text: str, loc: Sequence[Any]) -> str:
-    """`:LINE` of the longest beginning of a place that the file has; empty if it has none."""
+    """`:LINE` of the entry with the path `loc`, or of the nearest entry on the way to it; empty if there is none."""
     wanted = tuple(str(part) for part in loc if part != "[key]")
     best, found = 0, ""
     for number, path in _places(text):
@@ -196,7 +196,7 @@ _QUOTED = r"""\"(?:[^"\\]|\\.)*\"|'[^']*'"""
 
 
 def _places(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """The lines that begin a table or a value, each with its place in the file."""
+    """Yield the lines that begin a table or a value: the number of each and its path."""
     table: tuple[str, ...] = ()
     quotes = ""  # of a text of several lines
     for number, line in enumerate(text.split("\n"), start=1):
@@ -212,6 +212,7 @@ def _places(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
 
 
 def _path(dotted: str) -> tuple[str, ...]:
+    """The parts of a dotted key; empty if it is no key."""
     try:
         at: Any = tomllib.loads(f"{dotted} = 0")
     except tomllib.TOMLDecodeError:  # inside a text of several lines
@@ -224,6 +225,7 @@ def _path(dotted: str) -> tuple[str, ...]:
 
 
 def _mistake(mistake: Mapping[str, Any]) -> str:
+    """A sentence about an error of pydantic: the place, what is wrong, and what to write."""
     loc = [str(part) for part in mistake["loc"] if part != "[key]"]
     place = ".".join(loc)
     if mistake["type"] == "extra_forbidden":
@@ -255,7 +257,7 @@ _WANTED: Mapping[str, str] = {
 
 
 def _instead(loc: Sequence[str]) -> str:
-    """What there is instead of the last name of a place."""
+    """The end of a sentence about an unknown name at the end of `loc`: which names there are instead."""
     models: Mapping[int, Mapping[str, type[BaseModel]]] = {
         1: {"": ToolsFile},
         3: {"": ServerTable},

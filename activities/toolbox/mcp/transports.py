@@ -1,6 +1,6 @@
-"""How messages get to an MCP server and back: over the pipes of a process, or over HTTP.
+"""Sends messages to an MCP server and receives its messages: over the pipes of a process, or over HTTP.
 
-Each call carries a token in its `_meta`, so that a transport can say of a call what became of its request.
+Each call has a token in its `_meta`, so that a transport can record for each call what happened to the request.
 """
 
 import asyncio
@@ -34,15 +34,15 @@ from workflows.faults.fault import Code
 UNREADABLE = "the answer is no message of JSON-RPC"
 """The message of the error for a call whose answer cannot be read."""
 CALL_NAME = "io.replan/call"
-"""The name in `_meta` of what tells a call from others."""
+"""The name in `_meta` of the token of a call."""
 MAX_MESSAGE = 16 * 1024 * 1024
-"""The most bytes of a message of a server; a process that sends a longer one is ended."""
+"""The most bytes of a message of a server; a process that sends a longer message is ended."""
 MAX_LINE = 500
-"""Characters of a line that a server writes to stderr, in the log."""
+"""The most characters that are logged of a line that a server writes to stderr."""
 LINES_PER_MINUTE = 20
-"""The lines of a server's stderr that are logged in a minute."""
+"""The most lines of a server's stderr that are logged in a minute."""
 END_SECONDS = 5.0
-"""Seconds that a process has to end after its pipes were closed, with its supervisor's patience."""
+"""Seconds that a process has to end after its pipes were closed, including the supervisor's PATIENCE."""
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 log = structlog.get_logger("replan.mcp")
@@ -50,10 +50,10 @@ log = structlog.get_logger("replan.mcp")
 
 @dataclass
 class Sent:
-    """What is known of the request of one call."""
+    """The state of the request of one call."""
 
     deadline: float | None
-    """When it may not be sent any more; None for never."""
+    """The time by `deadline.clock()` from which on the request may not be sent; None for no limit."""
     began: bool = False
     """Whether sending began."""
     status: int | None = None
@@ -62,28 +62,28 @@ class Sent:
     body: bytes = field(default=b"", repr=False)
     """The body of an HTTP response that is no stream."""
     why: str = ""
-    """Why it has no response, in words for people; empty if it has one, or the whole connection has failed."""
+    """Why the request has no response, in words for people; empty if it has one, or the whole connection has failed."""
     is_too_large: bool = False
-    """Whether the server sent too much."""
+    """Whether the response has more than `MAX_MESSAGE` bytes."""
     no_token: Code | None = None
     """The code of the fault if the authorization server gave no token, so that the request was not made."""
     answers: Mapping[str, Any] = field(default_factory=dict)
-    """What a person answered to the server's questions."""
+    """A person's answers to the server's questions."""
     can_ask: bool = True
     """Whether the server may ask something while it works on the request."""
     asked: ServerQuestion | None = None
-    """What the server asked while it worked on the call, and nobody has answered."""
+    """The question that the server asked while it worked on the call, and that nobody has answered."""
 
     async def trace(self, event: str, _info: Mapping[str, Any]) -> None:
-        """Note that sending begins; `httpcore2` calls it for each event of an HTTP request."""
+        """Record that sending begins; `httpcore2` calls this method for each event of an HTTP request."""
         if event.endswith("send_request_headers.started"):
             self.began = True
 
     @property
     def is_spoken(self) -> bool:
-        """Whether an error is the server's own message, and not what a transport makes of an HTTP response.
+        """Whether an error is the server's own message, and was not made by a transport from an HTTP response.
 
-        Of some statuses the message is left aside, since they say more.
+        False for a status from 300 on that says more than the message: any except 400, 404, 422 and 500.
         """
         if self.status is None:  # over pipes
             return True
@@ -100,7 +100,7 @@ class Sent:
 
     @property
     def is_late(self) -> bool:
-        """Whether its attempt has ended: the process may have been frozen meanwhile."""
+        """Whether the request may not be sent any more: the process may have been frozen since the call began."""
         return self.deadline is not None and deadline.clock() >= self.deadline
 
 
@@ -115,22 +115,23 @@ class Link:
     calls: Calls = field(default_factory=dict)
     """The calls under way, by their tokens."""
     other: Sent = field(default_factory=lambda: Sent(None))
-    """What is known of the last HTTP request that is no call, such as the handshake."""
+    """The state of the last HTTP request that is no call, such as the handshake."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     why: str = ""
     """Why the connection ended, in words for people; empty while it is open."""
     told: str = ""
     """The last words of the server itself, which are untrusted."""
     is_too_large: bool = False
-    """Whether it ended since the server sent too much."""
+    """Whether the connection ended because the server sent a message of more than `MAX_MESSAGE` bytes."""
 
     def end(self, why: str, told: str = "") -> None:
+        """Record that the connection has ended; only the first reason is kept."""
         if not self.why:
             self.why, self.told = why, told
         self.ended.set()
 
     def sent(self, message: Any) -> Sent | None:
-        """What is known of the call that a message makes."""
+        """The state of the call whose request `message` is; None if it is no request of a call."""
         params = message.params if isinstance(message, JSONRPCRequest) else None
         token = ((params or {}).get("_meta") or {}).get(CALL_NAME)
         return self.calls.get(token) if isinstance(token, str) else None
@@ -140,9 +141,9 @@ class Link:
 async def over_pipes(
     link: Link, server: str, command: Sequence[str], env: Mapping[str, str], cwd: str | None, *, logs: bool
 ) -> AsyncIterator[Streams]:
-    """Start the process of a server, and speak with it through its pipes; it ends when the block ends.
+    """Start the process of a server, and yield the streams of messages over its pipes; it ends when the block ends.
 
-    With `logs`, what it writes to stderr goes to the log.
+    With `logs`, the log has what the process writes to stderr.
 
     Raises:
         OSError: no process can be started.
@@ -207,7 +208,7 @@ async def _read(
     stdout: asyncio.StreamReader,
     to_session: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
-    """Pass the messages of a server on; what is no message is dropped, or fails the call that it names."""
+    """Pass on the messages of a server. Any other line is dropped, or fails the call that has the id in the line."""
     dropped = 0
     with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         while True:
@@ -245,6 +246,7 @@ async def _write(
     from_session: MemoryObjectReceiveStream[SessionMessage],
     to_session: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
+    """Write the outgoing messages to a server; a call whose deadline has passed fails instead."""
     try:
         async for outgoing in from_session:
             message = outgoing.message
@@ -271,7 +273,10 @@ class _LastLine:
 
 
 async def _log_errors(server: str, stderr: asyncio.StreamReader, last: _LastLine, most: int) -> None:
-    """Log what a server writes to stderr, without secrets, and at most so many lines a minute."""
+    """Log what a server writes to stderr, without secrets, and at most `most` lines a minute.
+
+    `last` gets the last line.
+    """
     rest, minute, logged = b"", 0.0, 0
     while chunk := await stderr.read(64 * 1024):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -292,7 +297,7 @@ async def _log_errors(server: str, stderr: asyncio.StreamReader, last: _LastLine
 async def over_http(
     link: Link, url: str, headers: Mapping[str, str], auth: httpx2.Auth | None, web: Web
 ) -> AsyncIterator[Streams]:
-    """Speak with a server at a URL."""
+    """Yield the streams of messages to and from a server at a URL."""
     async with (
         _CarefulClient(
             link,
@@ -309,7 +314,7 @@ async def over_http(
 
 
 class _CarefulClient(httpx2.AsyncClient):
-    """Makes a response of what goes wrong beside a request: an exception would end the connection for all calls."""
+    """Returns a response for errors such as a missing token: an exception would end the connection for all calls."""
 
     def __init__(self, link: Link, **options: Any) -> None:
         super().__init__(**options)
@@ -333,7 +338,7 @@ class _CarefulClient(httpx2.AsyncClient):
 
 
 def _sent(link: Link, request: httpx2.Request) -> Sent:
-    """What is known of the call that a request makes, or of the last one that makes none."""
+    """The state of the call that an HTTP request makes; for any other request, `link.other`."""
     try:
         return link.sent(jsonrpc_message_adapter.validate_json(request.content, by_name=False)) or link.other
     except (ValueError, httpx2.RequestNotRead):
@@ -341,9 +346,9 @@ def _sent(link: Link, request: httpx2.Request) -> Sent:
 
 
 class _Watched(httpx2.AsyncBaseTransport):
-    """Notes what becomes of each call, and reaches other hosts than the server's only where they are public.
+    """Records what happens to each call. Reaches hosts other than the server's only where they are public.
 
-    A request that fails has a response for the SDK, too: an exception would end the connection for all other calls.
+    For a request that fails, the SDK gets a response, too: an exception would end the connection for all other calls.
     """
 
     def __init__(self, link: Link, server: httpx2.URL, web: Web) -> None:
@@ -376,7 +381,11 @@ class _Watched(httpx2.AsyncBaseTransport):
         return _failed(request, sent.why)
 
     async def _read(self, response: httpx2.Response) -> None:
-        """Read a body that is no stream, so that one which is cut off fails here."""
+        """Read a body that is no stream, so that a body which is cut off fails here, in this method.
+
+        Raises:
+            _TooLarge: the body has more than `MAX_MESSAGE` bytes.
+        """
         content = bytearray()
         async with aclosing(response.aiter_bytes()) as parts:
             async for part in parts:
@@ -386,7 +395,7 @@ class _Watched(httpx2.AsyncBaseTransport):
         response._content = bytes(content)
 
     async def _elsewhere(self, request: httpx2.Request) -> httpx2.Response:
-        """Ask another host, e.g. that of an authorization server."""
+        """Send a request to another host than the server's, e.g. to an authorization server."""
         url, content = checked(request.url), await request.aread()
         async with self._web.exchange(url, request.method, dict(request.headers), content) as answer:
             body = await read_body(answer, 1024 * 1024, 30.0)
@@ -409,12 +418,13 @@ class _TooLarge(Exception):
 
 
 def _failed(request: httpx2.Request, why: str) -> httpx2.Response:
-    """A response that fails one call of the SDK, and no other."""
+    """A response by which the SDK fails one call, and no other."""
     error = {"jsonrpc": "2.0", "id": None, "error": {"code": CONNECTION_CLOSED, "message": why}}
     return httpx2.Response(500, json=error, request=request)
 
 
 def _words(error: httpx2.HTTPError) -> str:
+    """What went wrong with a connection, in words for people."""
     match error:
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
             return "it takes no connection"

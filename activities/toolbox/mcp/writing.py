@@ -19,14 +19,17 @@ HEAD = (
     '# a call of an "unkeyed" tool is never repeated while nobody knows whether it was applied.\n'
 )
 MAX_WORDS = 100
-"""Characters of a server's description of a tool."""
+"""The most characters of a server's description of a tool that the file quotes."""
 
 
 def write(path: Path, texts: Mapping[str, str], classified: Sequence["Classified"]) -> str:
-    """Write the `texts` of the tools files, and a table for each tool without one; return what a person does with it.
+    """Write a new tools file at `path`, and return a sentence that tells a person what to do with it.
+
+    The new file has the `texts` of the worker's tools files, by name, and a table for each tool of `classified` that no
+    file has a table for.
 
     Raises:
-        ToolMistakes: it cannot be written.
+        ToolMistakes: there is nothing to write, `path` is not beside the tools files, or the file cannot be written.
     """
     if not texts:
         raise ToolMistakes(["--write-tools has nothing to write: name a tools file with MCP servers by --tools."])
@@ -56,6 +59,7 @@ def write(path: Path, texts: Mapping[str, str], classified: Sequence["Classified
 
 
 def _tables(missing: Iterable["Classified"]) -> Iterator[str]:
+    """Yield a table for each tool of `missing`, with the server's description and the effect."""
     for found in missing:
         said = found.listed.description or found.listed.title
         words = [f"# {legible(said, MAX_WORDS)}\n"] if said else []
@@ -64,12 +68,14 @@ def _tables(missing: Iterable["Classified"]) -> Iterator[str]:
 
 
 def _reason(found: "Classified") -> str:
+    """Why a tool has its effect, as a comment in the file."""
     if found.effect is Effect.UNKEYED and found.listed.idempotent:
         return f'{found.reason}; the server says that a repeat changes nothing more: if that is true, "idempotent"'
     return found.reason
 
 
 def _key(name: str) -> str:
+    """A tool's name as a key of TOML, in quotes if it needs them."""
     return (
         name
         if re.fullmatch(r"[A-Za-z0-9_-]+", name)

@@ -38,7 +38,7 @@ def compose(args: Materials) -> Composition:
 
 
 def checked(results: JsonValue) -> JsonValue:
-    """Return `results`; raises Refused if there are none, or if they are too long."""
+    """Return `results`. Raises Refused if there are no results, or if they are too long."""
     if results in (None, "", [], {}):
         raise Refused("There are no results to write from: refer to those of other steps.", code="invalid_input")
     size = len(canonical(results))
@@ -61,6 +61,7 @@ def _lines(value: JsonValue) -> Iterator[str]:
 
 
 def _entry(label: str, value: JsonValue) -> Iterator[str]:
+    """Yield the lines of one item of a list or object; `label` is a dash, or the item's name and a colon."""
     inner = list(_lines(value))
     if isinstance(value, dict | list) or len(inner) > 1:
         yield label

@@ -54,7 +54,7 @@ def limit(max_output: int) -> int:
 
 
 def whole(label: str, value: JsonValue) -> str:
-    """Write a value between marks for untrusted content. It is not cut: `_ask` rejects a text that is too long."""
+    """Write a value between marks for untrusted content. Nothing is cut: `_ask` rejects a text that is too long."""
     return fenced(label, value, sys.maxsize)
 
 
@@ -98,6 +98,11 @@ async def arguments(
 async def _ask(
     model: LanguageModel, system: str, prompt: str, tools: Sequence[ToolDefinition], max_output: int
 ) -> Reply:
+    """Send one request to the model and return its reply.
+
+    Raises:
+        Refused: `prompt` with the schemas of `tools` is too long, or the model declines or does not finish its answer.
+    """
     size = len(prompt.encode()) + sum(len(to_json(dict(tool.schema))) for tool in tools)
     if size > MAX_ASKED:
         reason = f"What the model is to read has {size} bytes, more than {MAX_ASKED}: give it a part."

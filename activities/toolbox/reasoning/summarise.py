@@ -1,7 +1,7 @@
 """The kind `summarise`: the most telling sentences of a text, chosen by H. P. Luhn's method (1958).
 
 A sentence scores higher if words that the text repeats are close together in it. This method of the package `sumy`
-takes linear time; its others take quadratic time.
+takes linear time; the other methods of `sumy` take quadratic time.
 """
 
 import re
@@ -51,6 +51,7 @@ def sentences(text: str) -> list[str]:
 
 
 def _chosen(sentences: Sequence[str], count: int) -> list[str]:
+    """The `count` most telling sentences, in the order of the text. Raises MissingPackage if sumy is not installed."""
     try:  # Imported here: sumy belongs to the extra `documents`, and its import takes a second.
         from sumy.models.dom import ObjectDocumentModel, Paragraph, Sentence  # type: ignore[import-untyped]  # it ships no types
         from sumy.nlp.stemmers import Stemmer  # type: ignore[import-untyped]  # it ships no types
@@ -98,6 +99,7 @@ def _prose(text: str) -> Iterator[str]:
 
 
 def _unless_heading(lines: Sequence[str]) -> Iterator[str]:
+    """Yield the lines, joined to one paragraph, unless they look like a heading."""
     block = " ".join(lines)
     if block.endswith(tuple(".!?:;\u2026\u3002\uff01\uff1f")) or len(block.split()) > MAX_HEADING:
         yield block
@@ -108,6 +110,7 @@ def _sentences(blocks: Iterable[str]) -> list[str]:
 
 
 def _split(block: str) -> Iterator[str]:
+    """Yield the sentences of one paragraph."""
     start = 0
     for end in _END.finditer(block):
         if not _ABBREVIATION.search(block[max(end.start() - 10, 0) : end.start() + 1]):
@@ -117,6 +120,7 @@ def _split(block: str) -> Iterator[str]:
 
 
 def _pieces(sentence: str) -> Iterator[str]:
+    """Yield a sentence in pieces of at most `MAX_SENTENCE` characters."""
     while len(sentence) > MAX_SENTENCE:
         cut = sentence.rfind(" ", 0, MAX_SENTENCE) + 1 or MAX_SENTENCE
         yield sentence[:cut].strip()
