@@ -173,7 +173,7 @@ def _no_plan(story: Story, turn: Turn, proposal: Question | GiveUp) -> Item:
     proof = (end.event,) if end else ()
     if isinstance(proposal, Question):
         what, decision = f"The planner asked: {words.sentence(proposal.text)}{suggested(proposal.options)}", "escalate"
-        then = words.not_waiting("so it ended as escalated.")
+        then: str = words.not_waiting("so it ended as escalated.")
         after = turn.call.ended or turn.call.scheduled
         asked = (asked for asked in story.requests if asked.request.kind is RequestKind.QUESTION)
         exchange = next((exchange for exchange in asked if exchange.events > (after,)), None)
