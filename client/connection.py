@@ -12,6 +12,7 @@ from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text
 from runtime import state_folder
 from runtime.client import DEFAULT_NAMESPACE, Misconfigured, NotConnected, connect
+from runtime.keys import BadKeys, codec_of, encrypting
 from runtime.payloads import DATA_CONVERTER
 
 UI_PORT_OFFSET = 1000
@@ -58,10 +59,6 @@ def data_converter(namespace: str | None, keys: str | Path | None, codec: str | 
     Raises:
         Problem: the keys or the codec cannot be used.
     """
-    if not keys and not codec:
-        return DATA_CONVERTER
-    from runtime.keys import BadKeys, codec_of, encrypting  # not at the top: few have keys
-
     try:
         found = codec_of(keys, codec, namespace or os.environ.get("TEMPORAL_NAMESPACE") or DEFAULT_NAMESPACE)
     except BadKeys as error:

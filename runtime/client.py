@@ -33,6 +33,7 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode, WorkflowService
 
+from runtime.keys import BadKeys, codec_of, encrypting, with_keys
 from runtime.payloads import DATA_CONVERTER, adapted
 from runtime.state_folder import server_address
 from workflows.commands import WORKER
@@ -158,10 +159,6 @@ def _settings(profile: str | None) -> ClientConnectConfig:
 
 
 def _payload_codec(keys: Path | str | None, codec: str | None, namespace: str) -> PayloadCodec | None:
-    if not keys and not codec:
-        return None
-    from runtime.keys import BadKeys, codec_of  # not at the top: few have keys, and `cryptography` takes time to load
-
     try:
         return codec_of(keys, codec, namespace)
     except BadKeys as error:
@@ -177,8 +174,6 @@ async def _dial(
     address = settings["target_host"]
     encoded: dict[str, Any] = {"data_converter": DATA_CONVERTER}
     if codec is not None:
-        from runtime.keys import encrypting
-
         encoded = {"data_converter": encrypting(codec), "header_codec_behavior": HeaderCodecBehavior.CODEC}
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -205,8 +200,6 @@ def as_replan(client: Client, keys: Path | str | None = None) -> Client:
     service.workflow_service = PausedAsRunning(service)
     config["plugins"], config["service_client"] = [], service
     if keys and config["data_converter"].payload_codec is None:
-        from runtime.keys import with_keys
-
         config["data_converter"] = with_keys(config["data_converter"], keys, client.namespace)
         config["header_codec_behavior"] = HeaderCodecBehavior.CODEC
     config["data_converter"] = adapted(config["data_converter"])

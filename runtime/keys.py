@@ -20,8 +20,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
     DataConverter,
@@ -78,6 +76,8 @@ class Keyring(PayloadCodec, WithSerializationContext):
 
     def __init__(self, keys: Mapping[str, bytes], namespace: str = "", older: PayloadCodec | None = None) -> None:
         """`keys`: by id; the first key encrypts. `namespace`: its name. `older`: the codec for all other payloads."""
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # not at the top: 7 MB, and few have keys
+
         self._ciphers = {id: AESGCM(key) for id, key in keys.items()}
         self._of_equal = {id: hmac.digest(key, b"replan equal texts", "sha256") for id, key in keys.items()}
         self._namespace = namespace
@@ -163,6 +163,8 @@ class Keyring(PayloadCodec, WithSerializationContext):
         return nonce + self._ciphers[id].encrypt(nonce, data, self._bound(id, purpose))
 
     def _open(self, id: str, data: bytes, purpose: str) -> bytes:
+        from cryptography.exceptions import InvalidTag
+
         if id not in self._ciphers:
             raise KeyMissing(f"The values are encrypted with the key {id!r}, which is not in this keyring.")
         try:
