@@ -11,6 +11,7 @@ from temporalio.client import Client
 
 from client.explain import explanation
 from client.history import fetch
+from client.remedy import as_command, render
 from console.render.closing import closing_lines
 from replan import Refused, Tool, tool
 from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, asks, calls, finishes, proposes, step
@@ -161,7 +162,7 @@ async def test_a_person_reads_what_was_ordered_and_by_whom_before_allowing_it(
         ended = await outcome(handle)
         shown = await details_of(handle)
         told = explanation.explain_task(await fetch.fetch_history(client, handle))
-    [call], todo = ended.rejections[-1].withheld, " ".join(one.text for one in told.todo)
+    [call], todo = ended.rejections[-1].withheld, " ".join(render(one.text, as_command) for one in told.todo)
 
     assert (call.kind, call.args) == ("purchase", {"sku": "A-17"})
     assert ended.reason.endswith("Untrusted content that the task read may have ordered it.")
