@@ -161,8 +161,8 @@ class Progress(BaseModel):
 
     @property
     def place_in_queue(self) -> float:
-        """When the task began, in seconds since 1970: calls of older tasks have their turn first."""
-        return self.started_at.timestamp()
+        """When the task began, in seconds since 1970, to three decimals: calls of older tasks have their turn first."""
+        return round(self.started_at.timestamp(), 3)
 
     @property
     def open_requests(self) -> list[HumanRequest]:
