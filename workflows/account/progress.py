@@ -50,7 +50,7 @@ MAX_CONTINUED = 1024 * 1024
 
 
 class Folded(BaseModel):
-    """What a long task still knows of the oldest steps, faults and plans that it dropped: step ids and counts."""
+    """What a long task keeps of the steps, faults and plans that it dropped: the ids of the steps, and counts."""
 
     ids: list[str] = Field(default_factory=list)
     """Ids of the dropped steps that had started, because no id may be used twice."""

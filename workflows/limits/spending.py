@@ -283,7 +283,7 @@ def settle_step(
 def cancelled_fault(spec: ToolSpec, attempt: int = 1) -> Fault:
     """The fault that stands for a cancelled activity execution, whose reply may be billed.
 
-    `attempt` is the number of its last attempt; 0 if no attempt was under way, so that nothing is billed.
+    `attempt` is the number of its last attempt; 0 if no attempt was under way; then nothing is billed.
     """
     return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind, attempt=attempt)
 
