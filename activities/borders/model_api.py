@@ -147,11 +147,7 @@ def always(provider: str, row: ModelRow) -> Entry:
 
 
 def by(
-    what: str,
-    provider: str,
-    rows: Iterable[ModelRow],
-    decide: Callable[[Any], Verdict],
-    otherwise: ModelRow = BROKEN,
+    what: str, provider: str, rows: Iterable[ModelRow], decide: Callable[[Any], Verdict], otherwise: ModelRow = BROKEN
 ) -> Entry:
     """An entry that chooses between the rows of a provider by `decide`; `what` says for people what decides."""
     named = {code.value: _row(provider, (code, says)) for code, says in rows}

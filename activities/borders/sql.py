@@ -28,6 +28,7 @@ from activities.borders.table import (
     Verdict,
     attribute,
     class_names,
+    named,
     parents,
     qualified,
     traceback_of,
@@ -130,11 +131,7 @@ _OTHER_VERSION = Row(
 )
 
 
-def _by_code(*groups: tuple[Row, str]) -> Mapping[str, Row]:
-    return {code: row for row, codes in groups for code in codes.split()}
-
-
-_SQLSTATE = _by_code(
+_SQLSTATE = named(
     (_UNREACHED, "08001 08004 57P03"),
     # 40003: completion unknown. 08P01: poolers answer so when they have no server. 57: the server is stopped or dies.
     # An administrator may end the session while it waits, after the commit, for a standby: so the effect is unknown.
@@ -167,7 +164,7 @@ _SQLSTATE = _by_code(
 )
 """Rows by SQLSTATE (PostgreSQL's manual, appendix A) or by the beginning of it: the longest beginning wins."""
 
-_ERRNO = _by_code(
+_ERRNO = named(
     (_UNREACHED, "2001 2002 2003 2004 2005 2012"),
     # 0: PyMySQL's own connection is closed. 1053: the server shuts down. 2006 comes after a part was sent, too.
     (_LOST, "0 1053 1152 1158 1159 1160 1161 1184 1927 2006 2013 2027 2055 3169 4031"),
@@ -197,7 +194,7 @@ _ERRNO = _by_code(
 )
 """Rows by the errno of MySQL and MariaDB (https://dev.mysql.com/doc/mysql-errors/en/, https://mariadb.com/kb/en/)."""
 
-_SQLITE = _by_code(
+_SQLITE = named(
     (_UNREADABLE, "SQLITE_CANTOPEN"),
     (_INPUT_OUTPUT, "SQLITE_IOERR"),  # unknown, since a commit that failed so may have reached the disk
     (_GONE, "SQLITE_READONLY_DBMOVED"),
@@ -216,7 +213,7 @@ _SQLITE = _by_code(
 )
 """Rows by the beginning of SQLite's result code (https://sqlite.org/rescode.html): the longest beginning wins."""
 
-_ORACLE: Mapping[str, Row] = _by_code(
+_ORACLE: Mapping[str, Row] = named(
     (_UNREACHED, "ORA-01033 ORA-12170 ORA-12541 ORA-12543 DPY-6005"),
     (_LOST, "ORA-00028 ORA-01012 ORA-01092 ORA-03113 ORA-03114 ORA-03135 ORA-12537 ORA-12547 DPY-4011 DPY-1001"),
     (_LOST, "ORA-01034 ORA-01089"),

@@ -13,16 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from activities.borders import judge
-from activities.borders.table import (
-    MAX_CARRIED,
-    Choice,
-    Proof,
-    Row,
-    Table,
-    Verdict,
-    qualified,
-    traceback_of,
-)
+from activities.borders.table import MAX_CARRIED, Choice, Proof, Row, Table, Verdict, qualified, traceback_of
 from workflows.faults.fault import Code
 
 _CUT = Row(Code.UNREACHABLE, "The connection broke or could not be made.", Proof.UNKNOWN)

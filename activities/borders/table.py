@@ -10,12 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
 from activities.errors import bounded
 from workflows.faults.fault import Code, Fault
+
+T = TypeVar("T")
 
 
 class Proof(StrEnum):
@@ -90,6 +92,16 @@ class Choice:
 
 Entry = Row | Choice
 Table = Mapping[str, Entry]
+
+
+def named(*rows: tuple[T, str]) -> dict[str, T]:
+    """The rows by name; each comes with the names of the classes or codes that it is for, separated by spaces."""
+    return {name: entry for entry, names in rows for name in names.split()}
+
+
+def of_module(module: str, *rows: tuple[Entry, str]) -> Table:
+    """The entries by the qualified names of classes; each comes with the names that its classes have in `module`."""
+    return {f"{module}.{name}": entry for name, entry in named(*rows).items()}
 
 
 def qualified(raised: type[BaseException]) -> str:
