@@ -196,7 +196,6 @@ def _by_carried(error: Any) -> Verdict | None:
 
 _AWS_STATUSES = {**AWS, **statuses()}
 _NO_CREDENTIALS = unsent(Code.UNAUTHORIZED, "The worker has no valid AWS credentials: configure or renew them.")
-_AWS_CONFIG = unsent(Code.BUG, "The AWS client is configured wrongly: correct the region, profile, or options.")
 _AWS_USE = unsent(Code.BUG, "The tool uses botocore wrongly; nothing was sent: fix the tool.")
 _AWS_ARGUMENTS = unsent(
     Code.INVALID_INPUT, "The arguments do not fit the AWS operation; nothing was sent: change them."
@@ -257,7 +256,7 @@ TABLE: Table = {
         ),
         (unknown(Code.UNEXPECTED_RESULT, "AWS sent the same page twice."), "PaginationError"),
         (
-            _AWS_CONFIG,
+            unsent(Code.BUG, "The AWS client is configured wrongly: correct the region, profile, or options."),
             "DataNotFoundError UnknownServiceError UnknownRegionError ApiVersionNotFoundError"
             " InvalidIMDSEndpointError InvalidIMDSEndpointModeError UnknownSignatureVersionError"
             " ServiceNotInRegionError BaseEndpointResolverError NoRegionError EndpointVariantError"

@@ -2,7 +2,6 @@
 
 import math
 import re
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import FrameType
@@ -10,7 +9,7 @@ from typing import Any
 
 from activities.borders import http, service_api as api
 from activities.borders.service_api import answered, behind, code_in, field, refused, some, statuses, unknown, unsent
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, named, of_module, traceback_of
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, frames, named, of_module
 from activities.borders.waits import wait_of
 from workflows.faults.fault import Code, Quadrant
 
@@ -111,9 +110,8 @@ def _by_size(error: Any) -> Row | None:
 
 def _frames(error: Any) -> Iterator[FrameType]:
     """The frames of gRPC's clients through which an exception came; empty for a response over HTTP."""
-    trace = traceback_of(error) if isinstance(error, BaseException) else None
-    frames = (frame for frame, _ in traceback.walk_tb(trace))
-    return (frame for frame in frames if frame.f_globals.get("__name__") in ("grpc._channel", "grpc.aio._call"))
+    passed = frames(error, "grpc") if isinstance(error, BaseException) else ()
+    return (frame for module, frame in passed if module in ("grpc._channel", "grpc.aio._call"))
 
 
 def _request_size(frame: FrameType) -> int | None:

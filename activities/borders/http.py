@@ -5,10 +5,8 @@ The exceptions of ssl are here, too.
 """
 
 import re
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,7 +14,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from activities import sends
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, carried, class_names, traceback_of
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, carried, class_names, frames
 from activities.borders.waits import wait_of
 from workflows.faults.fault import QUADRANT, Code, Quadrant
 
@@ -108,12 +106,6 @@ def _is_a(error: BaseException, *names: str) -> bool:
     return any(name in names for name in class_names(type(error)))
 
 
-def _frames(error: BaseException) -> Iterator[tuple[str, FrameType]]:
-    """The module and the frame of each function through which an exception came, outermost first."""
-    for frame, _line in traceback.walk_tb(traceback_of(error)):
-        yield str(frame.f_globals.get("__name__")), frame
-
-
 # Whether the request was sent.
 
 _CONNECTING = (
@@ -144,10 +136,8 @@ Nothing else shows earlier requests: the exception of a redirected or repeated r
 
 def _was_connecting(error: BaseException) -> bool:
     """Whether an exception was raised before its client had a connection."""
-    return _is_a(error, *_CONNECTING) or any(
-        module.partition(".")[0] in _WIRE and (frame.f_code.co_name in _CONNECTS or "handshake" in frame.f_code.co_name)
-        for module, frame in _frames(error)
-    )
+    functions = [frame.f_code.co_name for _, frame in frames(error, *_WIRE)]
+    return _is_a(error, *_CONNECTING) or any(name in _CONNECTS or "handshake" in name for name in functions)
 
 
 def _earlier(error: BaseException, *responses: object) -> list[list[Any] | tuple[Any, ...]]:
@@ -158,7 +148,7 @@ def _earlier(error: BaseException, *responses: object) -> list[list[Any] | tuple
     noted = [
         read(frame.f_locals)
         for exception in [error, *carried(error)]
-        for module, frame in _frames(exception)
+        for module, frame in frames(exception)
         if (read := _EARLIER.get((module, frame.f_code.co_name)))
     ]
     return [some for some in (*noted, *responses) if isinstance(some, list | tuple)]
@@ -236,7 +226,7 @@ def _connection(error: BaseException) -> Verdict:
         return _if_alone(_UNREACHED, error)
     # OpenSSL raises one class in the handshake, before the request is sent, and later, while it sends or receives.
     # Without a traceback, as from another process, it is taken for one of the handshake, where nearly all arise.
-    is_traced = any(module.partition(".")[0] in _WIRE for exception in inner for module, _frame in _frames(exception))
+    is_traced = any(True for exception in inner for _ in frames(exception, *_WIRE))
     if not is_traced and any(_is_a(exception, *_TLS) for exception in inner):
         return _if_alone(_UNREACHED, error)
     if any(_is_a(exception, "urllib3.exceptions.ResponseError") for exception in inner):
@@ -248,7 +238,7 @@ def _connection(error: BaseException) -> Verdict:
 
 def _was_redirected(error: BaseException) -> bool:
     """Whether urllib3 gave up on a redirect; after too many failures it raises the same exception."""
-    last = [frame for module, frame in _frames(error) if module in _URLLIB3_SENDS and frame.f_code.co_name == "urlopen"]
+    last = [frame for module, frame in frames(error) if module in _URLLIB3_SENDS and frame.f_code.co_name == "urlopen"]
     return bool(last and last[-1].f_locals.get("redirect_location"))
 
 
@@ -279,7 +269,7 @@ def _status(error: BaseException) -> Verdict:
     response = _first(attribute(error, "response"), error)
     status = _first(attribute(response, "status_code"), attribute(response, "status"))
     if not isinstance(status, int) or isinstance(status, bool):
-        return _NO_STATUS.verdict()
+        return _unexpected("The service did not accept the request, and its HTTP status is not known.").verdict()
     verdict, method = by_answer(error, status), _method_and_service(error, response)[0]
     known = attribute(response, "history"), attribute(response, "raw", "retries", "history")
     if _was_preceded(error, *known):
@@ -364,8 +354,6 @@ _FAILED = Row(Code.UNREACHABLE, "The HTTP request failed.", Proof.UNKNOWN)
 _GARBLED = Row(Code.UNREACHABLE, "The server closed the connection, or did not speak HTTP.", Proof.UNKNOWN)
 _ENDLESS = _unexpected("The address redirects without end: use another.")
 _REDIRECT = _unexpected("The address redirects to one that is no HTTP address: use another.")
-_NO_JSON = _unexpected("The response is no JSON.")
-_NO_STATUS = _unexpected("The service did not accept the request, and its HTTP status is not known.")
 _UNDECODABLE = _unexpected("The response cannot be decoded.")
 _NO_MESSAGE = _unexpected("The message of the WebSocket has another type than the tool expects.")
 _NO_ADDRESS = _unsent_row(Code.INVALID_INPUT, "This address cannot be opened: give a complete one.")
@@ -461,7 +449,7 @@ _REQUESTS: Table = {
     "exceptions.ContentDecodingError": _UNDECODABLE,
     "exceptions.RetryError": _FAILING,
     "exceptions.TooManyRedirects": _ENDLESS,
-    "exceptions.JSONDecodeError": _NO_JSON,
+    "exceptions.JSONDecodeError": _unexpected("The response is no JSON."),
     "exceptions.InvalidJSONError": _unsent(Code.BUG, "The tool sends what cannot be written as JSON: fix the tool."),
     "exceptions.InvalidHeader": _HEADER,
     "exceptions.URLRequired": _NO_URL,

@@ -16,41 +16,30 @@ from workflows.faults.fault import Code
 
 _LOST = unknown(Code.UNREACHABLE, "The broker of Kafka cannot be reached, or no longer leads the partition.")
 _UNREACHED = unsent(Code.UNREACHABLE, "No broker of Kafka can be reached; nothing was sent.")
-_FAILED = unknown(Code.SERVER_ERROR, "The broker of Kafka failed.")
-_FEW = refused(Code.UNREACHABLE, "Too few replicas of the partition are there, so that the broker wrote nothing.")
-_FEW_AFTER = unknown(Code.UNREACHABLE, "The broker wrote the messages, and too few replicas followed.")
-_BUSY = unknown(Code.BUSY, "Kafka is not ready for it at the moment.")
 _REBALANCED = unknown(Code.BUSY, "The group gave the partitions to other members: join it again.")
 _ABORTED = unknown(Code.BUSY, "The transaction was aborted: begin it anew.")
 _FENCED = refused(Code.CONFLICT, "Another producer or member with the same id has taken over: find out which one.")
-_WRITTEN = unknown(Code.CONFLICT, "The broker has the messages already.")
-_THERE = refused(Code.CONFLICT, "It exists already, or is in use: observe the state and choose again.")
 _NO_OFFSET = refused(Code.GONE, "The partition does not have this offset: choose another one.")
-_TOO_LARGE = refused(Code.INVALID_INPUT, "The message is larger than Kafka takes: send less.")
 _NOT_FOUND = refused(Code.NOT_FOUND, "Kafka has no such topic, partition or group: look for it under another name.")
-_FULL = unsent(Code.BUSY, "The queue of the producer is full; the message was not sent.")
-_STUCK = unsent(Code.TIMEOUT, "The message waited too long in the producer, and was not sent.")
 _UNSERIALISED = unsent(Code.INVALID_INPUT, "The message cannot be written in its format; nothing was sent.")
-_CERTIFICATE = unsent(Code.NEEDS_PERSON, "The worker and the broker do not agree on TLS: correct the certificate.")
-_END = refused(Code.NO_RESULTS, "There are no more messages.")
 _PURGED = unknown(Code.BUG, "The tool closed its producer before the messages were delivered: flush it first.")
 _FATAL = unknown(Code.BUG, "The client of Kafka cannot be used any more: make a new one in the tool.")
 
 KAFKA: Mapping[str, Row] = named(
-    (_FAILED, "-1 2 56"),
+    (unknown(Code.SERVER_ERROR, "The broker of Kafka failed."), "-1 2 56"),
     (_LOST, "5 6 8 9 13 15 16 41 74 75 77 78 80 83"),
     (api.NO_ANSWER, "7"),
-    (_FEW, "19"),
-    (_FEW_AFTER, "20"),
-    (_BUSY, "14 51 60 88"),
+    (refused(Code.UNREACHABLE, "Too few replicas of the partition are there, so that the broker wrote nothing."), "19"),
+    (unknown(Code.UNREACHABLE, "The broker wrote the messages, and too few replicas followed."), "20"),
+    (unknown(Code.BUSY, "Kafka is not ready for it at the moment."), "14 51 60 88"),
     (_REBALANCED, "22 25 27 79 82 110 111 113"),
     (_ABORTED, "45 48 49 59 120"),
-    (_WRITTEN, "46"),
+    (unknown(Code.CONFLICT, "The broker has the messages already."), "46"),
     (_FENCED, "47 52 90"),
-    (_THERE, "36 68 86 92"),
+    (refused(Code.CONFLICT, "It exists already, or is in use: observe the state and choose again."), "36 68 86 92"),
     (_NO_OFFSET, "1"),
     (_NOT_FOUND, "3 57 62 69 85 91 100 105"),
-    (_TOO_LARGE, "10 12 18"),
+    (refused(Code.INVALID_INPUT, "The message is larger than Kafka takes: send less."), "10 12 18"),
     (api.INVALID, "17 21 24 26 28 32 37 38 39 40 42 50 67 87"),
     (api.REJECTED, "44"),
     (api.FORBIDDEN, "29 30 31 53 63 64 65"),
@@ -64,15 +53,15 @@ LIBRDKAFKA: Mapping[str, Row] = named(
     (_LOST, "-195 -187 -198 -196"),
     (_UNREACHED, "-193"),
     (api.NO_ANSWER, "-192 -185"),
-    (_STUCK, "-166"),
-    (_FULL, "-184"),
+    (unsent(Code.TIMEOUT, "The message waited too long in the producer, and was not sent."), "-166"),
+    (unsent(Code.BUSY, "The queue of the producer is full; the message was not sent."), "-184"),
     (_NOT_FOUND, "-190 -188 -179"),
-    (_CERTIFICATE, "-181"),
+    (unsent(Code.NEEDS_PERSON, "The worker and the broker do not agree on TLS: correct the certificate."), "-181"),
     (replace(api.CREDENTIALS, proves=Proof.NOT_SENT), "-169"),
     (api.CLIENT_BUG_UNSENT, "-186 -172 -170 -174 -164"),
     (_UNSERIALISED, "-162 -161"),
     (api.UNREADABLE, "-160 -159 -199"),
-    (_END, "-191 -168"),
+    (refused(Code.NO_RESULTS, "There are no more messages."), "-191 -168"),
     (_REBALANCED, "-147 -142"),
     (_FENCED, "-144"),
     (_PURGED, "-152 -151"),

@@ -25,7 +25,6 @@ _NOT_CONFIRMABLE = unknown(
     Code.NEEDS_PERSON,
     "The write was made, but the tool asks for more servers than there are: correct its writeConcern.",
 )
-_WRONG_COMMAND = refused(Code.BUG, "MongoDB rejected the command: fix the tool.")
 _CURSOR_GONE = unknown(Code.BUSY, "The cursor ended before everything was read: the query has to run again.")
 _EXISTS = refused(Code.CONFLICT, "There is one with the same unique value already: choose another.")
 _TAKEN = refused(Code.CONFLICT, "There is one with this name already: choose another.")
@@ -38,7 +37,7 @@ MONGODB: Mapping[str, Row] = named(
     (_LOST, "6 7 89 91 133 189 9001 11600 11602"),
     (_NO_PRIMARY, "10107 13435 13436 10058"),
     (_STOPPED, "50 262 11601"),
-    (_WRONG_COMMAND, "9 40 52 66 72 40324"),
+    (refused(Code.BUG, "MongoDB rejected the command: fix the tool."), "9 40 52 66 72 40324"),
     (api.FORBIDDEN, "13"),
     (api.CREDENTIALS, "18"),
     (api.UNSUPPORTED, "20 59 115 263 303"),

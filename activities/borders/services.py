@@ -1,8 +1,7 @@
 """Stripe, Slack and Redis: the verdict on each exception."""
 
 import re
-import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -16,15 +15,14 @@ from activities.borders.table import (
     Table,
     Verdict,
     class_names,
+    frames,
     named,
     of_module,
     qualified,
-    traceback_of,
 )
 from activities.borders.waits import wait_of
 from workflows.faults.fault import Code
 
-_ENDED = refused(Code.GONE, "It has expired: begin it anew.")
 _NOT_ENABLED = refused(Code.FORBIDDEN, "The account may not do this: enable the feature at Stripe.")
 _DECLINED = refused(Code.REFUSED, "The payment was declined: use another way to pay, or ask for less.")
 
@@ -67,7 +65,7 @@ _STRIPE_CLASSES: tuple[tuple[Row, str], ...] = (
     ),
     (_NOT_ENABLED, "CapabilityNotEnabledError FeatureNotEnabledError"),
     (api.STALE, "FxQuoteNeedsRefreshError VerificationNotInitiatedError"),
-    (_ENDED, "TemporarySessionExpiredError VerificationExpiredError"),
+    (refused(Code.GONE, "It has expired: begin it anew."), "TemporarySessionExpiredError VerificationExpiredError"),
     (api.QUOTA, "QuotaExceededError"),
 )
 _STRIPE_OAUTH: tuple[tuple[Row, str], ...] = (
@@ -118,13 +116,10 @@ _STRIPE_TABLE: Table = {
 }
 
 
-_TOO_MANY_WORDS = refused(Code.INVALID_INPUT, "Slack does not accept these values: change the arguments.")
-_HALF_DONE = unknown(Code.SERVER_ERROR, "Slack failed, and may have done a part of it.")
-
 SLACK: Mapping[str, Row] = named(
     (api.THROTTLED, "ratelimited rate_limited message_limit_exceeded"),
     # https://api.slack.com/methods: "some aspect of the operation may have succeeded before the error".
-    (_HALF_DONE, "internal_error fatal_error"),
+    (unknown(Code.SERVER_ERROR, "Slack failed, and may have done a part of it."), "internal_error fatal_error"),
     (unknown(Code.SERVER_ERROR, "Slack is not available at the moment."), "service_unavailable"),
     (unknown(Code.TIMEOUT, "The request did not arrive at Slack in time."), "request_timeout"),
     (refused(Code.BUSY, "Slack changes the team or the conversation at the moment."), "team_added_to_org"),
@@ -152,7 +147,7 @@ SLACK: Mapping[str, Row] = named(
         " last_member cant_leave_general",
     ),
     (
-        _TOO_MANY_WORDS,
+        refused(Code.INVALID_INPUT, "Slack does not accept these values: change the arguments."),
         "msg_too_long no_text too_many_attachments invalid_arguments invalid_arg_name invalid_blocks"
         " invalid_blocks_format invalid_attachments invalid_name invalid_name_required invalid_name_specials"
         " invalid_name_maxlength invalid_name_punctuation invalid_time time_in_past time_too_far invalid_cursor"
@@ -218,7 +213,6 @@ REDIS: Mapping[str, Row] = {
 }
 """Rows by the error code with which an answer of Redis begins."""
 
-_COMMAND = unknown(Code.BUG, "Redis rejected the command: fix the tool.")
 _OF_SEVERAL = "in a pipeline or a script, or after a retry"
 _SCRIPTS = frozenset({"EVAL", "EVALSHA", "FCALL", "EXEC"})
 """Commands of several steps: when a step fails, Redis does not roll back the steps before."""
@@ -243,9 +237,9 @@ def _is_alone(error: Any) -> bool:
     Only the functions through which the exception came show this: an exception that a tool takes out of the results of
     a pipeline or a script, or that another process has sent, proves nothing.
     """
-    frames = [frame for _, frame in _frames(error, "redis")]
-    is_raised = any(frame.f_code.co_name.endswith("execute_command") for frame in frames)
-    return is_raised and not any(_is_script(frame) or _is_retry(frame, error) for frame in frames)
+    passed = [frame for _, frame in frames(error, "redis")]
+    is_raised = any(frame.f_code.co_name.endswith("execute_command") for frame in passed)
+    return is_raised and not any(_is_script(frame) or _is_retry(frame, error) for frame in passed)
 
 
 def _is_script(frame: FrameType) -> bool:
@@ -268,7 +262,7 @@ def _redis_connection(row: Row) -> Choice:
     def decide(error: Any) -> Verdict | None:
         if type(error).__name__ == "ConnectionError" and field(error, "status_code") == "ERR":
             return _REDIS_FULL.verdict()
-        names = _names(error, "redis")
+        names = _names(error)
         # A retry connects anew without the pool; the client of a cluster or of several databases may ask a second one.
         if "get_connection" not in names or any(re.search("cluster|multidb", name) for name in names):
             return row.verdict()
@@ -284,22 +278,14 @@ def _is_waited(error: BaseException) -> bool:
     return qualified(type(error)) == "_queue.Empty" or (isinstance(error, TimeoutError) and error.errno is None)
 
 
-def _frames(error: BaseException, package: str) -> Iterator[tuple[str, FrameType]]:
-    """The modules and frames of a package's functions through which an exception passed."""
-    for frame, _line in traceback.walk_tb(traceback_of(error)):
-        module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] == package:
-            yield module, frame
-
-
-def _names(error: BaseException, package: str) -> set[str]:
-    """The names of a package's modules and functions through which an exception passed."""
-    return {name for module, frame in _frames(error, package) for name in (module, frame.f_code.co_name)}
+def _names(error: BaseException) -> set[str]:
+    """The names of the modules and functions of redis-py through which an exception passed."""
+    return {name for module, frame in frames(error, "redis") for name in (module, frame.f_code.co_name)}
 
 
 def _redis_lock(error: Any) -> Verdict | None:
     """The verdict on a LockError: the lock was not free if `with` raised the error; None if anything else did."""
-    return _LOCKED.verdict() if {"__enter__", "__aenter__"} & _names(error, "redis") else None
+    return _LOCKED.verdict() if {"__enter__", "__aenter__"} & _names(error) else None
 
 
 def _redis_cluster(error: Any) -> Verdict | None:
@@ -331,7 +317,7 @@ _REDIS_TABLE: Table = {
         (_REDIS_LOST, "ConnectionError"),
         (_redis_connection(unknown(Code.TIMEOUT, "Redis did not answer in time.")), "TimeoutError"),
         (_REDIS_NO_CONNECTION, "MaxConnectionsError"),
-        (_redis(_COMMAND, REDIS), "ResponseError"),
+        (_redis(unknown(Code.BUG, "Redis rejected the command: fix the tool."), REDIS), "ResponseError"),
         (_redis(REDIS["LOADING"]), "BusyLoadingError"),
         # A replica after a failover: the next connection finds the primary.
         (_redis(_OUT_OF_DATE), "ReadOnlyError ClusterDownError MasterDownError"),

@@ -10,10 +10,8 @@ import re
 import sqlite3
 import ssl
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 from pydantic import JsonValue
@@ -28,10 +26,10 @@ from activities.borders.table import (
     Verdict,
     attribute,
     class_names,
+    frames,
     named,
     parents,
     qualified,
-    traceback_of,
 )
 from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
 from workflows.faults.fault import Code
@@ -46,14 +44,12 @@ _UNREACHED = Row(
     Code.UNREACHABLE, "The database cannot be reached, or is starting or stopping; nothing was sent.", Proof.NOT_SENT
 )
 _LOST = Row(Code.UNREACHABLE, "The connection to the database was lost.", Proof.UNKNOWN)
-_UNREADABLE = Row(Code.UNREACHABLE, "The file of the database cannot be opened.", Proof.REFUSED)
 _INPUT_OUTPUT = Row(Code.UNREACHABLE, "The file of the database cannot be read or written.", Proof.UNKNOWN)
 _GONE = Row(
     Code.UNREACHABLE,
     "The file of the database was deleted or replaced: put it back, or start the worker again.",
     Proof.NOT_SENT,
 )
-_SERVER = Row(Code.SERVER_ERROR, "The machine of the database failed to read or write a file.", Proof.UNKNOWN)
 _TIMEOUT = Row(
     Code.TIMEOUT,
     "The database stopped the statement or its transaction, which took too long or was cancelled.",
@@ -136,7 +132,7 @@ _SQLSTATE = named(
     # 40003: completion unknown. 08P01: poolers answer so when they have no server. 57: the server is stopped or dies.
     # An administrator may end the session while it waits, after the commit, for a standby: so the effect is unknown.
     (_LOST, "08 40003 57 HV00N"),
-    (_SERVER, "58"),
+    (Row(Code.SERVER_ERROR, "The machine of the database failed to read or write a file.", Proof.UNKNOWN), "58"),
     # The server ends an idle transaction or session (25P03, 25P04, 57P05), and rolls back what was not committed.
     (_TIMEOUT, "57014 25P03 25P04 57P05"),
     (_NO_MEMORY, "53"),
@@ -195,7 +191,7 @@ _ERRNO = named(
 """Rows by the errno of MySQL and MariaDB (https://dev.mysql.com/doc/mysql-errors/en/, https://mariadb.com/kb/en/)."""
 
 _SQLITE = named(
-    (_UNREADABLE, "SQLITE_CANTOPEN"),
+    (Row(Code.UNREACHABLE, "The file of the database cannot be opened.", Proof.REFUSED), "SQLITE_CANTOPEN"),
     (_INPUT_OUTPUT, "SQLITE_IOERR"),  # unknown, since a commit that failed so may have reached the disk
     (_GONE, "SQLITE_READONLY_DBMOVED"),
     (_TIMEOUT, "SQLITE_INTERRUPT"),
@@ -323,24 +319,17 @@ def _statements(error: Any) -> Iterator[str]:
     found = (
         attribute(error, "statement"),
         attribute(error, "cursor", "query"),
-        *(frame.f_locals.get("query") for frame in _frames(error, "psycopg", "asyncpg", "pymysql")),
-        *(frame.f_locals.get("statement") for frame in _frames(error, "oracledb")),
+        *(frame.f_locals.get("query") for _, frame in frames(error, "psycopg", "asyncpg", "pymysql")),
+        *(frame.f_locals.get("statement") for _, frame in frames(error, "oracledb")),
     )
     for query in found:
         if query is not None:
             yield query if isinstance(query, str) else query.decode() if isinstance(query, bytes) else repr(query)
 
 
-def _frames(error: Any, *packages: str) -> Iterator[FrameType]:
-    """The frames of these packages' functions through which an exception came."""
-    for frame, _line in traceback.walk_tb(traceback_of(error)):
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in packages:
-            yield frame
-
-
 def _of_psycopg(error: Any) -> Verdict:
     """The verdict on psycopg's DataError, from the server or psycopg itself, before or after the statement was sent."""
-    functions = [frame.f_code.co_name for frame in _frames(error, "psycopg", "psycopg_c", "psycopg_binary")]
+    functions = [frame.f_code.co_name for _, frame in frames(error, "psycopg", "psycopg_c", "psycopg_binary")]
     if _code(error):
         return _driver(_POSTGRESQL, _VALUE)(error)
     if any(re.search("fetch|load|iter", name) for name in functions):
@@ -351,7 +340,7 @@ def _of_psycopg(error: Any) -> Verdict:
 
 def _of_pool(error: Any) -> Verdict | None:
     """The verdict on a pool that gave no connection, if all its attempts to connect have failed; else None."""
-    for frame in _frames(error, "psycopg_pool"):
+    for _, frame in frames(error, "psycopg_pool"):
         pool: Any = frame.f_locals.get("self")
         counts = pool.get_stats() if hasattr(pool, "get_stats") else {}
         if counts.get("connections_errors") and "connections_ms" not in counts:
@@ -364,7 +353,7 @@ _READ = re.compile(r"\W*(?:select|with(?!.*\b(?:insert|update|delete|merge)\b))\
 
 def _several(error: Any) -> Verdict | None:
     """The verdict on MultipleResultsFound if the statement only reads; None if the statement may have changed rows."""
-    results = [frame.f_locals.get("self") for frame in _frames(error, "sqlalchemy")]
+    results = [frame.f_locals.get("self") for _, frame in frames(error, "sqlalchemy")]
     more = [attribute(result, name) for result in results for name in ("_real_result", "raw")]
     statements = [attribute(result, "context", "statement") for result in [*results, *more]]
     is_read = any(isinstance(statement, str) and _READ.match(statement) for statement in statements)

@@ -6,14 +6,13 @@ have no row: they are bugs of the tool, and a row for ValueError would also cove
 
 import errno
 import socket
-import traceback
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
 from activities.borders import judge
-from activities.borders.table import MAX_CARRIED, Choice, Proof, Row, Table, Verdict, qualified, traceback_of
+from activities.borders.table import MAX_CARRIED, Choice, Proof, Row, Table, Verdict, frames, qualified
 from workflows.faults.fault import Code
 
 _CUT = Row(Code.UNREACHABLE, "The connection broke or could not be made.", Proof.UNKNOWN)
@@ -105,8 +104,7 @@ def _was_connecting(error: BaseException) -> bool:
     Class and number do not show this: ETIMEDOUT may also end a connection that was in use, and for a host with several
     addresses asyncio may raise an OSError without a number.
     """
-    frames = (frame for frame, _ in traceback.walk_tb(traceback_of(error)))
-    return any((frame.f_globals.get("__name__"), frame.f_code.co_name) in _CONNECTING for frame in frames)
+    return any((module, frame.f_code.co_name) in _CONNECTING for module, frame in frames(error))
 
 
 def _by_errno(error: OSError) -> Verdict:
@@ -140,8 +138,8 @@ _NO_PROGRAM = Row(
 
 def _while_starting(error: OSError) -> Verdict | None:
     """The verdict on a missing program; None if the folder (`cwd`) is missing, or no program was being started."""
-    for frame, _ in traceback.walk_tb(traceback_of(error)):
-        if (frame.f_globals.get("__name__"), frame.f_code.co_name) == ("subprocess", "_execute_child"):
+    for module, frame in frames(error):
+        if (module, frame.f_code.co_name) == ("subprocess", "_execute_child"):
             folder: object = frame.f_locals.get("cwd")
             return None if folder is not None and error.filename == folder else _NO_PROGRAM.verdict()
     return None

@@ -6,10 +6,11 @@ module which defines the class (`__module__`) and of the class in it (`__qualnam
 """
 
 import builtins
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 from pydantic import JsonValue
@@ -152,6 +153,17 @@ def tells_its_cause(raised: type[BaseException]) -> bool:
 def traceback_of(error: BaseException) -> TracebackType | None:
     found: TracebackType | None = _TRACEBACK.__get__(error)
     return found
+
+
+def frames(error: BaseException, *packages: str) -> Iterator[tuple[str, FrameType]]:
+    """The module and the frame of each function through which an exception came, outermost first.
+
+    With `packages`, only those of functions of these top-level packages.
+    """
+    for frame, _line in traceback.walk_tb(traceback_of(error)):
+        module = str(frame.f_globals.get("__name__"))
+        if not packages or module.partition(".")[0] in packages:
+            yield module, frame
 
 
 def cause_of(error: BaseException) -> BaseException | None:
