@@ -314,10 +314,7 @@ TABLE: Table = {
         (api.CLIENT_BUG_UNSENT, "ResourceNotExistsError DynamoDBOperationNotSupportedError"),
         (api.CLIENT_BUG_UNSENT, "DynamoDBNeedsConditionError DynamoDBNeedsKeyConditionError"),
         (api.BROKEN, "RetriesExceededError"),  # of a download
-        (
-            _S3_UPLOAD,
-            "S3TransferFailedError S3UploadFailedError",
-        ),
+        (_S3_UPLOAD, "S3TransferFailedError S3UploadFailedError"),
         (api.WARNING, "PythonDeprecationWarning"),
     ),
     **of_module(

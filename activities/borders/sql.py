@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from sqlalchemy import exc
 
 from activities.borders import entry_of, judge
+from activities.borders.service_api import refused, unknown, unsent
 from activities.borders.table import (
     Choice,
     Proof,
@@ -40,90 +41,65 @@ MAX_NAME = 256
 MAX_MESSAGE = 2000
 """Characters of libpq's message that are searched: the time for a pattern grows with their square."""
 
-_UNREACHED = Row(
-    Code.UNREACHABLE, "The database cannot be reached, or is starting or stopping; nothing was sent.", Proof.NOT_SENT
+_UNREACHED = unsent(Code.UNREACHABLE, "The database cannot be reached, or is starting or stopping; nothing was sent.")
+_LOST = unknown(Code.UNREACHABLE, "The connection to the database was lost.")
+_INPUT_OUTPUT = unknown(Code.UNREACHABLE, "The file of the database cannot be read or written.")
+_GONE = unsent(
+    Code.UNREACHABLE, "The file of the database was deleted or replaced: put it back, or start the worker again."
 )
-_LOST = Row(Code.UNREACHABLE, "The connection to the database was lost.", Proof.UNKNOWN)
-_INPUT_OUTPUT = Row(Code.UNREACHABLE, "The file of the database cannot be read or written.", Proof.UNKNOWN)
-_GONE = Row(
-    Code.UNREACHABLE,
-    "The file of the database was deleted or replaced: put it back, or start the worker again.",
-    Proof.NOT_SENT,
-)
-_TIMEOUT = Row(
-    Code.TIMEOUT,
-    "The database stopped the statement or its transaction, which took too long or was cancelled.",
-    Proof.REFUSED,
+_TIMEOUT = refused(
+    Code.TIMEOUT, "The database stopped the statement or its transaction, which took too long or was cancelled."
 )
 _STOPPED = replace(_TIMEOUT, proves=Proof.UNKNOWN)
-_NO_MEMORY = Row(Code.OVERLOADED, "The database has too little memory, or too many threads.", Proof.REFUSED)
-_LOCKED = Row(Code.BUSY, "The database is locked by another writer.", Proof.REFUSED)
-_IN_USE = Row(Code.BUSY, "All connections to the database are in use.", Proof.NOT_SENT)
-_NEVER_CONNECTED = Row(
+_NO_MEMORY = refused(Code.OVERLOADED, "The database has too little memory, or too many threads.")
+_LOCKED = refused(Code.BUSY, "The database is locked by another writer.")
+_IN_USE = unsent(Code.BUSY, "All connections to the database are in use.")
+_NEVER_CONNECTED = unsent(
     Code.UNREACHABLE,
     "The tool's pool cannot connect to the database: check its address, its user and its password; nothing was sent.",
-    Proof.NOT_SENT,
 )
-_STALE = Row(Code.BUSY, "The tables were changed while the statement ran: it has to run again.", Proof.REFUSED)
-_LIMIT = Row(Code.RATE_LIMITED, "The database allows this user no more requests for now.", Proof.REFUSED)
-_LOGIN = Row(
-    Code.UNAUTHORIZED,
-    "The database rejects the user or the password: correct the address that the tool connects to.",
-    Proof.NOT_SENT,
+_STALE = refused(Code.BUSY, "The tables were changed while the statement ran: it has to run again.")
+_LIMIT = refused(Code.RATE_LIMITED, "The database allows this user no more requests for now.")
+_LOGIN = unsent(
+    Code.UNAUTHORIZED, "The database rejects the user or the password: correct the address that the tool connects to."
 )
-_DENIED = Row(
-    Code.FORBIDDEN, "The database does not let its user do that: give the user the permission.", Proof.REFUSED
-)
-_CLOSED = Row(Code.FORBIDDEN, "The database may not be written by the worker: give it the permission.", Proof.REFUSED)
-_TLS = Row(
+_DENIED = refused(Code.FORBIDDEN, "The database does not let its user do that: give the user the permission.")
+_CLOSED = refused(Code.FORBIDDEN, "The database may not be written by the worker: give it the permission.")
+_TLS = unsent(
     Code.NEEDS_PERSON,
     "The worker and the database do not agree on TLS: correct the certificate, or the options of the connection.",
-    Proof.NOT_SENT,
 )
-_NO_DATABASE = Row(
-    Code.NEEDS_PERSON, "The server has no such database: create it, or correct the tool's address.", Proof.REFUSED
+_NO_DATABASE = refused(Code.NEEDS_PERSON, "The server has no such database: create it, or correct the tool's address.")
+_BLOCKED = unsent(Code.NEEDS_PERSON, "The database does not take connections from the worker's machine: unblock it.")
+_DAMAGED = unknown(Code.NEEDS_PERSON, "The database is damaged, or is none: restore it from a backup.")
+_FULL = refused(Code.QUOTA_EXHAUSTED, "The disk of the database is full: free some space.")
+_CONFIGURED = refused(Code.QUOTA_EXHAUSTED, "A limit in the database's configuration is reached: raise it.")
+_CONSTRAINT = refused(
+    Code.CONFLICT, "The database rejected the change, since it breaks a constraint: read the rows and choose again."
 )
-_BLOCKED = Row(
-    Code.NEEDS_PERSON, "The database does not take connections from the worker's machine: unblock it.", Proof.NOT_SENT
-)
-_DAMAGED = Row(Code.NEEDS_PERSON, "The database is damaged, or is none: restore it from a backup.", Proof.UNKNOWN)
-_FULL = Row(Code.QUOTA_EXHAUSTED, "The disk of the database is full: free some space.", Proof.REFUSED)
-_CONFIGURED = Row(Code.QUOTA_EXHAUSTED, "A limit in the database's configuration is reached: raise it.", Proof.REFUSED)
-_CONSTRAINT = Row(
-    Code.CONFLICT,
-    "The database rejected the change, since it breaks a constraint: read the rows and choose again.",
-    Proof.REFUSED,
-)
-_SEVERAL = Row(Code.CONFLICT, "Several rows match: choose one of them.", Proof.REFUSED)
-_NO_ROW = Row(Code.NOT_FOUND, "There is no such row: look for it under another name.", Proof.REFUSED)
-_RAISED = Row(Code.REFUSED, "A trigger or a function of the database rejected the change.", Proof.REFUSED)
-_NOT_READ = Row(
-    Code.UNEXPECTED_RESULT, "The statement was carried out, and a value of its result cannot be read.", Proof.UNKNOWN
-)
-_VALUE = Row(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.", Proof.REFUSED)
-_TOO_LARGE = Row(Code.INVALID_INPUT, "A value is too large for the database: make it smaller.", Proof.REFUSED)
-_NO_TABLE = Row(
+_SEVERAL = refused(Code.CONFLICT, "Several rows match: choose one of them.")
+_NO_ROW = refused(Code.NOT_FOUND, "There is no such row: look for it under another name.")
+_RAISED = refused(Code.REFUSED, "A trigger or a function of the database rejected the change.")
+_NOT_READ = unknown(Code.UNEXPECTED_RESULT, "The statement was carried out, and a value of its result cannot be read.")
+_VALUE = refused(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.")
+_TOO_LARGE = refused(Code.INVALID_INPUT, "A value is too large for the database: make it smaller.")
+_NO_TABLE = refused(
     Code.BUG,
     "The tool uses a table that does not exist: declare it as Table(..., metadata), with `from replan import metadata`,"
     " and start the worker again, which creates it; in a datasource of the tool, create it yourself.",
-    Proof.REFUSED,
 )
-_WRONG_SQL = Row(Code.BUG, "The database rejects the SQL of the tool: fix the tool.", Proof.REFUSED)
-_ABORTED = Row(
+_WRONG_SQL = refused(Code.BUG, "The database rejects the SQL of the tool: fix the tool.")
+_ABORTED = refused(
     Code.BUG,
     "The tool went on after a statement of the transaction had failed: let the first exception end the transaction.",
-    Proof.REFUSED,
 )
-_INTERNAL = Row(Code.BUG, "The database failed with an internal error: look into its log.", Proof.UNKNOWN)
-_POOL = Row(
-    Code.BUG, "The tool's pool of connections is closed, or not yet open: keep it open while tools run.", Proof.NOT_SENT
-)
-_BUG = Row(Code.BUG, "The tool uses its database wrongly: fix the tool.", Proof.UNKNOWN)
-_OTHER_VERSION = Row(
+_INTERNAL = unknown(Code.BUG, "The database failed with an internal error: look into its log.")
+_POOL = unsent(Code.BUG, "The tool's pool of connections is closed, or not yet open: keep it open while tools run.")
+_BUG = unknown(Code.BUG, "The tool uses its database wrongly: fix the tool.")
+_OTHER_VERSION = refused(
     Code.WRONG_STORE,
     "Replan's own tables are missing there, or of another version than this worker: start a worker of that version on"
     " it, or start this one again, which migrates older tables.",
-    Proof.REFUSED,
 )
 
 
@@ -132,7 +108,7 @@ _SQLSTATE = named(
     # 40003: completion unknown. 08P01: poolers answer so when they have no server. 57: the server is stopped or dies.
     # An administrator may end the session while it waits, after the commit, for a standby: so the effect is unknown.
     (_LOST, "08 40003 57 HV00N"),
-    (Row(Code.SERVER_ERROR, "The machine of the database failed to read or write a file.", Proof.UNKNOWN), "58"),
+    (unknown(Code.SERVER_ERROR, "The machine of the database failed to read or write a file."), "58"),
     # The server ends an idle transaction or session (25P03, 25P04, 57P05), and rolls back what was not committed.
     (_TIMEOUT, "57014 25P03 25P04 57P05"),
     (_NO_MEMORY, "53"),
@@ -191,7 +167,7 @@ _ERRNO = named(
 """Rows by the errno of MySQL and MariaDB (https://dev.mysql.com/doc/mysql-errors/en/, https://mariadb.com/kb/en/)."""
 
 _SQLITE = named(
-    (Row(Code.UNREACHABLE, "The file of the database cannot be opened.", Proof.REFUSED), "SQLITE_CANTOPEN"),
+    (refused(Code.UNREACHABLE, "The file of the database cannot be opened."), "SQLITE_CANTOPEN"),
     (_INPUT_OUTPUT, "SQLITE_IOERR"),  # unknown, since a commit that failed so may have reached the disk
     (_GONE, "SQLITE_READONLY_DBMOVED"),
     (_TIMEOUT, "SQLITE_INTERRUPT"),
@@ -464,8 +440,8 @@ _DRIVERS: Table = {
         otherwise=replace(_VALUE, proves=Proof.UNKNOWN),
     ),
     "psycopg.errors.ConnectionTimeout": _UNREACHED,
-    "psycopg.errors.CancellationTimeout": Row(
-        Code.TIMEOUT, "The database did not confirm in time that a statement was cancelled.", Proof.UNKNOWN
+    "psycopg.errors.CancellationTimeout": unknown(
+        Code.TIMEOUT, "The database did not confirm in time that a statement was cancelled."
     ),
     "psycopg.errors.PipelineAborted": _ABORTED,
     "psycopg.Rollback": _BUG,  # for the inside of `Connection.transaction()`, which catches it
@@ -483,9 +459,9 @@ _DRIVERS: Table = {
     # The server has an answer for the statement, but not one in the shape that was prepared.
     "asyncpg.exceptions.InvalidCachedStatementError": _STALE,
     # The answer came, and cannot be read: so the statement ran.
-    "asyncpg.exceptions._base.OutdatedSchemaCacheError": Row(Code.BUSY, _STALE.reason, Proof.UNKNOWN),
-    "asyncpg.exceptions._base.TargetServerAttributeNotMatched": Row(
-        Code.UNREACHABLE, "No server of the database has the wanted role now, such as primary.", Proof.NOT_SENT
+    "asyncpg.exceptions._base.OutdatedSchemaCacheError": unknown(Code.BUSY, _STALE.reason),
+    "asyncpg.exceptions._base.TargetServerAttributeNotMatched": unsent(
+        Code.UNREACHABLE, "No server of the database has the wanted role now, such as primary."
     ),
     "asyncpg.exceptions._base.InterfaceError": _driver(_BY_OWN_MESSAGE["asyncpg"], _BUG),
     "asyncpg.exceptions._base.DataError": _VALUE,
@@ -526,8 +502,8 @@ TABLE: Table = {
     "sqlalchemy.exc.MultipleResultsFound": Choice(
         "the statement", {"SELECT": _SEVERAL}, _several, otherwise=replace(_SEVERAL, proves=Proof.UNKNOWN)
     ),
-    "sqlalchemy.orm.exc.StaleDataError": Row(
-        Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again.", Proof.REFUSED
+    "sqlalchemy.orm.exc.StaleDataError": refused(
+        Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again."
     ),
     **dict.fromkeys(
         (
@@ -538,17 +514,14 @@ TABLE: Table = {
         ),
         _BUG,
     ),
-    qualified(WriteInReadTransaction): Row(
+    qualified(WriteInReadTransaction): refused(
         Code.BUG,
         "The tool writes to a database where it may only read, as a @tool.read everywhere and a @tool.unkeyed in the"
         " store: declare it @tool.transactional.",
-        Proof.REFUSED,
     ),
     qualified(DatabaseFileGone): _GONE,
-    qualified(DatabaseUnavailable): Row(
-        Code.STORE_UNAVAILABLE,
-        "The database of the call is locked or cannot be reached; nothing was done.",
-        Proof.NOT_SENT,
+    qualified(DatabaseUnavailable): unsent(
+        Code.STORE_UNAVAILABLE, "The database of the call is locked or cannot be reached; nothing was done."
     ),
 }
 

@@ -7,7 +7,8 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core.core_schema import ErrorType
 
-from activities.borders.table import Choice, Proof, Row, Table, Verdict
+from activities.borders.service_api import unknown
+from activities.borders.table import Choice, Table, Verdict
 from workflows.faults.fault import Code
 
 MAX_NAMED = 5
@@ -48,7 +49,7 @@ def expected(error: Mapping[str, Any]) -> str:
     return message if message[:2].isupper() else message[:1].lower() + message[1:]  # URL, UUID
 
 
-_SHAPE = Row(Code.UNEXPECTED_RESULT, "The result does not have the declared type.", Proof.UNKNOWN)
+_SHAPE = unknown(Code.UNEXPECTED_RESULT, "The result does not have the declared type.")
 
 
 def _broken(error: object) -> Verdict | None:
@@ -58,7 +59,7 @@ def _broken(error: object) -> Verdict | None:
     return _SHAPE.verdict(reason=f"{_SHAPE.reason[:-1]}: {found}.")
 
 
-_WRONG_MODEL = Row(Code.BUG, "The tool uses pydantic wrongly: fix its models.", Proof.UNKNOWN)
+_WRONG_MODEL = unknown(Code.BUG, "The tool uses pydantic wrongly: fix its models.")
 
 TABLE: Table = {
     "pydantic.errors.PydanticErrorMixin": _WRONG_MODEL,
@@ -68,9 +69,7 @@ TABLE: Table = {
     "pydantic.v1.errors.PydanticErrorMixin": _WRONG_MODEL,
     "pydantic_core._pydantic_core.SchemaError": _WRONG_MODEL,
     "pydantic_core._pydantic_core.ValidationError": Choice("the wrong fields", {}, _broken, otherwise=_SHAPE),
-    "pydantic_core._pydantic_core.PydanticSerializationError": Row(
-        Code.UNSERIALISABLE,
-        "The tool's result cannot be written as JSON: return a pydantic model of plain values.",
-        Proof.UNKNOWN,
+    "pydantic_core._pydantic_core.PydanticSerializationError": unknown(
+        Code.UNSERIALISABLE, "The tool's result cannot be written as JSON: return a pydantic model of plain values."
     ),
 }
