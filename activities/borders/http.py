@@ -238,11 +238,8 @@ def _connection(error: BaseException) -> Verdict:
 
 def _was_redirected(error: BaseException) -> bool:
     """Whether urllib3 gave up on a redirect; after too many failures it raises the same exception."""
-    last = [frame for module, frame in frames(error) if module in _URLLIB3_SENDS and frame.f_code.co_name == "urlopen"]
-    return bool(last and last[-1].f_locals.get("redirect_location"))
-
-
-_URLLIB3_SENDS = ("urllib3.connectionpool", "urllib3.poolmanager")
+    sent = [frame for _, frame in frames(error, "urllib3") if frame.f_code.co_name == "urlopen"]
+    return bool(sent and sent[-1].f_locals.get("redirect_location"))
 
 
 def _no_connection(error: BaseException) -> Verdict:

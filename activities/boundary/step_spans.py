@@ -82,12 +82,7 @@ def _described(info: activity.Info) -> tuple[str, tracing.Attributes]:
 
 def turn_span(kind: str, more: tracing.Attributes) -> tuple[str, tracing.Attributes]:
     """The name and the attributes of a planner turn's span; `kind` is `plan` or `replan`, `more` further attributes."""
-    return "plan replan", {
-        "gen_ai.operation.name": "plan",
-        "gen_ai.agent.name": "replan",
-        "replan.turn": kind,
-        **more,
-    }
+    return "plan replan", {"gen_ai.operation.name": "plan", "gen_ai.agent.name": "replan", "replan.turn": kind, **more}
 
 
 def _arguments(input: ExecuteActivityInput) -> str:

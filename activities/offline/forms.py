@@ -12,15 +12,7 @@ from datetime import date
 from typing import Any
 
 from activities.offline.grammar import format_time, parse_day, parse_time, read_name, read_words, unquote
-from activities.toolbox.declare.form import (
-    CallResult,
-    Calls,
-    Form,
-    PlannedCall,
-    Pronoun,
-    Referent,
-    Value,
-)
+from activities.toolbox.declare.form import CallResult, Calls, Form, PlannedCall, Pronoun, Referent, Value
 from activities.toolbox.expressions.expression import unknown_words
 
 NUMBER = Referent("a number that an earlier clause brings", "Write the number instead")

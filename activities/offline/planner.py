@@ -23,14 +23,7 @@ from activities.toolbox.declare.kind import Kind
 from workflows.account.records import StepRecord, StepStatus
 from workflows.json_values import canonical, text_of
 from workflows.planning.situation import Situation
-from workflows.plans.proposal import (
-    TURN_ID,
-    Answer,
-    GiveUp,
-    NewSteps,
-    Proposal,
-    Step,
-)
+from workflows.plans.proposal import TURN_ID, Answer, GiveUp, NewSteps, Proposal, Step
 from workflows.plans.references import references
 
 PAGE = "docs/offline-planner.md lists the forms; with a model key a model plans, which understands free text."

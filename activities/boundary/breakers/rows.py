@@ -18,15 +18,7 @@ from typing import NamedTuple
 
 import structlog
 from pydantic import ValidationError
-from sqlalchemy import (
-    Column,
-    Connection,
-    Integer,
-    String,
-    Table,
-    select,
-    update,
-)
+from sqlalchemy import Column, Connection, Integer, String, Table, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.common import MetricMeter
 
