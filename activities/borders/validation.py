@@ -26,6 +26,11 @@ _WHOLE = {"literal_error", "enum", "string_pattern_mismatch", "url_scheme", RULE
 not from an input value."""
 
 
+def fields_of(error: ValidationError) -> str:
+    """As `fields`, for all errors of a failed validation."""
+    return fields(error.errors(include_url=False, include_context=False, include_input=False))
+
+
 def fields(errors: Iterable[Mapping[str, Any]]) -> str:
     """A text that names the first MAX_NAMED wrong fields, and what was expected of each."""
     named = [f"{place(error['loc'])} {expected(error)}" for error in errors]
@@ -55,8 +60,7 @@ _SHAPE = unknown(Code.UNEXPECTED_RESULT, "The result does not have the declared 
 def _broken(error: object) -> Verdict | None:
     if type(error) is not ValidationError:  # it has no children: another class of this name may say anything
         return None
-    found = fields(error.errors(include_url=False, include_context=False, include_input=False))
-    return _SHAPE.verdict(reason=f"{_SHAPE.reason[:-1]}: {found}.")
+    return _SHAPE.verdict(reason=f"{_SHAPE.reason[:-1]}: {fields_of(error)}.")
 
 
 _WRONG_MODEL = unknown(Code.BUG, "The tool uses pydantic wrongly: fix its models.")

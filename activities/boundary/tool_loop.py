@@ -103,15 +103,11 @@ class ToolLoop:
     @contextlib.asynccontextmanager
     async def entered(self, context: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
         """Enter and leave `context` on this loop, for connections that belong to this loop."""
-
-        async def leave() -> None:
-            await context.__aexit__(None, None, None)
-
-        value = await self.run(lambda: _entering(context))
+        value = await self.run(context.__aenter__)
         try:
             yield value
         finally:
-            await self.run(leave)
+            await self.run(lambda: context.__aexit__(None, None, None))
 
     def _serve(self) -> None:
         try:
@@ -211,10 +207,6 @@ def _raise(error: BaseException) -> Any:
         raise error
     finally:
         del error  # its traceback has this frame: they would keep each other until the next garbage collection
-
-
-async def _entering(context: AbstractAsyncContextManager[T]) -> T:
-    return await context.__aenter__()
 
 
 def _named_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:

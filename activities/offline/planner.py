@@ -18,7 +18,7 @@ from activities.offline.forms import FORMS, read_groups
 from activities.offline.grammar import Clause, read_name, split_clauses
 from activities.offline.phrases import PHRASES
 from activities.offline.repair import UnclearEffect, rejection_reason, remaining_steps, repair, unfinished_steps
-from activities.toolbox.declare.form import CallResult, Calls, Form, Pronoun, Referent, Things, Value
+from activities.toolbox.declare.form import CallResult, Calls, Form, Pronoun, Things, Value
 from activities.toolbox.declare.kind import Kind
 from workflows.account.records import StepRecord, StepStatus
 from workflows.json_values import canonical, text_of
@@ -187,23 +187,19 @@ def _likeness(text: str, form: Form) -> float:
 def _sources(clause: Clause, calls: Calls, steps: Sequence[_PlannedStep]) -> Sequence[_PlannedStep | None]:
     """The steps whose results the clause's pronoun stands for; `[None]` if the clause has no pronoun.
 
-    Raises:
-        NotUnderstood: no step in `steps` has a result that the pronoun can stand for.
+    Raises NotUnderstood if no step in `steps` has a result that the pronoun can stand for.
     """
     pronouns = [value for call in calls for value in call.args.values() if isinstance(value, Pronoun)]
     if not pronouns:
         return [None]
-    fitting = [planned for planned in steps if pronouns[0].referent in planned.things]
-    if not fitting:
-        raise _nothing_before(clause, pronouns[0].referent)
-    return fitting if pronouns[0].is_plural else fitting[-1:]
-
-
-def _nothing_before(clause: Clause, referent: Referent) -> NotUnderstood:
+    referent = pronouns[0].referent
+    fitting = [planned for planned in steps if referent in planned.things]
+    if fitting:
+        return fitting if pronouns[0].is_plural else fitting[-1:]
     word = re.search(r"\b(?:it|them|these|those|that|the (?:result|summary|page|text)s?)\b", clause.text, re.IGNORECASE)
     pronoun = word.group() if word else "it"
     reason = f"In {clause.text[:120]!r} it is not clear what `{pronoun}` means: it must be {referent.description}."
-    return NotUnderstood(f"{reason} {referent.remedy}. {PAGE}")
+    raise NotUnderstood(f"{reason} {referent.remedy}. {PAGE}")
 
 
 def _steps(

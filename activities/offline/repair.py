@@ -24,7 +24,7 @@ from activities.offline.alternatives import (
 )
 from activities.offline.questions import Unanswered, ask_user, named_option, option
 from activities.toolbox.declare.kind import Kind
-from workflows.account.records import FaultRecord, StepRecord, StepStatus
+from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.faults.fault import Code
 from workflows.json_values import canonical
 from workflows.planning.situation import Situation
@@ -89,21 +89,14 @@ class _CallKey(NamedTuple):
 
 
 class _Repair:
-    """Makes one new plan, without calls that failed before and without the calls in `rejected`.
-
-    For the calls in `rejected`, the last plan of the offline planner was rejected.
-    """
+    """Makes one new plan, without calls that failed before and without those for which the last plan was `rejected`."""
 
     def __init__(self, situation: Situation, kinds: Mapping[str, Kind], rejected: frozenset[_CallKey]) -> None:
         self._situation = situation
         self._kinds = kinds
         self._unfinished = unfinished_steps(situation)
-        failed = [
-            record
-            for record in situation.records
-            if record.status is StepStatus.FAILED and not self._is_only_id(record)
-        ]
-        self._failed = {_call_of(record): record for record in failed}
+        failed = [record for record in situation.records if record.status is StepStatus.FAILED]
+        self._failed = {_call_of(record): record for record in failed if not self._is_only_id(record)}
         self._rejected = rejected
         self._excluded = rejected | self._failed.keys()
         self._planned = {_call_of(record) for record in self._unfinished if self._has_effect(record)}
@@ -117,9 +110,7 @@ class _Repair:
     def plan(self) -> NewSteps:
         """Plan the unfinished steps again, without those whose effects an earlier run has already applied.
 
-        Raises:
-            NoRepair: a step cannot be planned again.
-            Unanswered: the user must answer a question first.
+        Raises NoRepair if a step cannot be planned again, Unanswered if the user must answer a question first.
         """
         steps = tuple([self._retry(record) for record in self._unfinished if record.step.id not in self._done])
         return NewSteps(steps=steps, because="; ".join(self._because) or "what had not started goes on")
@@ -152,11 +143,7 @@ class _Repair:
         """The first alternative to the step's call that may be planned, or the user's choice; None if there is none.
 
         The call with the alternative has not failed and is not in `rejected`. If the call has an effect, no other step
-        plans the same call.
-
-        Raises:
-            NoRepair: the call would overwrite a change that somebody else has made.
-            Unanswered: the user must choose, and has not chosen yet.
+        plans the same call. Raises as `plan`.
         """
         failed, unusable = self._failed_record(record), self._excluded | self._planned
         found = find_alternatives(_args_of(record), self._observed(failed))
@@ -174,9 +161,6 @@ class _Repair:
         """The first of the `usable` alternatives, or the one that the user chooses.
 
         The user is asked only if the task may ask, the step has an effect, and the second alternative is as near.
-
-        Raises:
-            Unanswered: the user has not chosen yet.
         """
         first, old = usable[0], _args_of(record)[usable[0].argument]
         options = {name: alternative for alternative in usable if (name := option(alternative.value))}
@@ -196,9 +180,6 @@ class _Repair:
 
         None if no similar name was observed, if the call does not have exactly one text argument, or if the task may
         not ask. Only the user's answer replaces a name.
-
-        Raises:
-            Unanswered: the user has not answered yet.
         """
         failed, args = self._failed_record(record), _args_of(record)
         names = self._similar_names(failed)
@@ -206,9 +187,11 @@ class _Repair:
         if not (names and len(misnamed) == 1 and self._situation.may_ask):
             return None
         options = {option(_with_words(name, words)): name for name, words in names.items()}
-        spelt = (
-            {option(words): name for name, words in names.items()} | {option(name): name for name in names} | options
+        by_words, by_name = (
+            {option(words): name for name, words in names.items()},
+            {option(name): name for name in names},
         )
+        spelt = by_words | by_name | options
 
         def read(reply: str) -> Alternative | None:
             chosen = named_option(reply, spelt, self._situation.now.date())
@@ -237,16 +220,11 @@ class _Repair:
         """
         if self._has_effect(record):
             return None
-        done = (
-            earlier
-            for earlier in self._situation.records
-            if earlier.status is StepStatus.COMPLETED and not earlier.left_out
-        )
-        results = {earlier.step.id: earlier.result for earlier in done}
-        failed, args = self._failed_record(record), _args_of(record)
+        done = [earlier for earlier in self._situation.records if earlier.status is StepStatus.COMPLETED]
+        results = {earlier.step.id: earlier.result for earlier in done if not earlier.left_out}
         for item in find_later_items(record.step.args, results):
-            if _CallKey(record.step.kind, canonical({**args, item.argument: item.value})) not in self._excluded:
-                self._because.append(f"{self._rejection(failed)}; {item.words}")
+            if self._call_with(record, item) not in self._excluded:
+                self._because.append(f"{self._rejection(self._failed_record(record))}; {item.words}")
                 return item
         return None
 
@@ -285,7 +263,6 @@ class _Repair:
         return kind, call
 
     def _give_up(self, record: StepRecord) -> NoReturn:
-        """Raise NoRepair, with the reason why nothing can be called in place of the step."""
         step, failed = record.step, self._failed_record(record)
         if not self._is_usable(step.kind):
             raise NoRepair(f"{step.id} needs {step.kind}, which cannot be used any more{self._why(record)}")
@@ -321,18 +298,14 @@ class _Repair:
         return kind is not None and kind.spec.effect is not Effect.READ
 
     def _observed(self, record: StepRecord) -> JsonValue:
-        observed = [
-            observation.value for observation in self._situation.observations if observation.step_id == record.step.id
-        ]
-        fault = self._fault(record)
-        return observed[-1] if observed else fault.observed if fault else None
+        observed, fault = self._observations(record), self._fault(record)
+        return observed[-1].value if observed else fault.observed if fault else None
+
+    def _observations(self, record: StepRecord) -> list[Observation]:
+        return [found for found in self._situation.observations if found.step_id == record.step.id]
 
     def _unread(self, record: StepRecord) -> str:
-        reasons = [
-            observation.unread
-            for observation in self._situation.observations
-            if observation.step_id == record.step.id and observation.unread
-        ]
+        reasons = [observation.unread for observation in self._observations(record) if observation.unread]
         return f" The state could not be read again: {reasons[-1]}" if reasons else ""
 
     def _why(self, record: StepRecord) -> str:
