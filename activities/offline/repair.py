@@ -4,12 +4,15 @@ A rejected call is made again with an alternative for one argument: `at: "14:30"
 Steps that had not started are planned again, with their needs and references pointing to the new ids. The same call is
 repeated only if the observed state has changed so that it allows the call now. If the task waits for people, the user
 is asked which of several equally good alternatives to use for an effect, and which name was meant by an unknown name.
+The planner keeps nothing between two requests. A reply belongs to the question whose text it names, so the same
+situation always leads to the same question, and then to the same plan.
 """
 
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import date
+from typing import NamedTuple, NoReturn, TypeVar
 
 from pydantic import JsonValue
 
@@ -22,19 +25,22 @@ from activities.offline.alternatives import (
     limit_kept_now,
     shape_of,
 )
-from activities.offline.questions import Unanswered, ask_user, named_option, option
+from activities.offline.grammar import format_time, parse_day, parse_time
 from activities.toolbox.declare.kind import Kind
 from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.faults.fault import Code
 from workflows.json_values import canonical
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Effect
-from workflows.plans.proposal import GiveUp, Mistake, NewSteps, Question, Step
+from workflows.plans.proposal import MAX_OPTION, MAX_OPTIONS, GiveUp, Mistake, NewSteps, Question, Step
 
 MAX_CHANGED = 1  # how many arguments of a call a rule changes after a rejection
 MAX_LISTED = 5
 MAX_REASON = 1_000  # how many characters of a fault's reason a question repeats
+MAX_REPEATED = 80  # how many characters of an unusable reply the next question repeats
 NOUNS = {"time": "time", "date": "day", "moment": "time"}  # by shape, what a question calls the values of an argument
+
+T = TypeVar("T")
 
 
 class UnclearEffect(Exception):
@@ -43,6 +49,14 @@ class UnclearEffect(Exception):
 
 class NoRepair(Exception):
     """The rules find no new plan; the message says why."""
+
+
+class Unanswered(Exception):
+    """The user must answer `question` before there can be a plan."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question.text)
+        self.question = question
 
 
 def unfinished_steps(situation: Situation) -> list[StepRecord]:
@@ -163,16 +177,16 @@ class _Repair:
         The user is asked only if the task may ask, the step has an effect, and the second alternative is as near.
         """
         first, old = usable[0], _args_of(record)[usable[0].argument]
-        options = {name: alternative for alternative in usable if (name := option(alternative.value))}
+        options = {name: alternative for alternative in usable if (name := _option(alternative.value))}
         is_open = len(options) > 1 and are_equally_near(old, first.value, usable[1].value)
         if not (is_open and self._situation.may_ask and self._has_effect(record)):
             return first
 
         def read(reply: str) -> Alternative | None:
-            return options.get(named_option(reply, options, self._situation.now.date()) or "")
+            return options.get(_named_option(reply, options, self._situation.now.date()) or "")
 
         noun = NOUNS.get(shape_of(old) or "", first.argument)
-        chosen = ask_user(self._situation, self._question(record, f"Which {noun} instead of {old}?"), [*options], read)
+        chosen = _ask_user(self._situation, self._question(record, f"Which {noun} instead of {old}?"), [*options], read)
         return chosen._replace(words=f"the user chose {str(chosen.value)[:80]}")
 
     def _meant(self, record: StepRecord) -> Alternative | None:
@@ -186,21 +200,21 @@ class _Repair:
         misnamed = [argument for argument, value in args.items() if shape_of(value) == "text"]
         if not (names and len(misnamed) == 1 and self._situation.may_ask):
             return None
-        options = {option(_with_words(name, words)): name for name, words in names.items()}
+        options = {_option(_with_words(name, words)): name for name, words in names.items()}
         by_words, by_name = (
-            {option(words): name for name, words in names.items()},
-            {option(name): name for name in names},
+            {_option(words): name for name, words in names.items()},
+            {_option(name): name for name in names},
         )
         spelt = by_words | by_name | options
 
         def read(reply: str) -> Alternative | None:
-            chosen = named_option(reply, spelt, self._situation.now.date())
+            chosen = _named_option(reply, spelt, self._situation.now.date())
             name = spelt[chosen] if chosen else reply
             meant = Alternative(misnamed[0], name, f"the user meant {name[:80]!r}")
             return None if self._call_with(record, meant) in self._excluded else meant
 
         text = self._question(record, f"Which {misnamed[0]} did you mean instead of {str(args[misnamed[0]])[:80]!r}?")
-        meant = ask_user(self._situation, text, [*options], read)
+        meant = _ask_user(self._situation, text, [*options], read)
         self._because.append(f"{self._rejection(failed)}; {meant.words}")
         return meant
 
@@ -453,3 +467,30 @@ def _near(observed: JsonValue) -> dict[str, str]:
 
 def _with_words(name: str, words: str) -> str:
     return (f"{name} ({words})" if words and words != name else name)[:80]
+
+
+def _ask_user(situation: Situation, text: str, options: Sequence[str], read: Callable[[str], T | None]) -> T:
+    """Return the value that `read` finds in the user's newest reply to the question `text`.
+
+    `options` are the answers that the question offers. Raises Unanswered without a reply that `read` can read.
+    """
+    replies = [word.text for word in situation.words if word.question.endswith(text)]
+    if replies and (found := read(replies[-1])) is not None:
+        return found
+    again = f"{replies[-1][:MAX_REPEATED]!r} cannot be taken. " if replies else ""
+    raise Unanswered(Question(text=f"{again}{text}", options=tuple(options[:MAX_OPTIONS])))
+
+
+def _option(value: object) -> str:
+    """Write a value as an option of a question: on one line, with at most MAX_OPTION characters."""
+    return " ".join(str(value).split())[:MAX_OPTION].strip()
+
+
+def _named_option(reply: str, options: Iterable[str], today: date) -> str | None:
+    """Return the option that a reply names, in capital or small letters; None if the reply names no option.
+
+    The reply may write a time or a day as in a task, e.g. `3 pm`.
+    """
+    at, day = parse_time(reply), parse_day(reply, today)
+    spellings = {_option(reply).casefold(), *([format_time(at)] if at else []), *([day.isoformat()] if day else [])}
+    return next((name for name in options if name.casefold() in spellings), None)

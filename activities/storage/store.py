@@ -101,12 +101,8 @@ class SealedText(TypeDecorator[str]):
         return value if value is None or cipher is None else cipher.open(value)
 
 
-def tune(engine: AsyncEngine) -> None:
+def tune(sync: Engine) -> None:
     """Configure an engine for Replan; a second call changes nothing."""
-    _tune(engine.sync_engine)
-
-
-def _tune(sync: Engine) -> None:
     if not event.contains(sync, "handle_error", _translate_write_in_read_transaction):  # twins share it
         event.listen(sync, "handle_error", _translate_write_in_read_transaction)
     sync.hide_parameters = True  # messages go to the log
@@ -164,7 +160,7 @@ def twin(engine: AsyncEngine) -> AsyncEngine:
     made = AsyncEngine(
         Engine(sync.pool.recreate(), sync.dialect, sync.url, execution_options=sync.get_execution_options())
     )
-    tune(made)
+    tune(made.sync_engine)
     if _writer_of(engine):
         _add_writer(made)
     expect_file(made)
@@ -324,7 +320,7 @@ async def note_checked(engine: AsyncEngine, namespace: str, queue: str, version:
 
 async def _prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | None = None) -> None:
     """Tune an engine, migrate the tables of `streams`, and create those of `tables` that are missing."""
-    tune(engine)
+    tune(engine.sync_engine)
     await engine.dispose()  # connections from before are not tuned
     if file_of(engine):
         await asyncio.to_thread(_open_file, engine)
@@ -501,7 +497,7 @@ class _Writer:
         url, options = sync.url.set(drivername="sqlite+pysqlite"), {"replan_writes": True}
         self.engine = create_engine(url, hide_parameters=True, execution_options=options)
         setattr(self.engine.dialect, _CIPHER, getattr(sync.dialect, _CIPHER, None))
-        _tune(self.engine)
+        tune(self.engine)
         event.listen(self.engine, "connect", _set_short_timeout)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
