@@ -165,8 +165,7 @@ class _FormReader:
     def calls(self, clause: Clause, today: date) -> Calls:
         """Read a clause by the first form that can read it.
 
-        Raises:
-            NotUnderstood: no form can read the clause, or its calls need a kind that is not usable.
+        Raises NotUnderstood if no form can read the clause, or its calls need a kind that is not usable.
         """
         for form in self.forms:
             found = form.whole.fullmatch(clause.text)

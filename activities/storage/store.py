@@ -427,8 +427,7 @@ def _use_cipher(engine: AsyncEngine, cipher: Cipher | None) -> None:
 async def _require_keys(engine: AsyncEngine, cipher: Cipher | None) -> None:
     """Check that the cipher has each key that has encrypted something here, and record the key that encrypts now.
 
-    Raises:
-        StoreUnavailable: a key is missing, or the cipher has another key with its id.
+    Raises StoreUnavailable if a key is missing, or the cipher has another key with its id.
     """
     async with reading(engine).begin() as tx:
         rows = (await tx.execute(select(KEYS))).all()
@@ -506,9 +505,7 @@ class _Writer:
 
         If another connection holds the lock for writing, the transaction is tried again for BUSY_TIMEOUT seconds, or
         until a cancel comes, unless it `follows_effect`.
-
-        Raises:
-            DBAPIError: the lock was not free in this time, or a statement failed.
+        Raises DBAPIError if the lock was not free in this time, or a statement failed.
         """
         until, cancelled = time.monotonic() + BUSY_TIMEOUT, False
         while True:
@@ -670,8 +667,8 @@ def _engine(url: str) -> AsyncEngine:
     engine = create_async_engine(url, hide_parameters=True)
     if engine.dialect.name == "sqlite":
         return engine
-    waits = {"connect_timeout": CONNECT_SECONDS} if engine.dialect.driver == "psycopg" else {}
-    options = {name: value for name, value in waits.items() if name not in engine.url.query}
+    has_limit = engine.dialect.driver != "psycopg" or "connect_timeout" in engine.url.query
+    options = {} if has_limit else {"connect_timeout": CONNECT_SECONDS}
     # The server may have restarted since a pooled connection was used.
     return create_async_engine(
         url, hide_parameters=True, pool_pre_ping=True, pool_timeout=POOL_SECONDS, connect_args=options
