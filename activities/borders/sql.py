@@ -29,6 +29,7 @@ from activities.borders.table import (
     class_names,
     frames,
     named,
+    of_module,
     parents,
     qualified,
 )
@@ -430,7 +431,7 @@ def _drivers(package: str, rows: Mapping[str, Row], *, operational: Row = _LOST,
     }
 
 
-_DRIVERS: Table = {
+TABLE: Table = {
     **_drivers("sqlite3", _SQLITE),
     **_drivers("psycopg", _POSTGRESQL),
     "psycopg.DataError": Choice(
@@ -466,14 +467,10 @@ _DRIVERS: Table = {
     "asyncpg.exceptions._base.InterfaceError": _driver(_BY_OWN_MESSAGE["asyncpg"], _BUG),
     "asyncpg.exceptions._base.DataError": _VALUE,
     "asyncpg.exceptions._base.InternalClientError": _BUG,
-    **dict.fromkeys(
-        (
-            "asyncpg.exceptions.PostgresWarning",
-            "asyncpg.exceptions._base.InterfaceWarning",
-            "asyncpg.cluster.ClusterError",
-            "asyncpg.pgproto.pgproto.BufferError",
-        ),
-        _BUG,
+    **of_module(
+        "asyncpg",
+        (_BUG, "exceptions.PostgresWarning exceptions._base.InterfaceWarning cluster.ClusterError"),
+        (_BUG, "pgproto.pgproto.BufferError"),
     ),
     # Errors over 1999 and without a class are OperationalErrors, so an errno that no table knows proves nothing.
     **_drivers("pymysql.err", _ERRNO, operational=_INTERNAL, internal=_LOST),
@@ -484,10 +481,6 @@ _DRIVERS: Table = {
     # The driver catches these two itself.
     "oracledb.thin_impl.MarkerDetected": _LOST,
     "oracledb.thin_impl.OutOfPackets": _LOST,
-}
-
-TABLE: Table = {
-    **_DRIVERS,
     "sqlalchemy.exc.SQLAlchemyError": _wrapper(_BUG),
     "sqlalchemy.exc.EmulatedDBAPIException": _wrapper(_BUG),
     # This one class does not keep the exception that it wraps.
@@ -505,14 +498,8 @@ TABLE: Table = {
     "sqlalchemy.orm.exc.StaleDataError": refused(
         Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again."
     ),
-    **dict.fromkeys(
-        (
-            "sqlalchemy.exc.SAWarning",
-            "sqlalchemy.exc.SADeprecationWarning",
-            "sqlalchemy.exc.SAPendingDeprecationWarning",
-            "sqlalchemy.exc.SATestSuiteWarning",
-        ),
-        _BUG,
+    **of_module(
+        "sqlalchemy.exc", (_BUG, "SAWarning SADeprecationWarning SAPendingDeprecationWarning SATestSuiteWarning")
     ),
     qualified(WriteInReadTransaction): refused(
         Code.BUG,
