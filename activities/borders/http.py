@@ -113,7 +113,6 @@ def _first(*values: Any) -> Any:
 
 
 def _is_a(error: BaseException, *names: str) -> bool:
-    """Whether the class of an exception, or one of its parents, has one of these qualified names."""
     return any(name in names for name in class_names(type(error)))
 
 
@@ -184,7 +183,6 @@ def _may_have_changed(earlier: object) -> bool:
 
 
 def _method(request: object) -> object:
-    """The method of a request, given by its response or by urllib3's note of it."""
     return _first(attribute(request, "method"), attribute(request, "request", "method"), attribute(request, "_method"))
 
 
@@ -332,7 +330,6 @@ def _body(response: object) -> JsonValue:
 
 
 def _tunnel(error: BaseException) -> Verdict:
-    """The verdict on a proxy that rejected a tunnel, by the HTTP status of the proxy."""
     return _if_alone(_BY_PROXY.get(str(attribute(error, "status")), _NO_TUNNEL), error)
 
 

@@ -279,7 +279,6 @@ def _is_waited(error: BaseException) -> bool:
 
 
 def _names(error: BaseException) -> set[str]:
-    """The names of the modules and functions of redis-py through which an exception passed."""
     return {name for module, frame in frames(error, "redis") for name in (module, frame.f_code.co_name)}
 
 

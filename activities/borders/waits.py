@@ -46,7 +46,6 @@ def seconds(retry_after: str | None, date: str | None = None) -> float | None:
 
 
 def _known(headers: object) -> Mapping[str, str]:
-    """The headers by their names in lower case, as strings."""
     known = dict[str, str]()
     try:
         items = list(itertools.islice(attribute(headers, "items")(), MAX_HEADERS))

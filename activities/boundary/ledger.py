@@ -68,14 +68,8 @@ class LedgerEntry(NamedTuple):
 
     @property
     def row(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "task": self.task,
-            "step": self.step,
-            "kind": self.kind,
-            "digest": self.digest,
-            "claim": self.fencing_token,
-        }
+        fields = self._asdict()
+        return {"claim": fields.pop("fencing_token"), **fields}
 
 
 class EffectResult(NamedTuple):

@@ -151,7 +151,6 @@ class ToolLoop:
         )
 
     def _stack(self) -> traceback.StackSummary:
-        """Where the loop's thread is now, with the innermost frame last."""
         frame = sys._current_frames().get(self._thread.ident or 0)
         return traceback.extract_stack(frame) if frame else traceback.StackSummary()
 
@@ -180,7 +179,6 @@ class _Loop(asyncio.SelectorEventLoop):
         raise RuntimeError("A tool may not stop the event loop, on which the calls of all tools run.")
 
     def end(self) -> None:
-        """Stop the loop for good."""
         self.is_ended = True
         super().stop()
 

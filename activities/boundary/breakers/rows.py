@@ -376,7 +376,6 @@ def _patience(breaker: Breaker) -> float:
 
 
 def _report(meter: MetricMeter, kind: str, before: Breaker, after: Breaker, now: float) -> None:
-    """Write the log line of a change of state, and count the change."""
     if after.state is not before.state:
         metrics.add(meter, [Sample(BREAKER_TRANSITIONS, (kind, after.state))])
     match after.state:
