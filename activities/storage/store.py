@@ -44,6 +44,8 @@ T = TypeVar("T")
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a statement waits for a lock."""
+SHORT_TIMEOUT = 0.1
+"""Seconds for which the thread of the store waits for a lock; a cancel waits for the thread."""
 
 _READ_ONLY = ("SQLITE_READONLY", "25006")
 """The codes of SQLite and PostgreSQL for a write in a transaction that may only read."""
@@ -267,7 +269,7 @@ async def open_store(url: str, cipher: Cipher | None = None) -> AsyncEngine:
         engine = _engine(url)
         if is_in_memory(engine):
             raise StoreUnavailable(f"The store {spoken(url)} is a database in memory: {IN_FILE}.")
-        _use_cipher(engine, cipher)
+        setattr(engine.dialect, _CIPHER, cipher)
         if file_of(engine):
             _add_writer(engine)
         await _prepare(engine, Stream.LEDGER, Stream.STORE, tables=metadata)
@@ -354,7 +356,7 @@ async def adopt(engine: AsyncEngine, cipher: Cipher | None = None) -> None:
         StoreUnavailable: the database cannot be opened, or was migrated by a newer Replan.
     """
     check = "check its URL in the tools file, and that the worker may create tables there"
-    _use_cipher(engine, cipher)
+    setattr(engine.dialect, _CIPHER, cipher)
     with _opening("The datasource", engine.url, check, "start a newer Replan"):
         await _prepare(engine, Stream.LEDGER)
 
@@ -418,10 +420,6 @@ def _opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None
         raise StoreUnavailable(f"{named} cannot be opened ({cause(why)}): {locked}.") from error
     except (SQLAlchemyError, sqlite3.Error, DatabaseFileGone, OSError, ValueError) as error:
         raise StoreUnavailable(f"{named} cannot be opened ({cause(error)}): {check}.") from error
-
-
-def _use_cipher(engine: AsyncEngine, cipher: Cipher | None) -> None:
-    setattr(engine.sync_engine.dialect, _CIPHER, cipher)
 
 
 async def _require_keys(engine: AsyncEngine, cipher: Cipher | None) -> None:
@@ -497,7 +495,8 @@ class _Writer:
         self.engine = create_engine(url, hide_parameters=True, execution_options=options)
         setattr(self.engine.dialect, _CIPHER, getattr(sync.dialect, _CIPHER, None))
         tune(self.engine)
-        event.listen(self.engine, "connect", _set_short_timeout)
+        short = f"PRAGMA busy_timeout={int(SHORT_TIMEOUT * 1000)}"
+        event.listen(self.engine, "connect", lambda connection, _: connection.execute(short).close())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def run(self, work: Callable[[Connection], T], *, follows_effect: bool) -> T:
@@ -568,14 +567,6 @@ async def time_limit(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
         if limit.expired() and task is not None and not task.cancelling():
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
-
-
-SHORT_TIMEOUT = 0.1
-"""Seconds for which the thread waits for a lock; a cancel waits for the thread."""
-
-
-def _set_short_timeout(connection: Any, _record: Any) -> None:
-    connection.execute(f"PRAGMA busy_timeout={int(SHORT_TIMEOUT * 1000)}").close()
 
 
 _WRITE_LOCK = "120"
