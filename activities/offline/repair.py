@@ -201,11 +201,8 @@ class _Repair:
         if not (names and len(misnamed) == 1 and self._situation.may_ask):
             return None
         options = {_option(_with_words(name, words)): name for name, words in names.items()}
-        by_words, by_name = (
-            {_option(words): name for name, words in names.items()},
-            {_option(name): name for name in names},
-        )
-        spelt = by_words | by_name | options
+        by_words = {_option(words): name for name, words in names.items()}
+        spelt = by_words | {_option(name): name for name in names} | options
 
         def read(reply: str) -> Alternative | None:
             chosen = _named_option(reply, spelt, self._situation.now.date())
