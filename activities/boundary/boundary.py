@@ -130,6 +130,7 @@ class Boundary:
             raise FaultRaised(fault) from None
 
     def capacity(self, slots: int) -> Capacity:
+        """How many of the worker's `slots` and threads are in use."""
         return Capacity(calls=len(self.running), slots=slots, outlived=self.threads.outlived, threads=self.threads.size)
 
     @contextmanager

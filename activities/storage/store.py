@@ -658,8 +658,8 @@ def _engine(url: str) -> AsyncEngine:
     engine = create_async_engine(url, hide_parameters=True)
     if engine.dialect.name == "sqlite":
         return engine
-    has_limit = engine.dialect.driver != "psycopg" or "connect_timeout" in engine.url.query
-    options = {} if has_limit else {"connect_timeout": CONNECT_SECONDS}
+    lacks_limit = engine.dialect.driver == "psycopg" and "connect_timeout" not in engine.url.query
+    options = {"connect_timeout": CONNECT_SECONDS} if lacks_limit else {}
     # The server may have restarted since a pooled connection was used.
     return create_async_engine(
         url, hide_parameters=True, pool_pre_ping=True, pool_timeout=POOL_SECONDS, connect_args=options
