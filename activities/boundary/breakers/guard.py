@@ -139,7 +139,6 @@ class BreakerGuard:
             self._renewing = asyncio.create_task(self._renew(entry.generation))
 
     async def _renew(self, generation: int) -> None:
-        """Renew the lease of the call's place until this task is cancelled."""
         while True:
             await asyncio.sleep(retries.TRIAL_LEASE / 3)
             await self._breakers.move(
