@@ -34,7 +34,7 @@ from activities.providers.messages import (
     estimate_input,
     estimate_tokens,
 )
-from activities.providers.metering import arrives, count_rejected, says
+from activities.providers.metering import current_reply
 from activities.providers.prices import of_model
 from activities.providers.streaming import IDLE_TIMEOUT, WRONG_SHAPE, Draft
 from activities.providers.strict import Standing
@@ -158,6 +158,8 @@ class ModelAdapter(ABC):
 
     without_spans: ClassVar[Mapping[str, Any]] = {}
     """The options of the SDK's client that turn its own spans off, since Replan records the call."""
+    _hides_reasoning = False
+    """Whether the model may use tokens for reasoning that its stream does not show."""
 
     def __init__(self, model: str, endpoint: Endpoint, effort: str | None = None) -> None:
         """`effort` is the reasoning effort to ask for, None for the model's usual effort."""
@@ -224,7 +226,7 @@ class ModelAdapter(ABC):
             if not (is_rejected and limit and self._endpoint.url and not self.needs_limit):
                 raise
         # vLLM rejects a limit that does not fit into its window beside the input. Then every reply is shorter.
-        count_rejected()
+        current_reply().rejected += 1
         return await self._send(client, request, None)
 
     async def _received(self, stream: Any, draft: Draft, request: Request) -> Any:
@@ -241,11 +243,12 @@ class ModelAdapter(ABC):
             except httpx2.HTTPError as error:
                 reason = f"{self._server} could not be reached, or the connection broke."
                 raise NoReply(reason, End.BROKEN_OFF) from error
-        says(lambda: spoken.words(draft, request))
+        arriving = current_reply()
+        arriving.words = lambda: spoken.words(draft, request)
 
         def tell() -> None:
-            is_hidden = self._hides_reasoning or draft.hides_thoughts
-            arrives(draft.written, draft.counted(), shows_all=not is_hidden)
+            arriving.written, arriving.told, arriving.has_begun = draft.written, draft.counted(), True
+            arriving.shows_all = not (self._hides_reasoning or draft.hides_thoughts)
 
         # A server of the user's own may load the model, or read a long prompt, after it has answered.
         await streaming.read(stream, draft, self._endpoint.idle_timeout, tell, waits_for_words=not self._is_own)
@@ -273,11 +276,6 @@ class ModelAdapter(ABC):
     def _is_own(self) -> bool:
         """Whether the provider itself answers, at its own address."""
         return self._server == self.api
-
-    @property
-    def _hides_reasoning(self) -> bool:
-        """Whether the model may use tokens for reasoning that its stream does not show."""
-        return False
 
     @abstractmethod
     async def _send(self, client: Any, request: Request, limit: int | None) -> Any:

@@ -41,7 +41,7 @@ class ChatCompletions(ModelAdapter):
     ) -> None:
         """`is_reasoning` is whether the model reasons without showing its reasoning; None if that is not known."""
         super().__init__(model, endpoint, effort)
-        self._is_reasoning = self._is_own if is_reasoning is None else is_reasoning
+        self._hides_reasoning = self._is_own if is_reasoning is None else is_reasoning
 
     async def reply(self, request: Request) -> Reply:
         """Do as `ModelAdapter.reply`; a reply that fills its limit is cut off, even if the server reports `stop`."""
@@ -49,10 +49,6 @@ class ChatCompletions(ModelAdapter):
         limit = self._limit(request)
         is_full = limit is not None and not reply.usage.is_estimated and reply.usage.output >= limit
         return replace(reply, stop=StopReason.CUT) if is_full and reply.stop is StopReason.DONE else reply
-
-    @property
-    def _hides_reasoning(self) -> bool:
-        return self._is_reasoning
 
     async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[ChatCompletionChunk]":
         stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(

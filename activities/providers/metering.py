@@ -165,9 +165,10 @@ class Arriving:
     failure: Usage | None = None
     """The tokens that the server counted for a response that reports a failure; None if there was none."""
     rejected: int = 0
-    """How many earlier requests for this reply the provider rejected because of their form."""
+    """How many earlier requests for this reply the provider rejected because of their form; it gets another form."""
     words: Callable[[], tuple[int, str]] = lambda: (0, "")
-    """Returns the text for people so far, which is untrusted: the number of its characters, and its end."""
+    """Returns the text for people so far, which is untrusted: the number of its characters, and its end. Any thread may
+    call it."""
     id: str = field(default_factory=lambda: secrets.token_hex(4))
 
     @property
@@ -179,32 +180,9 @@ class Arriving:
 _ARRIVING: ContextVar[Arriving | None] = ContextVar("replan_arriving", default=None)
 
 
-def arrives(written: int, told: Usage, *, shows_all: bool) -> None:
-    """Record in the meter how much of the current request's reply has come.
-
-    `written` is the number of bytes, and `told` are the tokens that the server has counted so far. `shows_all` is
-    whether the server sends all that the model writes, so that no reasoning is hidden.
-    """
-    if (arriving := _ARRIVING.get()) is not None:
-        arriving.written, arriving.told, arriving.shows_all, arriving.has_begun = written, told, shows_all, True
-
-
-def failure_counted(usage: Usage) -> None:
-    """Record in the meter what the server counted for a response to the current request that reports a failure."""
-    if (arriving := _ARRIVING.get()) is not None and usage.tokens:
-        arriving.failure = usage
-
-
-def says(words: Callable[[], tuple[int, str]]) -> None:
-    """Set the function `words`, which returns the text of the current reply so far; any thread may call it."""
-    if (arriving := _ARRIVING.get()) is not None:
-        arriving.words = words
-
-
-def count_rejected() -> None:
-    """Record in the meter that the provider rejected the form of the current request, which is sent in another form."""
-    if (arriving := _ARRIVING.get()) is not None:
-        arriving.rejected += 1
+def current_reply() -> Arriving:
+    """The reply of the current request, to record how it arrives; one that nobody reads if no MeteredModel asked."""
+    return _ARRIVING.get() or Arriving()
 
 
 REPLIES: ContextVar[list[Arriving] | None] = ContextVar("replan_replies", default=None)

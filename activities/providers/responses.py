@@ -22,7 +22,7 @@ from activities.providers.messages import (
     Usage,
     UserTurn,
 )
-from activities.providers.metering import failure_counted
+from activities.providers.metering import current_reply
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
 
@@ -44,11 +44,7 @@ class Responses(ModelAdapter):
     def __init__(self, model: str, endpoint: Endpoint, effort: str | None = None, *, is_reasoning: bool = True) -> None:
         """`is_reasoning` is False for a model that does not reason, which rejects a request for encrypted reasoning."""
         super().__init__(model, endpoint, effort)
-        self._include = [ENCRYPTED_REASONING] if is_reasoning else []
-
-    @property
-    def _hides_reasoning(self) -> bool:
-        return bool(self._include)
+        self._hides_reasoning = is_reasoning
 
     async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[ResponseStreamEvent]":
         stream: AsyncStream[ResponseStreamEvent] = await client.responses.create(
@@ -57,7 +53,7 @@ class Responses(ModelAdapter):
             store=False,
             instructions=request.system,
             input=list(_items(request, self.name)),
-            **({"include": self._include} if self._include else {}),
+            **({"include": [ENCRYPTED_REASONING]} if self._hides_reasoning else {}),
             **({"max_output_tokens": limit} if limit else {}),
             **({"reasoning": {"effort": effort}} if (effort := request.effort or self._effort) else {}),
             **_tools(request),
@@ -106,7 +102,8 @@ class Responses(ModelAdapter):
         """The exception for a response that reports a failure; the tokens that it counts are recorded in the meter."""
         error = self._error(response.error)
         fault, usage = classify(error), self._usage(response)
-        failure_counted(usage)
+        if usage.tokens:
+            current_reply().failure = usage
         # The tokens are paid, and each retry would use as many again.
         return UnusableResponse(fault.reason, usage) if usage.tokens and fault.quadrant.is_transient else error
 

@@ -18,7 +18,7 @@ import structlog
 
 from activities.borders import classify
 from activities.providers.messages import LanguageModel, Reply, Request, ToolDefinition
-from activities.providers.metering import count_rejected
+from activities.providers.metering import current_reply
 from workflows.faults.fault import Code
 from workflows.json_values import digest
 
@@ -137,7 +137,7 @@ class StrictModel:
                     self._standings[sent] = Standing.LATE
                 if not _is_rejection(error):
                     raise
-                count_rejected()
+                current_reply().rejected += 1
             else:
                 self._standings[sent] = Standing.ACCEPTED
                 return reply
