@@ -193,11 +193,7 @@ EVENTS: Mapping[str, Event] = {
     ),
     "proposal_rejected": Event("replan.workflow", "info", "A proposal cannot be run.", f"{_TASK} revision reasons"),
     "request_opened": Event(
-        "replan.workflow",
-        "info",
-        "A task asks a person, and waits.",
-        f"{_TASK} revision request type code",
-        "step",
+        "replan.workflow", "info", "A task asks a person, and waits.", f"{_TASK} revision request type code", "step"
     ),
     "request_closed": Event(
         "replan.workflow",

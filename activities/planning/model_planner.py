@@ -49,15 +49,7 @@ from workflows.json_values import canonical
 from workflows.limits.spending import MAX_OUTPUT, MIN_LAST_OUTPUT
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Price
-from workflows.plans.proposal import (
-    Answer,
-    GiveUp,
-    Mistake,
-    NewSteps,
-    Proposal,
-    Proposed,
-    Step,
-)
+from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, Proposal, Proposed, Step
 
 STRATEGIES: Mapping[str, Strategy] = {"plan": PlanStrategy(), "react": ReactStrategy()}
 TEXT_STRATEGIES: Mapping[str, Strategy] = {"plan": TextPlanStrategy(), "react": TextReactStrategy()}

@@ -136,11 +136,7 @@ def _default(environment: Mapping[str, str], base_url: str | None) -> str:
 
 
 def _planner(
-    name: str,
-    environment: Mapping[str, str],
-    base_url: str | None,
-    prices: PriceList,
-    options: AdapterOptions | None,
+    name: str, environment: Mapping[str, str], base_url: str | None, prices: PriceList, options: AdapterOptions | None
 ) -> Planner:
     if name == OfflinePlanner.name:
         return OfflinePlanner()

@@ -269,8 +269,7 @@ def _planned_effects(name: str, args: Mapping[str, JsonValue]) -> list[AllowedEf
             count=effect.count or 1,
             args={
                 argument.name: Term(
-                    values=tuple(argument.values or ()),
-                    at_most=None if argument.values else argument.at_most,
+                    values=tuple(argument.values or ()), at_most=None if argument.values else argument.at_most
                 )
                 for argument in effect.arguments
             },

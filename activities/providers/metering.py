@@ -27,14 +27,7 @@ from activities.providers.messages import (
     estimate_input,
 )
 from activities.providers.prices import cost_in_usd
-from workflows.account.metrics import (
-    LOST_REPLIES,
-    MICRO,
-    MODEL_CALLS,
-    MODEL_COST,
-    MODEL_TOKENS,
-    Sample,
-)
+from workflows.account.metrics import LOST_REPLIES, MICRO, MODEL_CALLS, MODEL_COST, MODEL_TOKENS, Sample
 from workflows.faults.fault import ModelUse
 from workflows.limits.spending import BYTES_PER_TOKEN, MAX_OUTPUT, request_cost
 from workflows.plans.catalogue import Price

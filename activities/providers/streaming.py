@@ -81,12 +81,7 @@ class _Received(httpx2.AsyncByteStream):
 
 
 async def read(
-    stream: Any,
-    draft: Draft,
-    idle_timeout: float,
-    on_event: Callable[[], None],
-    *,
-    waits_for_words: bool = False,
+    stream: Any, draft: Draft, idle_timeout: float, on_event: Callable[[], None], *, waits_for_words: bool = False
 ) -> None:
     """Add all events of an SDK's stream to `draft`, and call `on_event` after each.
 
