@@ -96,31 +96,21 @@ class AdapterOptions:
         return True
 
 
+@dataclass(frozen=True, repr=False)
 class Endpoint:
     """The address and the key of a server that speaks a provider's protocol."""
 
-    __slots__ = ("_key", "_program", "_usual_url", "idle_timeout", "url")
+    key: str
+    url: str | None = None
+    """None for the provider's own address."""
+    idle_timeout: float = IDLE_TIMEOUT
+    """Seconds without a byte after which a reply counts as stalled."""
+    program: str = ""
+    """The names of the server's models begin with it; if it is empty, with the provider's name."""
+    usual_url: str = ""
+    """The address at which the names of the models do not contain the host."""
 
-    def __init__(
-        self,
-        key: str,
-        url: str | None = None,
-        idle_timeout: float = IDLE_TIMEOUT,
-        *,
-        program: str = "",
-        usual_url: str = "",
-    ) -> None:
-        """A reply counts as stalled after `idle_timeout` seconds without a byte; `url` is None for the usual address.
-
-        The names of the server's models begin with `program`, if it is not empty, else with the provider's name. They
-        do not contain the host if `url` is `usual_url`.
-        """
-        self._key, self._program, self._usual_url = key, program, usual_url
-        self.url = url
-        self.idle_timeout = idle_timeout
-
-    def __repr__(self) -> str:
-        """Show the host, never the key."""
+    def __repr__(self) -> str:  # never the key, nor credentials in the address
         return f"Endpoint({self.host!r})"
 
     @property
@@ -135,13 +125,13 @@ class Endpoint:
 
     def model_name(self, provider: str, model: str) -> str:
         """A model's full name: `provider:MODEL`, followed by `@HOST` if this server is not the provider's own."""
-        name = f"{self._program or provider}:{model}"
-        return f"{name}@{self.host}" if self.url and self.url != self._usual_url else name
+        name = f"{self.program or provider}:{model}"
+        return f"{name}@{self.host}" if self.url and self.url != self.usual_url else name
 
     def client_options(self, timeout: float) -> dict[str, Any]:
         """The arguments for the client of either SDK; `timeout` is in seconds."""
         # Temporal retries, so the SDK does not.
-        return {"api_key": self._key, "base_url": self.url, "timeout": timeout, "max_retries": 0}
+        return {"api_key": self.key, "base_url": self.url, "timeout": timeout, "max_retries": 0}
 
 
 class ModelAdapter(ABC):

@@ -27,27 +27,21 @@ class StrictRow(NamedTuple):
     sources: tuple[str, ...]
 
 
+OLD = ("claude-2*", "claude-3*", "claude-instant*", "claude-*-4", "claude-*-4-[01]*", "claude-*-4-20*")
 # "Gemini Enterprise Agent Platform supports structured outputs for all Anthropic Claude 4.5 and later models."
 VERTEX = (
     "https://docs.cloud.google.com/gemini-enterprise-agent-platform/models/partner-models/claude/structured-outputs"
 )
 STRICT: Sequence[StrictRow] = (
     # They are not in the list of the models with structured outputs.
-    StrictRow(
-        ("claude-2*", "claude-3*", "claude-instant*", "claude-*-4", "claude-*-4-[01]*", "claude-*-4-20*"),
-        False,
-        (ANTHROPIC.source,),
-    ),
+    StrictRow(OLD, False, (ANTHROPIC.source,)),
     StrictRow(("claude-*-4-[5-9]*", "claude-mythos-preview"), True, (ANTHROPIC.source,)),
     StrictRow(("claude-*-5", "claude-*-5-*"), True, (ANTHROPIC.source, VERTEX)),
 )
 """The first row that matches a model's name decides. A model without a row is probably newer, and gets strict schemas:
 if it rejects them, they are left out (see `StrictModel`)."""
 EFFORTS = "https://platform.claude.com/docs/en/build-with-claude/effort"
-WITHOUT_EFFORT: Sequence[str] = (
-    *("claude-2*", "claude-3*", "claude-instant*", "claude-*-4", "claude-*-4-[01]*", "claude-*-4-20*"),
-    *("claude-sonnet-4-5*", "claude-haiku-4*"),
-)
+WITHOUT_EFFORT: Sequence[str] = (*OLD, "claude-sonnet-4-5*", "claude-haiku-4*")
 """Patterns of the models that EFFORTS does not list; they reject an effort with a 400."""
 CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
 """Marks the end of the part of a request that the provider shall cache, because the next request begins with the same

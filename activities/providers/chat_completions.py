@@ -8,7 +8,7 @@ from pydantic_core import from_json
 
 from activities.providers import spoken
 from activities.providers.adapter import Endpoint, ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
-from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
+from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Usage
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
 
@@ -103,6 +103,7 @@ class _ChatDraft(Draft):
         self._calls = list[dict[str, Any]]()
         self._message: dict[str, Any] = {"role": "assistant", "content": "", "reasoning": "", "tool_calls": self._calls}
         self._usage: Any = None
+        self._stop: str | None = None
 
     def add(self, chunk: "ChatCompletionChunk") -> None:
         self._usage = chunk.usage or self._usage  # in the last chunk, after the reason to stop
@@ -127,8 +128,6 @@ class _ChatDraft(Draft):
     def _complete(self) -> None:
         ended = {"index": 0, "message": self._message, "finish_reason": self._stop}
         self.response = self._completion({"choices": [ended], "usage": self._usage})
-
-    _stop: str | None = None
 
     def text(self) -> str:
         return str(self._message["content"])
@@ -228,16 +227,12 @@ def _format(request: Request) -> dict[str, Any]:
 def _messages(request: Request, model: str) -> Iterator[dict[str, Any]]:
     yield {"role": "system", "content": request.system}
     for turn in with_unique_ids(request.turns, model):
-        yield from _turn_messages(turn)
-
-
-def _turn_messages(turn: Turn) -> Iterator[dict[str, Any]]:
-    if isinstance(turn, AssistantTurn):
-        functions = [(call.id, {"name": call.name, "arguments": canonical(call.args)}) for call in turn.calls]
-        calls = [{"id": id, "type": "function", "function": function} for id, function in functions]
-        yield {"role": "assistant", "content": turn.text or None, **({"tool_calls": calls} if calls else {})}
-        return
-    for result in turn.results:
-        yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
-    if turn.text:
-        yield {"role": "user", "content": turn.text}
+        if isinstance(turn, AssistantTurn):
+            functions = [(call.id, {"name": call.name, "arguments": canonical(call.args)}) for call in turn.calls]
+            calls = [{"id": id, "type": "function", "function": function} for id, function in functions]
+            yield {"role": "assistant", "content": turn.text or None, **({"tool_calls": calls} if calls else {})}
+            continue
+        for result in turn.results:
+            yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+        if turn.text:
+            yield {"role": "user", "content": turn.text}

@@ -28,7 +28,7 @@ from workflows.json_values import canonical
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
     from openai import AsyncStream
-    from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
+    from openai.types.responses import Response, ResponseStreamEvent
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 UNFINISHED = ("queued", "in_progress", "cancelled")
@@ -82,7 +82,8 @@ class Responses(ModelAdapter):
         parts = [part for item in response.output if item.type == "message" for part in item.content]
         text = "\n".join(part.text for part in parts if part.type == "output_text" and part.text)
         stop = _stop(response, calls, is_refused=any(part.type == "refusal" for part in parts))
-        blocks = _blocks(response.output) if _is_whole(response, calls) else ()
+        items: Iterable[Any] = response.output if _is_whole(response, calls) else ()
+        blocks = tuple(item.to_dict(mode="python", warnings=False) for item in items)
         return Reply(replace_surrogates(AssistantTurn(text, calls, blocks, self.name)), self._usage(response), stop)
 
     def _usage(self, response: "Response") -> Usage:
@@ -167,10 +168,6 @@ def _is_whole(response: "Response", calls: Iterable[ToolCall]) -> bool:
     """Whether the items of a response can be sent back to the API: a complete item must follow each reasoning."""
     last = response.output[-1].type if response.output else "reasoning"
     return response.status != "incomplete" and last != "reasoning" and not any(call.broken for call in calls)
-
-
-def _blocks(items: Iterable["ResponseOutputItem"]) -> tuple[dict[str, Any], ...]:
-    return tuple(item.to_dict(mode="python", warnings=False) for item in items)
 
 
 def _tools(request: Request) -> dict[str, Any]:
