@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json
 
 from activities.providers import spoken
-from activities.providers.adapter import Endpoint, ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.adapter import (
+    Endpoint,
+    ModelAdapter,
+    parse_call,
+    replace_surrogates,
+    usage_of,
+    with_unique_ids,
+)
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Usage
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
@@ -85,14 +92,7 @@ class ChatCompletions(ModelAdapter):
         return Reply(replace_surrogates(turn), self._usage(response), stop)
 
     def _usage(self, response: "ChatCompletion") -> Usage:
-        used = response.usage
-        details = getattr(used, "prompt_tokens_details", None)
-        read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
-        # `prompt_tokens` contains the tokens of the cache, our `input` does not.
-        whole = max(0, count(used, "prompt_tokens") - read - written)
-        thought = count(getattr(used, "completion_tokens_details", None), "reasoning_tokens")
-        reply_tokens = count(used, "completion_tokens")
-        return Usage(input=whole, output=reply_tokens, cache_read=read, cache_write=written, reasoning=thought)
+        return usage_of(response.usage, "prompt", "completion")
 
 
 class _ChatDraft(Draft):

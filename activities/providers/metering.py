@@ -270,10 +270,9 @@ class MeteredModel:
     def _counted(self, usage: Usage) -> ModelUse:
         """Count the usage of a request in the metrics of the worker, and return it with its cost."""
         use, labels = self._use(usage), self._labels
-        tokens = {name: getattr(usage, name) for name in TOKENS}
         counting.count(
             Sample(MODEL_CALLS, labels),
-            *(Sample(MODEL_TOKENS, (*labels, name), number) for name, number in tokens.items()),
+            *(Sample(MODEL_TOKENS, (*labels, name), getattr(usage, name)) for name in TOKENS),
             Sample(MODEL_COST, labels, (use.usd or 0.0) * MICRO),
         )
         return use

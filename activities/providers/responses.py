@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from activities.borders import classify
-from activities.providers.adapter import Endpoint, ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.adapter import (
+    Endpoint,
+    ModelAdapter,
+    parse_call,
+    replace_surrogates,
+    usage_of,
+    with_unique_ids,
+)
 from activities.providers.messages import (
     AssistantTurn,
     Reply,
@@ -87,17 +94,7 @@ class Responses(ModelAdapter):
         return Reply(replace_surrogates(AssistantTurn(text, calls, blocks, self.name)), self._usage(response), stop)
 
     def _usage(self, response: "Response") -> Usage:
-        used = response.usage
-        details = getattr(used, "input_tokens_details", None)
-        read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
-        return Usage(
-            # `input_tokens` contains the tokens of the cache, our `input` does not.
-            input=max(0, count(used, "input_tokens") - read - written),
-            output=count(used, "output_tokens"),
-            cache_read=read,
-            cache_write=written,
-            reasoning=count(getattr(used, "output_tokens_details", None), "reasoning_tokens"),
-        )
+        return usage_of(response.usage, "input", "output")
 
     def _failure(self, response: "Response") -> Exception:
         """The exception for a response that reports a failure; the tokens that it counts are recorded in the meter."""
