@@ -37,7 +37,7 @@ from activities.providers.messages import (
     UserTurn,
     estimate_tokens,
 )
-from activities.providers.metering import MeteredModel, Role, ask_model
+from activities.providers.metering import MeteredModel, ask_model
 from activities.providers.prices import COMPACT_AT, cost_in_usd
 from activities.providers.registry import PROVIDERS
 from activities.providers.strict import with_strict_schemas
@@ -140,7 +140,9 @@ class ModelPlanner:
         self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence[RecordedTurn], *, task: str, branch: int
     ) -> PlannerReply:
         await self._learn()
-        strategy, kinds = self._strategy(situation), _kinds_shown(kinds, past, situation)
+        is_text = self._options.are_calls_text(self.name, situation.calls)
+        strategy = (TEXT_STRATEGIES if is_text else STRATEGIES)[situation.strategy]
+        kinds = _kinds_shown(kinds, past, situation)
         turns = conversation.turns(past, situation)
         request = _request(strategy, situation, kinds, turns, self._max_reply, self._usual_reply)
         if past and not past[-1].is_summary:
@@ -153,7 +155,7 @@ class ModelPlanner:
             # Its server would cut the request without a word.
             raise NeedsPerson(TOO_SMALL.format(name=self.name, window=self._told_window))
         try:
-            reply = await self._ask(request, "planner")
+            reply = await ask_model(self._model, request, self._timeout, "planner")
         except Exception as error:  # `classify` maps every exception to a fault
             if oldest and classify(error).code is Code.TOO_LARGE:
                 return self._too_long(oldest)
@@ -172,10 +174,6 @@ class ModelPlanner:
             proposed = self._proposed(GiveUp(reason=str(unusable)), reply, rejected=(Mistake(text=str(unusable)),))
         return PlannerReply(proposed, Exchange(told, reply.turn, reply.stop, reply.usage))
 
-    def _strategy(self, situation: Situation) -> Strategy:
-        is_text = self._options.are_calls_text(self.name, situation.calls)
-        return (TEXT_STRATEGIES if is_text else STRATEGIES)[situation.strategy]
-
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
         """Ask the model for a summary of the first `oldest` turns of `past`.
 
@@ -184,17 +182,13 @@ class ModelPlanner:
         """
         await self._learn()
         user_turn = UserTurn(conversation.text_to_summarise(past, oldest))
-        reply = await self._ask(
-            Request(prompts.SUMMARY, (), (user_turn,), self._max_summary, skip_cache=True), "compaction"
-        )
+        request = Request(prompts.SUMMARY, (), (user_turn,), self._max_summary, skip_cache=True)
+        reply = await ask_model(self._model, request, self._timeout, "compaction")
         if reply.stop is not StopReason.DONE or not reply.turn.text.strip():
             # Transient: a second request may bring a whole summary.
             raise Unreachable(f"{self.name} gave no whole summary.", code="server_error")
         exchange = Exchange(user_turn, reply.turn, reply.stop, reply.usage)
         return PlannerReply(self._proposed(Answer(result=None), reply), exchange)
-
-    async def _ask(self, request: Request, role: Role) -> Reply:
-        return await ask_model(self._model, request, self._timeout, role)
 
     def _too_long(self, oldest: int) -> PlannerReply:
         reason = "The conversation is too long for the model: it is summarised first."

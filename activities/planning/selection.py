@@ -69,8 +69,7 @@ class PlannerSelection:
         if any(name.startswith("scripted") for name in _listed(names)):
             raise UnknownPlanner("A task cannot name a script: start a worker with --planner scripted:FILE.")
         # The worker's `--base-url` is the address of an `openai` server, not of another provider's.
-        is_openai = any(_provider(name) == "openai" for name in _listed(names))
-        base_url = self._base_url if is_openai else None
+        base_url = self._base_url if _has_openai(names) else None
         return planner_named(names, self._environment, base_url, self._price_list, self._options)
 
 
@@ -94,7 +93,7 @@ def planner_named(
     chosen = names if names is not None else _default(environment, base_url)
     if chosen.startswith("scripted:"):
         return _scripted(chosen)
-    if base_url and not any(_provider(name) == "openai" for name in _listed(chosen)):
+    if base_url and not _has_openai(chosen):
         raise UnknownPlanner("--base-url is for a server that speaks as OpenAI does: add --planner openai:MODEL.")
     planners = [_planner(name, environment, base_url, prices or PriceList(), options) for name in _listed(chosen)]
     return planners[0] if len(planners) == 1 else FallbackPlanner(planners)
@@ -123,8 +122,8 @@ def _listed(names: str) -> list[str]:
     return [name.strip() for name in names.split(",")]
 
 
-def _provider(name: str) -> str:
-    return name.partition(":")[0]
+def _has_openai(names: str) -> bool:
+    return any(name.partition(":")[0] == "openai" for name in _listed(names))
 
 
 def _default(environment: Mapping[str, str], base_url: str | None) -> str:
