@@ -117,7 +117,11 @@ async def connect(
         address, settings = own_address, ClientConnectConfig()
     settings["target_host"] = address or DEFAULT_ADDRESS
     settings["namespace"] = namespace or settings.get("namespace") or DEFAULT_NAMESPACE
-    client = await _dial(settings, interceptors, runtime, _payload_codec(keys, codec, settings["namespace"]))
+    try:
+        payload_codec = codec_of(keys, codec, settings["namespace"])
+    except BadKeys as error:
+        raise Misconfigured(error.reason, error.remedy) from error
+    client = await _dial(settings, interceptors, runtime, payload_codec)
     try:
         await namespace_id(client)
     except RPCError as error:
@@ -156,13 +160,6 @@ def _settings(profile: str | None) -> ClientConnectConfig:
         reason = f"The Temporal client configuration cannot be used ({str(error).splitlines()[0]})"
         remedy = "correct the config file, or the profile chosen with --profile or TEMPORAL_PROFILE"
         raise Misconfigured(reason, remedy) from error
-
-
-def _payload_codec(keys: Path | str | None, codec: str | None, namespace: str) -> PayloadCodec | None:
-    try:
-        return codec_of(keys, codec, namespace)
-    except BadKeys as error:
-        raise Misconfigured(error.reason, error.remedy) from error
 
 
 async def _dial(

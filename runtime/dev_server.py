@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from temporalio.service import RPCError
 
@@ -128,9 +127,7 @@ class DevServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     async def start(self) -> None:
@@ -161,7 +158,8 @@ class DevServer:
         began = -math.inf
         while self._process:
             await exited(self._process, math.inf)
-            how = _how_it_ended(self._process.returncode, self.spec.log)
+            code = self._process.returncode
+            how = signal.Signals(-code).name if code < 0 else last_line(self.spec.log)
             if time.monotonic() - began < STEADY_SECONDS:
                 raise ServerUnavailable(f"The Temporal server ended again ({how}): look into {self.spec.log}.")
             say(f"The Temporal server ended ({how}): it is started again on the same database.")
@@ -174,21 +172,14 @@ class DevServer:
         while True:
             with suppress(NotConnected):
                 return await _prepare(self.spec)
-            if process.poll() is not None:
+            has_ended = process.poll() is not None
+            if has_ended or time.monotonic() > deadline:
+                how = "ended while it started" if has_ended else f"is not ready after {START_SECONDS:.0f} s"
                 raise ServerUnavailable(
-                    f"The Temporal server ended while it started ({last_line(self.spec.log)}): look into"
-                    f" {self.spec.log}, or start one by hand and set TEMPORAL_ADDRESS."
-                )
-            if time.monotonic() > deadline:
-                raise ServerUnavailable(
-                    f"The Temporal server is not ready after {START_SECONDS:.0f} s ({last_line(self.spec.log)}): look"
-                    f" into {self.spec.log}, or start one by hand and set TEMPORAL_ADDRESS."
+                    f"The Temporal server {how} ({last_line(self.spec.log)}): look into {self.spec.log}, or start one"
+                    " by hand and set TEMPORAL_ADDRESS."
                 )
             await asyncio.sleep(POLL_SECONDS)
-
-
-def _how_it_ended(code: int, log: Path) -> str:
-    return signal.Signals(-code).name if code < 0 else last_line(log)
 
 
 def _spawn(spec: ServerSpec, binary: Path) -> subprocess.Popen[bytes]:

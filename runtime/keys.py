@@ -113,7 +113,11 @@ class Keyring(PayloadCodec, WithSerializationContext):
         """
         found = list[Payload]()
         for payload in payloads:
-            found += [self._opened(payload)] if _is_ours(payload) else await self._left(payload)
+            if payload.metadata.get("encoding") == ENCRYPTED_ENCODING:
+                id = payload.metadata.get(KEY, b"").decode(errors="replace")
+                found.append(Payload.FromString(self._open(id, payload.data, "payload")))
+            else:
+                found += await self._left(payload)
         return found
 
     async def _left(self, payload: Payload) -> list[Payload]:
@@ -130,11 +134,6 @@ class Keyring(PayloadCodec, WithSerializationContext):
             if encoding and not encoding.startswith((b"json/", b"binary/null", b"binary/plain")):
                 raise
             return [payload]
-
-    def _opened(self, payload: Payload) -> Payload:
-        return Payload.FromString(
-            self._open(payload.metadata.get(KEY, b"").decode(errors="replace"), payload.data, "payload")
-        )
 
     def seal(self, text: str) -> str:
         """Encrypt a text of the store."""
@@ -178,10 +177,6 @@ class Keyring(PayloadCodec, WithSerializationContext):
     def _bound(self, id: str, purpose: str) -> bytes:
         # A store may serve several namespaces.
         return "\0".join(["replan", purpose, self._namespace if purpose == "payload" else "", id]).encode()
-
-
-def _is_ours(payload: Payload) -> bool:
-    return payload.metadata.get("encoding") == ENCRYPTED_ENCODING
 
 
 def read_keys(file: Path) -> dict[str, bytes]:

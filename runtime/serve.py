@@ -118,30 +118,22 @@ def build(
         max_eager_activity_reservations_per_workflow_task=retries.MAX_PARALLEL,
         **limits,
     )
-    own = [
-        function
-        for function in activities
-        if _type(activity._Definition.from_callable(function)) in retries.INTERNAL_KINDS
-    ]
-    on_control = [
-        workflow_class for workflow_class in workflows if _type(workflow._Definition.from_class(workflow_class)) in OWN
-    ]
+    own = [function for function in activities if _kind(function) in retries.INTERNAL_KINDS]
+    on_control = [each for each in workflows if workflow._Definition.must_from_class(each).name in OWN]
     if not own and not on_control:  # in tests of one workflow
         return Workers([tools])
     workers = [
         tools,
         Worker(client, task_queue=retries.control_queue(queue), workflows=on_control, activities=own, **limits),
     ]
-    if notify := [
-        function for function in own if _type(activity._Definition.from_callable(function)) == retries.NOTIFY.kind
-    ]:
+    if notify := [function for function in own if _kind(function) == retries.NOTIFY.kind]:
         workers.append(Worker(client, task_queue=retries.notification_queue(queue), activities=notify, **limits))
     return Workers(workers)
 
 
-def _type(definition: activity._Definition | workflow._Definition | None) -> str | None:
-    """The type of an activity or workflow; None for a dynamic one, of all types."""  # the SDK has no public way
-    return definition.name if definition else None
+def _kind(function: Callable[..., Any]) -> str | None:
+    """The type of an activity; None for a dynamic one, of all types."""  # the SDK has no public way
+    return activity._Definition.must_from_callable(function).name
 
 
 class Workers:
