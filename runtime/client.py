@@ -130,10 +130,7 @@ async def connect(
 
 
 async def namespace_id(client: Client) -> str:
-    """The id of a client's namespace; unlike the name, it is unique among all servers.
-
-    Raises RPCError when the server cannot be reached.
-    """
+    """The id of a client's namespace, unique among all servers; raises RPCError when the server cannot be reached."""
     request = DescribeNamespaceRequest(namespace=client.namespace)
     return (await client.workflow_service.describe_namespace(request, timeout=RPC_TIMEOUT)).namespace_info.id
 
@@ -212,14 +209,12 @@ class PausedAsRunning(WorkflowService):
     async def describe_workflow_execution(
         self, req: DescribeWorkflowExecutionRequest, *args: Any, **options: Any
     ) -> DescribeWorkflowExecutionResponse:
-        """Describe a workflow; a paused workflow has the status "running", and `pause_info`."""
         response = await super().describe_workflow_execution(req, *args, **options)
         if unpause(response.workflow_execution_info):
             response.workflow_extended_info.pause_info.SetInParent()  # a server may not say who, when and why
         return response
 
     async def query_workflow(self, req: QueryWorkflowRequest, *args: Any, **options: Any) -> QueryWorkflowResponse:
-        """Query a workflow. Raises RPCError if the workflow is paused."""
         answer = await super().query_workflow(req, *args, **options)
         if answer.query_rejected.status == Status.WORKFLOW_EXECUTION_STATUS_PAUSED:
             raise RPCError("The workflow is paused.", RPCStatusCode.FAILED_PRECONDITION, b"")
@@ -228,7 +223,6 @@ class PausedAsRunning(WorkflowService):
     async def list_workflow_executions(
         self, req: ListWorkflowExecutionsRequest, *args: Any, **options: Any
     ) -> ListWorkflowExecutionsResponse:
-        """List workflows; paused workflows have the status "running"."""
         listed = await super().list_workflow_executions(req, *args, **options)
         for row in listed.executions:
             unpause(row)

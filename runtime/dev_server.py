@@ -297,10 +297,7 @@ async def dev_server(
 
 
 async def _running(folder: Path, named: str | None) -> str | None:
-    """The address of a server that answers: at `named` if it is given, else at the address in `folder`.
-
-    None if no server answers there.
-    """
+    """The address of a server that answers: at `named` if it is given, else at that in `folder`; None if none does."""
     deadline = time.monotonic() + START_SECONDS
     while address := named or state_folder.server_address(folder):
         if await answers(address):

@@ -121,10 +121,7 @@ class Keyring(PayloadCodec, WithSerializationContext):
         return found
 
     async def _left(self, payload: Payload) -> list[Payload]:
-        """Decode with `older` a payload that no keyring encrypted.
-
-        Without `older`, or if `older` rejects a payload that is in clear, the payload is returned as it is.
-        """
+        """Decode with `older` what no keyring encrypted; without it, or if it rejects what is in clear, leave it."""
         if self._older is None:
             return [payload]
         try:

@@ -110,10 +110,7 @@ class _OneOutage(OncePer):
 
 
 def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace the characters that a terminal would obey by escapes.
-
-    Only a traceback keeps its line breaks: behind a line break, another value could imitate a log line of Replan.
-    """
+    """Escape what a terminal would obey, and line breaks: behind one, a value could imitate a log line of Replan."""
     for name, value in event.items():
         if isinstance(value, str):
             kept = "\n" if name == "exception" else ""

@@ -126,8 +126,7 @@ def recorded(
 def traced(client: "Client") -> "Client":
     """A client on the same connection that records a span for each task it starts; `client` itself without traces.
 
-    Raises:
-        CannotTrace: the environment asks for traces, but traces cannot be exported.
+    Raises CannotTrace as `tracer` does.
     """
     if (recording := tracer()) is None:
         return client
@@ -139,10 +138,7 @@ def traced(client: "Client") -> "Client":
 def install() -> None:
     """If the environment asks for traces, export also the spans that tools make with OpenTelemetry's own API.
 
-    This sets the global tracer provider, so it is only for Replan's own processes.
-
-    Raises:
-        CannotTrace: the environment asks for traces, but traces cannot be exported.
+    This sets the global tracer provider, so it is only for Replan's own processes. Raises CannotTrace as `tracer` does.
     """
     if tracer() is not None:
         from opentelemetry import trace

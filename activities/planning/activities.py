@@ -130,10 +130,7 @@ class Planning:
             return found.model_copy(update={"converses": True, "is_clean": is_clean, **sizes, "longest_reply": longest})
 
     async def _open(self, planner: Planner, opening: Situation, this: Attempt) -> Proposed | None:
-        """Return the proposal for the first situation, `opening`; None if the planner needs I/O to make the proposal.
-
-        A hand-written plan without mistakes is returned without its steps.
-        """
+        """Return the first proposal, a hand-written plan without its steps; None if the planner needs I/O for it."""
         if opening.plan is None and not isinstance(planner, OfflinePlanner):
             return None
         converses = isinstance(planner, ConversationalPlanner) and self._recorder is not None
@@ -229,11 +226,7 @@ class Planning:
             raise FaultRaised(fault)
 
     def _reach(self, spec: ToolSpec, situation: Situation, this: Attempt, point: Failpoint) -> None:
-        """Kill or freeze the worker if its option `--break` names this failpoint.
-
-        At AFTER_CLAIM, just before the request to the model, raise FaultRaised if earlier attempts lost so many replies
-        that the budget does not cover another request.
-        """
+        """Act as `--break` says at this failpoint; raise FaultRaised if lost replies used up what a request needs."""
         limit, billed = situation.max_lost_replies, _earlier_bills(this)
         if point is Failpoint.AFTER_CLAIM and limit is not None and billed > limit:
             fault = Fault.of(Code.QUOTA_EXHAUSTED, TOO_MANY_LOST.format(lost=billed))
@@ -255,11 +248,7 @@ def _with_use(proposed: Proposed, uses: Iterable[ModelUse]) -> Proposed:
 def _with_earlier_use(
     proposed: Proposed, this: Attempt, more: Sequence[ModelUse], *, was_recorded: bool = False
 ) -> Proposed:
-    """Return the proposal with the cost of all requests that were made for it.
-
-    The cost includes other requests of this attempt (`more`), and requests of earlier attempts that brought no usable
-    reply. `was_recorded` is True if another attempt recorded the proposal.
-    """
+    """Add the cost of `more` requests of this attempt, and of those of earlier attempts without a usable reply."""
     faults = parse_faults(this.earlier)
     uses = [fault.model_use for fault in faults if fault.model_use and fault.model_use.calls]
     own, lost = _use_of(proposed), [fault for fault in faults if _is_lost(fault)]

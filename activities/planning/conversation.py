@@ -164,10 +164,7 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
 
 
 def _observed(observations: Sequence[Observation], shown: int) -> Iterator[str]:
-    """Yield a text for each state that was observed at a rejection (`stale`) or after it.
-
-    `shown` is the most characters of a state that the text shows.
-    """
+    """Yield a text for each state that was observed at a rejection (`stale`) or after it."""
     for observation in observations:
         how = (
             "As it was at the refusal"
@@ -267,7 +264,6 @@ def _result(record: StepRecord, shown: int) -> str:
 
 
 def _rejection(id: str, fault: FaultRecord, shown: int) -> str:
-    """The text for a rejected call: the reason, the observed state, and what the model may try next."""
     text = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason, shown)}"
     if fault.observed is not None:
         text += f"\nWhat it saw:\n{fenced(id, fault.observed, shown)}"
@@ -306,10 +302,7 @@ def _last_turn(past: Sequence[RecordedTurn]) -> RecordedTurn | None:
 
 
 def _goal(past: Sequence[RecordedTurn], index: int, new: Situation | None) -> Situation | None:
-    """The newest situation before `index` with the task's text, to show the text again beside a summary.
-
-    None if a turn from `index` on, or `new`, has the text.
-    """
+    """The newest situation before `index` with the task's text; None if `new` or a turn from `index` on has it."""
     later = [*(turn.situation for turn in past[index:]), *([new] if new else [])]
     if any(situation.text for situation in later):
         return None

@@ -129,10 +129,7 @@ class ModelPlanner:
         return max(_tokens(_request(strategy, _EMPTY, kinds, ())) for strategy in STRATEGIES.values())
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
-        """Ask the model for the next steps, or for the end of the task.
-
-        `situation` describes the whole task; the model gets the task as a conversation.
-        """
+        """Ask the model for the next steps, or the end of the task; it gets the whole task as a conversation."""
         past, new = conversation.split_situation(situation)
         return (await self.converse(new, kinds, past, task="", branch=0)).proposed
 

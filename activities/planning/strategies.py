@@ -192,10 +192,7 @@ def require_no_call(words: str, tools: Iterable[ToolDefinition]) -> None:
 
 
 def last_answer_tool(situation: Situation) -> ToolDefinition | None:
-    """The tool whose arguments, as JSON text, the last answer should be.
-
-    None if the last answer may be any text, or if this is not the last request.
-    """
+    """The tool whose arguments, as JSON, the last answer should be; None for any text, or before the last request."""
     is_by_schema = situation.is_last and situation.result_schema is not None
     return _finish(situation.result_schema) if is_by_schema else None
 
@@ -243,7 +240,6 @@ def needs_contract(kinds: Mapping[str, Kind]) -> bool:
 
 
 def _require_readable(*calls: ToolCall) -> None:
-    """Raise UnusableReply if the arguments of a call could not be read."""
     broken = [prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken) for call in calls if call.broken]
     if broken:
         raise UnusableReply("; ".join(broken))
@@ -255,13 +251,7 @@ def _effects(call: ToolCall) -> list[AllowedEffect]:
 
 
 def _planned_effects(name: str, args: Mapping[str, JsonValue]) -> list[AllowedEffect]:
-    """Read the effects that a model plans in `args` of its call of the tool `name`.
-
-    An argument of an effect without values and without a bound needs a trusted source.
-
-    Raises:
-        UnusableReply: `args` do not fit.
-    """
+    """Read the effects that a model plans; an argument without values and bound needs a trusted source."""
     planned = _parsed(_PlannedEffects, name, args)
     return [
         AllowedEffect(
@@ -389,10 +379,7 @@ def _kind_tool(kind: Kind, name: str = "") -> ToolDefinition:
 
 
 def call_names(kinds: Iterable[str]) -> dict[str, str]:
-    """For each kind, the name by which a model calls it: at most MAX_CALL_NAME letters, digits, `_` and `-`.
-
-    Providers reject names with other characters, and longer names.
-    """
+    """For each kind, the name by which a model calls it: at most MAX_CALL_NAME letters, digits, `_` and `-`."""
     names, all_kinds = dict[str, str](), [*kinds]
     for kind in all_kinds:
         plain = re.sub("[^A-Za-z0-9_-]", "_", kind)

@@ -76,19 +76,12 @@ class AdapterOptions:
     """By model, what its provider did with strict schemas, as long as this process runs (see `StrictModel`)."""
 
     def are_calls_text(self, model: str, chosen: str | None) -> bool:
-        """Whether a model writes its calls as text.
-
-        The task decides (`chosen`: `native`, `text`, or None), else the settings, else whether its server rejected
-        native calls.
-        """
+        """Whether a model writes its calls as text: as the task says (`chosen`), else the settings, else its server."""
         known = "text" if model in self.without_calls else "native"
         return (chosen or of_model(self.calls, model) or known) == "text"
 
     def learn_no_calls(self, model: str, chosen: str | None, error: Exception) -> bool:
-        """Record that a model has no native calls, if `error` says so; return whether that was recorded.
-
-        Nothing is recorded if the task (`chosen`) or the settings say how the model makes its calls.
-        """
+        """If nothing was `chosen` and `error` says so, record that a model has no native calls, and return True."""
         if chosen or of_model(self.calls, model) or not offers_no_calls(error):
             return False
         self.without_calls.add(model)
@@ -185,12 +178,7 @@ class ModelAdapter(ABC):
         return replace(reply, usage=_completed(reply.usage, request, response, self._most_output(request, draft)))
 
     async def _begun(self, client: Any, request: Request) -> Any:
-        """Send the request and return the SDK's stream of the reply.
-
-        Raises:
-            NoReply: the provider's own server sent nothing for the endpoint's `idle_timeout` seconds.
-            Exception: any exception of the SDK.
-        """
+        """Return the SDK's stream of the reply; raise NoReply if the provider's own server is silent for too long."""
         # A server of the user's own may load the model before it answers.
         patience = self._endpoint.idle_timeout if self._is_own else None
         try:
@@ -203,11 +191,7 @@ class ModelAdapter(ABC):
             raise NoReply(reason, End.NO_ANSWER, code="timeout") from None
 
     async def _sent(self, client: Any, request: Request) -> Any:
-        """Send the request and return the SDK's stream of the reply.
-
-        If the endpoint has a `url` and rejects the request as too large, the request is sent once more without a limit
-        for the reply, unless the API needs a limit.
-        """
+        """Send the request; if the user's server rejects it as too large, send it once more without a limit."""
         limit = self._limit(request)
         try:
             return await self._send(client, request, limit)
@@ -220,12 +204,7 @@ class ModelAdapter(ABC):
         return await self._send(client, request, None)
 
     async def _received(self, stream: Any, draft: Draft, request: Request) -> Any:
-        """Read the whole stream and return the SDK's response.
-
-        Raises:
-            NoReply: the reply stalled, broke off, or ended in the middle.
-            Exception: any exception of the SDK.
-        """
+        """Read the whole stream, and return the SDK's response; raise NoReply if it stalls or ends in the middle."""
         if EVENT_STREAM not in stream.response.headers.get("content-type", ""):  # some servers never stream
             try:
                 async with stream:
@@ -310,15 +289,11 @@ def usage_of(used: object, input: str, output: str) -> Usage:
 
 
 def _end_of(draft: Draft) -> End:
-    """How a request with an unreadable response without usage ended."""
     return End.BROKEN_OFF if draft.has_begun else End.NO_REPLY
 
 
 def _completed(counted: Usage, request: Request, response: Any, most: int = 0) -> Usage:
-    """The tokens of a request and its response, with estimates for what the server did not count.
-
-    The estimate of the reply is at least `most` tokens, the most that the provider can bill for a reply without usage.
-    """
+    """Estimate what the server did not count; `most` is the most that it can bill for a reply that it did not count."""
     input_tokens, output_tokens = counted.tokens - counted.output, counted.output
     if input_tokens and output_tokens:
         return counted

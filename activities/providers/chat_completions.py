@@ -147,10 +147,7 @@ class _ChatDraft(Draft):
             call["function"]["arguments"] = _joined(call["function"]["arguments"], function.arguments)
 
     def _open(self, part: Any) -> dict[str, Any]:
-        """The call that a part belongs to, or a new call that the part begins.
-
-        Some servers give each call the index 0, or no index, and no id.
-        """
+        """The call that a part belongs to, or a new one: some servers give no id, and each call the index 0 or none."""
         index = part.index
         found = next((call for call in reversed(self._calls) if index is None or call["index"] == index), None)
         if found is None or _begins(found, part):
@@ -182,7 +179,6 @@ def _is_whole(arguments: Any) -> bool:
 
 
 def _reasoning(delta: Any) -> str:
-    """The reasoning in a delta or a message: each server has a field of its own for it."""
     return next((text for name in REASONING if isinstance(text := getattr(delta, name, None), str)), "")
 
 

@@ -18,10 +18,7 @@ FINISH_REASONS: Mapping[StopReason, str] = {
 
 @contextmanager
 def chat_span(name: str, request: Request) -> Iterator[Callable[[Reply], None]]:
-    """Record one request to the model with the full name `name` in a span.
-
-    The block gets a function, and calls it with the reply.
-    """
+    """Record one request to the model with the full name `name` in a span; call what it yields with the reply."""
     recorder = tracing.RECORDER.get()
     if recorder is None:
         yield lambda _reply: None

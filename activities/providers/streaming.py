@@ -118,10 +118,7 @@ async def read(
 async def _watched(
     response: Any, limit: asyncio.Timeout, idle_timeout: float, begins: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """In the block, let `limit` expire when `response` exceeds MAX_BYTES, or sends no byte for `idle_timeout` seconds.
-
-    The seconds count only after `begins` has returned True.
-    """
+    """Let `limit` expire after MAX_BYTES, or `idle_timeout` seconds without a byte since `begins` returned True."""
 
     # Bytes, not events: a comment of the protocol keeps the connection alive, and the SDK skips it.
     async def watch() -> None:
