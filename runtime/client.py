@@ -270,9 +270,7 @@ def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable
 async def register_search_attributes(client: Client, attributes: Mapping[str, str]) -> bool:
     """Add missing search attributes, given as name to type (`{"ReplanStatus": "Keyword"}`); returns whether all exist.
 
-    Returns False if the server, such as Temporal Cloud, does not permit to add them.
-
-    Raises RPCError if no server answers.
+    Returns False if the server, such as Temporal Cloud, does not permit to add them; raises RPCError if none answers.
     """
     required = {name: VALUE_TYPES[kind] for name, kind in attributes.items()}
     try:

@@ -131,11 +131,7 @@ class DevServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Start the server, and return when it serves its namespace.
-
-        Raises:
-            ServerUnavailable: the server cannot be started, or is not ready within START_SECONDS.
-        """
+        """Start the server, and return when it serves; raises ServerUnavailable, at the latest after START_SECONDS."""
         await self.stop()
         self._process = _spawn(self.spec, self._binary)
         try:
@@ -217,10 +213,7 @@ async def _prepare(spec: ServerSpec) -> None:
 
 
 def free_port() -> int:
-    """A free port for a server; the port of its web UI, UI_PORT_OFFSET above, is free, too.
-
-    No other caller gets this port for a minute.
-    """
+    """A free port for a server and, UI_PORT_OFFSET above, its web UI, which no other caller gets for a minute."""
     # Not a port that the system chooses: an outgoing connection could take it before the server listens.
     while True:
         port = FREE_PORTS.start + secrets.randbelow(len(FREE_PORTS))

@@ -146,11 +146,7 @@ class Keyring(PayloadCodec, WithSerializationContext):
         return sealed
 
     def open(self, text: str) -> str:
-        """Decrypt a text of the store; a text that was stored unencrypted is returned as it is.
-
-        Raises:
-            KeyMissing: the key is not in the keyring, or the text was changed.
-        """
+        """Decrypt a text of the store, or return it if it was stored unencrypted. Raises KeyMissing as `decode`."""
         sealed = _SEALED.fullmatch(text)
         return self._open(sealed[1], base64.b64decode(sealed[2]), "store").decode() if sealed else text
 
@@ -237,11 +233,7 @@ def add_key(file: Path) -> str:
 
 
 def load_codec(name: str) -> PayloadCodec:
-    """The codec of the object `name`, a MODULE:OBJECT: a PayloadCodec, or a callable that returns a PayloadCodec.
-
-    Raises:
-        BadKeys: the object cannot be loaded, or is no codec.
-    """
+    """The PayloadCodec that MODULE:OBJECT names, or that this object returns; raises BadKeys if there is none."""
     module, _, attribute = name.partition(":")
     if (here := os.getcwd()) not in sys.path:  # noqa: PTH109  # as for tools: last, so that it shadows nothing
         sys.path.append(here)
@@ -259,11 +251,7 @@ def load_codec(name: str) -> PayloadCodec:
 
 
 def cipher_of(keys: Path | str | None) -> Keyring | None:
-    """The keyring for the texts of a store, which may serve several namespaces; None without `--keys`.
-
-    Raises:
-        BadKeys: the keyring cannot be used.
-    """
+    """The keyring for a store, which may serve several namespaces; None without `--keys`. Raises BadKeys."""
     return Keyring(read_keys(Path(keys))) if keys else None
 
 

@@ -215,11 +215,7 @@ class Settings:
         self.make_folders()
 
     def make_folders(self) -> None:
-        """Do the same as `prepare`, but leave the umask of the process as it is.
-
-        Raises:
-            BadSetting: as `prepare`.
-        """
+        """Do the same as `prepare`, but leave the umask of the process as it is."""
         if self.queue.endswith(CONTROL):
             raise BadSetting(f"--queue {self.queue} is the name of a control queue: choose one without {CONTROL!r}.")
         if self.write_tools is not None:  # with --check, no folder is made

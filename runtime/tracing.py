@@ -106,10 +106,8 @@ def recorded(
     """Yield the interceptors with which a worker records traces; none if the environment does not ask for traces.
 
     `steps` makes the interceptor for attempts. Its arguments: the tracer, the function that reads a trace context from
-    headers, and whether spans may have content. When the block ends, the last spans are exported.
-
-    Raises:
-        CannotTrace: the environment asks for traces, but traces cannot be exported.
+    headers, and whether spans may have content. When the block ends, the last spans are exported. Raises CannotTrace as
+    `tracer` does.
     """
     if (recording := tracer()) is None:
         yield []
@@ -163,10 +161,7 @@ def _provider() -> "TracerProvider":
 
 
 def flush() -> bool:
-    """Export the recorded spans; returns False if the export has not ended after FLUSH_SECONDS.
-
-    To be called when a process ends.
-    """
+    """At the end of a process, export the recorded spans; returns False if that takes longer than FLUSH_SECONDS."""
     if not _provider.cache_info().currsize:
         return True
     # The SDK has no limit of its own: a receiver that does not answer is asked again for 10 seconds.

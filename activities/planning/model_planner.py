@@ -172,11 +172,7 @@ class ModelPlanner:
         return PlannerReply(proposed, Exchange(told, reply.turn, reply.stop, reply.usage))
 
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
-        """Ask the model for a summary of the first `oldest` turns of `past`.
-
-        Raises:
-            Unreachable: the reply is empty or cut off.
-        """
+        """Ask the model for a summary of the first `oldest` turns; raises Unreachable if it is empty or cut off."""
         await self._learn()
         user_turn = UserTurn(conversation.text_to_summarise(past, oldest))
         request = Request(prompts.SUMMARY, (), (user_turn,), self._max_summary, skip_cache=True)

@@ -61,11 +61,7 @@ class PlannerSelection:
         return min(filter(None, map(self._price_list.date_of, self.prices)), default=None)
 
     def for_task(self, names: str) -> Planner:
-        """Make the planner that a task names.
-
-        Raises:
-            UnknownPlanner: the planner cannot be made, or is a script, which only the worker's own options may name.
-        """
+        """Make the planner that a task names; raises UnknownPlanner, also for a script, which only a worker names."""
         if any(name.startswith("scripted") for name in _listed(names)):
             raise UnknownPlanner("A task cannot name a script: start a worker with --planner scripted:FILE.")
         # The worker's `--base-url` is the address of an `openai` server, not of another provider's.
@@ -105,11 +101,7 @@ def models_named(
     base_url: str | None = None,
     options: AdapterOptions | None = None,
 ) -> list[LanguageModel]:
-    """Make the models for `names`, the value of `--planner`; a script and the offline planner have no models.
-
-    Raises:
-        UnknownPlanner: there is no such provider, its key is missing, or its address cannot be used.
-    """
+    """Make the models for `names`, as `planner_named` takes and rejects them; a script and `offline` have none."""
     chosen = names if names is not None else _default(environment, base_url)
     if chosen.startswith("scripted:"):
         return []

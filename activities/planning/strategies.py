@@ -86,18 +86,10 @@ class Strategy(Protocol):
         """Return the request as it is sent to the model, e.g. with demonstrations, or with calls written as text."""
 
     def understood(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind]) -> Reply:
-        """Return the reply, with the calls that the model wrote as text moved to `turn.calls`.
-
-        Raises:
-            UnusableReply: the text has not the form that the strategy demands.
-        """
+        """Return the reply, with calls written as text moved to `turn.calls`; raises UnusableReply for a wrong form."""
 
     def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
-        """Read a reply as a proposal. The step ids that are made here contain `branch` (see `RecordedTurn`) if not 0.
-
-        Raises:
-            UnusableReply: the reply cannot be read as a proposal.
-        """
+        """Read a reply as a proposal, or raise UnusableReply; its step ids contain `branch` (see `RecordedTurn`)."""
 
 
 class _Native:

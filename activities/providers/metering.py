@@ -201,12 +201,7 @@ class MeteredModel:
         self._price = price
 
     async def reply(self, request: Request) -> Reply:
-        """Send one request to the model, unless it gave MAX_UNREADABLE unusable responses with counted tokens.
-
-        Raises:
-            NeedsPerson: the model gave so many unusable responses, in this attempt and earlier attempts.
-            Exception: any exception of the model.
-        """
+        """Send one request; raises NeedsPerson after MAX_UNREADABLE unusable responses with counted tokens."""
         meter = _METER.get() or Meter()
         if meter.was_unreadable_twice(self.name):
             raise NeedsPerson(UNREADABLE.format(name=self.name, remedy=TRY_LATER))
@@ -292,11 +287,7 @@ class StepModel:
         self._calls = calls
 
     async def reply(self, request: Request) -> Reply:
-        """Send one request, and wait for the reply until the attempt's deadline.
-
-        Raises:
-            Exception: any exception that `ask_model` raises.
-        """
+        """Send one request, and wait for the reply until the attempt's deadline, as `ask_model` does."""
         # Without a limit, a server of the user's own could use more tokens than the step reserved.
         limited = replace(request, max_output=request.max_output or MAX_OUTPUT, calls=request.calls or self._calls)
         return await ask_model(self._model, limited, deadline.left(), "step")

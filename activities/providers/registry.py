@@ -73,11 +73,7 @@ NO_KEY = "none"
 def model_named(
     name: str, environment: Mapping[str, str], base_url: str | None, options: AdapterOptions | None = None
 ) -> LanguageModel:
-    """The model that `PROVIDER:MODEL` or `PROVIDER` means; `base_url` is for models of `openai`.
-
-    Raises:
-        UnknownPlanner: there is no such provider, its key is missing, or its address cannot be used.
-    """
+    """The model of `PROVIDER:MODEL` or `PROVIDER`; `base_url` is for `openai`. Raises UnknownPlanner."""
     options = options or AdapterOptions()
     provider_name, _, model = name.partition(":")
     server, provider = LOCAL_SERVERS.get(provider_name), PROVIDERS.get(provider_name)
