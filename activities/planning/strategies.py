@@ -6,9 +6,10 @@ A strategy says what the model is told, which tools it may call, and how its rep
 
 import itertools
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
@@ -65,49 +66,39 @@ class UnusableReply(Exception):
     """A reply cannot be read as a proposal; the message tells the model why."""
 
 
-class Strategy(Protocol):
-    """How a model is asked for what comes next, and how its reply is read."""
+class Strategy(ABC):
+    """How a model is asked for what comes next, and how its reply is read; by default, for calls by the API."""
 
-    @property
-    def cut_off(self) -> str:
-        """What a model is told if its reply was cut off."""
+    cut_off: ClassVar[str]
+    """What a model is told if its reply was cut off."""
+    is_textual = False
+    """Whether the model writes its calls as text."""
 
-    @property
-    def is_textual(self) -> bool:
-        """Whether the model writes its calls as text."""
-
+    @abstractmethod
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
         """The system prompt for the model."""
 
+    @abstractmethod
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
         """The tools that the model may call, always in the same order, so that the provider can cache them."""
 
     def written(self, request: Request, situation: Situation, kinds: Mapping[str, Kind]) -> Request:
         """Return the request as it is sent to the model, e.g. with demonstrations, or with calls written as text."""
-
-    def understood(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind]) -> Reply:
-        """Return the reply, with calls written as text moved to `turn.calls`; raises UnusableReply for a wrong form."""
-
-    def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
-        """Read a reply as a proposal, or raise UnusableReply; its step ids contain `branch` (see `RecordedTurn`)."""
-
-
-class _Native:
-    """What the strategies do where models make calls by the API."""
-
-    is_textual = False
-
-    def written(self, request: Request, situation: Situation, kinds: Mapping[str, Kind]) -> Request:
         if not situation.demonstrations or situation.strategy != "react":
             return request
         shown = demonstrations.turns(situation.demonstrations, call_names(kinds))
         return replace(request, turns=[*shown, *request.turns])
 
     def understood(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind]) -> Reply:
+        """Return the reply, with calls written as text moved to `turn.calls`; raises UnusableReply for a wrong form."""
         return reply
 
+    @abstractmethod
+    def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
+        """Read a reply as a proposal, or raise UnusableReply; its step ids contain `branch` (see `RecordedTurn`)."""
 
-class ReactStrategy(_Native):
+
+class ReactStrategy(Strategy):
     """The model calls the kinds directly. It ends with text, or with `finish` if the answer must fit a schema."""
 
     cut_off = prompts.TURN_CUT_OFF
@@ -149,7 +140,7 @@ class ReactStrategy(_Native):
         return steps.model_copy(update={"effects": tuple(effect for call in planned for effect in _effects(call))})
 
 
-class PlanStrategy(_Native):
+class PlanStrategy(Strategy):
     """The model makes one call per turn: `propose_plan` with a list of steps, `find_tools`, or a call in `ENDINGS`."""
 
     cut_off = prompts.PLAN_CUT_OFF

@@ -34,9 +34,8 @@ def imitated(
     calls are written, and all values of the arguments around the name, in any form; letters that look alike, hidden
     letters, case, spaces and escapes make no difference.
     """
-    situations = [*(turn.situation for turn in past if not turn.is_summary), situation]
     texts = dict[str, list[str]]()
-    for source, text in Sources(situations, kinds).untrusted:
+    for source, text in Sources(past, situation, kinds).untrusted:
         texts.setdefault(source, []).append(text)
     for name, kind in kinds.items():
         if kind.spec.untrusted:

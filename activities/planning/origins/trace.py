@@ -36,8 +36,7 @@ def trace(
     `past` are the earlier turns of the conversation. A key of an object is a literal, too, unless the tool's schema
     names it; the path of a key is the path of its value.
     """
-    situations = [*(turn.situation for turn in past if not turn.is_summary), situation]
-    search = _Search(Sources(situations, kinds))
+    search = _Search(Sources(past, situation, kinds))
     names = dict[str, frozenset[str]]()
     found = list[Origin]()
     for step in steps:
