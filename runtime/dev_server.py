@@ -253,7 +253,6 @@ async def dev_server(
     fail: Callable[[str], None],
     address: str | None = None,
     usual: str = DEFAULT_ADDRESS,
-    namespace: str = DEFAULT_NAMESPACE,
     attributes: Mapping[str, str] | None = None,
 ) -> AsyncIterator[LocalServer]:
     """Use the server at `address`, else at TEMPORAL_ADDRESS, else that of `folder`; start a server if none answers.
@@ -275,7 +274,7 @@ async def dev_server(
     if not (running or named) and any(_why_not_free("127.0.0.1", number) for number in (port, port + UI_PORT_OFFSET)):
         whose, port = f"ours; port {port} or {port + UI_PORT_OFFSET} is in use", free_port()
     ui_port = port + UI_PORT_OFFSET if port + UI_PORT_OFFSET <= LAST_PORT else free_port()
-    spec = ServerSpec(folder, host, port, ui_port, namespace, attributes or {})
+    spec = ServerSpec(folder, host, port, ui_port, attributes=attributes or {})
     if running:
         await _prepare(spec)
         yield LocalServer(spec.address, spec.ui_url, "was running already" + (", not ours" if named else ""))
