@@ -32,7 +32,6 @@ from workflows.agent import REQUEST_MEMO
 from workflows.people.requests import HumanRequest
 
 SAMPLE_SECONDS = 15.0
-"""Seconds between two samples of the gauges."""
 MAX_WAITING = 1000
 """The most waiting tasks that are counted, the newest: as many as the server sends at once."""
 ADDRESS = re.compile(r"(?:(?P<host>[^:]*|\[.*\]):)?(?P<port>\d{1,5})")

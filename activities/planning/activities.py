@@ -169,18 +169,15 @@ class Planning:
         self._break(spec, Failpoint.BEFORE_CLAIM)
         if situation.converses:
             proposed = await self._converse(planner, situation, spec, this)
+        # A hand-written plan is checked like a planner's proposal, but no planner is asked.
+        elif written := check_written(situation, self._kinds):
+            proposed = written
         else:
-            # A hand-written plan is checked like a planner's proposal, but no planner is asked.
-            written = check_written(situation, self._kinds)
-            own = written or await self._ask(planner, situation)
-            proposed = own if written else _with_earlier_use(own, this, this.meter.wasted)
+            reply = await planner.propose(situation, self._kinds)
+            named = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
+            proposed = _with_earlier_use(await self._check(named, (), situation), this, this.meter.wasted)
         self._break(spec, Failpoint.AFTER_COMMIT)
         return proposed
-
-    async def _ask(self, planner: Planner, situation: Situation) -> Proposed:
-        reply = await planner.propose(situation, self._kinds)
-        named = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
-        return await self._check(named, (), situation)
 
     async def _check(self, proposed: Proposed, past: Sequence[RecordedTurn], situation: Situation) -> Proposed:
         checked = check_proposal(proposed, self._kinds)

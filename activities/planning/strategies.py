@@ -401,7 +401,6 @@ QUESTION = _closed_object(
     },
     required=["question", "options", "free_text"],
 )
-"""The schema of the arguments of `ask`."""
 
 REFERENCE = "reference"
 DEFINITIONS = "#/$defs/"

@@ -43,7 +43,6 @@ UNREADABLE = "{name} counted tokens for a response without a usable reply, twice
 CHECK_ADDRESS, TRY_LATER = "check what answers at its address", "it failed, so try again later"
 """The remedies for a response that has not the shape of a reply, and for a response that reports a failure."""
 TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
-"""The fields of Usage with tokens."""
 IDENTIFIERS = {
     "status_code": "status_code",
     "type": "provider_type",

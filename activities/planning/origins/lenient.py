@@ -21,7 +21,6 @@ from activities.planning.origins.strict import (
 from activities.providers.untrusted import remove_hidden
 
 MAX_QUOTE = 200
-"""The most characters of a quote."""
 MIN_WITHOUT_BOUNDS = 8
 """A value with at least this many characters, without spaces and hyphens, is also found inside longer words."""
 

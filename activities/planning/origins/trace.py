@@ -62,7 +62,6 @@ def _property_names(schema: JsonValue) -> frozenset[str]:
 
 
 _MARKS = ".,;:!?()[]{}<>\"'`*"
-"""Punctuation around a word."""
 _USER_IN_URL = re.compile(r"\s*[a-z][a-z0-9+.-]*:[/\\]{2}[^/?#\\]*@(?P<host>[^/?#\\@:]*)", re.IGNORECASE)
 
 
