@@ -29,7 +29,7 @@ from workflows.inquiries import InspectWorkflow
 from workflows.people.incidents import ResolveWorkflow
 from workflows.people.notifications import NotifyWorkflow
 from workflows.rollback import UndoWorkflow
-from workflows.text import visible
+from workflows.text import few, visible
 
 OWN = ("InspectWorkflow", "NotifyWorkflow", "ResolveWorkflow")
 """The types of the workflows that run on the control queue."""
@@ -236,12 +236,11 @@ def _stopped(failure: str) -> str:
     return f"{failure} The worker stopped: start it again (a supervisor does)."
 
 
-def _forced(running: Sequence[str], failure: str | None = None) -> str:
-    calls, limit = [visible(call) for call in running], (GRACE + retries.EXIT_WITHIN).total_seconds()
-    more = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
+def _forced(running: Sequence[str], failure: str | None) -> str:
+    calls, limit = few([visible(call) for call in running], 3), (GRACE + retries.EXIT_WITHIN).total_seconds()
     why = f"{_stopped(failure)}\n" if failure else ""
     return (
-        f"{why}stopped after {limit:g} s, although calls still ran: {', '.join(calls[:3])}{more}; another worker finds"
+        f"{why}stopped after {limit:g} s, although calls still ran: {calls}; another worker finds"
         " out whether they took effect, or repeats them"
     )
 
