@@ -71,10 +71,9 @@ NO_KEY = "none"
 
 
 def model_named(
-    name: str, environment: Mapping[str, str], base_url: str | None, options: AdapterOptions | None = None
+    name: str, environment: Mapping[str, str], base_url: str | None, options: AdapterOptions
 ) -> LanguageModel:
     """The model of `PROVIDER:MODEL` or `PROVIDER`; `base_url` is for `openai`. Raises UnknownPlanner."""
-    options = options or AdapterOptions()
     provider_name, _, model = name.partition(":")
     server, provider = LOCAL_SERVERS.get(provider_name), PROVIDERS.get(provider_name)
     if server and model:
