@@ -11,7 +11,6 @@ from activities.providers.streaming import Draft
 from activities.providers.strict import ANTHROPIC
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from anthropic import AsyncStream
     from anthropic.types import ContentBlock, Message, RawMessageStreamEvent
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
@@ -75,8 +74,8 @@ class AnthropicModel(ModelAdapter):
     needs_limit = True
     without_spans: ClassVar[Mapping[str, Any]] = {"open_telemetry": {"traces": False, "propagation": False}}
 
-    async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[RawMessageStreamEvent]":
-        stream: AsyncStream[RawMessageStreamEvent] = await client.messages.create(
+    async def _send(self, client: Any, request: Request, limit: int | None) -> Any:
+        return await client.messages.create(
             model=self._model,
             stream=True,
             max_tokens=limit,
@@ -85,7 +84,6 @@ class AnthropicModel(ModelAdapter):
             **_tools(request),
             **_format(request),
         )
-        return stream
 
     def _draft(self) -> Draft:
         return _AnthropicDraft()

@@ -20,7 +20,6 @@ from activities.providers.streaming import Draft
 from workflows.json_values import canonical
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from openai import AsyncStream
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 STOP_REASONS: Mapping[str | None, StopReason] = {
@@ -57,8 +56,8 @@ class ChatCompletions(ModelAdapter):
         is_full = limit is not None and not reply.usage.is_estimated and reply.usage.output >= limit
         return replace(reply, stop=StopReason.CUT) if is_full and reply.stop is StopReason.DONE else reply
 
-    async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[ChatCompletionChunk]":
-        stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(
+    async def _send(self, client: Any, request: Request, limit: int | None) -> Any:
+        return await client.chat.completions.create(
             model=self._model,
             stream=True,
             stream_options={"include_usage": True},
@@ -69,7 +68,6 @@ class ChatCompletions(ModelAdapter):
             **_tools(request),
             **_format(request),
         )
-        return stream
 
     def _draft(self) -> Draft:
         return _ChatDraft(self._response)

@@ -34,7 +34,6 @@ from activities.providers.streaming import Draft
 from workflows.json_values import canonical
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from openai import AsyncStream
     from openai.types.responses import Response, ResponseStreamEvent
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
@@ -53,8 +52,8 @@ class Responses(ModelAdapter):
         super().__init__(model, endpoint, effort)
         self._hides_reasoning = is_reasoning
 
-    async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[ResponseStreamEvent]":
-        stream: AsyncStream[ResponseStreamEvent] = await client.responses.create(
+    async def _send(self, client: Any, request: Request, limit: int | None) -> Any:
+        return await client.responses.create(
             model=self._model,
             stream=True,
             store=False,
@@ -66,7 +65,6 @@ class Responses(ModelAdapter):
             **_tools(request),
             **_format(request),
         )
-        return stream
 
     def _draft(self) -> Draft:
         return _ResponsesDraft(self._error)
