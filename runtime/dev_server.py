@@ -131,7 +131,12 @@ class DevServer:
         await self.stop()
 
     async def start(self) -> None:
-        """Start the server, and return when it serves; raises ServerUnavailable, at the latest after START_SECONDS."""
+        """Start the server, and return when it serves its namespace.
+
+        Raises:
+            ServerUnavailable: the server cannot be started, or is not ready within START_SECONDS.
+            RPCError: the server answers, but its search attributes cannot be registered.
+        """
         await self.stop()
         self._process = _spawn(self.spec, self._binary)
         try:
