@@ -273,14 +273,13 @@ def count(counts: object, name: str) -> int:
     return number if isinstance(number, int) and 0 < number <= MOST_TOKENS else 0
 
 
-def usage_of(used: object, input: str, output: str) -> Usage:
+def counts(used: object, input: str, output: str) -> Usage:
     """The counts of OpenAI's APIs, the names of which begin with `input` or `output`."""
     details = getattr(used, f"{input}_tokens_details", None)
     read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
     return Usage(
-        input=max(
-            0, count(used, f"{input}_tokens") - read - written
-        ),  # the API counts the tokens of the cache here, too
+        # The APIs count the tokens of the cache here, too.
+        input=max(0, count(used, f"{input}_tokens") - read - written),
         output=count(used, f"{output}_tokens"),
         cache_read=read,
         cache_write=written,

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json
 
 from activities.providers import spoken
-from activities.providers.adapter import (
-    Endpoint,
-    ModelAdapter,
-    parse_call,
-    replace_surrogates,
-    usage_of,
-    with_unique_ids,
-)
+from activities.providers.adapter import Endpoint, ModelAdapter, counts, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Usage
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
@@ -90,7 +83,7 @@ class ChatCompletions(ModelAdapter):
         return Reply(replace_surrogates(turn), self._usage(response), stop)
 
     def _usage(self, response: "ChatCompletion") -> Usage:
-        return usage_of(response.usage, "prompt", "completion")
+        return counts(response.usage, "prompt", "completion")
 
 
 class _ChatDraft(Draft):

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from activities.borders import classify
-from activities.providers.adapter import (
-    Endpoint,
-    ModelAdapter,
-    parse_call,
-    replace_surrogates,
-    usage_of,
-    with_unique_ids,
-)
+from activities.providers.adapter import Endpoint, ModelAdapter, counts, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import (
     AssistantTurn,
     Reply,
@@ -92,7 +85,7 @@ class Responses(ModelAdapter):
         return Reply(replace_surrogates(AssistantTurn(text, calls, blocks, self.name)), self._usage(response), stop)
 
     def _usage(self, response: "Response") -> Usage:
-        return usage_of(response.usage, "input", "output")
+        return counts(response.usage, "input", "output")
 
     def _failure(self, response: "Response") -> Exception:
         """The exception for a response that reports a failure; the tokens that it counts are recorded in the meter."""
