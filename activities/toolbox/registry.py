@@ -133,10 +133,7 @@ class Registry(Mapping[str, Kind]):
                 yield f"No table knows the exceptions of {package} ({names}), {is_bug}: {remedy}"
 
     def _add_finder(self) -> list[str]:
-        """Add `find_tools` if there are more than `MAX_SHOWN` kinds.
-
-        Return a mistake if another tool has the name `find_tools`; else the list is empty.
-        """
+        """Add `find_tools` if there are more than `MAX_SHOWN` kinds; return a mistake if another tool has this name."""
         if FIND_TOOLS in self._places:
             taken = f"{FIND_TOOLS}: this is the name of a built-in tool: rename the function."
             return _with_place(self._places[FIND_TOOLS], [taken])
@@ -201,10 +198,7 @@ def _wrapped(line: str) -> str:
 
 
 def _lines(kind: Kind, width: int, place: str) -> list[str]:
-    """The three lines of `--check` about a kind, as one list.
-
-    The kind's name is padded to `width` columns. `place` is FILE:LINE or empty.
-    """
+    """The three lines of `--check` about a kind: its name is padded to `width`, and `place` is FILE:LINE or empty."""
     spec = kind.spec
     more = [
         f"{name}: {part.get('format') or part.get('type') or 'any'}"
@@ -294,10 +288,7 @@ def _no_module(name: str) -> str:
 
 
 def _raised_in(module: str, error: BaseException) -> str:
-    """`FILE:LINE` at which a module's own code raised an error, or called the code that raised it.
-
-    The name of the module if its code did not run.
-    """
+    """`FILE:LINE` at which a module's own code raised an error, or called what did; else the name of the module."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
     frames = [
@@ -343,7 +334,6 @@ def _line(error: BaseException, file: str | None) -> str:
 
 
 def _what(error: BaseException) -> str:
-    """The class of an error, and the first line of its message."""
     words = error.msg if isinstance(error, SyntaxError) else str(error)
     return ": ".join([type(error).__name__, *words.splitlines()[:1]]).rstrip(".")
 

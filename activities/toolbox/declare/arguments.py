@@ -194,10 +194,7 @@ def _change(error: Any) -> str:
 
 
 def _is_unknown(value: JsonValue, loc: Sequence[int | str], mistake: str) -> bool:
-    """Whether pydantic's error at the place `loc` may be wrong, because a reference there has no value yet.
-
-    `value` has the arguments of the step, and `mistake` is the type of the error.
-    """
+    """Whether an error of pydantic, of the type `mistake` at `loc`, may be wrong: a reference has no value yet."""
     for part in loc:
         if is_reference(value):
             return True

@@ -85,7 +85,6 @@ class _Clauses:
         return f"{first} {_SAYS[type(operation)][not is_true]} {second}" if first and second else ""
 
     def _operand(self, node: ast.expr) -> str:
-        """An operand in words; empty if there are no words for it."""
         match node:
             case ast.Name(id=name) if name in self._condition.literals:
                 return _shown(self._condition.literals[name])
@@ -118,7 +117,6 @@ def _name_words(dotted: str) -> str:
 
 
 def _shown(literal: Value) -> str:
-    """A literal of the condition as text."""
     match literal:
         case bool():
             return "true" if literal else "false"

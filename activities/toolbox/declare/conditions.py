@@ -249,7 +249,6 @@ class _Reader(Reader):
         return named(self.lookups, "v", word)
 
     def _refuse_call(self, name: str, after: str) -> None:
-        """Raise Unreadable if a bracket follows `name`, and `name` is no function of conditions."""
         if after == "(" and name not in self.functions:
             what, _, method = name.rpartition(".")
             called = f"method {method!r}" if what else f"function {name!r}"
@@ -271,10 +270,7 @@ _FUNCTIONS = {**TYPED_FUNCTIONS, TRUTH_FUNCTION: TRUTH}
 
 
 class _Truths(ast.NodeTransformer):
-    """Replaces each name that is used as a truth value by `truth(name)`, which checks the type of its value.
-
-    Such a name is a whole condition, or an operand of `and` or `or`.
-    """
+    """Replaces a name that is a whole condition, or an operand of `and` or `or`, by `truth(name)`, a check of types."""
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         node.values = [self._truth(value) for value in node.values]
@@ -316,7 +312,6 @@ def _type_of(node: ast.AST, known: Mapping[str, Type | None]) -> Type | None:
 
 
 def _checked(operation: Operation, operands: Sequence[ast.expr], known: Mapping[str, Type | None]) -> Type:
-    """The type of an operation's result. Raises Unreadable if the operation does not take operands of these types."""
     operation.rule(*(_type_of(operand, known) for operand in operands))
     return operation.gives
 

@@ -128,7 +128,6 @@ _NAME = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\]-]{0,79}")  # a host with a por
 
 
 def _joined(service: str, credential: str | None) -> str:
-    """The name of a service with its credential, if there is one."""
     return "/".join(filter(None, [service, credential]))
 
 
@@ -155,11 +154,7 @@ def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
 
 
 def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[str]) -> Kind:
-    """Make the Kind of a tool that has no mistakes.
-
-    Raises:
-        PydanticUserError: pydantic has no schema for the arguments or the result.
-    """
+    """Make the Kind of a tool without mistakes; raises PydanticUserError if pydantic has no schema for a type."""
     args: type[BaseModel] = hints[parameters[0]]
     result = TypeAdapter[Any](hints["return"])
     description = inspect.cleandoc(tool.__doc__ or "")

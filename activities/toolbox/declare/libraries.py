@@ -86,7 +86,6 @@ def _parts(thing: Any) -> Iterator[object]:
 
 
 def _content(cell: CellType) -> object:
-    """The value in a cell of a closure; None if the cell is empty."""
     try:
         return cell.cell_contents
     except ValueError:  # it has no value yet
@@ -108,7 +107,6 @@ def _named(function: FunctionType) -> Iterator[object]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code object and the code objects nested in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -116,7 +114,6 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _imports(function: FunctionType) -> Iterator[str]:
-    """The names of the modules that a function imports in its body."""
     for code in _codes(function.__code__):
         yield from (
             str(instruction.argval) for instruction in dis.get_instructions(code) if instruction.opname == "IMPORT_NAME"

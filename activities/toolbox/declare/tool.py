@@ -259,8 +259,6 @@ class _Decorator(Generic[Keywords]):
 
 
 class _Decorators:
-    """The decorators as attributes of `tool`."""
-
     pure = _Decorator(Effect.READ, ToolOptions, pure=True)
     read = _Decorator(Effect.READ, ToolOptions)
     idempotent = _Decorator(Effect.IDEMPOTENT, ToolOptions)

@@ -116,11 +116,7 @@ def read_pdf(
 
 
 def _document(found: dict[str, Any], first: int) -> Document:
-    """Make the Document from what `pdf_child.py` printed; `first` is the number of the first page that was read.
-
-    Raises:
-        UnreadableDocument: the child process could not read the PDF.
-    """
+    """Make the Document of what `pdf_child.py` printed; raises UnreadableDocument if it could not read the PDF."""
     if "why" in found:
         raise UnreadableDocument(found["why"])
     texts: list[str | None] = found["pages"]

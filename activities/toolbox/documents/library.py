@@ -69,7 +69,6 @@ def _first_line(page: Page) -> str:
 
 
 def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
-    """Yield the passages of the pages, which are cut at headings and at the ends of pages."""
     trail, marks = list[_Mark](), {page: list(found) for page, found in groupby(_marks(pages), lambda mark: mark.page)}
     for page in pages:
         lines, start = page.text.split("\n"), 0
@@ -81,8 +80,6 @@ def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
 
 
 class _Mark(NamedTuple):
-    """A heading on a page."""
-
     page: int
     number: int  # the index of its line in the page
     level: int
@@ -259,11 +256,7 @@ class Library:
         self._next_row, self._words = rows.stop, None
 
     def _notes(self, dropped: Sequence[str], *, is_full: bool) -> list[str]:
-        """The reasons why documents were not read or not read completely, at most `MAX_NOTES`.
-
-        `dropped` are documents beyond `MAX_TOTAL`; `is_full` is true if the folder may have more than `MAX_FILES`
-        documents.
-        """
+        """Why documents, e.g. those `dropped` beyond `MAX_TOTAL`, were not read completely; at most `MAX_NOTES`."""
         notes = [f"{name}: {note}" for name, entry in sorted(self._entries.items()) for note in entry.notes]
         if dropped:
             notes.append(f"{dropped[0]} and all after it: the folder has more than {MAX_TOTAL:,} characters")

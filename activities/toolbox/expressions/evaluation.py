@@ -154,20 +154,17 @@ class Operation:
 
 
 def _calculates(*types: Type | None) -> None:
-    """Raise Unreadable unless each type is a number, or unknown (None)."""
     for type in types:
         if type not in (Type.NUMBER, None):
             raise Unreadable(f"It calculates with {type}: use numbers.")
 
 
 def _equates(left: Type | None, right: Type | None) -> None:
-    """Raise Unreadable if the types differ; the type of `none` and an unknown type (None) go with any type."""
     if left is not right and not {left, right} & {Type.NONE, None}:
         raise Unreadable(f"It compares {left} with {right}: compare like with like.")
 
 
 def _orders(left: Type | None, right: Type | None) -> None:
-    """Raise Unreadable unless both types are numbers or both are texts; an unknown type (None) goes with either."""
     for type in (left, right):
         if type not in (Type.NUMBER, Type.TEXT, None):
             raise Unreadable(f"It asks whether {type} is smaller or larger: only numbers and texts have an order.")
@@ -175,7 +172,6 @@ def _orders(left: Type | None, right: Type | None) -> None:
 
 
 def _contains(item: Type | None, among: Type | None) -> None:
-    """Raise Unreadable unless values of these types can be used in `item in among`; None is an unknown type."""
     if among not in (Type.LIST, Type.TEXT, Type.OBJECT, None):
         raise Unreadable(f"It looks for something in {among}: look in a list or a text.")
     if among in (Type.TEXT, Type.OBJECT) and item not in (Type.TEXT, None):
@@ -183,13 +179,11 @@ def _contains(item: Type | None, among: Type | None) -> None:
 
 
 def _counts(type: Type | None) -> None:
-    """Raise Unreadable unless `len` takes the type: a list, text or object, or an unknown type (None)."""
     if type not in (Type.LIST, Type.TEXT, Type.OBJECT, None):
         raise Unreadable(f"It asks for the length of {type}: use len(...) of a list or a text.")
 
 
 def _holds(type: Type | None) -> None:
-    """Raise Unreadable unless the type is a truth value, or unknown (None)."""
     if type not in (Type.TRUTH, None):
         raise Unreadable(f"There is {type} where a condition must stand: compare it with something.")
 

@@ -81,12 +81,7 @@ async def fetch_page(args: PageAddress, web: Web) -> WebPage:
 
 
 def _media_type(answer: httpx2.Response) -> str:
-    """Check an answer, and return the media type of the page.
-
-    Raises:
-        Refused: the page is not public, is no text, or has an unsupported content encoding.
-        httpx2.HTTPStatusError: the server returned another status that is no success.
-    """
+    """The media type of a page. Raises Refused or httpx2.HTTPStatusError if the answer is no public page with text."""
     if answer.status_code in RESTRICTED:
         reason = f"{answer.url.host} returned {answer.status_code}, so the page is not public: use another one."
         raise Refused(reason)
@@ -109,7 +104,6 @@ def _plain(content: bytes, encoding: str) -> html.HtmlText:
 
 
 def _cut(body: Body, words: html.HtmlText) -> str:
-    """Why the result does not have the whole page; empty if it does."""
     if len(words.text) > MAX_TEXT:
         return f"cut after {MAX_TEXT:,} characters"
     return body.cut or (f"cut where {words.cut}" if words.cut else "")

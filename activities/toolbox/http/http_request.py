@@ -107,10 +107,7 @@ def _headers(args: HttpRequest, key: Key) -> Mapping[str, str]:
 
 
 def _without_effect(error: Exception) -> Exception:
-    """Turn the exception of a failed GET into a tool error with the same fault, marked as harmless.
-
-    Harmless means that the call had no effect: a GET changes nothing.
-    """
+    """The exception of a failed GET as a tool error with the same fault, marked as harmless: a GET changes nothing."""
     fault = classify(error)
     for chosen in ToolError.__subclasses__():
         if fault.code in chosen.codes():

@@ -348,7 +348,6 @@ def _unknown(host: str, error: socket.gaierror) -> Refused | Unreachable:
 
 
 def _name(host: str) -> str:
-    """A host's name for a message, cut after 100 characters."""
     return host if len(host) <= 100 else f"{host[:100]}…"
 
 

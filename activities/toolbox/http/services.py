@@ -108,12 +108,7 @@ class Services:
         raise Refused(reason, code="unexpected_result")
 
     def _allowed(self, url: httpx2.URL) -> httpx2.URL:
-        """Return `url` if the worker may send requests to it.
-
-        Raises:
-            NeedsPerson: its host is not allowed.
-            Refused: the worker adds headers for its host, and `url` is not https.
-        """
+        """Return `url`. Raises NeedsPerson for any host that is not allowed, Refused for own headers without https."""
         host = _host(url)
         if not self._names(url):
             at = host if len(host) <= 100 else f"{host[:100]}…"
@@ -125,7 +120,6 @@ class Services:
         return url
 
     def _names(self, url: httpx2.URL) -> bool:
-        """Whether `--allow-request` allows the host of `url`, with its port or with any port."""
         host, port = _host(url), _port(url)
         return not self.places.isdisjoint({Place(host, None), Place(host, port)})
 
@@ -150,11 +144,7 @@ def _place(text: str) -> Place:
 
 
 def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
-    """Read a value of `--http-header`, and return the host, the header's name and the header's value.
-
-    Raises:
-        BadReach: the value cannot be used, or the environment has no value for the header.
-    """
+    """The host, and the header's name and value, of a value of `--http-header`; raises BadReach if it has none."""
     host, has_host, rest = text.partition("=")
     name, has_name, variable = rest.partition(":")
     read = read_host(host)
@@ -173,11 +163,7 @@ def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def _in_file(text: str, file: str | None) -> str:
-    """The content of a file, such as a container's secret; empty if `file` is None.
-
-    Raises:
-        BadReach: the file cannot be read; the message names `text`, the value of `--http-header`.
-    """
+    """The content of a file, such as a container's secret; empty for None. Raises BadReach, which names `text`."""
     try:
         return Path(file).read_text(encoding="utf-8").strip() if file else ""
     except (OSError, UnicodeDecodeError) as error:

@@ -117,7 +117,6 @@ _KNOWN = frozenset({"type", "text", "data", "blob", "mimeType", "uri", "name"})
 
 
 def _text_in(content: Any) -> str | None:
-    """The text of a block; None if it has none."""
     if isinstance(content, TextContent):
         return content.text
     text = getattr(content.resource, "text", None) if isinstance(content, EmbeddedResource) else None

@@ -119,11 +119,9 @@ class _Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection takes new calls."""
         return not (self.link.ended.is_set() or self.is_retired or (self.keeper and self.keeper.done()))
 
     async def close(self) -> None:
-        """End the connection, and wait until it has ended."""
         self.is_retired = True
         self.closing.set()
         if self.keeper is not None:
@@ -230,7 +228,6 @@ class Kept:
         self._failed(CannotOpen(connection.link.why, connection.link.told))
 
     async def _close_idle(self, connection: _Connection) -> None:
-        """Close a connection as soon as it has no calls."""
         while connection.link.calls and not connection.link.ended.is_set():  # noqa: ASYNC110  # for minutes
             await asyncio.sleep(0.5)
         await connection.close()
@@ -515,12 +512,9 @@ class Kept:
         raise AssertionError
 
     async def _ready(self, kind: str, tool: str | None, stack: AsyncExitStack, *, can_ask: bool) -> _Connection:
-        """Return a connection that takes new calls, after checking that `tool`, unless it is None, has not changed.
+        """Return a connection that takes new calls; `stack` gets the lock of a server that takes one call at a time.
 
-        `stack` gets the lock of a server whose calls must be made one after the other.
-
-        Raises:
-            ToolError: no connection is ready in time, or the tool has changed; nothing was sent.
+        Raises ToolError if none is ready in time, or `tool`, unless it is None, has changed; nothing was sent then.
         """
         try:
             async with asyncio.timeout(_until_end()):
@@ -579,8 +573,7 @@ class Kept:
     async def _subscribe(self, connection: _Connection, uri: str, *, ends: bool) -> None:
         """Begin a subscription to a resource over the newer protocol, which has a stream for each; with `ends`, end it.
 
-        Raises:
-            JsonRpcError: the server takes no such subscription.
+        Raises JsonRpcError if the server takes no such subscription.
         """
         if (earlier := connection.streams.pop(uri, None)) is not None:
             await earlier.aclose()
@@ -612,7 +605,6 @@ class Kept:
         return self._fault(connection, kind, error, sent)
 
     def _fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> ToolError:
-        """The exception for a call that has no result."""
         if sent.no_token is not None:
             return faults.unreachable(kind, CannotOpen(sent.why, code=sent.no_token))
         if sent.status is not None and sent.status >= 300 and not sent.why and not sent.is_spoken:
@@ -651,11 +643,7 @@ class Kept:
         *,
         is_read: bool,
     ) -> JsonValue:
-        """Return the result of a call as JSON.
-
-        Raises:
-            ToolError: the server asks something or reports an error, or its result does not fit the tool's schema.
-        """
+        """The result of a call as JSON. Raises ToolError for a question, an error, or a wrong result."""
         if isinstance(found, questions.ServerQuestion):
             raise answered(AsksPerson(found.sentence(kind)))  # by the protocol, the call is not made so far
         fault = connection.texts.fault(kind, tool, found)
@@ -698,15 +686,13 @@ def _until_end() -> float | None:
 
 
 def _as_json(model: BaseModel | None) -> JsonValue:
-    """A model of the SDK as JSON, with only the fields that the server sent; None for None."""
     return None if model is None else model.model_dump(by_alias=True, mode="json", exclude_unset=True)
 
 
 def _program(name: str, path: str | None) -> str:
-    """The program `name`: on `path`, else beside the Python that runs, where pip has put it. A path is not changed.
+    """Find a program: on `path`, else beside the Python that runs, where pip has put it. A path is not changed.
 
-    Raises:
-        FileNotFoundError: the program is in neither place.
+    Raises FileNotFoundError if it is in neither place.
     """
     if Path(name).name != name:
         return name
@@ -759,7 +745,6 @@ async def _listening(client: Client) -> AsyncIterator[None]:
 
 
 async def _first(*events: Awaitable[object]) -> None:
-    """Wait until one of the events happens, and cancel the others."""
     waiting = [asyncio.ensure_future(event) for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -139,8 +139,6 @@ def kind_of(server: str, tool: str) -> str:
 
 @dataclass
 class _Draft:
-    """One tool of a server, as a file declares it."""
-
     source: Source
     listed: ServerTool
     row: tools_file.ToolTable
@@ -199,7 +197,6 @@ class _Draft:
         return None
 
     async def ask(self, servers: Servers, arguments: Mapping[str, JsonValue]) -> JsonValue:
-        """Call this tool, which is a read, and return the result."""
         return await servers.call(self.source.name, self.listed.name, arguments, result=self.result, is_read=True)
 
     def tool(
@@ -239,7 +236,6 @@ class _Draft:
         return self._tool(ToolOptions(**options)), extra, wrong
 
     def _mistakes(self) -> Iterator[str]:
-        """Yield the mistakes in the table that concern its effect and the arguments it names."""
         row = self.row
         if row.effect is Effect.TRANSACTIONAL:
             yield 'effect = "transactional" is for Python tools, which take a Transaction: use another effect.'
@@ -313,10 +309,7 @@ class _Draft:
     def _companion(
         self, option: str, companion: tools_file.CompanionTable, known: Mapping[str, Tool[..., Any]], wrong: list[str]
     ) -> Companion | None:
-        """The companion that a table such as `undo` declares; None if there is no tool of its kind.
-
-        Mistakes are appended to `wrong`.
-        """
+        """The companion that a table such as `undo` declares; None without such a tool. `wrong` gets the mistakes."""
         other = _named(option, companion.kind, known, wrong)
         odd = [name for name, path in companion.using.items() if not isinstance(path, str)]
         if odd:
@@ -348,10 +341,7 @@ class _Draft:
     def _reconciling(
         self, rule: tools_file.ReconcileTable, drafts: Mapping[str, "_Draft"], wrong: list[str]
     ) -> Companion | None:
-        """Make the hidden read that decides by `applied_if` whether a call was applied; None if there are mistakes.
-
-        Mistakes are appended to `wrong`.
-        """
+        """Make the hidden read that decides by `applied_if` whether a call was applied; None after mistakes."""
         read, kind, applied_if = drafts.get(rule.kind), f"{self.kind}.reconcile", rule.applied_if or ""
         if read is None or read.effect is not Effect.READ:
             wrong.append(f"reconcile = {rule.kind} with applied_if must be a read of a server in a tools file.")
@@ -417,10 +407,7 @@ async def _note_ahead(
 ) -> None:
     """Store the record ahead of a call; with `keeps_first`, only if an earlier attempt has stored none.
 
-    The requests for the record do not count as requests of the call.
-
-    Raises:
-        ToolError: the record cannot be made or stored in time; the call was not sent.
+    Its requests do not count as those of the call. Raises ToolError if it fails or is late; the call was not sent then.
     """
     left = deadline.left()
     with sends.counted(sends.Sends()):

@@ -101,11 +101,7 @@ async def listening(
 
 
 def _bound(path: Path) -> socket.socket:
-    """Bind a new socket to `path` with the rights 0600; a socket there that nobody listens on any more is removed.
-
-    Raises:
-        BadSocket: the socket cannot be opened, or another process listens on it.
-    """
+    """Bind a new socket to `path` with the rights 0600, in place of one that nobody listens on; raises BadSocket."""
     family = getattr(socket, "AF_UNIX", None)
     if family is None:
         raise BadSocket("--mcp-socket needs unix sockets, which this system has not: leave it out.")
@@ -178,14 +174,12 @@ class _Door:
                 task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """End the connections of all clients."""
         tasks = [*filter(None, self._clients.values()), *self._ending]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def tell_all(self, server: str, method: str, params: Mapping[str, Any] | None) -> None:
-        """Send a notification of a server to every client."""
         notification = {"method": method} | ({} if params is None else {"params": params})
         line = _line({"server": server, "notification": notification})
         for client in list(self._clients):
@@ -193,7 +187,6 @@ class _Door:
 
     @cached_property
     def _tools(self) -> dict[str, Any]:
-        """The result of `replan/tools`."""
         classified = {found.kind: found for found in self._foreign.classified}
         offered = {name: kind for name, kind in self._kinds.items() if not kind.is_hidden}
         return {
@@ -209,9 +202,7 @@ class _Door:
     async def answer(self, client: "_Peer", message: Mapping[str, Any], report: Any) -> dict[str, Any]:
         """Pass on a client's request and return the result; `report` is called with the progress, unless it is None.
 
-        Raises:
-            JsonRpcError: the server's error, or a request that is not passed on.
-            ToolError: the server gave no answer.
+        Raises JsonRpcError for the server's error or a request that is not passed on, ToolError without an answer.
         """
         method, server, params = message.get("method"), message.get("server"), message.get("params", {})
         if method == TOOLS:
@@ -263,8 +254,6 @@ class _Door:
 
 
 class _Peer:
-    """One connection of a gateway."""
-
     def __init__(self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(0)  # so that a line counts as waiting until it was taken
         self._door = door
@@ -337,8 +326,6 @@ class _Peer:
         task.add_done_callback(lambda done: self._requests.get(name) is done and self._requests.pop(name))
 
     async def _request(self, name: int | str, message: Mapping[str, Any]) -> None:
-        """Make one request and send its result or error to the client; `name` is the id of the request."""
-
         async def report(progress: float, total: float | None, words: str | None) -> None:
             told = {"id": name, "progress": progress, "total": total, "message": words}
             self.tell(_line({"progress": {key: value for key, value in told.items() if value is not None}}))
@@ -380,7 +367,6 @@ class _Peer:
         self._added.set()
 
     async def _send(self) -> None:
-        """Send the lines of the queue, one after the other, until the connection ends."""
         with suppress(OSError):
             while True:
                 while not self._lines:
@@ -425,7 +411,6 @@ class _Peer:
 
 
 def _entry(kind: Kind, classified: "Classified | None") -> dict[str, Any]:
-    """A kind as `replan/tools` lists it."""
     spec = kind.spec
     return {
         "kind": spec.kind,
@@ -439,7 +424,6 @@ def _entry(kind: Kind, classified: "Classified | None") -> dict[str, Any]:
 
 
 def _own_tool(kind: Kind) -> dict[str, Any]:
-    """A Python tool as a Tool of MCP."""
     is_read, is_idempotent = kind.spec.effect is Effect.READ, kind.spec.effect is Effect.IDEMPOTENT
     # A result is written by the names of its fields, whatever their aliases are.
     result = kind.result.json_schema(mode="serialization", by_alias=False)
@@ -465,7 +449,6 @@ def _id(value: Any) -> int | str:
 
 
 def _shown(value: Any) -> str:
-    """A value that a client sent, as text for an error message."""
     return repr(legible(value, MAX_ID)) if isinstance(value, str) else "without a name"
 
 
@@ -476,5 +459,4 @@ def _error(name: int | str | None, error: JsonRpcError) -> bytes:
 
 
 def _line(message: Mapping[str, Any]) -> bytes:
-    """A message as a line of JSON."""
     return to_json(message, inf_nan_mode="null") + b"\n"

@@ -87,7 +87,6 @@ class ForeignResult(OpenArgs):
 
     @model_serializer
     def _all(self) -> dict[str, Any]:
-        """The fields that the server returned."""
         return self.as_sent()
 
 
@@ -172,8 +171,7 @@ def _title(tool: str) -> str:
 def _checked(foreign: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The part of a schema that can be checked, and the same without references and definitions.
 
-    Raises:
-        BadSchema: the schema is too large, too deep, or has a reference that leads nowhere or has no end.
+    Raises BadSchema for a schema that is too large or deep, or has a reference that leads nowhere or has no end.
     """
     try:
         schema: dict[str, Any] = checkable(foreign)
@@ -218,7 +216,6 @@ def _without_reference(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at(schema: Any, reference: str) -> Any:
-    """The part of a schema to which a reference such as `#/$defs/Order` leads."""
     for part in reference.removeprefix("#").split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         schema = schema[int(name)] if isinstance(schema, list) else schema[name]

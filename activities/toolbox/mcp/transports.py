@@ -273,10 +273,7 @@ class _LastLine:
 
 
 async def _log_errors(server: str, stderr: asyncio.StreamReader, last: _LastLine, most: int) -> None:
-    """Log what a server writes to stderr, without secrets, and at most `most` lines a minute.
-
-    `last` gets the last line.
-    """
+    """Log what a server writes to stderr, without secrets, at most `most` lines a minute; `last` gets the last line."""
     rest, minute, logged = b"", 0.0, 0
     while chunk := await stderr.read(64 * 1024):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -381,11 +378,7 @@ class _Watched(httpx2.AsyncBaseTransport):
         return _failed(request, sent.why)
 
     async def _read(self, response: httpx2.Response) -> None:
-        """Read a body that is no stream, so that a body which is cut off fails here, in this method.
-
-        Raises:
-            _TooLarge: the body has more than `MAX_MESSAGE` bytes.
-        """
+        """Read a body that is no stream, so that one which is cut off fails here. Raises _TooLarge."""
         content = bytearray()
         async with aclosing(response.aiter_bytes()) as parts:
             async for part in parts:
@@ -424,7 +417,6 @@ def _failed(request: httpx2.Request, why: str) -> httpx2.Response:
 
 
 def _words(error: httpx2.HTTPError) -> str:
-    """What went wrong with a connection, in words for people."""
     match error:
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
             return "it takes no connection"

@@ -98,11 +98,7 @@ async def arguments(
 async def _ask(
     model: LanguageModel, system: str, prompt: str, tools: Sequence[ToolDefinition], max_output: int
 ) -> Reply:
-    """Send one request to the model and return its reply.
-
-    Raises:
-        Refused: `prompt` with the schemas of `tools` is too long, or the model declines or does not finish its answer.
-    """
+    """Ask the model once; raises Refused for a request that is too long, or if the model declines or is cut off."""
     size = len(prompt.encode()) + sum(len(to_json(dict(tool.schema))) for tool in tools)
     if size > MAX_ASKED:
         reason = f"What the model is to read has {size} bytes, more than {MAX_ASKED}: give it a part."
