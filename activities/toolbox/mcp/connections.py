@@ -272,7 +272,7 @@ class Kept:
         """
         try:
             async with Client(
-                _as_transport(self._streams(link)),
+                self._streams(link),
                 cache=None,
                 mode=self._mode,
                 client_info=Implementation(name="replan", version="1"),
@@ -445,7 +445,6 @@ class Kept:
         """
         tool = str(params.get("name")) if method == "tools/call" else None
         name = f"{self._config.name}.{tool or method}"
-        made = partial(Sent, can_ask=method in CAN_ASK)
 
         async def ask(connection: _Connection, token: str) -> dict[str, Any] | questions.ServerQuestion:
             return await self._ask(connection, method, params, token, {}, report)
@@ -453,9 +452,8 @@ class Kept:
         with sends.counted(sends.Sends()), deadline.within(seconds) as limit:
             try:
                 async with asyncio.timeout(seconds):
-                    _, sent, found = await self._exchange(
-                        name, tool, made(limit.at), ask, self._raw_fault, is_read=True
-                    )
+                    made = Sent(limit.at, can_ask=method in CAN_ASK)
+                    _, sent, found = await self._exchange(name, tool, made, ask, self._raw_fault, is_read=True)
             except TimeoutError:
                 raise JsonRpcError(REQUEST_TIMEOUT, f"{name} gave no answer within {seconds:g} s.") from None
         if isinstance(found, questions.ServerQuestion):
@@ -517,7 +515,7 @@ class Kept:
         Raises ToolError if none is ready in time, or `tool`, unless it is None, has changed; nothing was sent then.
         """
         try:
-            async with asyncio.timeout(_until_end()):
+            async with asyncio.timeout(ready_seconds()):
                 if self._asks and can_ask:
                     await stack.enter_async_context(self._turn)
                 connection = await self.connection()
@@ -676,11 +674,8 @@ class Kept:
         return value
 
 
-def _until_end() -> float | None:
-    """Seconds until shortly before the attempt ends, so that the attempt can still report that nothing was sent.
-
-    None if the attempt has no deadline.
-    """
+def ready_seconds() -> float | None:
+    """Seconds until shortly before the attempt ends, which must say then that nothing was sent; None without an end."""
     left = deadline.left()
     return None if left is None else left * READY_SHARE
 
@@ -709,13 +704,6 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     parts += [f"{name!r} is new{' and required' if name in required else ''}" for name in new if name not in old]
     parts += [f"{name!r} has another rule" for name in new if name in old and new[name] != old[name]]
     return f" ({'; '.join(parts[:5])})" if parts else ""
-
-
-@asynccontextmanager
-async def _as_transport(streams: AbstractAsyncContextManager[Streams]) -> AsyncIterator[Any]:
-    """Streams as the transport that the SDK's Client expects."""
-    async with streams as pair:
-        yield pair
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue, create_model
 
-from activities import deadline, sends
+from activities import sends
 from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, unsent
 from activities.storage.store import time_limit
 from activities.toolbox.declare import companions, conditions
@@ -23,7 +23,7 @@ from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.ahead import Ahead, Noted, mark_of
 from activities.toolbox.mcp.answers import ToolAnswer
 from activities.toolbox.mcp.config import Listing, ServerTool
-from activities.toolbox.mcp.connections import READY_SHARE
+from activities.toolbox.mcp.connections import ready_seconds
 from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, ForeignResult, arguments_of, result_of
 from activities.toolbox.mcp.servers import Servers
 from workflows.plans.catalogue import Effect
@@ -207,19 +207,15 @@ class _Draft:
         `known` are all tools by kind, and `drafts` the tools of servers by kind; options may name them.
         """
         row, wrong, extra = self.row, list(self._mistakes()), list[Tool[..., Any]]()
-        options: dict[str, Any] = {
+        server = self.source.server
+        shared = {"service": self.source.name, "limit": server.limit, "timeout": server.timeout}
+        options: dict[str, Any] = {name: value for name, value in shared.items() if value} | {
             name: value
             for name in ("settle", "ensure", "approve", "retry", "timeout", "authority", "content", "service", "limit")
             if (value := getattr(row, name)) is not None
         }
-        server = self.source.server
         options["untrusted"] = not server.trusted_results if row.untrusted is None else row.untrusted
         options["credential"] = row.credential or server.credential
-        options.setdefault("service", self.source.name)
-        if server.limit and "limit" not in options:
-            options["limit"] = server.limit
-        if server.timeout and "timeout" not in options:
-            options["timeout"] = server.timeout
         if self.effect not in (Effect.READ, Effect.TRANSACTIONAL):
             options["requests"] = 1  # `tools/call` is sent once
         for name in ("observe", "undo"):
@@ -409,11 +405,10 @@ async def _note_ahead(
 
     Its requests do not count as those of the call. Raises ToolError if it fails or is late; the call was not sent then.
     """
-    left = deadline.left()
     with sends.counted(sends.Sends()):
         try:
             # It ends before the attempt does, which could not say that the call was not sent.
-            async with time_limit(None if left is None else left * READY_SHARE):
+            async with time_limit(ready_seconds()):
                 if not (keeps_first and await servers.ahead(key)):
                     await servers.note_ahead(key, await ahead(servers, key, sent))
         except TimeoutError:
