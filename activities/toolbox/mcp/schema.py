@@ -5,7 +5,7 @@ Values are validated by the server's own schema. Names, types and paths are read
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -69,6 +69,9 @@ class ForeignArgs(BaseModel):
     def _all(self) -> dict[str, Any]:
         """All fields by the server's names, even if pydantic is asked for other names: conditions use these names."""
         return self._named(type(self).model_fields)
+
+
+Args = TypeVar("Args", bound=ForeignArgs)
 
 
 class OpenArgs(ForeignArgs):
@@ -135,12 +138,12 @@ def misfit(schema: JsonSchema) -> Callable[[Any, ValidationInfo], Any]:
 
 
 def _model(
-    base: type[Any],
+    base: type[Args],
     tool: str,
     schema: Mapping[str, Any],
     form: Mapping[str, Any],
     more: Mapping[str, Any] = MappingProxyType({}),
-) -> type[Any]:
+) -> type[Args]:
     """Make a model with the fields of `form` and the fields `more`.
 
     `form` is `schema` without references; the values are validated by `schema`.
@@ -157,10 +160,9 @@ def _model(
             fields[name] = (checked, Field(default))
         else:
             fields[f"replan_field_{number}"] = (checked, Field(default, alias=name))
-    made = cast("Any", create_model(_title(tool), __base__=base, __doc__=base.__doc__, **fields))
+    made = create_model(_title(tool), __base__=base, __doc__=base.__doc__, **fields)
     made.form = {"title": made.__name__, **form}
-    model: type[Any] = made
-    return model
+    return made
 
 
 def _title(tool: str) -> str:
