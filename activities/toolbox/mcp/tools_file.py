@@ -184,10 +184,8 @@ def line_of(text: str, loc: Sequence[Any]) -> str:
     wanted = tuple(str(part) for part in loc if part != "[key]")
     best, found = 0, ""
     for number, path in _places(text):
-        common = 0
-        while common < min(len(path), len(wanted)) and path[common] == wanted[common]:
-            common += 1
-        if common == min(len(path), len(wanted)) and common > best:
+        common = min(len(path), len(wanted))
+        if common > best and path[:common] == wanted[:common]:
             best, found = common, f":{number}"
     return found
 
