@@ -102,10 +102,7 @@ async def listening(
 
 def _bound(path: Path) -> socket.socket:
     """Bind a new socket to `path` with the rights 0600, in place of one that nobody listens on; raises BadSocket."""
-    family = getattr(socket, "AF_UNIX", None)
-    if family is None:
-        raise BadSocket("--mcp-socket needs unix sockets, which this system has not: leave it out.")
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_old(path)
         umask = os.umask(0o177)  # with a chmod afterwards, others could connect before it
