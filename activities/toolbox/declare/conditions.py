@@ -88,8 +88,6 @@ class Condition:
         try:
             with bounded():
                 return evaluate(part, names, TYPED_OPERATORS, _FUNCTIONS, _Reader.nodes)
-        except Undecided:
-            raise
         except Unreadable as wrong:
             raise Undecided(str(wrong)) from None
 

@@ -144,7 +144,7 @@ class Operation:
 
     rule: Callable[..., None]  # checks the operands' types (None if unknown); raises Unreadable
     function: Callable[..., Any]
-    gives: Type
+    gives: Type = Type.TRUTH
 
     def __call__(self, *values: Value) -> Value:
         """Calculate the result. Raises Unreadable if the values have types that the operation does not take."""
@@ -222,26 +222,22 @@ def _arithmetic(function: Callable[..., Decimal]) -> Operation:
     return Operation(_calculates, lambda *numbers: function(*(+number for number in numbers)), Type.NUMBER)
 
 
-def _comparison(rule: Callable[..., None], function: Callable[..., bool]) -> Operation:
-    return Operation(rule, function, Type.TRUTH)
-
-
 def _order(function: Callable[[Any, Any], bool]) -> Operation:
-    return _comparison(_orders, lambda left, right: function(_settled(left), _settled(right)))
+    return Operation(_orders, lambda left, right: function(_settled(left), _settled(right)))
 
 
-TRUTH = Operation(_holds, bool, Type.TRUTH)
+TRUTH = Operation(_holds, bool)
 TYPED_OPERATORS: Mapping[type[ast.AST], Operation] = {
     **{node: _arithmetic(function) for node, function in OPERATORS.items()},
-    ast.Eq: _comparison(_equates, _equal),
-    ast.NotEq: _comparison(_equates, lambda left, right: not _equal(left, right)),
+    ast.Eq: Operation(_equates, _equal),
+    ast.NotEq: Operation(_equates, lambda left, right: not _equal(left, right)),
     ast.Lt: _order(operator.lt),
     ast.LtE: _order(operator.le),
     ast.Gt: _order(operator.gt),
     ast.GtE: _order(operator.ge),
-    ast.In: _comparison(_contains, _is_in),
-    ast.NotIn: _comparison(_contains, lambda item, among: not _is_in(item, among)),
-    ast.Not: _comparison(_holds, operator.not_),
+    ast.In: Operation(_contains, _is_in),
+    ast.NotIn: Operation(_contains, lambda item, among: not _is_in(item, among)),
+    ast.Not: Operation(_holds, operator.not_),
 }
 TYPED_FUNCTIONS: Mapping[str, Operation] = {
     **{name: _arithmetic(function) for name, function in FUNCTIONS.items()},
