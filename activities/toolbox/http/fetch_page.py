@@ -68,7 +68,9 @@ async def fetch_page(args: PageAddress, web: Web) -> WebPage:
         if words.cut and not words.text:
             raise Refused(f"The page cannot be read, as {words.cut}: use another one.", code="unexpected_result")
     else:
-        words = _plain(body.content, encoding)
+        # No encoding needs more than four bytes for a character.
+        text = body.content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
+        words = html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), cut="")
     return WebPage(
         url=str(answer.url),
         status=answer.status_code,
@@ -94,13 +96,6 @@ def _media_type(answer: httpx2.Response) -> str:
     if not {part.strip() for part in packed.split(",")} <= {"identity", "gzip", "deflate"}:
         raise Refused("The page has an unsupported content encoding: use another page.", code="unexpected_result")
     return media
-
-
-def _plain(content: bytes, encoding: str) -> html.HtmlText:
-    """The text of a page that is no HTML, without control characters."""
-    # No encoding needs more than four bytes for a character.
-    text = content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
-    return html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), cut="")
 
 
 def _cut(body: Body, words: html.HtmlText) -> str:

@@ -66,11 +66,7 @@ class HttpReply(BaseModel):
     """Why `body` is not the whole answer, e.g. because the answer is too long; empty if `body` is the whole answer."""
 
 
-def _service(args: HttpRequest) -> str:
-    return service_at(args.url)
-
-
-@tool.keyed(untrusted=True, service=_service)
+@tool.keyed(untrusted=True, service=lambda args: service_at(args.url))
 async def http_request(args: HttpRequest, key: Key, services: Services) -> HttpReply:
     """Send one HTTP request with a JSON body to a service that this worker may use; for web pages use fetch_page."""
     headers = _headers(args, key)

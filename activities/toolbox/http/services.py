@@ -79,27 +79,20 @@ class Services:
             NeedsPerson: the host of `url` is not allowed.
             Exception: the errors of `Web.get`.
         """
-        try:
-            async with self._send(method, self._allowed(checked(httpx2.URL(url))), headers, content) as answer:
-                yield answer
-        except TooMuch as much:
-            if method == "GET":
-                raise
-            # The effect may have been applied: an unknown outcome, and not a rejection.
-            raise httpx2.RemoteProtocolError(str(much)) from None
-
-    @asynccontextmanager
-    async def _send(
-        self, method: str, here: httpx2.URL, headers: Mapping[str, str], content: bytes | None
-    ) -> AsyncIterator[httpx2.Response]:
-        """`send` to a URL that was checked; redirects of a GET are followed."""
+        here = self._allowed(checked(httpx2.URL(url)))
         for _ in range(MAX_REDIRECTS + 1):
             more = {**OURS, **headers, **self.headers.get(_host(here), {})}
-            async with self.web.exchange(here, method, more, content) as answer:
-                if not answer.has_redirect_location or (method != "GET" and answer.status_code not in _PASSED_ON):
-                    yield answer
-                    return
-                target = redirected(here, answer.headers["location"])
+            try:
+                async with self.web.exchange(here, method, more, content) as answer:
+                    if not answer.has_redirect_location or (method != "GET" and answer.status_code not in _PASSED_ON):
+                        yield answer
+                        return
+                    target = redirected(here, answer.headers["location"])
+            except TooMuch as much:
+                if method == "GET":
+                    raise
+                # The effect may have been applied: an unknown outcome, and not a rejection.
+                raise httpx2.RemoteProtocolError(str(much)) from None
             if method != "GET":
                 reason = f"{here.host} returned {answer.status_code}, a redirect: use the address in `location`."
                 raise answered(Refused(reason, code="unexpected_result", observed={"location": str(target)}))
