@@ -102,11 +102,7 @@ class JsonSchema:
         ]
 
     def broken_rules(self, value: JsonValue) -> list[str]:
-        """At most `MAX_NAMED` rules that a value breaks, each with its place in the value, in texts without the value.
-
-        Raises:
-            BadSchema: as `misfits`.
-        """
+        """The rules that a value breaks, as `misfits`, but in texts without the value."""
         return [
             f"{misfit.json_path.lstrip('$.')} {_rule(misfit)}".strip()[:MAX_WORDS] for misfit in self._misfits(value)
         ]

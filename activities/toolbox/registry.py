@@ -298,11 +298,7 @@ def _raised_in(module: str, error: BaseException) -> str:
 
 
 def load(path: Path) -> list[Tool[..., Any]]:
-    """Import a user's tools file and return the tools that it defines.
-
-    Raises:
-        ToolMistakes: the file is missing, cannot be imported, or defines no tool.
-    """
+    """Import a user's tools file and return the tools that it defines; raises ToolMistakes if there are none."""
     if not path.is_file():
         raise ToolMistakes([f"There is no tools file {path}: check --tools."])
     name = f"replan_tools_{path.stem}"

@@ -75,11 +75,7 @@ class Condition:
         _type_of(self.tree, known | {name: types.get(dotted) for name, dotted in self.lookups.items()})
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether the condition is true for these values (JSON or decimals).
-
-        Raises:
-            Undecided: a value is missing, or has a type that the condition cannot use.
-        """
+        """Whether the condition is true for these values (JSON or decimals); raises Undecided if they do not say."""
         return bool(self.value_of(self.tree, values))
 
     def value_of(self, part: ast.expr, values: Mapping[str, Any]) -> Any:

@@ -171,11 +171,7 @@ class Library:
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
-        """Bring the index up to date, and lock it until the block ends.
-
-        Raises:
-            Busy: other calls hold the lock for more than `patience` seconds.
-        """
+        """Bring the index up to date and lock it for the block; raises Busy if the lock takes over `patience` s."""
         if not self._lock.acquire(timeout=self._patience):
             raise Busy("Another call is reading the documents: retry.", retry_after=1)
         try:

@@ -28,11 +28,7 @@ MAX_PAGE = 200_000  # characters of a page; more are not credible
 
 
 def main() -> None:
-    """Read the PDF on standard input and print its pages as JSON.
-
-    The arguments are the first page, the most characters, the most seconds of CPU time, and the memory limit in
-    megabytes.
-    """
+    """Print the pages of the PDF on standard input as JSON; arguments: first page, characters, CPU seconds, MB."""
     first, max_text, seconds, megabytes = map(int, sys.argv[1:])
     _limit(seconds, megabytes * 1_000_000)
     logging.disable()

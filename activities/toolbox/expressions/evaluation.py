@@ -24,11 +24,7 @@ LARGEST = 999  # the largest power of ten
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Limit the precision and size of decimals in this block.
-
-    Raises:
-        Unreadable: a number is outside these limits, or an operation has no result, such as 1/0.
-    """
+    """Limit decimals in the block; raises Unreadable for a number beyond the limits, or no result, as of 1/0."""
     traps = [decimal.DivisionByZero, decimal.InvalidOperation, decimal.Overflow, decimal.Underflow]
     with decimal.localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_UP, Emin=-LARGEST, Emax=LARGEST, traps=traps)):
         try:
@@ -62,10 +58,7 @@ def evaluate(
 
 
 def settled(value: Decimal) -> Decimal:
-    """Round a value to `SHOWN` digits if any number in the current block of `bounded` was rounded.
-
-    Otherwise return it unchanged.
-    """
+    """Round a value to `SHOWN` digits if a number in the current block of `bounded` was rounded; else leave it."""
     inexact = decimal.getcontext().flags[decimal.Inexact]
     return Context(prec=SHOWN, rounding=ROUND_HALF_UP).plus(value) if inexact else value
 

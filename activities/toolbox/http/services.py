@@ -164,11 +164,7 @@ def _in_file(text: str, file: str | None) -> str:
 
 
 def service_at(url: str) -> str:
-    """`HOST:PORT` of an address, as the name of a service: calls of one service share a circuit breaker and a limit.
-
-    Raises:
-        Refused: as `checked`.
-    """
+    """`HOST:PORT` of an address, which names its service for breakers and limits; raises Refused as `checked`."""
     at = checked(httpx2.URL(url))
     return f"{_host(at)}:{_port(at)}"
 

@@ -94,11 +94,7 @@ class ForeignResult(OpenArgs):
 
 
 def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[str] = ()) -> type[ForeignArgs]:
-    """Make a model of a tool's arguments, except those in `left_out`, which Replan fills in itself.
-
-    Raises:
-        BadSchema: the schema cannot be used; the message says why in words that fit into a longer sentence.
-    """
+    """Make a model of a tool's arguments but `left_out`, which Replan fills in; raises BadSchema with the reason."""
     schema, plain = _checked(schema)
     if plain.get("type", "object") != "object":
         raise BadSchema("its arguments are no object")

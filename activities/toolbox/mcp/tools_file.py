@@ -152,11 +152,7 @@ class BadToolsFile(ValueError):
 
 
 def read(path: Path) -> ToolsFile:
-    """Read a tools file.
-
-    Raises:
-        BadToolsFile: the file cannot be read or has mistakes; the exception has all of them.
-    """
+    """Read a tools file; raises BadToolsFile, which has all mistakes, if it cannot be used."""
     try:
         if path.stat().st_size > MAX_FILE:
             raise BadToolsFile([f"{path} has more than {MAX_FILE} bytes: a tools file names servers, in TOML."])

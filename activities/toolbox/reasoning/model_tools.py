@@ -59,11 +59,7 @@ def whole(label: str, value: JsonValue) -> str:
 
 
 async def text(model: LanguageModel, system: str, prompt: str, max_output: int) -> str:
-    """Ask the model for a text; `prompt` is what the model reads.
-
-    Raises:
-        Refused: the model gives no complete text, or `prompt` is too long.
-    """
+    """Ask the model for a text; raises Refused if it gives no complete text, or `prompt` is too long for it."""
     reply = await _ask(model, system, prompt, [], max_output)
     written = remove_hidden(reply.turn.text).strip()
     if not written:
