@@ -62,34 +62,12 @@ class Source:
     place: FilePlace
 
 
-@dataclass(frozen=True)
-class Classified:
-    """A tool of a server with its effect, and the reason for the effect."""
-
-    source: Source
-    listed: ServerTool
-    effect: Effect
-    reason: str
-    is_in_file: bool
-    """Whether the tools file has a table for this tool."""
-
-    @property
-    def kind(self) -> str:
-        return kind_of(self.source.name, self.listed.name)
-
-    @property
-    def filled(self) -> list[str]:
-        """The arguments that Replan fills in, which no schema shows."""
-        table = self.source.server.tools.get(self.listed.name)
-        return [table.key] if table and table.key else []
-
-
 @dataclass
 class Made:
     """The tools of some servers, and the mistakes in the tables of these tools."""
 
     tools: list[Tool[..., Any]] = field(default_factory=list)
-    classified: list[Classified] = field(default_factory=list)
+    classified: list["Draft"] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """The kinds that cannot be offered, each with the reason."""
     mistakes: list[str] = field(default_factory=list)
@@ -100,21 +78,21 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
 
     `others` are Python tools by kind; a tools file may name these and each other's tools, e.g. in `undo`.
     """
-    made, found = Made(), dict[str, "_Draft"]()
+    made, found = Made(), dict[str, "Draft"]()
     for source in sources:
         made.mistakes += _unknown_tools(source)
         for listed in source.listing.tools:
             if source.server.only is not None and listed.name not in source.server.only:
                 continue
-            draft = _Draft(source, listed, source.server.tools.get(listed.name, tools_file.ToolTable()))
+            draft = Draft(source, listed, source.server.tools.get(listed.name, tools_file.ToolTable()))
             if reason := draft.prepare():
-                if listed.name in source.server.tools:
+                if draft.is_in_file:
                     made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
                 made.left_out[draft.kind] = reason
                 continue
             if draft.kind in found:  # of the same server, since all others begin otherwise
                 reason = "another tool of the server has this name already"
-                if listed.name in source.server.tools and listed.name != found[draft.kind].listed.name:
+                if draft.is_in_file and listed.name != found[draft.kind].listed.name:
                     made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
                 made.left_out[f"{draft.kind} ({listed.name})"] = reason
                 continue
@@ -128,7 +106,7 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
         tool, extra, wrong = draft.tool(known, found)
         made.mistakes += [f"{draft.place}: {draft.kind}: {mistake}" for mistake in wrong]
         made.tools += [tool, *extra]
-        made.classified.append(draft.classified)
+        made.classified.append(draft)
     return made
 
 
@@ -138,7 +116,9 @@ def kind_of(server: str, tool: str) -> str:
 
 
 @dataclass
-class _Draft:
+class Draft:
+    """A tool of a server as its file declares it: with an effect, and the reason for the effect."""
+
     source: Source
     listed: ServerTool
     row: tools_file.ToolTable
@@ -174,17 +154,21 @@ class _Draft:
         return "nobody says that it only reads"
 
     @property
-    def classified(self) -> Classified:
-        is_in_file = self.listed.name in self.source.server.tools
-        return Classified(self.source, self.listed, self.effect, self.reason, is_in_file)
+    def is_in_file(self) -> bool:
+        """Whether the tools file has a table for this tool."""
+        return self.listed.name in self.source.server.tools
+
+    @property
+    def filled(self) -> list[str]:
+        """The arguments that Replan fills in, which no schema shows."""
+        return [self.row.key] if self.row.key else []
 
     def prepare(self) -> str | None:
         """Make the models of arguments and results; return why the tool cannot be offered, or None if it can."""
         if self.listed.only_as_task:
             return "it can only be called as a task of MCP"
-        left_out = [self.row.key] if self.row.key else []
         try:
-            self.args = arguments_of(self.kind, self.listed.schema, left_out=left_out)
+            self.args = arguments_of(self.kind, self.listed.schema, left_out=self.filled)
             self.result: type[BaseModel] = (
                 ToolAnswer
                 if self.listed.output_schema is None
@@ -200,7 +184,7 @@ class _Draft:
         return await servers.call(self.source.name, self.listed.name, arguments, result=self.result, is_read=True)
 
     def tool(
-        self, known: Mapping[str, Tool[..., Any]], drafts: Mapping[str, "_Draft"]
+        self, known: Mapping[str, Tool[..., Any]], drafts: Mapping[str, "Draft"]
     ) -> tuple[Tool[..., Any], list[Tool[..., Any]], list[str]]:
         """Return the tool with its options, a list with the tool that reconciles it (if any), and mistakes of the file.
 
@@ -316,7 +300,7 @@ class _Draft:
 
     # Reconciling by a condition: a read of its own, which calls the server's read, and decides.
 
-    def _observing(self, rule: tools_file.ReconcileTable, read: "_Draft", names: Collection[str]) -> "Observe | None":
+    def _observing(self, rule: tools_file.ReconcileTable, read: "Draft", names: Collection[str]) -> "Observe | None":
         """The function that makes the record ahead of a call; None if reconciling needs no record.
 
         `names` are the names that the condition reads, and `read` is the tool whose result is recorded as `before`.
@@ -335,7 +319,7 @@ class _Draft:
         return observe
 
     def _reconciling(
-        self, rule: tools_file.ReconcileTable, drafts: Mapping[str, "_Draft"], wrong: list[str]
+        self, rule: tools_file.ReconcileTable, drafts: Mapping[str, "Draft"], wrong: list[str]
     ) -> Companion | None:
         """Make the hidden read that decides by `applied_if` whether a call was applied; None after mistakes."""
         read, kind, applied_if = drafts.get(rule.kind), f"{self.kind}.reconcile", rule.applied_if or ""
