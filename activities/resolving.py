@@ -18,17 +18,7 @@ from activities.errors import Busy, NeedsPerson, Unreachable
 from workflows.account.progress import Progress
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
 from workflows.faults import retries
-from workflows.people.incidents import (
-    Batch,
-    Fate,
-    Look,
-    Search,
-    Seen,
-    Told,
-    Waiting,
-    fate_of,
-    waiting_query,
-)
+from workflows.people.incidents import Batch, Fate, Look, Search, Seen, Told, Waiting, fate_of, waiting_query
 from workflows.people.requests import HumanRequest, Requests
 from workflows.people.updates import RESOLVE
 

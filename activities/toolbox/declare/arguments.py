@@ -3,16 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    JsonValue,
-    Secret,
-    SecretBytes,
-    SecretStr,
-    ValidationError,
-    create_model,
-)
+from pydantic import AliasChoices, BaseModel, JsonValue, Secret, SecretBytes, SecretStr, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from activities.borders import validation

@@ -41,10 +41,7 @@ class ForeignTools:
 
 
 def load_servers(
-    names: Iterable[str],
-    environment: Mapping[str, str],
-    others: Iterable[Tool[..., Any]],
-    reach: Reach | None = None,
+    names: Iterable[str], environment: Mapping[str, str], others: Iterable[Tool[..., Any]], reach: Reach | None = None
 ) -> ForeignTools:
     """Load the tools files `names`, which end in `.toml`, and make a tool of each tool of their servers.
 
