@@ -264,11 +264,8 @@ def _type(notification: Notification) -> str:
 
 
 def _text(notification: Notification) -> str:
-    about = (
-        notification.code
-        if notification.code == notification.kind
-        else f"{notification.kind.value} {notification.code}"
-    )
+    kind, code = notification.kind.value, notification.code
+    about = code if code == kind else f"{kind} {code}"
     about += f" of the step {notification.step}" if notification.step else ""
     match notification.event:
         case Event.OPENED:

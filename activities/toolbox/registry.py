@@ -200,10 +200,8 @@ def _wrapped(line: str) -> str:
 def _lines(kind: Kind, width: int, place: str) -> list[str]:
     """The three lines of `--check` about a kind: its name is padded to `width`, and `place` is FILE:LINE or empty."""
     spec = kind.spec
-    more = [
-        f"{name}: {part.get('format') or part.get('type') or 'any'}"
-        for name, part in kind.args_schema.get("properties", {}).items()
-    ]
+    properties = kind.args_schema.get("properties", {})
+    more = [f"{name}: {part.get('format') or part.get('type') or 'any'}" for name, part in properties.items()]
     more += [f"observe={spec.observe.kind}"] if spec.observe else []
     more += [f"reconcile={spec.reconcile.kind}, settle={spec.settle:g} s"] if spec.reconcile else []
     more += [f"undo={spec.undo.kind}"] if spec.undo else []
@@ -214,9 +212,8 @@ def _lines(kind: Kind, width: int, place: str) -> list[str]:
     more += [] if spec.pure or kind.breaker else ["no breaker"]
     more += [f"breaker: {kind.breaker}"] if kind.breaker and str(kind.breaker) else []
     more += ["untrusted"] if spec.untrusted else []
-    names = [*kind.args_schema.get("properties", {})]
-    authority = spec.authority_of(names)
-    more += [f"authority: {'all' if authority == names else ', '.join(authority)}"] if authority else []
+    authority = spec.authority_of([*properties])
+    more += [f"authority: {'all' if authority == [*properties] else ', '.join(authority)}"] if authority else []
     more += [f"tokens={spec.tokens}"] if spec.tokens else []
     first = f"{spec.kind:<{width}}  {spec.effect:<{max(map(len, Effect))}}  {place}".rstrip()
     return [

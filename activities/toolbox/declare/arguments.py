@@ -84,13 +84,9 @@ def added_arguments(kind: Kind, args: BaseModel, given: JsonValue) -> dict[str, 
 
 def _made_anew(model: BaseModel) -> set[str]:
     """The names of the fields whose default a function makes; a class such as `list` does not count as a function."""
-    made = {field: info.default_factory for field, info in type(model).model_fields.items() if info.default_factory}
-    return {
-        name
-        for field, factory in made.items()
-        if not isinstance(factory, type)
-        for name in _names(type(model), field, type(model).model_fields[field])
-    }
+    fields = type(model).model_fields.items()
+    made = [(field, info) for field, info in fields if not isinstance(info.default_factory, type | None)]
+    return {name for field, info in made for name in _names(type(model), field, info)}
 
 
 def _completed(model: BaseModel, given: Mapping[str, JsonValue], dumped: Any) -> dict[str, JsonValue]:

@@ -97,13 +97,10 @@ def _named(function: FunctionType) -> Iterator[object]:
     names = {name for code in _codes(function.__code__) for name in code.co_names}
     known: Mapping[str, Any] = function.__globals__
     values = [known[name] for name in names if name in known]
-    inner = [
-        named_value
-        for named_value in (*values, *_own_imports(function))
-        if isinstance(named_value, ModuleType) and _is_own(named_value.__name__)
-    ]
     yield from values
-    yield from (vars(module)[name] for module in inner for name in names if name in vars(module))
+    modules = [value for value in values if isinstance(value, ModuleType) and _is_own(value.__name__)]
+    for module in (*modules, *_own_imports(function)):
+        yield from (vars(module)[name] for name in names if name in vars(module))
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

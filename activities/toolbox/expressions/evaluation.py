@@ -197,13 +197,10 @@ def _is_in(item: Value, among: "list[Value] | str | dict[str, Value]") -> bool:
     """Whether `among` contains `item`. Raises Unreadable if a list has only items of other types."""
     if not isinstance(among, list):
         return item in among
-    alike = [
-        element
-        for element in among
-        if {type_of(element), type_of(item)} & {Type.NONE} or type_of(element) is type_of(item)
-    ]
+    type = type_of(item)
+    alike = [element for element in among if type is Type.NONE or type_of(element) in (Type.NONE, type)]
     if among and not alike:
-        raise Unreadable(f"It looks for {type_of(item)} among others: compare like with like.")
+        raise Unreadable(f"It looks for {type} among others: compare like with like.")
     return any(_equal(element, item) for element in alike)
 
 

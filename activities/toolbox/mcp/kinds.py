@@ -169,11 +169,8 @@ class Draft:
             return "it can only be called as a task of MCP"
         try:
             self.args = arguments_of(self.kind, self.listed.schema, left_out=self.filled)
-            self.result: type[BaseModel] = (
-                ToolAnswer
-                if self.listed.output_schema is None
-                else result_of(f"{self.kind}.result", self.listed.output_schema)
-            )
+            schema = self.listed.output_schema
+            self.result: type[BaseModel] = ToolAnswer if schema is None else result_of(f"{self.kind}.result", schema)
         except BadSchema as bad:
             return f"its schema cannot be used, since {bad}"
         self.ahead: Observe | None = None
@@ -219,12 +216,10 @@ class Draft:
         row = self.row
         if row.effect is Effect.TRANSACTIONAL:
             yield 'effect = "transactional" is for Python tools, which take a Transaction: use another effect.'
-        if (row.effect is Effect.KEYED) is (row.key is None):
-            yield (
-                'effect = "keyed" needs key = "ARGUMENT", the argument that takes the idempotency key.'
-                if row.key is None
-                else 'key has a meaning only with effect = "keyed": leave it out.'
-            )
+        if row.effect is Effect.KEYED and row.key is None:
+            yield 'effect = "keyed" needs key = "ARGUMENT", the argument that takes the idempotency key.'
+        if row.effect is not Effect.KEYED and row.key is not None:
+            yield 'key has a meaning only with effect = "keyed": leave it out.'
         names = list(self.listed.schema.get("properties", {}))
         if row.mark is not None and self.effect in (Effect.READ, Effect.TRANSACTIONAL):
             yield "mark has no meaning for a read: leave it out."

@@ -76,8 +76,5 @@ def _reason(found: "Draft") -> str:
 
 def _key(name: str) -> str:
     """A tool's name as a key of TOML, in quotes if it needs them."""
-    return (
-        name
-        if re.fullmatch(r"[A-Za-z0-9_-]+", name)
-        else json.dumps(name, ensure_ascii=False).replace("\x7f", r"\u007f")
-    )
+    is_bare = re.fullmatch(r"[A-Za-z0-9_-]+", name)
+    return name if is_bare else json.dumps(name, ensure_ascii=False).replace("\x7f", r"\u007f")

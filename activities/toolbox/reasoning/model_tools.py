@@ -82,10 +82,8 @@ async def arguments(
         reason = "The model gave no values: what it says in their place is what was seen."
         raise Refused(reason, code="unexpected_result", observed={"said": reply_text})
     if len(calls) > 1:
-        raise Refused(
-            f"The model gave {len(calls)} answers instead of one: try again, or use another model.",
-            code="unexpected_result",
-        )
+        reason = f"The model gave {len(calls)} answers instead of one: try again, or use another model."
+        raise Refused(reason, code="unexpected_result")
     if calls[0].broken:
         raise Refused("The model's values cannot be read: they are no JSON object.", code="unexpected_result")
     return calls[0].args
