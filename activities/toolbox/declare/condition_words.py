@@ -77,12 +77,9 @@ class _Clauses:
                 told = _name_words(self._condition.lookups[name]).removeprefix("the ")
                 return f"{told} is {'true' if is_true else 'false'}"
             case ast.Compare(left=left, ops=[operation], comparators=[right]):
-                return self._comparison(left, operation, right, is_true=is_true)
+                first, second = self._operand(left), self._operand(right)
+                return f"{first} {_SAYS[type(operation)][not is_true]} {second}" if first and second else ""
         return ""
-
-    def _comparison(self, left: ast.expr, operation: ast.cmpop, right: ast.expr, *, is_true: bool) -> str:
-        first, second = self._operand(left), self._operand(right)
-        return f"{first} {_SAYS[type(operation)][not is_true]} {second}" if first and second else ""
 
     def _operand(self, node: ast.expr) -> str:
         match node:

@@ -99,7 +99,8 @@ def _named(function: FunctionType) -> Iterator[object]:
     values = [known[name] for name in names if name in known]
     yield from values
     modules = [value for value in values if isinstance(value, ModuleType) and _is_own(value.__name__)]
-    for module in (*modules, *_own_imports(function)):
+    modules += [sys.modules[name] for name in _imports(function) if name in sys.modules and _is_own(name)]
+    for module in modules:
         yield from (vars(module)[name] for name in names if name in vars(module))
 
 
@@ -115,11 +116,6 @@ def _imports(function: FunctionType) -> Iterator[str]:
         yield from (
             str(instruction.argval) for instruction in dis.get_instructions(code) if instruction.opname == "IMPORT_NAME"
         )
-
-
-def _own_imports(function: FunctionType) -> list[ModuleType]:
-    """The program's own modules that a function imports in its body."""
-    return [sys.modules[name] for name in _imports(function) if name in sys.modules and _is_own(name)]
 
 
 def _imported(thing: object) -> set[str]:

@@ -176,12 +176,8 @@ def _files(root: Path) -> Iterator[tuple[str, Path]]:
                 continue
             target = path.resolve() if path.is_symlink() else path
             if target.is_relative_to(root) and target.suffix.lower() in SUFFIXES and target.is_file():
-                yield _shown(path.relative_to(root)), target
-
-
-def _shown(path: Path) -> str:
-    name = path.as_posix().encode(errors="replace").decode()  # it may have bytes that are not UTF-8
-    return unicodedata.normalize("NFC", name)
+                shown = path.relative_to(root).as_posix().encode(errors="replace").decode()  # not all names are UTF-8
+                yield unicodedata.normalize("NFC", shown), target
 
 
 def _opened(path: Path) -> BinaryIO:

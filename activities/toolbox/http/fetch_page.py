@@ -9,7 +9,7 @@ from activities.borders.http import STATUS
 from activities.errors import Refused
 from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents import html
-from activities.toolbox.http.network import MAX_URL, Body, Web, read_body
+from activities.toolbox.http.network import MAX_URL, Web, read_body
 from workflows.faults.fault import QUADRANT, Quadrant
 
 MAX_BODY = 5_000_000  # bytes of a decompressed page that are read
@@ -71,13 +71,16 @@ async def fetch_page(args: PageAddress, web: Web) -> WebPage:
         # No encoding needs more than four bytes for a character.
         text = body.content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
         words = html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), cut="")
+    cut = body.cut or (f"cut where {words.cut}" if words.cut else "")
+    if len(words.text) > MAX_TEXT:
+        cut = f"cut after {MAX_TEXT:,} characters"
     return WebPage(
         url=str(answer.url),
         status=answer.status_code,
         content_type=media,
         title=words.title[:MAX_TITLE],
         text=words.text[:MAX_TEXT],
-        cut=_cut(body, words),
+        cut=cut,
         fetched=len(body.content),
     )
 
@@ -96,9 +99,3 @@ def _media_type(answer: httpx2.Response) -> str:
     if not {part.strip() for part in packed.split(",")} <= {"identity", "gzip", "deflate"}:
         raise Refused("The page has an unsupported content encoding: use another page.", code="unexpected_result")
     return media
-
-
-def _cut(body: Body, words: html.HtmlText) -> str:
-    if len(words.text) > MAX_TEXT:
-        return f"cut after {MAX_TEXT:,} characters"
-    return body.cut or (f"cut where {words.cut}" if words.cut else "")

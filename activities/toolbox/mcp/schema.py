@@ -156,14 +156,11 @@ def _model(
             fields[name] = (checked, Field(default))
         else:
             fields[f"replan_field_{number}"] = (checked, Field(default, alias=name))
-    made = create_model(_title(tool), __base__=base, __doc__=base.__doc__, **fields)
+    # `ShopOrder` for the tool `shop.order`
+    title = "".join(part.capitalize() for part in tool.replace(".", "_").replace("-", "_").split("_")) or "Tool"
+    made = create_model(title, __base__=base, __doc__=base.__doc__, **fields)
     made.form = {"title": made.__name__, **form}
     return made
-
-
-def _title(tool: str) -> str:
-    """The name of a model's class: `ShopOrder` for the tool `shop.order`."""
-    return "".join(part.capitalize() for part in tool.replace(".", "_").replace("-", "_").split("_")) or "Tool"
 
 
 def _checked(foreign: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
