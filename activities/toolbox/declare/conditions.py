@@ -98,7 +98,7 @@ def mistakes(name: str, ensure: object, args: Any, result: Any) -> list[str]:
     shown = _shown(name, "ensure", ensure)
     if not isinstance(ensure, str):
         return [f"{shown} must be a str, e.g. 'result.amount == args.amount'."]
-    names, wrong = _mistakes(name, "ensure", ensure, {"args": Fields.of(args), "result": Fields.of(result)})
+    names, wrong = mistakes_over(name, "ensure", ensure, {"args": Fields.of(args), "result": Fields.of(result)})
     if not wrong and not any(dotted.split(".")[0] == "result" for dotted in names):
         wrong.append(f"{shown} does not use the result: compare something of it, e.g. result.id != none.")
     return wrong
@@ -114,22 +114,17 @@ def approval_mistakes(name: str, approve: object, args: Any) -> list[str]:
     shown = _shown(name, "approve", approve)
     if not isinstance(approve, str):
         return [f"{shown} must be 'never', 'always' or a condition, e.g. 'args.amount > 500'."]
-    names, wrong = _mistakes(name, "approve", approve, {"args": Fields.of(args)})
+    names, wrong = mistakes_over(name, "approve", approve, {"args": Fields.of(args)})
     if not wrong and not names:
         wrong.append(f"{shown} does not use the arguments: write 'always', 'never', or compare something of args.")
     return wrong
 
 
-def mistakes_over(name: str, option: str, source: str, known: Mapping[str, Fields]) -> list[str]:
-    """The mistakes in the condition `source` of an option of the tool `name`, one sentence each.
+def mistakes_over(name: str, option: str, source: str, known: Mapping[str, Fields]) -> tuple[Sequence[str], list[str]]:
+    """The names that the condition `source` of an option of the tool `name` reads, and its mistakes, one sentence each.
 
     `known` has the fields of each name with which a dotted name in the condition may begin, e.g. `args`.
     """
-    return _mistakes(name, option, source, known)[1]
-
-
-def _mistakes(name: str, option: str, source: str, known: Mapping[str, Fields]) -> tuple[Sequence[str], list[str]]:
-    """The names that a condition reads, and the mistakes in the condition; the parameters as in `mistakes_over`."""
     try:
         condition = Condition.read(source)
         types, wrong = _look_up(name, option, condition, known)

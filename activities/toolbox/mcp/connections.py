@@ -140,7 +140,7 @@ class Kept:
         self._config = config
         self._logs = logs
         self._web = web
-        self.expected: Mapping[str, ServerTool] | None = None
+        self.expected: Mapping[str, ServerTool] = {}
         self.heard: Callable[[str, Mapping[str, Any] | None], None] = lambda method, params: None
         """Called with the method and the params of each notification of PASSED_ON."""
         self._connection: _Connection | None = None
@@ -306,7 +306,6 @@ class Kept:
                     await asyncio.sleep(0.01)
 
     def _streams(self, link: Link) -> AbstractAsyncContextManager[Streams]:
-        """The streams to the server: over pipes if it has a command, else over HTTP."""
         config = self._config
         if config.command:
             trusted = {name: os.environ[name] for name in CERTIFICATES if name in os.environ}
@@ -333,7 +332,7 @@ class Kept:
             try:
                 page = await client.list_tools(cursor=cursor)
             except MCPError as error:
-                if error.code == METHOD_NOT_FOUND and can is not None and can.tools is None:
+                if error.code == METHOD_NOT_FOUND and can.tools is None:
                     break  # it has only resources or prompts
                 raise
             for tool in page.tools:
@@ -356,7 +355,7 @@ class Kept:
         info = client.server_info
         introduction = {
             "info": _as_json(info),
-            "capabilities": _as_json(can) or {},
+            "capabilities": _as_json(can),
             "instructions": client.instructions,
             "protocol": str(client.protocol_version),
         }
@@ -395,7 +394,7 @@ class Kept:
 
     def _check(self, connection: _Connection, tool: str) -> None:
         """Raise NeedsPerson if the tool is gone, or has changed since the worker started."""
-        if self.expected is None or tool not in self.expected:
+        if tool not in self.expected:
             return
         now = next((listed for listed in connection.listing.tools if listed.name == tool), None)
         kind = f"{self._config.name}.{tool}"
@@ -710,9 +709,9 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 async def _listening(client: Client) -> AsyncIterator[None]:
     """While the block runs, ask a server of the newer protocol to send a notification when one of its lists changes."""
     can = client.server_capabilities
-    tools = bool(can and can.tools and can.tools.list_changed)
-    prompts = bool(can and can.prompts and can.prompts.list_changed)
-    resources = bool(can and can.resources and can.resources.list_changed)
+    tools = bool(can.tools and can.tools.list_changed)
+    prompts = bool(can.prompts and can.prompts.list_changed)
+    resources = bool(can.resources and can.resources.list_changed)
 
     async def listen() -> None:
         with suppress(MCPError, RuntimeError, TimeoutError):  # it does not offer it, or it ends

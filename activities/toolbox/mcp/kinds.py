@@ -327,7 +327,7 @@ class Draft:
             "before": Fields.of(read.result),
             "call": Fields.of(Noted),
         }
-        found = conditions.mistakes_over(self.kind, "applied_if", applied_if, known)
+        _, found = conditions.mistakes_over(self.kind, "applied_if", applied_if, known)
         for name, path in rule.using.items():
             root = str(path).partition(".")[0]
             if isinstance(path, str) and "." in path and root in ("args", "call"):
@@ -407,7 +407,6 @@ def _declared(
     options: ToolOptions,
     origin: Origin,
 ) -> Tool[..., Any]:
-    """Give a function the name `kind`, this description and these annotations, and make a tool of it."""
     function.__name__, function.__doc__, function.__annotations__ = kind, description, annotations
     return Tool(function, effect, options, origin=origin)
 

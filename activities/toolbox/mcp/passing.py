@@ -138,7 +138,6 @@ def _remove_old(path: Path) -> None:
 
 
 def _remove(path: Path, inode: int) -> None:
-    """Remove the socket at `path` if it still has this inode."""
     with suppress(OSError):
         if path.stat().st_ino == inode:  # else it is another worker's
             path.unlink()
@@ -283,7 +282,6 @@ class _Peer:
     # From the client
 
     async def _read(self) -> None:
-        """Read lines and begin their requests, until the connection ends or a line is too long."""
         with suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 try:

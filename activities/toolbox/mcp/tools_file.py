@@ -219,7 +219,6 @@ def _path(dotted: str) -> tuple[str, ...]:
 
 
 def _mistake(mistake: Mapping[str, Any]) -> str:
-    """A sentence about an error of pydantic: the place, what is wrong, and what to write."""
     loc = [str(part) for part in mistake["loc"] if part != "[key]"]
     place = ".".join(loc)
     if mistake["type"] == "extra_forbidden":
