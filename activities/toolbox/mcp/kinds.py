@@ -67,7 +67,7 @@ class Made:
     """The tools of some servers, and the mistakes in the tables of these tools."""
 
     tools: list[Tool[..., Any]] = field(default_factory=list)
-    classified: list["Draft"] = field(default_factory=list)
+    classified: list["ForeignTool"] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """The kinds that cannot be offered, each with the reason."""
     mistakes: list[str] = field(default_factory=list)
@@ -78,13 +78,13 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
 
     `others` are Python tools by kind; a tools file may name these and each other's tools, e.g. in `undo`.
     """
-    made, found = Made(), dict[str, "Draft"]()
+    made, found = Made(), dict[str, "ForeignTool"]()
     for source in sources:
         made.mistakes += _unknown_tools(source)
         for listed in source.listing.tools:
             if source.server.only is not None and listed.name not in source.server.only:
                 continue
-            draft = Draft(source, listed, source.server.tools.get(listed.name, tools_file.ToolTable()))
+            draft = ForeignTool(source, listed, source.server.tools.get(listed.name, tools_file.ToolTable()))
             if reason := draft.prepare():
                 if draft.is_in_file:
                     made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
@@ -116,7 +116,7 @@ def kind_of(server: str, tool: str) -> str:
 
 
 @dataclass
-class Draft:
+class ForeignTool:
     """A tool of a server as its file declares it: with an effect, and the reason for the effect."""
 
     source: Source
@@ -181,7 +181,7 @@ class Draft:
         return await servers.call(self.source.name, self.listed.name, arguments, result=self.result, is_read=True)
 
     def tool(
-        self, known: Mapping[str, Tool[..., Any]], drafts: Mapping[str, "Draft"]
+        self, known: Mapping[str, Tool[..., Any]], drafts: Mapping[str, "ForeignTool"]
     ) -> tuple[Tool[..., Any], list[Tool[..., Any]], list[str]]:
         """Return the tool with its options, a list with the tool that reconciles it (if any), and mistakes of the file.
 
@@ -295,7 +295,9 @@ class Draft:
 
     # Reconciling by a condition: a read of its own, which calls the server's read, and decides.
 
-    def _observing(self, rule: tools_file.ReconcileTable, read: "Draft", names: Collection[str]) -> "Observe | None":
+    def _observing(
+        self, rule: tools_file.ReconcileTable, read: "ForeignTool", names: Collection[str]
+    ) -> "Observe | None":
         """The function that makes the record ahead of a call; None if reconciling needs no record.
 
         `names` are the names that the condition reads, and `read` is the tool whose result is recorded as `before`.
@@ -314,7 +316,7 @@ class Draft:
         return observe
 
     def _reconciling(
-        self, rule: tools_file.ReconcileTable, drafts: Mapping[str, "Draft"], wrong: list[str]
+        self, rule: tools_file.ReconcileTable, drafts: Mapping[str, "ForeignTool"], wrong: list[str]
     ) -> Companion | None:
         """Make the hidden read that decides by `applied_if` whether a call was applied; None after mistakes."""
         read, kind, applied_if = drafts.get(rule.kind), f"{self.kind}.reconcile", rule.applied_if or ""

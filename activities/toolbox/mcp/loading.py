@@ -14,7 +14,7 @@ from activities.toolbox.mcp.config import CannotOpen, Config, Listing
 from activities.toolbox.registry import ToolMistakes
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
-    from activities.toolbox.mcp.kinds import Draft
+    from activities.toolbox.mcp.kinds import ForeignTool
 
 SUFFIX = ".toml"
 MISSING = (
@@ -34,7 +34,7 @@ class ForeignTools:
     """The kinds that cannot be offered, each with the reason."""
     configs: Mapping[str, Config] = field(default_factory=dict)
     listings: Mapping[str, Listing] = field(default_factory=dict)
-    classified: Sequence["Draft"] = ()
+    classified: Sequence["ForeignTool"] = ()
     """The tools with the reasons of their effects."""
     files: Mapping[str, str] = field(default_factory=dict)
     """The text of each tools file, by its name."""

@@ -28,7 +28,7 @@ from workflows.plans.catalogue import Effect
 from workflows.text import legible, nearest
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
-    from activities.toolbox.mcp.kinds import Draft
+    from activities.toolbox.mcp.kinds import ForeignTool
 
 MAX_LINE = 8 * 1024 * 1024
 """The most bytes of a line from a client."""
@@ -405,7 +405,7 @@ class _Peer:
             self._cut.set()
 
 
-def _entry(kind: Kind, classified: "Draft | None") -> dict[str, Any]:
+def _entry(kind: Kind, classified: "ForeignTool | None") -> dict[str, Any]:
     spec = kind.spec
     return {
         "kind": spec.kind,

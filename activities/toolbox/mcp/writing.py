@@ -12,7 +12,7 @@ from workflows.plans.catalogue import Effect
 from workflows.text import legible
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
-    from activities.toolbox.mcp.kinds import Draft
+    from activities.toolbox.mcp.kinds import ForeignTool
 
 HEAD = (
     "# Say of each tool what a call changes (docs/mcp.md#effects). What is written here is what holds without a word:\n"
@@ -22,7 +22,7 @@ MAX_WORDS = 100
 """The most characters of a server's description of a tool that the file quotes."""
 
 
-def write(path: Path, texts: Mapping[str, str], classified: Sequence["Draft"]) -> str:
+def write(path: Path, texts: Mapping[str, str], classified: Sequence["ForeignTool"]) -> str:
     """Write a new tools file at `path`, and return a sentence that tells a person what to do with it.
 
     The new file has the `texts` of the worker's tools files, by name, and a table for each tool of `classified` that no
@@ -58,7 +58,7 @@ def write(path: Path, texts: Mapping[str, str], classified: Sequence["Draft"]) -
     )
 
 
-def _tables(missing: Iterable["Draft"]) -> Iterator[str]:
+def _tables(missing: Iterable["ForeignTool"]) -> Iterator[str]:
     """Yield a table for each tool of `missing`, with the server's description and the effect."""
     for found in missing:
         said = found.listed.description or found.listed.title
@@ -67,7 +67,7 @@ def _tables(missing: Iterable["Draft"]) -> Iterator[str]:
         yield "".join([*words, f'[{place}]\neffect = "{found.effect.value}"  # {_reason(found)}\n'])
 
 
-def _reason(found: "Draft") -> str:
+def _reason(found: "ForeignTool") -> str:
     """Why a tool has its effect, as a comment in the file."""
     if found.effect is Effect.UNKEYED and found.listed.idempotent:
         return f'{found.reason}; the server says that a repeat changes nothing more: if that is true, "idempotent"'
