@@ -37,7 +37,8 @@ BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ON
 class Kind:
     """One kind, which is a tool as a worker offers it.
 
-    The workflow bases its decisions on `spec`; only the worker needs the other fields.
+    The workflow bases its decisions on `spec`; only the worker needs the other fields. Those without a description are
+    as in `ToolOptions`.
     """
 
     spec: ToolSpec
@@ -47,25 +48,17 @@ class Kind:
     result: TypeAdapter[Any]
     injected: Mapping[str, type]  # the types of the parameters after the first, by name
     raises: Mapping[type[BaseException], Entry] = field(default_factory=dict)
-    """How the tool classifies exceptions of its function."""
     requests: int | None = None
-    """The most requests of a call that may change something, as the tool promises; None without a promise."""
-    datasource: AsyncEngine | None = None  # the database of the tool's `Transaction`; None for the worker's store
+    datasource: AsyncEngine | None = None
     breaker: CircuitBreaker | None = None
-    """When Replan stops calling the tool because its service is down; None for never."""
-
     service: str = ""
     """The name of the service that the tool calls, with the credential; tools with the same name share a breaker."""
     names_service: Callable[[Any], str] | None = None
     """Names the service for the arguments of a call; `service` is then the name of the tool."""
     credential: str | None = None
-    """The name of the credential; each credential has limits and outages of its own."""
     limit: str | None = None
-    """The most calls of the service in any second, minute or hour, e.g. `10/s`."""
     forms: Sequence[Form] = ()
-    """How people write requests for the tool that the offline planner understands."""
     sentence: Callable[[Any, date], str] | None = None
-    """Makes a sentence for people from a result and today's date."""
     for_people: frozenset[str] = frozenset()
     """Arguments that only a person may give, when the call is shown for an approval; no schema has them."""
     is_hidden: bool = False

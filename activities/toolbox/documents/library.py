@@ -6,9 +6,9 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -277,16 +277,10 @@ class Libraries:
     """The indexes of the `MAX_LIBRARIES` folders that were used last, shared by all calls of a worker."""
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
-        self._seconds = seconds
         self._lock = threading.Lock()
-        self._by_root = OrderedDict[Path, Library]()
+        self._of = lru_cache(MAX_LIBRARIES)(partial(Library, seconds=seconds))
 
     def of(self, root: Path) -> Library:
         """The index of the folder `root`; a new, empty index if the folder has none."""
-        with self._lock:
-            library = self._by_root.get(root) or Library(root, seconds=self._seconds)
-            self._by_root[root] = library
-            self._by_root.move_to_end(root)
-            if len(self._by_root) > MAX_LIBRARIES:
-                self._by_root.popitem(last=False)
-            return library
+        with self._lock:  # the cache alone would let two calls make two
+            return self._of(root)

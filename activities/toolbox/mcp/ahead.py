@@ -20,7 +20,6 @@ AHEAD = Table(
 )
 """A row for each call whose reconcile needs it; `before` is JSON."""
 KEPT = timedelta(days=40)
-"""How long rows are kept."""
 
 
 class Noted(BaseModel):

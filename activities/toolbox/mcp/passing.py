@@ -38,8 +38,7 @@ MAX_TOLD = 16 * 1024 * 1024
 """The most bytes of notifications and progress that wait for a client, even for one that reads."""
 STALLED_SECONDS = 2.0
 """After this many seconds in which a client took nothing, Replan decides that the client does not read."""
-MAX_ID = 200
-"""The most characters of an id."""
+MAX_ID = 200  # characters
 OTHER_SECONDS = 60.0
 """The timeout in seconds of a request that is no call of a tool; each tool has its own timeout."""
 TOOLS = "replan/tools"

@@ -55,7 +55,6 @@ class Sent:
     deadline: float | None
     """The time by `deadline.clock()` from which on the request may not be sent; None for no limit."""
     began: bool = False
-    """Whether sending began."""
     status: int | None = None
     """The status of an HTTP response."""
     headers: Mapping[str, str] = field(default_factory=dict)
