@@ -145,10 +145,7 @@ class Abilities:
     ) -> "Abilities":
         """Find the planner, and load the tools: the built-in ones, the user's, and the `demo` tools.
 
-        `own` are tools of the user in addition to those that the options name.
-
-        Raises:
-            UnknownPlanner, ToolMistakes, BadBreak, BadReach, BadReceiver: an option cannot be used.
+        `own` are tools of the user beside those that the options name. Raises one of BAD_OPTIONS for a wrong option.
         """
         prices = PriceList(models.known_prices, models.windows, models.compact_at)
         adapters = AdapterOptions(

@@ -77,10 +77,7 @@ class JsonSchema:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The schema for a model's call: the schema itself if `is_object`, else an object with a field `value`.
-
-        The arguments of a call must be an object.
-        """
+        """The schema for a model's call, which is an object: itself if it is one, else one with a field `value`."""
         if self.is_object:
             return self._schema
         inner = relocated(self._schema, f"#/properties/{VALUE}")
@@ -91,11 +88,7 @@ class JsonSchema:
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:
-        """At most `MAX_NAMED` errors of a value, each with its place in the value.
-
-        Raises:
-            BadSchema: the schema refers to itself without end, or is nested too deeply.
-        """
+        """At most `MAX_NAMED` errors of a value, each with its place; raises BadSchema for a schema without an end."""
         return [
             f"{misfit.json_path.lstrip('$.') or 'the whole'}: {misfit.message[:MAX_WORDS]}"
             for misfit in self._misfits(value)

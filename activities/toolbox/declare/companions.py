@@ -25,10 +25,7 @@ UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
 
 
 def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> Iterator[str]:
-    """Yield a sentence for each mistake in the options `observe`, `reconcile`, `undo` and `fallback` of a tool.
-
-    `args` is the model of the tool's arguments, and `result` the type of its result.
-    """
+    """Yield a sentence for each mistake in `observe`, `reconcile`, `undo` and `fallback` of a tool with these types."""
     name, options = tool.__name__, tool.options
     if options.observe is not None:
         yield from _companion_mistakes(name, "observe", _as_companion(options.observe), {"args": args})

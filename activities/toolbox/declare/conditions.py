@@ -89,10 +89,7 @@ class Condition:
 
 
 def mistakes(name: str, ensure: object, args: Any, result: Any) -> list[str]:
-    """The mistakes in `ensure`, the condition of the tool `name`, one sentence each.
-
-    `args` and `result` are the types of the tool's arguments and of its result.
-    """
+    """The mistakes in `ensure`, the condition of the tool `name` over these two types, one sentence each."""
     if ensure is None:
         return []
     shown = _shown(name, "ensure", ensure)
@@ -105,10 +102,7 @@ def mistakes(name: str, ensure: object, args: Any, result: Any) -> list[str]:
 
 
 def approval_mistakes(name: str, approve: object, args: Any) -> list[str]:
-    """The mistakes in `approve`, which says when calls of the tool `name` need an approval, one sentence each.
-
-    `args` is the type of the tool's arguments.
-    """
+    """The mistakes in `approve`, the option of the tool `name` with arguments of the type `args`, one sentence each."""
     if approve in (NEVER, ALWAYS):
         return []
     shown = _shown(name, "approve", approve)

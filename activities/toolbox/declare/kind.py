@@ -125,10 +125,7 @@ def _joined(service: str, credential: str | None) -> str:
 
 
 def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
-    """Return the Kind of a tool and an empty list; or None and the mistakes in the tool.
-
-    Each mistake is one sentence, which also says what to do.
-    """
+    """The Kind of a tool and no mistakes; or None and its mistakes, each a sentence that also says what to do."""
     if not inspect.isfunction(tool.function):
         return None, [f"{tool.__name__}: this is no function: put the decorator directly above a def."]
     try:

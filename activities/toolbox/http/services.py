@@ -50,13 +50,9 @@ class Services:
     def of(
         cls, allowed: Iterable[str], headers: Iterable[str], environment: Mapping[str, str], web: Web | None = None
     ) -> "Services":
-        """Read the values of `--allow-request` and `--http-header`.
+        """Read the values of `--allow-request` (`HOST`, `HOST:PORT`) and of `--http-header` (`HOST=NAME:VARIABLE`).
 
-        `allowed` has values of the form `HOST` or `HOST:PORT`. `headers` has values of the form `HOST=NAME:VARIABLE`;
-        VARIABLE is the environment variable with the value of the header NAME.
-
-        Raises:
-            BadReach: a value cannot be used.
+        VARIABLE is the environment variable with the value of the header NAME. Raises BadReach for a wrong value.
         """
         places = frozenset(map(_place, allowed))
         headers_of = dict[str, dict[str, str]]()

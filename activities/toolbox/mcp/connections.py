@@ -266,10 +266,7 @@ class Kept:
             raise
 
     async def _keep(self, link: Link, closing: asyncio.Event, opened: "asyncio.Future[_Connection]") -> None:
-        """Open the connection, and keep it open until it ends or is closed; anyio requires one task for all of this.
-
-        `opened` gets the connection, or CannotOpen as an exception.
-        """
+        """Open the connection for `opened` (or set CannotOpen), and keep it; anyio requires one task for both."""
         try:
             async with Client(
                 self._streams(link),

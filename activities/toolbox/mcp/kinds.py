@@ -74,10 +74,7 @@ class Made:
 
 
 def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) -> Made:
-    """Make the tools of all sources.
-
-    `others` are Python tools by kind; a tools file may name these and each other's tools, e.g. in `undo`.
-    """
+    """Make the tools of all sources; their files may name each other's tools, and `others`: Python tools by kind."""
     made, found = Made(), dict[str, "ForeignTool"]()
     for source in sources:
         made.mistakes += _unknown_tools(source)
@@ -298,10 +295,7 @@ class ForeignTool:
     def _observing(
         self, rule: tools_file.ReconcileTable, read: "ForeignTool", names: Collection[str]
     ) -> "Observe | None":
-        """The function that makes the record ahead of a call; None if reconciling needs no record.
-
-        `names` are the names that the condition reads, and `read` is the tool whose result is recorded as `before`.
-        """
+        """The function that makes the record ahead of a call, by `read` for `before`; None if no name needs one."""
         needs_before = any(name.partition(".")[0] == "before" for name in names)
         if not needs_before and "call.claimed_at" not in {*names, *map(str, rule.using.values())}:
             return None

@@ -75,11 +75,7 @@ def elicited(params: ElicitRequestParams, answers: Mapping[str, Any], name: str 
 def answered(
     asked: InputRequiredResult, answers: Mapping[str, Any], roots: Sequence[str]
 ) -> tuple[dict[str, Any], ServerQuestion | None]:
-    """The responses to what a server asks for, by name; or no responses, and the first question that has no answer.
-
-    `answers` has a person's answers, by the names of the questions; `roots` are the folders that the server may work
-    in.
-    """
+    """The responses to what a server asks for, by name; or none, and the first question that `answers` lacks."""
     responses = dict[str, Any]()
     for name, request in (asked.input_requests or {}).items():
         match request:

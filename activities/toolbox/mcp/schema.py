@@ -140,10 +140,7 @@ def _model(
     form: Mapping[str, Any],
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> type[Args]:
-    """Make a model with the fields of `form` and the fields `more`.
-
-    `form` is `schema` without references; the values are validated by `schema`.
-    """
+    """Make a model with the fields `more` and those of `form`: `schema` without references. `schema` validates."""
     whole = {"whole": relocated(schema, "#/$defs/whole")}  # a rule may refer to any place of the schema
     names, required = form.get("properties", {}), form.get("required", ())
     fields = dict(more)

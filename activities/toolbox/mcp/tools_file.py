@@ -143,7 +143,7 @@ class ToolsFile(_Table):
     servers: dict[Annotated[str, Field(pattern=SERVER_NAME)], ServerTable] = Field(min_length=1)
 
 
-class BadToolsFile(ValueError):
+class BadToolsFile(Exception):
     """A tools file cannot be used; `mistakes` has a sentence for each mistake, with its line and what to do."""
 
     def __init__(self, mistakes: list[str]) -> None:
@@ -158,8 +158,6 @@ def read(path: Path) -> ToolsFile:
             raise BadToolsFile([f"{path} has more than {MAX_FILE} bytes: a tools file names servers, in TOML."])
         text = path.read_text(encoding="utf-8-sig")
         values = tomllib.loads(text)
-    except BadToolsFile:
-        raise
     except FileNotFoundError:
         raise BadToolsFile([f"There is no tools file {path}: check --tools."]) from None
     except OSError as error:
