@@ -165,9 +165,7 @@ class Abilities:
     def answer(self, options: Options) -> str | None:
         """What the worker prints instead of serving tasks: for `--classify` and `--check`; None without them.
 
-        Raises:
-            UnknownClass: there is no class of exceptions that `--classify` names.
-            ToolMistakes: the file that `--write-tools` names cannot be written.
+        Raises UnknownClass for no such class, and ToolMistakes if the file of `--write-tools` cannot be written.
         """
         if options.classify is not None:
             return describe(options.classify, {name: kind.raises for name, kind in self.registry.items()})

@@ -227,9 +227,7 @@ def load_all(names: Iterable[str]) -> dict[Tool[..., Any], str]:
     """Load the tools of files and modules, and those of installed packages with an entry point of `replan.tools`.
 
     The values are the packages (name and version) whose entry points name the tools; empty for a tool of `names`.
-
-    Raises:
-        ToolMistakes: a file, module or package cannot be loaded; the exception has the mistakes of all of them.
+    Raises ToolMistakes, with the mistakes of all that cannot be loaded.
     """
     tools, mistakes = dict[Tool[..., Any], str](), list[str]()
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)

@@ -82,10 +82,7 @@ def is_model(hint: Any) -> TypeGuard[type[BaseModel]]:
 
 
 def _companion_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the mistakes in the effect and the paths of a companion, which is another tool in an option such as `undo`.
-
-    `call` has the type of each name with which a path may begin, such as `args` and `result`.
-    """
+    """Yield the mistakes in a companion's effect and paths; `call` has the type of each name that may begin a path."""
     other, is_undo = companion.tool, option == "undo"
     if isinstance(other, Tool) and other.pure and not is_undo:
         yield f"{name}: {option}={other.__name__} is a @tool.pure, which cannot see the world: name a @tool.read."

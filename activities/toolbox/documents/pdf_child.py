@@ -61,10 +61,7 @@ def _limit(seconds: int, memory: int) -> None:
 
 
 def _read(first: int, max_text: int, seconds: float) -> dict[str, Any]:
-    """The title, the number of pages, and the texts of the pages from `first` on; or only the reason if there are none.
-
-    Stops after `max_text` characters or `seconds` of CPU time.
-    """
+    """The title, the number of pages, and texts of pages from `first` on, up to both limits; or why there are none."""
     reader = pypdf.PdfReader(io.BytesIO(sys.stdin.buffer.read()))
     if reader.is_encrypted and not reader.decrypt(""):
         return {"why": "it is encrypted"}

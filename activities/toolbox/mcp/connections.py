@@ -132,10 +132,7 @@ class Kept:
     """The connection to one server, which is opened when a call needs it, and again when it has ended."""
 
     def __init__(self, config: Config, web: Web, *, logs: bool = True, has_layout: bool = False) -> None:
-        """With `logs`, log what the server writes to stderr, and why it ended.
-
-        With `has_layout`, an answer has the layout of its content.
-        """
+        """With `logs`, log stderr and why the server ended; with `has_layout`, answers have their content's layout."""
         self._has_layout = has_layout
         self._config = config
         self._logs = logs

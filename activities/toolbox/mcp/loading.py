@@ -46,10 +46,7 @@ def load_servers(
     """Load the tools files `names`, which end in `.toml`, and make a tool of each tool of their servers.
 
     The files may name the variables of `environment` and the Python tools `others`; `reach` is what may be reached
-    besides the servers themselves. The servers are started for a moment, to list their tools.
-
-    Raises:
-        ToolMistakes: a file has mistakes, or a server cannot be asked.
+    besides the servers, which are started for a moment. Raises ToolMistakes for a wrong file or a silent server.
     """
     paths = [Path(name) for name in names]
     if not paths:

@@ -71,13 +71,9 @@ class BadSocket(Exception):
 async def listening(
     path: Path | None, kinds: Mapping[str, Kind], foreign: ForeignTools, servers: Servers
 ) -> AsyncIterator[None]:
-    """Serve clients on a socket at `path` until the block ends; without a path, do nothing.
+    """Serve clients on a socket at `path`, for this user only, until the block ends; without a path, do nothing.
 
-    Only this user may connect to the socket. The block must be entered on the event loop of the connections of
-    `servers`.
-
-    Raises:
-        BadSocket: the socket cannot be opened, or another process listens on it.
+    Enter the block on the event loop of the connections of `servers`. Raises BadSocket if the socket cannot be opened.
     """
     if path is None:
         yield

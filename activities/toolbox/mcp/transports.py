@@ -144,10 +144,7 @@ async def over_pipes(
 ) -> AsyncIterator[Streams]:
     """Start the process of a server, and yield the streams of messages over its pipes; it ends when the block ends.
 
-    With `logs`, the log has what the process writes to stderr.
-
-    Raises:
-        OSError: no process can be started.
+    With `logs`, the log has what the process writes to stderr. Raises OSError if no process can be started.
     """
     watched, kept = pipe()  # only this process has the writing end: when it is gone, the supervisor notices
     try:
