@@ -77,7 +77,7 @@ class JsonSchema:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The schema for a model's call, which is an object: itself if it is one, else one with a field `value`."""
+        """The schema for a model's call, an object: the schema itself if `is_object`, else one with a field `value`."""
         if self.is_object:
             return self._schema
         inner = relocated(self._schema, f"#/properties/{VALUE}")
@@ -88,14 +88,14 @@ class JsonSchema:
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:
-        """At most `MAX_NAMED` errors of a value, each with its place; raises BadSchema for a schema without an end."""
+        """At most `MAX_NAMED` errors of a value, each with its place; raises BadSchema for endless nesting."""
         return [
             f"{misfit.json_path.lstrip('$.') or 'the whole'}: {misfit.message[:MAX_WORDS]}"
             for misfit in self._misfits(value)
         ]
 
     def broken_rules(self, value: JsonValue) -> list[str]:
-        """The rules that a value breaks, as `misfits`, but in texts without the value."""
+        """At most `MAX_NAMED` rules that a value breaks, in texts without the value; else as `misfits`."""
         return [
             f"{misfit.json_path.lstrip('$.')} {_rule(misfit)}".strip()[:MAX_WORDS] for misfit in self._misfits(value)
         ]

@@ -46,7 +46,7 @@ def load_servers(
     """Load the tools files `names`, which end in `.toml`, and make a tool of each tool of their servers.
 
     The files may name the variables of `environment` and the Python tools `others`; `reach` is what may be reached
-    besides the servers, which are started for a moment. Raises ToolMistakes for a wrong file or a silent server.
+    besides the servers, which are started for a moment. Raises ToolMistakes for a file or a server that is of no use.
     """
     paths = [Path(name) for name in names]
     if not paths:

@@ -26,7 +26,7 @@ def write(path: Path, texts: Mapping[str, str], classified: Sequence["ForeignToo
     """Write a new tools file at `path`, and return a sentence that tells a person what to do with it.
 
     It has the `texts` of the worker's tools files, by name, and a table for each tool of `classified` that has none.
-    Raises ToolMistakes if there is nothing to write, or the file cannot be there.
+    Raises ToolMistakes if there is nothing to write, `path` is not beside the tools files, or it cannot be written.
     """
     if not texts:
         raise ToolMistakes(["--write-tools has nothing to write: name a tools file with MCP servers by --tools."])
