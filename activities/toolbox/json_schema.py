@@ -81,10 +81,7 @@ class JsonSchema:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The schema for a model's call: the schema itself if `is_object`, else an object with a field `value`.
-
-        The arguments of a call must be an object.
-        """
+        """The schema for a model's call, an object: the schema itself if `is_object`, else one with a field `value`."""
         if self.is_object:
             return self._schema
         inner = relocated(self._schema, f"#/properties/{VALUE}")
@@ -95,22 +92,14 @@ class JsonSchema:
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:
-        """At most `MAX_NAMED` errors of a value, each with its place in the value.
-
-        Raises:
-            BadSchema: the schema refers to itself without end, or is nested too deeply.
-        """
+        """At most `MAX_NAMED` errors of a value, each with its place; raises BadSchema for endless nesting."""
         return [
             f"{misfit.json_path.lstrip('$.') or 'the whole'}: {misfit.message[:MAX_WORDS]}"
             for misfit in self._misfits(value)
         ]
 
     def broken_rules(self, value: JsonValue) -> list[str]:
-        """At most `MAX_NAMED` rules that a value breaks, each with its place in the value, in texts without the value.
-
-        Raises:
-            BadSchema: as `misfits`.
-        """
+        """At most `MAX_NAMED` rules that a value breaks, in texts without the value; else as `misfits`."""
         return [
             f"{misfit.json_path.lstrip('$.')} {_rule(misfit)}".strip()[:MAX_WORDS] for misfit in self._misfits(value)
         ]

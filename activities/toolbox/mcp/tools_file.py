@@ -143,7 +143,7 @@ class ToolsFile(_Table):
     servers: dict[Annotated[str, Field(pattern=SERVER_NAME)], ServerTable] = Field(min_length=1)
 
 
-class BadToolsFile(ValueError):
+class BadToolsFile(Exception):
     """A tools file cannot be used; `mistakes` has a sentence for each mistake, with its line and what to do."""
 
     def __init__(self, mistakes: list[str]) -> None:
@@ -152,18 +152,12 @@ class BadToolsFile(ValueError):
 
 
 def read(path: Path) -> ToolsFile:
-    """Read a tools file.
-
-    Raises:
-        BadToolsFile: the file cannot be read or has mistakes; the exception has all of them.
-    """
+    """Read a tools file; raises BadToolsFile, which has all mistakes, if it cannot be used."""
     try:
         if path.stat().st_size > MAX_FILE:
             raise BadToolsFile([f"{path} has more than {MAX_FILE} bytes: a tools file names servers, in TOML."])
         text = path.read_text(encoding="utf-8-sig")
         values = tomllib.loads(text)
-    except BadToolsFile:
-        raise
     except FileNotFoundError:
         raise BadToolsFile([f"There is no tools file {path}: check --tools."]) from None
     except OSError as error:
@@ -184,10 +178,8 @@ def line_of(text: str, loc: Sequence[Any]) -> str:
     wanted = tuple(str(part) for part in loc if part != "[key]")
     best, found = 0, ""
     for number, path in _places(text):
-        common = 0
-        while common < min(len(path), len(wanted)) and path[common] == wanted[common]:
-            common += 1
-        if common == min(len(path), len(wanted)) and common > best:
+        common = min(len(path), len(wanted))
+        if common > best and path[:common] == wanted[:common]:
             best, found = common, f":{number}"
     return found
 
@@ -225,7 +217,6 @@ def _path(dotted: str) -> tuple[str, ...]:
 
 
 def _mistake(mistake: Mapping[str, Any]) -> str:
-    """A sentence about an error of pydantic: the place, what is wrong, and what to write."""
     loc = [str(part) for part in mistake["loc"] if part != "[key]"]
     place = ".".join(loc)
     if mistake["type"] == "extra_forbidden":
