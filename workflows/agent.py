@@ -12,14 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import ids
 from workflows.account import metrics, search_attributes
-from workflows.account.outcome import (
-    REFUSED,
-    Ending,
-    Outcome,
-    TaskEnded,
-    ending_of_unasked_question,
-    refusal,
-)
+from workflows.account.outcome import REFUSED, Ending, Outcome, TaskEnded, ending_of_unasked_question, refusal
 from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
 from workflows.account.records import FaultRecord, Revision, StepRecord, UndoRecord
 from workflows.account.task import UNREADABLE, Task, TaskStatus
@@ -37,14 +30,7 @@ from workflows.people.updates import ABORTED, Answers, People, log_closed, unans
 from workflows.planning import trust
 from workflows.planning.proposing import describe_opening, last_answer, propose
 from workflows.plans.catalogue import Catalogue
-from workflows.plans.proposal import (
-    BY_HAND,
-    Answer,
-    GiveUp,
-    NewSteps,
-    Proposal,
-    Question,
-)
+from workflows.plans.proposal import BY_HAND, Answer, GiveUp, NewSteps, Proposal, Question
 from workflows.rollback import roll_back
 from workflows.unfinished import Unfinished, said_now
 from workflows.web_ui import details

@@ -17,17 +17,7 @@ from workflows.calls.observing import is_repeat
 from workflows.calls.reconciling import Finding, Verdict, explain_effect, reconcile, with_earlier_outcome
 from workflows.calls.scheduling import ToolCall, is_cancelled, log_decision, pause, raise_if_cancelled
 from workflows.faults import retries
-from workflows.faults.decision import (
-    Ask,
-    Decision,
-    Escalate,
-    Reconcile,
-    Remaining,
-    Replan,
-    UseFallback,
-    Wait,
-    decide,
-)
+from workflows.faults.decision import Ask, Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
 from workflows.faults.fault import Applied, Code, Fault, cause_of
 from workflows.json_values import canonical, digest
 from workflows.limits.spending import Limit

@@ -21,12 +21,7 @@ from workflows.calls.scheduling import read
 from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Escalate
 from workflows.faults.fault import Applied, Code, Fault, applied_by_call
-from workflows.plans.catalogue import (
-    Catalogue,
-    Companion,
-    Effect,
-    ToolSpec,
-)
+from workflows.plans.catalogue import Catalogue, Companion, Effect, ToolSpec
 from workflows.web_ui import summary
 
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)

@@ -425,13 +425,7 @@ async def ask_planner(
 
 
 def _reserve_turn(
-    progress: Progress,
-    catalogue: Catalogue,
-    situation: Situation,
-    new_bytes: int,
-    own: OwnCall,
-    *,
-    is_by_hand: bool,
+    progress: Progress, catalogue: Catalogue, situation: Situation, new_bytes: int, own: OwnCall, *, is_by_hand: bool
 ) -> tuple[spending.Allowance | None, int]:
     """Reserve a request, and keep back the longest last answer that fits after the request.
 

@@ -226,9 +226,7 @@ def room_for_news(progress: Progress, catalogue: Catalogue) -> int:
     """How many bytes the request for the final answer may add to the conversation."""
     context = _input_tokens(progress, catalogue)
     tokens = bisect(
-        range(1, MAX_NEWS + 1),
-        0,
-        key=lambda news: not all(_fits(progress, catalogue, context + news, LAST_OUTPUT, 0)),
+        range(1, MAX_NEWS + 1), 0, key=lambda news: not all(_fits(progress, catalogue, context + news, LAST_OUTPUT, 0))
     )
     return tokens * BYTES_PER_TOKEN
 
@@ -396,10 +394,7 @@ def _last_answer_cost(
 
 def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
     tokens, usd = progress.budget.free_tokens, progress.budget.free_usd
-    return (
-        math.inf if tokens is None else tokens - kept.tokens,
-        math.inf if usd is None else usd - kept.usd,
-    )
+    return (math.inf if tokens is None else tokens - kept.tokens, math.inf if usd is None else usd - kept.usd)
 
 
 def _fits(

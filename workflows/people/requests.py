@@ -196,10 +196,7 @@ CHOICES: Mapping[Choice, ChoiceRow] = {
     ),
     Choice.RETRY: ChoiceRow(GivenRetry, "Retry", "the cause is repaired: make the same call again"),
     Choice.REPLAN: ChoiceRow(
-        GivenReplan,
-        "New plan",
-        "make a new plan; the hint tells the planner what to do",
-        sends="Make a new plan",
+        GivenReplan, "New plan", "make a new plan; the hint tells the planner what to do", sends="Make a new plan"
     ),
     Choice.PROVIDE: ChoiceRow(
         GivenProvide,
@@ -209,10 +206,7 @@ CHOICES: Mapping[Choice, ChoiceRow] = {
         sends="Give this result",
     ),
     Choice.SKIP: ChoiceRow(
-        GivenSkip,
-        "Skip",
-        "go on without the step; only if no other step needs it",
-        sends="Skip the step",
+        GivenSkip, "Skip", "go on without the step; only if no other step needs it", sends="Skip the step"
     ),
     Choice.ABORT: ChoiceRow(
         GivenAbort,
@@ -223,11 +217,7 @@ CHOICES: Mapping[Choice, ChoiceRow] = {
     ),
     Choice.REPLY: ChoiceRow(GivenReply, "Reply", "answer the question of the planner", needs_option=True),
     Choice.EXTEND: ChoiceRow(
-        GivenExtend,
-        "Give more",
-        "raise the limit, and go on",
-        needs_option=True,
-        sends="Give so much more",
+        GivenExtend, "Give more", "raise the limit, and go on", needs_option=True, sends="Give so much more"
     ),
 }
 

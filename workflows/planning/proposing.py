@@ -20,16 +20,7 @@ from workflows.planning import trust
 from workflows.planning.situation import Situation, describe_situation
 from workflows.plans.catalogue import Catalogue
 from workflows.plans.graph import check_graph
-from workflows.plans.proposal import (
-    BY_HAND,
-    MAX_BYTES,
-    Answer,
-    Mistake,
-    NewSteps,
-    Proposal,
-    Proposed,
-    Step,
-)
+from workflows.plans.proposal import BY_HAND, MAX_BYTES, Answer, Mistake, NewSteps, Proposal, Proposed, Step
 from workflows.plans.references import Unresolved, references, resolve
 from workflows.text import nearest
 
