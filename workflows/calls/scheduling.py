@@ -395,9 +395,9 @@ async def ask_planner(
             limit = spending.turn_limit_reached(
                 progress, catalogue, new_bytes, is_last=is_last, last_output=last_output
             )
-            missing = spending.what_is_missing(progress, catalogue, new_bytes, is_last=is_last, last_output=last_output)
-            needed = spending.sufficient_limit(progress, catalogue, new_bytes, limit)
-            reason = spending.limit_message(progress.budget.limits, limit, needed, missing)
+            reason = spending.turn_limit_message(
+                progress, catalogue, new_bytes, limit, is_last=is_last, last_output=last_output
+            )
             raise TaskEnded(TaskStatus.OVER_BUDGET, reason, limit)
         payload: JsonValue = {**request, **allowance.planner_limits}
         waits = PlannerWaits(progress, outlasts=not (situation.is_last or progress.is_draft))

@@ -171,10 +171,7 @@ def settle_turn(
 
 
 def _leave_out(found: ModelUse, known: list[ModelUse], lost: list[Loss]) -> None:
-    """Remove the attempt that recorded the proposal from `known` or `lost`: the proposal itself reports that use.
-
-    `found` is what that attempt used.
-    """
+    """Remove the attempt that recorded the proposal, and used `found`: the proposal itself reports that use."""
     if found in known:  # it told its use, and then a fault that came after the recording
         known.remove(found)
     elif Loss() in lost:
@@ -182,10 +179,7 @@ def _leave_out(found: ModelUse, known: list[ModelUse], lost: list[Loss]) -> None
 
 
 def _pay_lost(budget: Budget, loss: Loss, price: Price | None, most: Cost) -> None:
-    """Add the most that an attempt can have used to what is spent.
-
-    This is what its worker reported, otherwise `most`, which was reserved for one request.
-    """
+    """Pay the most that an attempt can have used: what its worker reported, else `most`, which was reserved for it."""
     # Not limited to the reservation, whose input was estimated, while the worker may have the server's count of it.
     use = loss.use or ModelUse(calls=1, tokens=most.tokens, usd=most.usd, estimated=1)
     usd = most.usd if use.usd is None else use.usd
@@ -204,22 +198,34 @@ def turn_limit_reached(
     return "usd" if _fits(progress, catalogue, input_tokens, output, last_output)[0] else "tokens"
 
 
-def what_is_missing(
-    progress: Progress, catalogue: Catalogue, new_bytes: int, *, is_last: bool = False, last_output: int = 0
+def turn_limit_message(
+    progress: Progress,
+    catalogue: Catalogue,
+    new_bytes: int,
+    limit: Literal["tokens", "usd"],
+    *,
+    is_last: bool = False,
+    last_output: int = 0,
 ) -> str:
-    """How much is left of the limit that is too low, and how much the shortest usable request needs, as a clause.
+    """The message that `limit` is too low: what is left of it, what the shortest usable request needs, what to give.
 
-    The parameters are those of `reserve_turn`.
+    The recommended limit is enough for two requests of usual length. The parameters are those of `reserve_turn`.
     """
+    input_tokens, spent, price = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent, catalogue.price
     output = MIN_LAST_OUTPUT if is_last else MIN_OUTPUT
-    input_tokens = _input_tokens(progress, catalogue, new_bytes)
     kept = _last_answer_cost(catalogue, input_tokens, output, last_output)
-    needs, left = request_cost(catalogue.price, input_tokens, output), _unreserved(progress, kept)
-    limit = turn_limit_reached(progress, catalogue, new_bytes, is_last=is_last, last_output=last_output)
-    of_limit = (needs.tokens, left[0]) if limit == "tokens" else (needs.usd, left[1])
-    need, rest = (f"{max(0, number):.4g}" if limit == "usd" else f"{max(0, number):.0f}" for number in of_limit)
+    needs, left = request_cost(price, input_tokens, output), _unreserved(progress, kept)
+    longest = _max_output(progress, catalogue)
+    usual, last = request_cost(price, input_tokens, longest), _last_answer_cost(catalogue, input_tokens, longest)
+    if limit == "tokens":
+        need, rest = (f"{max(0, number):.0f}" for number in (needs.tokens, left[0]))
+        enough: float = math.ceil((spent.tokens + 2 * usual.tokens + last.tokens) / 1000) * 1000
+    else:
+        need, rest = (f"{max(0, number):.4g}" for number in (needs.usd, left[1]))
+        enough = math.ceil(100 * ((spent.usd or 0) + 2 * usual.usd + last.usd)) / 100
     beside = " beside the last answer" if kept.tokens else ""
-    return f" ({rest} left{beside}; {input_tokens} tokens of input and a reply of {output} need up to {need})"
+    missing = f" ({rest} left{beside}; {input_tokens} tokens of input and a reply of {output} need up to {need})"
+    return limit_message(progress.budget.limits, limit, enough, missing)
 
 
 def room_for_news(progress: Progress, catalogue: Catalogue) -> int:
@@ -267,7 +273,8 @@ def settle_step(
         faults = [*earlier]
         taken, failed = came_back.attempt, came_back.attempt - 1
         budget.pay(came_back.model_calls, came_back.tokens, came_back.usd, came_back.estimated)
-    _pay_known(budget, faults)
+    for use in filter(None, (fault.model_use for fault in faults)):
+        budget.pay(use.calls, use.tokens, use.usd, use.estimated)
     budget.settle(spec, granted, taken, used)
     reported = [fault for fault in faults if fault.attempt > 0]
     losses = [Loss(fault.lost_model, fault.lost_use) for fault in reported if _has_lost_reply(fault)]
@@ -287,17 +294,14 @@ def cancelled_fault(spec: ToolSpec, attempt: int = 1) -> Fault:
 
 
 def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
-    """Whether a step that waits after `used` attempts should reserve again.
-
-    It should if an attempt is free, or if no running activity can give an attempt back.
-    """
-    fits = _affordable_attempts(progress, catalogue, spec) != 0
+    """Whether a step after `used` attempts should reserve again: an attempt is free, or none can be given back."""
+    fits = _affordable_attempts(progress, catalogue, spec) > 0
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 
 
 def should_wait_for_siblings(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> bool:
     """Whether a step should wait, because running steps have reserved what it lacks and may give it back."""
-    budget, fits = progress.budget, _affordable_attempts(progress, catalogue, spec) != 0
+    budget, fits = progress.budget, _affordable_attempts(progress, catalogue, spec) > 0
     return (fits or budget.held_tokens > 0) and (budget.free > 0 or budget.reserved > 0)
 
 
@@ -311,23 +315,10 @@ def step_limit_reached(
     return "usd" if tokens >= spec.tokens else "tokens"
 
 
-def sufficient_limit(
-    progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Literal["tokens", "usd"]
-) -> float:
-    """The value of `limit` to recommend: enough for the request that did not fit, and a second one of the same size."""
-    input_tokens, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
-    output = _max_output(progress, catalogue)
-    next_one = request_cost(catalogue.price, input_tokens, output)
-    kept = _last_answer_cost(catalogue, input_tokens, output)
-    if limit == "tokens":
-        return math.ceil((spent.tokens + 2 * next_one.tokens + kept.tokens) / 1000) * 1000
-    return math.ceil(100 * ((spent.usd or 0) + 2 * next_one.usd + kept.usd)) / 100
-
-
 def limit_message(limits: Limits, limit: Limit, at_least: float = 0, missing: str = "") -> str:
-    """The message that nothing, or too little, is left of this limit; it recommends a higher limit.
+    """The message that too little is left of this limit; it recommends twice the limit, but at least `at_least`.
 
-    This is twice the limit, but at least `at_least`. `missing` is the clause that `what_is_missing` returns, or empty.
+    `missing` is a clause about what is missing, or empty.
     """
     value = getattr(limits, limit)
     advice = f"{option_of(limit)} {max(2 * value or 1, at_least):.12g}"
@@ -335,10 +326,7 @@ def limit_message(limits: Limits, limit: Limit, at_least: float = 0, missing: st
 
 
 def with_call_tokens(spec: ToolSpec, args: JsonValue) -> ToolSpec:
-    """A copy of the spec with the tokens that a call with these arguments may use.
-
-    The spec is unchanged if the tool's model reads more than the arguments, or if the tool uses no model.
-    """
+    """The spec with the tokens that a call with these arguments may use, if its model reads only the arguments."""
     if not spec.tokens or spec.tokens_overhead is None:
         return spec
     read = math.ceil(len(canonical(args).encode()) / BYTES_PER_TOKEN)
@@ -381,9 +369,9 @@ def _max_output(progress: Progress, catalogue: Catalogue) -> int:
 def _last_answer_cost(
     catalogue: Catalogue, input_tokens: int, output_tokens: int = 0, last_output: int = LAST_OUTPUT
 ) -> Cost:
-    """The most that the last answer costs after a request of `input_tokens` and a reply of `output_tokens`.
+    """The most that a last answer of `last_output` tokens costs after a request; 0 without a model or such an answer.
 
-    The last answer has `last_output` tokens. The cost is 0 without a model, or if `last_output` is 0.
+    The request has `input_tokens` and a reply of `output_tokens`.
     """
     if not catalogue.converses or not last_output:
         return Cost(0)
@@ -408,21 +396,12 @@ def _fits(
     return cost.tokens <= tokens, is_priced and cost.usd <= usd
 
 
-def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> int | None:
-    """How many attempts of a tool the limits of tokens and money allow; None if there is no such limit."""
-    if not spec.tokens:
-        return None
-    each = _attempt_cost(catalogue.step_price, spec)
-    tokens, usd = _unreserved(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
-    if catalogue.step_price is None and usd < math.inf:
+def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> int:
+    """How many attempts of a tool the limits of tokens and money allow, at most a million."""
+    left = _unreserved(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
+    if spec.tokens and catalogue.step_price is None and left[1] < math.inf:
         return 0
-    attempts = min(tokens / each.tokens, usd / each.usd if each.usd else math.inf)
-    return None if attempts == math.inf else max(0, int(attempts))
-
-
-def _pay_known(budget: Budget, faults: Iterable[Fault]) -> None:
-    for use in filter(None, (fault.model_use for fault in faults)):
-        budget.pay(use.calls, use.tokens, use.usd, use.estimated)
+    return _how_many(left, _attempt_cost(catalogue.step_price, spec))
 
 
 def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[Loss]:
