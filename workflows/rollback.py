@@ -42,8 +42,6 @@ CALLS_PER_UNDO = 10
 """How many tool calls the undo of one step may make, even if the task has used up its limit of tool calls."""
 UNFINISHED = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
 """States of steps that may have applied their effect although they are not completed."""
-
-
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
@@ -65,8 +63,7 @@ class UndoWorkflow(TakesTurns):
     def __init__(self, *arguments: Undo | RawValue) -> None:
         self._refused: Ending | None = None
         try:
-            undo: Undo = read_argument(arguments, Undo)
-            self._progress = undo.progress
+            self._progress: Progress = read_argument(arguments, Undo).progress
         except MalformedArgument as malformed:
             self._progress = Progress.of(UNREADABLE)
             self._refused = refusal(f"What is to be undone cannot be read: {malformed}.")
@@ -120,10 +117,9 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     for record in effects:
         _report_first_kind(progress, record)
     for record in newest_first(progress):
-        if record.status is not StepStatus.COMPLETED:
-            continue
-        progress.undo.append(await _undo(progress, catalogue, record, changed))
-        changed()
+        if record.status is StepStatus.COMPLETED:
+            progress.undo.append(await _undo(progress, catalogue, record, changed))
+            changed()
     if progress.folded.effects:
         reason = f"{progress.folded.effects} of a long task are not kept any more: `effects` lists them"
         progress.undo.append(UndoRecord(step_id="earlier steps", reason=reason))
@@ -141,16 +137,13 @@ def _report_first_kind(progress: Progress, record: StepRecord) -> None:
 
 def newest_first(progress: Progress) -> list[StepRecord]:
     """The steps that have an effect, in the order in which a rollback undoes them."""
-    return sorted(filter(_is_effect, progress.records), key=_place, reverse=True)
+    # Times that this run recorded may differ on replay; those that it began with do not.
+    effects = filter(_is_effect, progress.records)
+    return sorted(effects, key=lambda record: (record.place, record.ended or _END_OF_TIME), reverse=True)
 
 
 def _is_effect(record: StepRecord) -> bool:
     return record.effect is not Effect.READ and not record.undoes
-
-
-def _place(record: StepRecord) -> tuple[int, datetime]:
-    # Times that this run recorded may differ on replay; those that it began with do not.
-    return record.place, record.ended or _END_OF_TIME
 
 
 async def _settle_outcome(

@@ -27,10 +27,6 @@ from workflows.plans.proposal import Mistake, Question
 from workflows.sparse import without_defaults
 
 
-def is_none(value: object) -> bool:
-    return value is None
-
-
 class OutcomeStep(BaseModel, frozen=True):
     """A step of a task, as an Outcome reports it.
 
@@ -96,9 +92,9 @@ class Outcome(BaseModel, frozen=True):
     own_faults: tuple[FaultRecord, ...] = Field(default=(), exclude_if=not_)
     """The faults of Replan's own calls: requests to the planner, observations, and reads that find out whether a call
     was applied."""
-    counts: dict[str, dict[str, int]] | None = Field(default=None, exclude_if=is_none)
+    counts: dict[str, dict[str, int]] | None = Field(default=None, exclude_if=lambda counts: counts is None)
     """What the task did, as `workflows.account.metrics.Counts`; None if its workflow could not tell."""
-    limits: Limits | None = Field(default=None, exclude_if=is_none)
+    limits: Limits | None = Field(default=None, exclude_if=not_)
     """The limits of the task, with what people added to them; None if its workflow could not tell."""
     omitted: int = 0
     """How many started steps are missing in `steps`, because a long task drops its oldest steps."""

@@ -26,14 +26,7 @@ MAX_ALLOWED = 100
 """The most effects of a contract that the user writes."""
 REPLANS = {"plan": 2, "react": 20}
 """By strategy, how many replans a task may make if its limits have no number of replans."""
-
-
-def _is_declared(approve: str) -> bool:
-    return approve == "declared"
-
-
-def _is_usual(seconds: float) -> bool:
-    return seconds == retries.ANSWER_WITHIN.total_seconds()
+USUAL_WAIT = retries.ANSWER_WITHIN.total_seconds()
 
 
 class TaskStatus(StrEnum):
@@ -91,10 +84,10 @@ class Task(BaseModel, frozen=True):
     written, only that number limits them, unless `fruitless` is given, too."""
     on_escalation: Literal["wait", "end", "undo"] = "end"
     """What happens when the task needs a person: it waits for an answer, ends, or ends and is undone."""
-    approve: Literal["declared", "effects", "all"] = Field(default="declared", exclude_if=_is_declared)
+    approve: Literal["declared", "effects", "all"] = Field(default="declared", exclude_if=lambda on: on == "declared")
     """Which calls a person must approve besides those whose tools declare it: none, those that have an effect, all."""
     answer_within: float = Field(
-        default=retries.ANSWER_WITHIN.total_seconds(), gt=0, le=retries.LONGEST_READABLE, exclude_if=_is_usual
+        default=USUAL_WAIT, gt=0, le=retries.LONGEST_READABLE, exclude_if=lambda seconds: seconds == USUAL_WAIT
     )
     """Seconds that a request to a person is open, at most `retries.LONGEST_TIMER`."""
     by: str = Field(default="", max_length=MAX_NAME, exclude_if=not_)

@@ -101,10 +101,6 @@ class PlannerWaits:
     """The result or fault of the execution during which the task was cancelled, and its earlier faults; None if that
     execution reported nothing."""
 
-    def outlast(self, fault: Fault, remaining: Remaining) -> Wait | None:
-        """The wait for the end of an outage; None if the request does not wait for it."""
-        return outlast(fault, remaining) if self.outlasts else None
-
     async def sleep(self, fault: Fault, earlier: Sequence[Fault], seconds: float, timer: str) -> None:
         """Wait after an execution that failed with `fault`; the web UI shows the timer as `timer`."""
         self.failed.append((fault, earlier))
@@ -149,10 +145,7 @@ class ToolCall:
         return spending.reserve_step(*self._account, self.used)
 
     async def reserve_after_siblings(self) -> int:
-        """Reserve attempts, and return how many; first wait while running steps have reserved what is missing.
-
-        Returns 0 if the budget has none left.
-        """
+        """Reserve as `reserve` does; first wait while running steps have reserved what is missing."""
         # Several steps may wake up for the same attempt: only the reservation decides which of them gets it.
         while not (granted := self.reserve()) and spending.should_wait_for_siblings(*self._account):
             await workflow.wait_condition(lambda: spending.is_open(*self._account, self.used))
@@ -179,10 +172,9 @@ class ToolCall:
     def _settle(
         self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()
     ) -> tuple[int, int]:
-        """Add what the execution used to what is spent, and give back the rest of the reservation.
+        """Settle the reservation; return how many attempts were made, and how many of these ended without a report.
 
-        `result` is None if the execution was cancelled. Returns how many attempts the execution made, and how many of
-        these ended without a report.
+        `result` is None if the execution was cancelled.
         """
         count, spent = self.progress.count, self.progress.budget.spent
         before = spent.model_copy()
@@ -213,10 +205,7 @@ class ToolCall:
 
 
 def log_decision(kind: str, note: FaultRecord, *, seconds: float | None = None, fallback: str | None = None) -> None:
-    """Write the log line that says what follows a fault of a call of `kind`.
-
-    `seconds` is the length of a wait, None for no wait; `fallback` is the kind that is called instead, if any.
-    """
+    """Log what follows a fault of a call of `kind`: a wait of `seconds`, a `fallback` kind that is called instead."""
     more = {"seconds": seconds, "fallback": fallback}
     extra = {
         "step": note.step_id,
@@ -388,8 +377,7 @@ async def ask_planner(
     id = ids.of_request(situation.turn, is_compaction=spec is retries.COMPACT)
     own = OwnCall(progress, spec, id, progress.revision + 1)
     while True:
-        is_by_hand = situation.plan is not None
-        allowance, last_output = _reserve_turn(progress, catalogue, situation, new_bytes, own, is_by_hand=is_by_hand)
+        allowance, last_output = _reserve_turn(progress, catalogue, situation, new_bytes, own)
         if allowance is None:
             is_last = situation.is_last
             limit = spending.turn_limit_reached(
@@ -425,16 +413,17 @@ async def ask_planner(
 
 
 def _reserve_turn(
-    progress: Progress, catalogue: Catalogue, situation: Situation, new_bytes: int, own: OwnCall, *, is_by_hand: bool
+    progress: Progress, catalogue: Catalogue, situation: Situation, new_bytes: int, own: OwnCall
 ) -> tuple[spending.Allowance | None, int]:
     """Reserve a request, and keep back the longest last answer that fits after the request.
 
     Returns the allowance, None if too little is left, and the most tokens of the last answer. If no last answer fits,
     none is kept back where there is nothing to answer from yet, or where the request itself asks for the end.
     """
-    usual = spending.reserve_turn(progress, catalogue, new_bytes, is_last=situation.is_last, is_by_hand=is_by_hand)
-    if usual or situation.is_last:
-        return usual, 0 if situation.is_last else spending.LAST_OUTPUT
+    is_last, is_by_hand = situation.is_last, situation.plan is not None
+    usual = spending.reserve_turn(progress, catalogue, new_bytes, is_last=is_last, is_by_hand=is_by_hand)
+    if usual or is_last:
+        return usual, 0 if is_last else spending.LAST_OUTPUT
     is_ending = progress.task.strategy == "plan" and not (progress.replanning or situation.rejected)
     is_enough = own.spec is not retries.COMPACT and (is_ending or not progress.is_opened)
     last_outputs = (spending.MIN_LAST_OUTPUT, 0) if is_enough else (spending.MIN_LAST_OUTPUT,)
@@ -520,7 +509,7 @@ async def run_internal_activity(
             }
         )
         decision, lost = decide(result, spec, remaining), int(result.uncounted)
-        if waits and not isinstance(decision, Wait) and (wait := waits.outlast(result, remaining)):
+        if waits and waits.outlasts and not isinstance(decision, Wait) and (wait := outlast(result, remaining)):
             decision, lost = wait, len(spending.lost_replies(result, earlier))
         lost += spending.paid_replies(result, earlier)
         if not isinstance(decision, Wait):
@@ -544,9 +533,7 @@ async def run_internal_activity(
 def after_lost_replies(
     payload: dict[str, JsonValue], fault: Fault, lost: int, earlier: Sequence[Fault] = ()
 ) -> dict[str, JsonValue]:
-    """The input of the next request to a model, after `lost` requests before it that were billed without a proposal.
-
-    The new input allows `lost` fewer lost replies than `payload`.
+    """The input of the next request to a model: `payload`, with `lost` fewer replies that may be lost.
 
     Raises:
         InternalActivityFailed: the budget has reserved nothing for a further request; the lost ones may be billed.
@@ -573,10 +560,8 @@ async def _run(
 async def deliver(notification: JsonValue, *, id: str, title: str) -> str:
     """Have a worker with `--notify` notify its receiver, and return the name of the receiver.
 
-    Attempts are made until the schedule-to-close timeout of `retries.DELIVERY` has passed.
-
     Raises:
-        ActivityError: no receiver was told.
+        ActivityError: no receiver was told within the schedule-to-close timeout of `retries.DELIVERY`.
     """
     queue = retries.notification_queue(workflow.info().task_queue)
     return await _scheduled(retries.DELIVERY, notification, str, id=id, title=title, queue=queue)
@@ -639,11 +624,7 @@ async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tu
 
 
 def raise_if_cancelled() -> None:
-    """Raise CancelledError if the current asyncio task was asked to stop, even if its activity ended normally.
-
-    Raises:
-        CancelledError: the current asyncio task was asked to stop.
-    """
+    """Raise CancelledError if the current asyncio task was asked to stop, even if its activity ended normally."""
     if is_cancelled():
         raise asyncio.CancelledError
 
