@@ -79,7 +79,6 @@ class CallHeader(Sparse, frozen=True):
 
 
 def made_by_reset() -> bool:
-    """Whether a Temporal reset made the current run."""
     # Only activities may decide by it, so that the decision is in history: the workflow replays the time before the
     # reset as a part of this run.
     info = workflow.info()

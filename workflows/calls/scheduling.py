@@ -239,7 +239,6 @@ class OwnCall:
         log_decision(self.spec.kind, note, seconds=seconds)
 
     def note_retries(self, faults: Sequence[Fault]) -> None:
-        """Record and log faults after which Temporal has retried the activity."""
         for fault in faults:
             self.note(fault, "retry")
 

@@ -143,13 +143,8 @@ class ChoiceRow(NamedTuple):
     @property
     def options(self) -> tuple[Option, ...]:
         """The options of the answer, each with the name of its field."""
-        fields = self.given.model_fields.items()
-        return tuple(
-            option._replace(name=name)
-            for name, field in fields
-            for option in field.metadata
-            if isinstance(option, Option)
-        )
+        found = ((name, item) for name, field in self.given.model_fields.items() for item in field.metadata)
+        return tuple(item._replace(name=name) for name, item in found if isinstance(item, Option))
 
     @property
     def needs_code(self) -> bool:
@@ -166,7 +161,6 @@ class ChoiceRow(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The clause `says` as a sentence."""
         return f"{capitalised(self.says)}."
 
     @property
@@ -230,10 +224,10 @@ def options_for(choice: Choice, about: str) -> tuple[Option, ...]:
 def answer_command(
     task_id: str, choice: Choice, about: str, request: str = "", text: str = "", *, is_whole: bool = False
 ) -> str:
-    """The command of the console that gives an answer.
+    """The command of the console that gives an answer, with the options that it needs.
 
     `about` is the code of the request, `request` its id, empty if it is the only open one. `text` stands for the words
-    of a reply. The command has the options that the answer needs; if `is_whole`, the optional ones, too, in brackets.
+    of a reply. If `is_whole`, the command has the optional options, too, in brackets.
     """
     which = ("--request", request) if request else ()
     words = ("extend", task_id) if choice is Choice.EXTEND else ("answer", task_id, choice.value)
@@ -393,10 +387,7 @@ class Resolution(BaseModel, frozen=True):
     note: str = Field(default="", max_length=MAX_WORDS)
 
     def answer_to(self, request: HumanRequest, at: Any) -> HumanAnswer | None:
-        """The answer of this resolution to a request.
-
-        None if the request is closed, has another cause, or was opened because this resolution did not help.
-        """
+        """The answer to a request; None if it is closed, has another cause, or was opened after this resolution."""
         if not request.is_open or request.cause != self.cause or request.after == self.id:
             return None
         return HumanAnswer(choice=Choice.RETRY, by=self.by, at=at, text=self.note.strip(), resolution=self.id)
@@ -424,16 +415,16 @@ def find_request(requests: Sequence[HumanRequest], choice: Choice, message: Give
     """
     open_ones = [request for request in requests if request.is_open]
     if message.request:
-        found = next((request for request in requests if request.id == message.request), None)
-        if found is None:
+        fitting = [request for request in requests if request.id == message.request]
+        if not fitting:
             raise NotAccepted(f"There is no request {message.request!r}{_which(open_ones)}.")
     else:
-        if not open_ones:
-            raise NotAccepted("The task asks nothing now.")
         fitting = [request for request in open_ones if choice in request.choices] or open_ones
+        if not fitting:
+            raise NotAccepted("The task asks nothing now.")
         if len(fitting) > 1:
             raise NotAccepted(f'Several requests are open: say which one with "request"{_which(fitting)}.')
-        found = fitting[0]
+    found = fitting[0]
     _check_open(found)
     if choice not in found.choices:
         takes = ", ".join(answer.value for answer in found.choices)
@@ -463,11 +454,7 @@ def missing_options(choice: Choice, message: Given) -> tuple[Option, ...]:
 
 
 def check_given(choice: Choice, message: Given) -> None:
-    """Check that an answer has the options that it needs.
-
-    Raises:
-        NotAccepted: an option is missing.
-    """
+    """Raise NotAccepted if an answer lacks an option that it needs."""
     if missing_options(choice, message):
         raise NotAccepted(f"Something is missing: {choice.value} takes {CHOICES[choice].argument}.")
 
@@ -480,11 +467,7 @@ def _gives(message: Given, option: Option) -> bool:
 
 
 def check_fits(request: HumanRequest, message: Given) -> None:
-    """Check a reply against the options of its question.
-
-    Raises:
-        NotAccepted: the reply is none of the options, and the question takes no other words.
-    """
+    """Raise NotAccepted if a reply is none of the options of its question, and the question takes no other words."""
     if not isinstance(message, GivenReply) or not request.options or request.free_text:
         return
     if request.option(message.text) is None:
@@ -493,12 +476,9 @@ def check_fits(request: HumanRequest, message: Given) -> None:
 
 
 def check_code(request: HumanRequest, message: Given) -> None:
-    """Check that the person who approves or edits a call was shown this very call, in this run of the task.
+    """Raise NotAccepted unless the person who approves or edits a call was shown this very call, in this run.
 
     Temporal's reset sends the Updates of the old run to the new run again: the codes in them are those of the old run.
-
-    Raises:
-        NotAccepted: the code is missing, or stands for another call or run.
     """
     if not isinstance(message, GivenWithCode) or request.call is None:
         return
