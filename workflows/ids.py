@@ -27,25 +27,19 @@ def of_request(turn: int, *, is_compaction: bool = False) -> str:
 
 
 def of_call(step: str, fallback: str | None = None) -> str:
-    """The id of the call of a step, which is the last part of the call's idempotency key.
-
-    If the step calls a `fallback` kind (another tool), the id also contains that kind.
-    """
+    """The id of the call of a step, the last part of its idempotency key; it has the kind of a `fallback` in it."""
     return f"{step}:{fallback}" if fallback else step
 
 
 def of_observation(step: str) -> str:
-    """The id of the activity that reads the current state after this step was rejected."""
     return f"{step}{OBSERVATION}"
 
 
 def of_reconciliation(call: str) -> str:
-    """The id of the activity that finds out whether the call with the id `call` was applied."""
     return f"{call}{RECONCILIATION}"
 
 
 def of_undo(step: str) -> str:
-    """The id of the step that undoes the step with the id `step`."""
     return f"{UNDO}{step}"
 
 
@@ -116,10 +110,8 @@ def repeat_timer(request: HumanRequest) -> str:
 
 
 def is_retry_timer(name: str, *calls: str) -> bool:
-    """Whether `name` is the name of the `retry_timer` of one of `calls`."""
     return name.startswith(tuple(f"{call}{RETRY_TIMER}" for call in calls)) and RECONCILE_TIMER not in name
 
 
 def is_reconcile_timer(name: str, step: str) -> bool:
-    """Whether `name` is the name of the `reconcile_timer` of this step."""
     return name.startswith(reconcile_timer(step))

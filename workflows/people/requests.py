@@ -7,7 +7,7 @@ from enum import StrEnum
 from operator import not_
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue, RootModel
 
 from workflows.commands import Option, command
 from workflows.json_values import canonical, text_of
@@ -59,10 +59,8 @@ Words = Annotated[str, Field(max_length=MAX_WORDS)]
 Reason = Annotated[Words, Option("the reason", '"Not needed."')]
 
 
-class Given(BaseModel):
+class Given(BaseModel, frozen=True, extra="forbid"):
     """What a person sends with an answer; every field may be left out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     request: str = Field(default="", max_length=MAX_NAME)
     """The id of the request; empty if only one is open."""

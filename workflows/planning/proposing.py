@@ -42,9 +42,9 @@ MAX_REJECTIONS = 2
 
 
 def describe_opening(progress: Progress) -> Situation | None:
-    """What the planner is told in the first turn of a task, before the task has its catalogue; None in a later turn.
+    """What the planner is told in the first turn of a task, before the task has its catalogue.
 
-    It is None, too, if the planner must also be told of effects of earlier runs, or of an earlier conversation.
+    None in a later turn, and if the planner must also be told of effects of earlier runs or an earlier conversation.
     """
     if progress.turn or progress.has_untold_effects or progress.task.continues:
         return None
@@ -171,13 +171,13 @@ async def _take_turn(
         # a signal may bring more earlier effects while the planner works; it is not told of those in this turn
         had_untold_effects, words = progress.has_untold_effects, len(progress.words)
         proposed = catalogue.opening if progress.turn == 1 and not had_untold_effects else None
-        if proposed is not None and written is not None and not proposed.rejected:
-            proposed = proposed.model_copy(update={"proposal": written})
-        if proposed is not None:
-            progress.count(metrics.of_request_to_planner(spec.kind, proposed))
         if proposed is None:
             title = _title(progress, rejected, is_last=is_last)
             proposed = await ask_planner(progress, catalogue, spec, situation, title=title)
+        else:
+            progress.count(metrics.of_request_to_planner(spec.kind, proposed))
+            if written is not None and not proposed.rejected:
+                proposed = proposed.model_copy(update={"proposal": written})
         if not proposed.compact:
             _record_turn(progress, catalogue, proposed)
             progress.words_told = words
@@ -189,7 +189,6 @@ async def _take_turn(
 
 
 async def _compact(progress: Progress, catalogue: Catalogue, turns: int) -> None:
-    """Have the planner summarise the oldest `turns` turns of its conversation."""
     progress.turn += 1
     situation = Situation(
         turn=progress.turn,
@@ -266,12 +265,10 @@ def check(
     *,
     is_written: bool = False,
 ) -> list[Mistake]:
-    """The mistakes because of which a proposal may not be run; empty if it may.
+    """The mistakes because of which a proposal, which fits the schemas of the tools, may not be run.
 
-    `reviewed` compares the proposal with the contract of the task; a call outside the contract is a mistake if nobody
-    can approve it. `is_written`: a person wrote the proposal, and may repeat calls.
-
-    The planner's activity has already checked the proposal against the schemas of the tools.
+    `reviewed`: a call outside the contract of the task is a mistake if nobody can approve it. `is_written`: a person
+    wrote the proposal, and may repeat calls.
     """
     proposal = proposed.proposal
     if not isinstance(proposal, NewSteps):
@@ -287,10 +284,9 @@ def check(
     refused = reviewed.outside if reviewed and progress.task.on_escalation != "wait" else {}
     outside = {id: f": {why}: {OUTSIDE}" for id, why in refused.items()}
     for step in proposal.steps:
-        text = (
-            "" if step.id in known else _step_mistake(step, progress, catalogue, is_written) or outside.get(step.id, "")
-        )
-        mistakes += [Mistake(text=f"step {step.id!r}{text}", step=step.id)] if text else []
+        if step.id not in known:
+            text = _step_mistake(step, progress, catalogue, is_written) or outside.get(step.id, "")
+            mistakes += [Mistake(text=f"step {step.id!r}{text}", step=step.id)] if text else []
     return mistakes
 
 

@@ -49,8 +49,8 @@ class Review:
                 self._tainted.add(id)
         self.effects = [effect.model_copy(deep=True) for effect in progress.contract.effects]
         """The effects of the contract, as they are if the proposal is accepted."""
-        if not self._is_late:
-            self.effects += _declared(proposed, by_user=by_user)
+        if not self._is_late and isinstance(proposed.proposal, NewSteps):
+            self.effects += _unused(proposed.proposal.effects, by_user=by_user)
         self.outside = {step.id: why for step in self._steps if (why := self._objection(step))}
         """By step id, why a call of the proposal is outside the contract."""
 
@@ -114,8 +114,7 @@ class Review:
             return "" if is_allowed else _sentence(step.kind, found)
         if not self._is_late:
             return self._plan(step, names)
-        free = [effect for effect in self.effects if step.kind in self.kinds(effect) and self.is_free(effect)]
-        misfits = list[list[str]]()
+        free, misfits = [effect for effect in self.free if step.kind in self.kinds(effect)], list[list[str]]()
         for effect in free:
             wrong = self._misfits(effect, step)
             if not wrong:
@@ -132,17 +131,10 @@ class Review:
     def _plan(self, step: Step, names: Sequence[str]) -> str:
         """Add the call of a step, which is planned before untrusted content was read, to the contract.
 
-        `names` are its arguments that are authority. Returns why the call is outside the contract all the same, as a
-        sentence; empty if it is inside.
+        `names` are its arguments that are authority. Returns what `_objection` returns.
         """
-        effect = next(
-            (
-                effect
-                for effect in self.effects
-                if step.kind == effect.kind and self.is_free(effect) and not self._misfits(effect, step)
-            ),
-            None,
-        )
+        of_kind = (effect for effect in self.effects if effect.kind == step.kind and self.is_free(effect))
+        effect = next((effect for effect in of_kind if not self._misfits(effect, step)), None)
         if effect is None:
             terms = {name: Term(values=(step.args[name],)) for name in names}
             effect = AllowedEffect(kind=step.kind, args=terms, by_user=self._by_user)
@@ -204,7 +196,7 @@ class Review:
     def _unsourced(
         self, step: Step, name: str, *, allows_references: bool = False, allows_literals: bool = False
     ) -> str:
-        """Why an argument has no trusted source, as a clause; empty if it has a trusted source.
+        """Why an argument has no trusted source, as a clause; empty if it has one.
 
         `allows_references`: a reference to an untrusted result is accepted. `allows_literals`: a literal is accepted.
         """
@@ -256,10 +248,8 @@ class Review:
 _WITHOUT_RESULT = (StepStatus.PENDING, StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED)
 
 
-def _declared(proposed: Proposed, *, by_user: bool) -> list[AllowedEffect]:
-    proposal = proposed.proposal
-    declared = proposal.effects if isinstance(proposal, NewSteps) else ()
-    return [effect.model_copy(update={"by_user": by_user, "used_by": []}, deep=True) for effect in declared]
+def _unused(effects: Iterable[AllowedEffect], *, by_user: bool) -> list[AllowedEffect]:
+    return [effect.model_copy(update={"by_user": by_user, "used_by": []}, deep=True) for effect in effects]
 
 
 def _sentence(kind: str, reasons: Sequence[str]) -> str:
@@ -313,9 +303,8 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
 
 def begin(progress: Progress, catalogue: Catalogue) -> None:
     """Make the contract of a task that begins: the effects that the user wrote, and whether the task is tainted."""
-    task = progress.task
-    effects = [effect.model_copy(update={"by_user": True, "used_by": []}, deep=True) for effect in task.contract]
-    progress.contract = Contract(effects=effects, is_tainted=task.is_tainted(catalogue.is_clean))
+    effects, is_tainted = _unused(progress.task.contract, by_user=True), progress.task.is_tainted(catalogue.is_clean)
+    progress.contract = Contract(effects=effects, is_tainted=is_tainted)
 
 
 def review(progress: Progress, catalogue: Catalogue, proposed: Proposed, *, by_user: bool = False) -> Review | None:

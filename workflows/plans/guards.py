@@ -24,11 +24,9 @@ class FailedCall(BaseModel):
     effects: int
     """How many effects the task had applied when the call failed."""
     looked: str | None = None
-    """Digest of the read (its kind and arguments) that shows whether the state has changed; None if there is no such
-    read."""
+    """Digest of the read (its kind and arguments) that shows whether the state has changed; None if there is none."""
     seen: str | None = None
-    """Digest of the state when the call failed. If a later result of the read has another digest, the state has
-    changed."""
+    """Digest of the state when the call failed; a later result of the read with another digest is a change."""
     told: str | None = Field(default=None, exclude_if=lambda told: told is None)
     """If the state in the fault has more fields than the read, the digest of the fields that the read has; it takes the
     place of `seen`."""
@@ -184,10 +182,7 @@ class ProgressGuard(BaseModel):
     def note_fault(
         self, kind: str, args: Mapping[str, JsonValue], fault: JsonValue, *, revision: int, changes: int, words: int
     ) -> None:
-        """Record a call of the turn `revision` that failed; `fault` is its code, and the state that it reported.
-
-        `changes` and `words` are those of `note`.
-        """
+        """Record a call that failed, as `note` does; `fault` is its code, and the state that it reported."""
         made, state = digest(kind, dict(args), fault), self.state(changes, words)
         before = self.calls.get(made)
         if before is None or before.state != state:
@@ -206,10 +201,7 @@ class ProgressGuard(BaseModel):
         return self.progressed < last.revision and not self._has_waited(last.revision)
 
     def is_third_in_a_row(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int) -> bool:
-        """Whether the two turns before made this call, too, with the same result, and no effect was applied since then.
-
-        `revision` is the number of the previous turn, `changes` is how many effects the task has applied until now.
-        """
+        """Whether the two turns before made this call, too, with the same result, and no effect was applied since."""
         last = self.calls.get(digest(kind, dict(args)))
         return last is not None and last.count > 1 and (last.revision, last.changes) == (revision, changes)
 
