@@ -11,8 +11,7 @@ from workflows.people.requests import HumanRequest
 CATALOGUE = "catalogue"
 INSPECT = "inspect"
 PLAN, COMPACT = "plan:", "compact:"
-"""Prefixes of activity ids, before the number of a turn. The activity `plan:` asks the planner for a proposal,
-`compact:` asks it to summarise old turns."""
+"""Prefixes of activity ids before the number of a turn: to ask for a proposal, to summarise old turns."""
 OBSERVATION = ":look"
 """The activity that reads the current state after a step was rejected has the step's id and this suffix as its id."""
 RECONCILIATION = ":reconcile"

@@ -103,8 +103,7 @@ class WorkerCard(BaseModel, frozen=True):
     sdk: str
     places: tuple[Place, ...]
     keys: dict[str, bool]
-    """Whether the worker has the API key of each model provider; the dictionary key is the name of the environment
-    variable."""
+    """By the name of the environment variable, whether the worker has the API key of a model provider."""
     clock: datetime
     server_clock: datetime
     """The time of the Temporal server, shortly before `clock` (the worker's time) was read."""

@@ -47,8 +47,7 @@ _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 class Undo(BaseModel):
     progress: Progress
-    """The state of the task that is to be undone, as its query `progress` returns it, but with `origin` set to the
-    task's first run id."""
+    """The state of the task to undo, as the query `progress` returns it, but with `origin` set to its first run id."""
 
 
 @workflow.defn(name="UndoWorkflow")

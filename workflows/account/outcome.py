@@ -90,8 +90,7 @@ class Outcome(BaseModel, frozen=True):
     steps: tuple[OutcomeStep, ...]
     faults: tuple[FaultRecord, ...]
     own_faults: tuple[FaultRecord, ...] = Field(default=(), exclude_if=not_)
-    """The faults of Replan's own calls: requests to the planner, observations, and reads that find out whether a call
-    was applied."""
+    """The faults of Replan's own calls: requests to the planner, observations, and reads that reconcile."""
     counts: dict[str, dict[str, int]] | None = Field(default=None, exclude_if=lambda counts: counts is None)
     """What the task did, as `workflows.account.metrics.Counts`; None if its workflow could not tell."""
     limits: Limits | None = Field(default=None, exclude_if=not_)
@@ -142,8 +141,7 @@ class Ending(BaseModel, frozen=True):
 
 
 REFUSED = "task_refused"
-"""The code of a task that ended before any call, because the worker cannot read the task, or lacks something that the
-task needs."""
+"""The code of a task that ended before any call: a worker cannot read it, or lacks what the task needs."""
 
 
 def refusal(reason: str) -> Ending:

@@ -33,13 +33,11 @@ from workflows.plans.contract import Contract
 from workflows.plans.guards import ProgressGuard, RepeatGuard
 
 MAX_OUTCOME = 512 * 1024
-"""The most bytes that the results of all steps may have together in an Outcome; above this, the largest results are
-left out."""
+"""The most bytes of all results together in an Outcome; above this, the largest results are left out."""
 MAX_RESULT_IN_HISTORY = 32 * 1024
 """Bytes of a result that certainly stays in the history; a payload of 64 kB goes into external storage."""
 MAX_RECORDS = 300
-"""How many steps a task keeps. Older steps are folded: they are dropped, and only their ids and the number of their
-effects are kept."""
+"""How many steps a task keeps; of older ones only the ids and the number of effects (see `Folded`)."""
 MAX_FAULTS, MAX_REVISIONS = 200, 100
 MAX_REPLANS = 10**12
 """More than any task can make; a search attribute cannot have a number beyond 64 bits."""
@@ -121,8 +119,7 @@ class Progress(BaseModel):
     words_told: int = Field(default=0, exclude_if=not_)
     """How many of the `words` a planner with a conversation was told."""
     confirmed: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
-    """By the id of a step, the digest (`UndoCall.digest`) of the call that undoes it, which a person has seen and
-    confirmed."""
+    """By the id of a step, the digest (`UndoCall.digest`) of the call that undoes it, which a person has confirmed."""
     undo_when_aborted: bool = Field(default=False, exclude_if=not_)
     waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
     revisions_taken: int = Field(default=0, exclude_if=not_)

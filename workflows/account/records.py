@@ -19,8 +19,7 @@ from workflows.plans.proposal import Mistake, PassedOver, Step
 from workflows.plans.references import Unresolved, pick
 
 MAX_SHOWN_ARGS = 8 * 1024
-"""Bytes. An Outcome (the report of a task) shows longer arguments as they were planned: with references in place of the
-results of other steps."""
+"""Bytes. An Outcome shows longer arguments as they were planned: with references in place of results."""
 MAX_NAMED = 4 * 1024
 """Bytes. When a long result or argument is left out, a value in it up to this size (an id, an address, an amount) is
 kept if an undo or another follow-up call needs it."""
@@ -44,8 +43,7 @@ class StepRecord(BaseModel):
 
     step: Step
     revision: int
-    """The number of the plan to which the step belongs. It is 0 for an effect of an earlier run of the task that a
-    reset kept or undid."""
+    """The number of its plan; 0 for an effect of an earlier run of the task that a reset kept or undid."""
     effect: Effect
     status: StepStatus = StepStatus.PENDING
     attempts: int = 0
@@ -238,8 +236,7 @@ class WithheldCall(BaseModel, frozen=True):
     step: str
     kind: str
     args: JsonValue
-    """The arguments as proposed, with references to the results of other steps; if they are large, only the beginning
-    of their JSON."""
+    """The arguments as proposed, with references; if they are large, only the beginning of their JSON."""
 
 
 class Rejection(BaseModel, frozen=True):

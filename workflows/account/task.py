@@ -56,8 +56,7 @@ class Remains(BaseModel, frozen=True):
     """
 
     records: tuple[StepRecord, ...] = ()
-    """Steps of the ended task whose outcome its planner has not seen: steps of its newest plan, and steps that were
-    undone."""
+    """Steps whose outcome the planner has not seen: those of the newest plan, and those that were undone."""
     faults: tuple[FaultRecord, ...] = ()
     """The faults of the steps in `records`."""
     is_tainted: bool = True
@@ -102,8 +101,7 @@ class Task(BaseModel, frozen=True):
     """Effects that the task may have even after it has read untrusted content, besides those of its plans before. A
     call that is planned before uses up such an effect, too, if the effect allows the call."""
     untrusted_input: str = Field(default="", max_length=MAX_INPUT, exclude_if=not_)
-    """A text that the task is about and that the user did not write, such as a mail: untrusted content, which the
-    planner is shown from the start."""
+    """Untrusted content that the task is about, such as a mail; the planner is shown it from the start."""
     calls: Literal["native", "text"] | None = Field(default=None, exclude_if=not_)
     """How models make their calls, the planner's and that of steps that reason: by the API, or as text, for a server
     without tool calls; None for what the worker knows of the server."""

@@ -44,8 +44,7 @@ from workflows.plans.references import Unresolved, resolve
 from workflows.web_ui import summary
 
 MAX_ARGS = 512 * 1024
-"""The most bytes of a step's arguments, with the results of other steps in place of references; the server would
-terminate a workflow that sends 2 MB."""
+"""The most bytes of a step's arguments with results in place of references; the server accepts 2 MB."""
 MAX_SENT = 2 * 1024 * 1024
 """The most bytes of the arguments of all steps that start together; the server accepts 4 MB in one request."""
 

@@ -27,8 +27,7 @@ from workflows.web_ui import summary
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """Faults after which the attempt may still be running."""
 LEDGER_READ = Companion(kind=retries.FIND_EFFECT.kind, args={"key": "key"})
-"""The activity, and its arguments, that looks into the ledger to find out whether a call of a transactional tool was
-applied."""
+"""The read of the ledger that finds out whether a call of a transactional tool was applied."""
 
 
 class Verdict(StrEnum):

@@ -47,8 +47,7 @@ from workflows.plans.proposal import Proposed, StepReturn
 from workflows.web_ui import details, summary
 
 MAX_SITUATION = 1024 * 1024
-"""The most bytes of a Situation (what the planner is told); the server would terminate a workflow that schedules an
-activity with 2 MB."""
+"""The most bytes of a Situation; the server would terminate a workflow that schedules an activity with 2 MB."""
 
 ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TIMEOUT, Code.TOO_LARGE}
 """Codes of faults of a local activity after which an ordinary activity is scheduled: it can reach another worker, which

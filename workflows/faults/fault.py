@@ -118,13 +118,11 @@ _PERSISTENT_INFRASTRUCTURAL = frozenset(_CODES[Quadrant.PERSISTENT_INFRASTRUCTUR
 
 
 DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE})
-"""Transient codes that do not count as an attempt. The workflow schedules the activity again, and Temporal's
-RetryPolicy does not."""
+"""Transient codes that do not count as attempts; the workflow, not the RetryPolicy, repeats the call."""
 SILENT = (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
 """Types of timeout which mean that the worker died or froze: a live worker reports the tool's timeout earlier."""
 UNCOUNTED = DEFERRED | {Code.MISSING_TOOL, Code.CHANGED_TOOL, Code.NEEDS_APPROVAL}
-"""Codes of faults whose attempts are not counted as attempts of the step: the tool was not called, or its worker
-stopped it."""
+"""Codes whose attempts are not counted for the step: the tool was not called, or its worker stopped it."""
 
 
 FAILURE_TYPES = frozenset({*map(str, Quadrant), Code.NEEDS_APPROVAL.value})
@@ -201,8 +199,7 @@ class Fault(BaseModel, frozen=True):
     lost: int = 0
     """How many replies of a model earlier attempts lost, if the budget therefore allows no further request; else 0."""
     uncounted: bool = False
-    """Whether the attempt is a loss: its worker went silent. A loss is not counted as an attempt of the step;
-    `retries.MAX_LOSSES` limits losses."""
+    """Whether the attempt is a loss: its worker went silent. It is not counted; `retries.MAX_LOSSES` limits losses."""
     by_id: bool = False
     """Whether the ledger rejected only the step's id, so that the same call may be made under another id."""
     still_running: bool = False

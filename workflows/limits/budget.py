@@ -23,8 +23,7 @@ class Limits(BaseModel, frozen=True):
     replans: int = Field(default=2, ge=0)
     """How many new plans may follow a rejection; `Task` says what a task without this number may do."""
     fruitless: int | None = Field(default=2, ge=1)
-    """If this many consecutive replans complete no step, the task ends as escalated. With None, only `replans` limits
-    replans."""
+    """After this many consecutive replans that complete no step, the task is escalated; None for no such limit."""
     tokens: int | None = Field(default=500_000, ge=1)
     """Tokens of models, as their providers count them: input, output, cache reads and cache writes."""
     usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)

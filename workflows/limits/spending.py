@@ -22,14 +22,11 @@ from workflows.plans.catalogue import Catalogue, Price, ToolSpec
 from workflows.plans.proposal import Proposed, StepReturn
 
 MAX_OUTPUT = 16_000
-"""The most tokens of one reply of the planner: enough for fifty steps with long arguments, and for the reasoning before
-them."""
+"""The most tokens of a planner's reply: enough for fifty steps with long arguments, and for reasoning before."""
 MIN_OUTPUT = 1_000
-"""If the budget allows a reply fewer tokens than this, no proposal is requested: the reply would often be cut off
-before it is complete."""
+"""With fewer tokens for the reply, no proposal is requested: the reply would often be cut off."""
 MIN_LAST_OUTPUT = 256
-"""If the budget allows the final answer fewer tokens than this, it is not requested; a short answer is better than no
-answer."""
+"""With fewer tokens for the final answer, it is not requested; a short answer is better than none."""
 MAY_BE_BILLED = frozenset(
     {
         Code.TIMEOUT,
@@ -46,8 +43,7 @@ MAY_BE_BILLED = frozenset(
 MAX_NEWS = 1_000_000
 """The most tokens for which `room_for_news` returns room; more than the results of any plan."""
 LAST_OUTPUT = 2_000
-"""Tokens that are kept back so that the model can still write a final answer, with its reasoning, when the budget is
-used up."""
+"""Tokens that are kept back for a final answer, with its reasoning, when the budget is used up."""
 BYTES_PER_TOKEN = 3
 """Estimate for JSON and text in Latin letters, where models count three to four bytes per token."""
 MILLION = 1_000_000
@@ -85,8 +81,7 @@ class Allowance(NamedTuple):
     reserved_tokens: int
     reserved_usd: float
     max_lost_replies: int | None = None
-    """How many lost replies the rest of the budget can pay, if each costs as much as is reserved for this request; None
-    without a limit."""
+    """How many lost replies the rest of the budget can pay, each as dear as this request; None without a limit."""
     output: int = 0
     """Tokens of `reserved_tokens` that are for the reply."""
 

@@ -24,8 +24,7 @@ MAX_OTHERS = 20
 MAX_NAME = 200
 """The most characters of a person's name."""
 UNANSWERED, ENDED, REPEATED = "unanswered", "ended", "repeated"
-"""Why a request was closed without an answer: nobody answered in time, its task ended, or the task itself found that
-the cause is gone."""
+"""Why a request was closed without an answer: nobody gave one, its task ended, or its cause is gone."""
 
 
 class RequestKind(StrEnum):
@@ -341,8 +340,7 @@ class HumanRequest(BaseModel):
     given_args: dict[str, JsonValue] = Field(default_factory=dict, exclude=True)
     """The arguments that a person changed, until the step has them."""
     refused: str | None = Field(default=None, exclude_if=not_)
-    """Why the result or the arguments that a person gave were not accepted; None until they were checked, empty if they
-    were accepted."""
+    """Why what a person gave was not accepted; None until it was checked, empty if it was accepted."""
 
     @property
     def steps(self) -> tuple[str, ...]:

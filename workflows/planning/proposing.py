@@ -25,8 +25,7 @@ from workflows.plans.references import Unresolved, references, resolve
 from workflows.text import nearest
 
 MAX_COMPACTIONS = 2
-"""How many times the conversation may be summarised before one turn; if it is still too long then, a further summary
-does not help."""
+"""How many times the conversation may be summarised before one turn; a further summary does not help."""
 MAX_FAILOVERS = 50
 """How many failovers (planners that could not be used) a task keeps: only the newest."""
 MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 10, 300

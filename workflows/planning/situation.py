@@ -21,8 +21,7 @@ MAX_SHOWN = 8_000
 """How many characters of one result a model is shown; the rest is cut."""
 
 SHOWN_AT_LAST = (MAX_SHOWN, 4_000, 2_000, 1_000, 500, 200, 100)
-"""The choices for `Situation.max_shown` in the request for the final answer: the first that lets it fit into the budget
-is taken."""
+"""The choices for `Situation.max_shown`: the first with which the request fits into the budget is taken."""
 AROUND_RESULT = 200
 """Estimated bytes of the text that the prompt puts around one result."""
 
@@ -79,11 +78,9 @@ class Situation(BaseModel, frozen=True):
     effort: str | None = Field(default=None, exclude_if=not_)
     """How much the planner's model reasons; None for its usual effort."""
     max_lost_replies: int | None = None
-    """How many replies of a model may be lost in this turn; after more, no further request is made. None without a
-    limit."""
+    """How many replies of a model may be lost in this turn before no further request is made; None for no limit."""
     max_shown: int | None = None
-    """In the request for the final answer: the most characters of one result that the model is shown; None for
-    MAX_SHOWN."""
+    """In the request for the final answer, the most characters shown of each result; None for MAX_SHOWN."""
     planner: str | None = None
     compact: int = 0
     """How many of the oldest turns the planner must summarise; 0 if it must make a proposal."""

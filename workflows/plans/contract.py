@@ -32,8 +32,7 @@ class Origin(Sparse, frozen=True):
     at: str
     """The path of the literal in the step's arguments, such as `receiver` or `items.0.sku`."""
     source: str = ""
-    """The id of the step whose untrusted result shows the value, or `input` or `conversation`; empty if nothing shows
-    it."""
+    """The step whose untrusted result shows the value, or `input` or `conversation`; empty if nothing shows it."""
     line: int = 0
     """The line of the untrusted text, from 1; 0 if unknown."""
     quote: str = ""

@@ -12,8 +12,7 @@ REPEATED_NOTICE = (
 )
 """What the planner is told if a call and its result are the same as before, and nothing has changed between them."""
 MAX_REMEMBERED = 50
-"""How many different calls a task remembers; it remembers those of the two newest turns in any case. So a cycle of
-plans is noticed if it has at most this many calls."""
+"""How many different calls a task remembers, besides those of the two newest turns: the longest cycle noticed."""
 WAITED = 5.0
 """Seconds. If a call takes so long, the world may have changed meanwhile: a tool may wait on purpose."""
 
@@ -28,11 +27,9 @@ class FailedCall(BaseModel):
     seen: str | None = None
     """Digest of the state when the call failed; a later result of the read with another digest is a change."""
     told: str | None = Field(default=None, exclude_if=lambda told: told is None)
-    """If the state in the fault has more fields than the read, the digest of the fields that the read has; it takes the
-    place of `seen`."""
+    """Where the fault has more fields than the read, the digest of those of the read; takes the place of `seen`."""
     unmoved: int = Field(default=0, exclude_if=lambda effects: effects == 0)
-    """How many effects the task had applied when the read showed the same state as the fault: none of these effects
-    changed the state."""
+    """How many effects the task had applied when the read showed the state of the fault: none changed the state."""
 
 
 class RepeatGuard(BaseModel):
