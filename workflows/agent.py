@@ -215,11 +215,7 @@ class AgentWorkflow(Answers, TakesTurns):
         return None
 
     async def _asked_about(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `work`; if it raises TaskEnded, ask a person, and then repeat `work`.
-
-        Raises:
-            TaskEnded: nobody is asked, nobody answered, or a person ended the task.
-        """
+        """Return the result of `work`; if it raises TaskEnded, ask a person and repeat it, unless the task ends."""
         while True:
             try:
                 return await work()
@@ -298,11 +294,7 @@ class AgentWorkflow(Answers, TakesTurns):
         self._catalogue = self._catalogue.model_copy(update={"specs": specs})
 
     async def _execute(self, proposal: NewSteps) -> None:
-        """Accept and run a plan. If a fault of a step requires a new plan, the next proposal is a replan.
-
-        Raises:
-            TaskEnded: a person has to act, or a limit is reached.
-        """
+        """Accept and run a plan, and prepare a replan; raise TaskEnded if a person has to act or a limit is reached."""
         self._accept(proposal)
         progress, finished = self._progress, len(self._progress.results)
         execution = Execution(progress, self._catalogue, self._show, self._people)
@@ -368,9 +360,7 @@ class AgentWorkflow(Answers, TakesTurns):
         self._publish()
 
     def _check_replans(self, rejecting: Sequence[FaultRecord], fruitless: bool) -> None:
-        """Count a replan.
-
-        `fruitless`: the plan that has just failed was itself a replan, and completed no step.
+        """Count a replan; `fruitless`: the plan that has just failed was itself a replan, and completed no step.
 
         Raises:
             TaskEnded: no replan is left, or too many consecutive replans completed no step.

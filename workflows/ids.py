@@ -77,10 +77,7 @@ RECONCILE_TIMER = " waits: its last attempt may be under way"
 
 
 def retry_timer(call: str, code: str) -> str:
-    """The name of the timer that waits, after a fault with `code`, before `call` is repeated.
-
-    `call` is the id of a step or a read, or the kind of an activity of Replan's own.
-    """
+    """The name of the timer, after a fault with `code`, before `call`: the id of a step or a read, or an own kind."""
     return f"{call}{RETRY_TIMER}{code}, then again"
 
 

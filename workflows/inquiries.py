@@ -447,11 +447,7 @@ class InspectWorkflow:
     @workflow.run
     @undecoded
     async def run(self, *arguments: InquiryInput | RawValue) -> Findings:
-        """Have a worker answer the inquiry.
-
-        Raises:
-            ApplicationError: the worker could not answer, or the inquiry cannot be read.
-        """
+        """Have a worker answer the inquiry; raise ApplicationError if it cannot, or if the inquiry cannot be read."""
         question = require_argument("inquiry", arguments, InquiryInput, UNKNOWN_INQUIRY).root
         if isinstance(question, PlanInquiry):  # it needs the activities of a task, not `inspect`
             drafted = await _draft(question.task)

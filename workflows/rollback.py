@@ -75,11 +75,7 @@ class UndoWorkflow(TakesTurns):
     @workflow.run
     @undecoded
     async def run(self, *arguments: Undo | RawValue) -> Outcome:
-        """Undo the effects of the task.
-
-        Raises:
-            ApplicationError: an effect is not undone, or its outcome is unknown.
-        """
+        """Undo the effects of the task; raise ApplicationError if one is not undone, or its outcome is unknown."""
         if self._refused:
             self._progress.end(self._refused, workflow.now())
             outcome = self._progress.outcome(workflow.now())
@@ -101,10 +97,7 @@ class UndoWorkflow(TakesTurns):
 
 
 async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
-    """Undo the effects of a task whose steps have ended; `progress.undo` then records which effects were undone.
-
-    `changed` is called whenever the details of the task have changed.
-    """
+    """Undo the effects of a task whose steps have ended, as `progress.undo` records; report changes with `changed`."""
     for record in progress.with_status(StepStatus.PENDING):
         record.status = StepStatus.SKIPPED
     effects = [record for record in progress.records if _is_effect(record)]
@@ -214,11 +207,7 @@ class NoUndo(Exception):
 
 
 def undo_call(record: StepRecord, specs: Mapping[str, ToolSpec]) -> UndoCall:
-    """The call that undoes the effect of a step.
-
-    Raises:
-        NoUndo: no tool undoes the effect, or the arguments for the tool are not known.
-    """
+    """The call that undoes the effect of a step; NoUndo if no tool does, or its arguments are not known."""
     companion = specs[record.kind].undo if record.kind in specs else None
     if companion is None or companion.kind not in specs:
         raise NoUndo(f"{record.kind} has no undo")

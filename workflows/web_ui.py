@@ -54,10 +54,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$-])")
 
 
 def escape(text: str, width: int | None = None) -> str:
-    """The text on one line, with markup and invisible characters escaped.
-
-    `width` is the most characters of the text before it is escaped for markup; None for no limit.
-    """
+    """The text on one line, cut to `width` (None: whole), with invisible characters and then markup escaped."""
     plain = legible(text, None if width is None else width + 1)  # one more, so that it is seen to be cut
     return _SPECIAL.sub(r"\\\1", plain if width is None else shorten(plain, width))
 

@@ -277,10 +277,7 @@ def of_closed(request: HumanRequest) -> Iterator[Sample]:
 
 
 def of_payment(purpose: str, returned: object, before: Spent, after: Spent) -> Iterator[Sample]:
-    """The samples of the tokens and the cost of one execution: of its result for `purpose`, of the rest as LOST.
-
-    `before` and `after` are what the task had spent before and after the execution.
-    """
+    """The samples of what one execution spent: for its result under `purpose`, for the rest under LOST."""
     used = returned if isinstance(returned, Proposed | StepReturn) else None
     tokens, usd = (used.tokens, used.usd or 0.0) if used else (0, 0.0)
     paid = usd if after.usd is None else after.usd - (before.usd or 0.0)

@@ -119,10 +119,7 @@ class StepRecord(BaseModel):
         return self.step.args if self.args is None or self._has_long_args else self.args
 
     def slim(self, left_out: int, paths: Iterable[str] = ()) -> "StepRecord":
-        """A copy without long arguments and, if `left_out` (its bytes) is not 0, without the result.
-
-        Short values at `paths` are kept in `named`.
-        """
+        """A copy without long arguments and, unless `left_out` (its bytes) is 0, the result; `named` keeps `paths`."""
         if not left_out and not self._has_long_args:
             return self
         args = None if self._has_long_args else self.args

@@ -28,10 +28,7 @@ def is_repeat(progress: Progress, kind: str, args: Mapping[str, JsonValue]) -> b
 
 
 async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> list[Observation]:
-    """Read the current state for each rejected step; steps that need the same read share its result.
-
-    If no read is possible, the observation is the state that the fault contains, and is marked as stale.
-    """
+    """Read the current state for each rejected step; without a read, the state in its fault stands for it, as stale."""
     observations = list[Observation]()
     for fault in faults:
         record = next(record for record in progress.records if record.step.id == fault.step_id)

@@ -56,10 +56,7 @@ class Finding(NamedTuple):
 async def reconcile(
     progress: Progress, catalogue: Catalogue, record: StepRecord, fault: Fault, changed: Callable[[], None]
 ) -> Finding:
-    """Find out whether the call of `record`, which ended with `fault`, was applied; this may have to wait.
-
-    `changed` is called whenever the status of the step changes meanwhile.
-    """
+    """Find out, perhaps after a wait, whether the call of `record` was applied; report each new status to `changed`."""
     spec = catalogue.specs.get(record.kind)
     if spec is None:
         return Finding(Verdict.CANNOT_TELL, because=f"no worker knows {record.kind}")
@@ -132,10 +129,7 @@ def since_reconciled(faults: Sequence[FaultRecord]) -> Sequence[FaultRecord]:
 
 
 def with_earlier_outcome(record: StepRecord, effect: Effect, faults: Sequence[FaultRecord], last: Fault) -> Fault:
-    """The fault `last` of a step; its outcome becomes unknown if an earlier attempt may have applied the effect.
-
-    `faults` are the earlier faults of the task, of which only those of this call count.
-    """
+    """The fault `last` of a step; its outcome is unknown if one of the earlier `faults` may have applied the effect."""
     applied = applied_by_call(effect, last, since_reconciled(_of_call(record, faults)))
     return last if applied is last.applied else last.model_copy(update={"applied": applied})
 

@@ -171,10 +171,7 @@ class ToolCall:
     def _settle(
         self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()
     ) -> tuple[int, int]:
-        """Settle the reservation; return how many attempts were made, and how many of these ended without a report.
-
-        `result` is None if the execution was cancelled.
-        """
+        """Settle an execution (None: cancelled); return how many attempts it made, and how many did not report."""
         count, spent = self.progress.count, self.progress.budget.spent
         before = spent.model_copy()
         settled = spending.cancelled_fault(self.spec) if result is None else result
@@ -248,10 +245,7 @@ class OwnCall:
 
 
 async def pause(turns: Turns, wait: Wait, key: str, timer: str) -> float:
-    """Wait, as `wait` says, before the call with the idempotency key `key` is repeated.
-
-    The web UI shows the timer as `timer`. Returns the seconds that were slept; 0 if the turn of the call came before.
-    """
+    """Wait as `wait` says before a call is repeated; return the seconds slept, 0 if the turn of the `key` came."""
     if wait.for_turn:
         return await turns.wait(key, wait.seconds, timer)
     await workflow.sleep(retries.timer(wait.seconds), summary=timer)

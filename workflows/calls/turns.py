@@ -30,10 +30,7 @@ class Turns:
         self._come.add(key)
 
     async def wait(self, key: str, seconds: float, timer: str) -> float:
-        """Wait up to `seconds` for the turn of a call, on a timer that the web UI shows as `timer`.
-
-        Returns `seconds` if the turn did not come; 0 if it came.
-        """
+        """Wait up to `seconds` for the turn of a call; return `seconds`, or 0 if the turn came."""
         try:
             with suppress(TimeoutError):
                 within = retries.timer(seconds)

@@ -272,18 +272,12 @@ def route(spec: ToolSpec, attempts: int) -> Route:
 
 
 def connect_timeout(timeout: float | None, left: float | None) -> float | None:
-    """Seconds to connect: `timeout`, but at most half of what is `left` of the attempt; None for no limit.
-
-    So a failure to connect is reported before the attempt ends, with the proof that nothing was sent.
-    """
+    """Seconds to connect: at most half of what is `left`, so that a failure is reported in time; None for no limit."""
     return min((limit for limit in (timeout, None if left is None else left / 2) if limit is not None), default=None)
 
 
 def overtime(spec: ToolSpec) -> float:
-    """Seconds that an attempt still waits for the tool's thread after the tool's timeout.
-
-    0 for a tool that only reads, or that needs no thread.
-    """
+    """Seconds that an attempt still waits for the tool's thread after its timeout; 0 for a read or without one."""
     if not spec.is_threaded or spec.effect is Effect.READ:
         return 0.0
     return min(LONGEST_OVERTIME, OVERTIME_TIMES * spec.timeout)
@@ -292,18 +286,14 @@ def overtime(spec: ToolSpec) -> float:
 def longest_attempt(spec: ToolSpec) -> float:
     """The most seconds that an attempt can run, even if its worker went silent and nothing reported its end.
 
-    The tool's thread may run on after the attempt was reported; it ends with the worker's process, within
-    `EXIT_WITHIN`.
+    The tool's thread may run on after that; it ends with the worker's process, within `EXIT_WITHIN`.
     """
     extra = overtime(spec)
     return spec.timeout + (max(extra, EXIT_WITHIN.total_seconds()) if extra else 0.0)
 
 
 def attempts(spec: ToolSpec, retries_left: int, used: int) -> int:
-    """How many more attempts a step may have.
-
-    `used` attempts have been made, and `retries_left` retries are left in the task for this kind of tool.
-    """
+    """How many more attempts a step may have after `used`, with `retries_left` retries for its kind in the task."""
     first, most = 0 if used else 1, PROFILES[spec.retry].attempts
     return max(0, min(most, most - used, first + retries_left))
 
@@ -316,10 +306,7 @@ def backoff(profile: str, attempt: int, jitter: float) -> float:
 
 
 def seconds_left(waited: float, *, is_draft: bool = False) -> float:
-    """Seconds that a step may still wait after it has waited for `waited` seconds; its attempts do not count.
-
-    The total is STEP_DEADLINE; for a draft, for which a person waits, a minute.
-    """
+    """Seconds that a step may still wait after `waited`: up to STEP_DEADLINE in total, for a draft up to a minute."""
     return (LONGEST_RETRY_AFTER if is_draft else STEP_DEADLINE.total_seconds()) - max(waited, 0.0)
 
 

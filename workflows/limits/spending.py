@@ -140,8 +140,7 @@ def settle_turn(
 ) -> None:
     """Give back the allowance of a request to the planner, and add what the request used to what is spent.
 
-    `used` is the result or the fault of the final activity execution, `earlier` are the faults of its attempts before
-    the final attempt. `waited` are the failed executions before the final execution.
+    `used` is of the final execution, `earlier` are the faults before it, `waited` are the failed executions before.
     """
     budget = progress.budget
     budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
@@ -184,10 +183,7 @@ def _pay_lost(budget: Budget, loss: Loss, price: Price | None, most: Cost) -> No
 def turn_limit_reached(
     progress: Progress, catalogue: Catalogue, new_bytes: int = 0, *, is_last: bool = False, last_output: int = 0
 ) -> Literal["tokens", "usd"]:
-    """The limit (tokens or money) that was too low when `reserve_turn` could not reserve a request.
-
-    The parameters are those of `reserve_turn`.
-    """
+    """The limit that was too low when `reserve_turn`, with the same parameters, could not reserve a request."""
     output = MIN_LAST_OUTPUT if is_last else MIN_OUTPUT
     input_tokens = _input_tokens(progress, catalogue, new_bytes)
     return "usd" if _fits(progress, catalogue, input_tokens, output, last_output)[0] else "tokens"
@@ -233,10 +229,7 @@ def room_for_news(progress: Progress, catalogue: Catalogue) -> int:
 
 
 def reserve_step(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> int:
-    """Reserve attempts of one activity execution, and tokens and money for them, after `used` attempts of the step.
-
-    Returns how many attempts are reserved; 0 if too little is left.
-    """
+    """Reserve an execution's attempts, their tokens and money, after `used` attempts; return how many."""
     budget, each = progress.budget, _attempt_cost(catalogue.step_price, spec)
     granted = budget.reserve(spec, used, _affordable_attempts(progress, catalogue, spec))
     budget.hold(granted * each.tokens, granted * each.usd)
@@ -252,12 +245,10 @@ def settle_step(
     earlier: Iterable[Fault] = (),
     used: int = 0,
 ) -> int:
-    """Give back what an activity execution did not use, and add what it used, also of models, to what is spent.
+    """Give back what an execution did not use, and add the rest to what is spent; return how many attempts count.
 
-    `granted` attempts were reserved for it. `came_back` is the result or fault of its final attempt, `earlier` are the
-    known faults of the attempts before. `used` is how many attempts the step had made before.
-
-    Returns how many attempts of the execution count as attempts of the step.
+    `granted` attempts were reserved for it, after `used` attempts of the step. `came_back` is of its final attempt,
+    `earlier` are the known faults of the attempts before.
     """
     budget, each = progress.budget, _attempt_cost(catalogue.step_price, spec)
     budget.hold(-granted * each.tokens, -granted * each.usd)
@@ -281,10 +272,7 @@ def settle_step(
 
 
 def cancelled_fault(spec: ToolSpec, attempt: int = 1) -> Fault:
-    """The fault that stands for a cancelled activity execution, whose reply may be billed.
-
-    `attempt` is the number of its last attempt; 0 if no attempt was under way, so that nothing is billed.
-    """
+    """The fault of a cancelled execution, whose reply may be billed unless `attempt` is 0: none was under way."""
     return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind, attempt=attempt)
 
 
@@ -311,10 +299,7 @@ def step_limit_reached(
 
 
 def limit_message(limits: Limits, limit: Limit, at_least: float = 0, missing: str = "") -> str:
-    """The message that too little is left of this limit; it recommends twice the limit, but at least `at_least`.
-
-    `missing` is a clause about what is missing, or empty.
-    """
+    """The message that too little is left of a limit, with the clause `missing`; it recommends at least `at_least`."""
     value = getattr(limits, limit)
     advice = f"{option_of(limit)} {max(2 * value or 1, at_least):.12g}"
     return f"{LIMITS[limit].reached(value)}{missing}: give more, e.g. {advice}."
@@ -400,10 +385,7 @@ def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpe
 
 
 def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[Loss]:
-    """The replies that a failed execution of a planner's activity lost.
-
-    `fault` is that of its last attempt, `earlier` are the known faults of the attempts before.
-    """
+    """The replies lost by a planner's execution that ended with `fault`, after the known faults `earlier`."""
     reported = [report for report in (*earlier, fault) if report.lost_model or report.model_use is not None]
     if not reported:  # its worker died, or is older and does not report what an attempt used
         return [Loss()] * (fault.attempt if may_be_billed(fault) else fault.lost)

@@ -35,11 +35,7 @@ T = TypeVar("T")
 
 
 def waiting_query(cause: str, queue: str) -> str:
-    """The list filter for the tasks of a queue that wait because of a cause.
-
-    Raises:
-        ValueError: the cause or the queue cannot stand in a query.
-    """
+    """The list filter for the tasks of a queue that wait because of a cause; ValueError if these cannot be quoted."""
     if not (is_quotable(cause) and is_quotable(queue)):
         raise ValueError(f"{cause!r} or {queue!r} cannot stand in a query")
     return (

@@ -404,11 +404,7 @@ class NotAccepted(ValueError):
 
 
 def find_request(requests: Sequence[HumanRequest], choice: Choice, message: Given) -> HumanRequest:
-    """The open request that an answer is for.
-
-    Raises:
-        NotAccepted: no such request is open, several are open, or the request takes other answers.
-    """
+    """The open request that an answer is for; raises NotAccepted if none, or more than one, takes the answer."""
     open_ones = [request for request in requests if request.is_open]
     if message.request:
         fitting = [request for request in requests if request.id == message.request]

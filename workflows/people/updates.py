@@ -138,11 +138,7 @@ class People:
         return request.answer is not None and request.answer.choice is Choice.EXTEND
 
     async def ask_about(self, early: TaskEnded) -> None:
-        """Ask a person about `early`, which would end the task; return if the task shall go on.
-
-        Raises:
-            TaskEnded: nobody is asked, nobody answered, or a person ended the task.
-        """
+        """Ask a person about `early`, which would end the task; raise TaskEnded unless the task shall go on."""
         ending, code = early.ending, early.ending.code or ""
         if not self.are_asked or ending.status not in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET):
             raise early
@@ -301,11 +297,7 @@ def _is_null(arguments: tuple[Any, ...]) -> bool:
 
 
 def _check(progress: Progress, choice: Choice, message: Given) -> HumanRequest | None:
-    """The request that an answer is for; None if the answer needs no request.
-
-    Raises:
-        NotAccepted: the task does not accept the answer now.
-    """
+    """The request that an answer is for, None if it needs none; raises NotAccepted if it is not accepted now."""
     if progress.ending is not None:
         raise NotAccepted("The task has ended.")
     check_given(choice, message)

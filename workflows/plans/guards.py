@@ -187,11 +187,7 @@ class ProgressGuard(BaseModel):
         self._keep(made, LastCall(revision=revision, shown="", changes=changes, state=state))
 
     def refuses(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int, words: int = 0) -> bool:
-        """Whether this call is rejected: it is the third identical call, and the task makes no progress.
-
-        `revision` is the number of the previous turn, `changes` is how many effects the task has applied until now, and
-        `words` how many messages people have sent the planner.
-        """
+        """Whether this call, after the turn `revision`, is the third identical one without progress (see `note`)."""
         last = self.calls.get(digest(kind, dict(args)))
         if last is None or last.known == 1 or last.state != self.state(changes, words):
             return False
