@@ -145,20 +145,17 @@ class AgentWorkflow(Answers, TakesTurns):
 
     @workflow.signal(description="Undo the effects of the task when it is cancelled.")
     def undo_when_cancelled(self) -> None:
-        """Record that the effects of the task are undone when it is cancelled."""
         self._progress.undo_when_cancelled = True
 
     @workflow.signal(description="Take over which calls of a rollback a person has confirmed.")
     @undecoded
     def confirm_undo(self, *arguments: Confirmed | RawValue) -> None:
-        """Record which calls of a rollback a person has confirmed; the argument is a Confirmed."""
         if confirmed := read_signal("confirm_undo", arguments, Confirmed):
             self._progress.confirmed.update(confirmed.root)
 
     @workflow.signal(description="Take over effects of earlier runs, which a reset kept or undid.")
     @undecoded
     def know_earlier_effects(self, *arguments: list[StepRecord] | RawValue) -> None:
-        """Add effects of earlier runs to the state of the task; the argument is an EarlierEffects."""
         if effects := read_signal("know_earlier_effects", arguments, EarlierEffects):
             self._progress.add_earlier(effects.root)
 
@@ -233,7 +230,6 @@ class AgentWorkflow(Answers, TakesTurns):
             raise
 
     async def _ask_user(self, question: Question) -> None:
-        """Ask the user what the planner wants to know; the planner is told the answer in its next turn."""
         request = await self._people.ask(
             RequestKind.QUESTION,
             "question",
@@ -414,7 +410,6 @@ class AgentWorkflow(Answers, TakesTurns):
         workflow.set_current_details(details(self._progress))
 
     def _publish_requests(self) -> None:
-        """Set the status by the open requests, and publish these in the memo, search attributes and notifications."""
         progress, opened = self._progress, self._progress.open_requests
         if progress.ending is None:
             progress.status = TaskStatus.WAITING if opened else TaskStatus.RUNNING

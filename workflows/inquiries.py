@@ -172,11 +172,9 @@ class Pruned(BaseModel, frozen=True):
     """What `prune` has deleted from a store, and how much it kept."""
 
     payloads: int
-    """Number of deleted payloads."""
     size: int
     """Bytes of the deleted payloads."""
     turns: int = 0
-    """Number of deleted turns of conversations."""
     after: str | None = None
     """The id of the task that was examined last, if there are more tasks to examine; else None."""
     kept: int = 0
@@ -462,7 +460,6 @@ class InspectWorkflow:
 
 
 async def _draft(task: Task) -> Draft:
-    """Ask the planner for its first proposal for `task`, and run none of its steps."""
     progress = Progress.of(task).model_copy(update={"is_draft": True})
     try:
         catalogue = await read_catalogue(task.requirements, describe_opening(progress))

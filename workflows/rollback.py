@@ -129,13 +129,16 @@ def _report_first_kind(progress: Progress, record: StepRecord) -> None:
 
 def newest_first(progress: Progress) -> list[StepRecord]:
     """The steps that have an effect, in the order in which a rollback undoes them."""
-    # Times that this run recorded may differ on replay; those that it began with do not.
-    effects = filter(_is_effect, progress.records)
-    return sorted(effects, key=lambda record: (record.place, record.ended or _END_OF_TIME), reverse=True)
+    return sorted(filter(_is_effect, progress.records), key=_place, reverse=True)
 
 
 def _is_effect(record: StepRecord) -> bool:
     return record.effect is not Effect.READ and not record.undoes
+
+
+def _place(record: StepRecord) -> tuple[int, datetime]:
+    # Times that this run recorded may differ on replay; those that it began with do not.
+    return record.place, record.ended or _END_OF_TIME
 
 
 async def _settle_outcome(
@@ -187,7 +190,6 @@ class UndoCall(BaseModel, frozen=True):
     """The call that undoes the effect of a step."""
 
     step: str
-    """The id of the step whose effect it undoes."""
     kind: str
     args: dict[str, JsonValue]
 

@@ -111,7 +111,6 @@ def _headline(progress: Progress) -> str:
 
 
 def _requests(progress: Progress) -> list[str]:
-    """Lines about the oldest open request to a person: what is asked, and how it is answered."""
     opened = progress.open_requests
     if not opened or progress.ending is not None:
         return []
@@ -164,7 +163,6 @@ def _is_turns(progress: Progress) -> bool:
 
 
 def _planning(progress: Progress) -> list[str]:
-    """Lines about unusable planners, the newest summary, rejected proposals, and the wait for the planner."""
     passed = {(failover.planner, failover.code): failover.reason for failover in reversed(progress.failovers)}
     lines = [
         f"- {escape(planner, 80)} could not be used: {escape(code)}. {escape(reason, 200)}"

@@ -171,12 +171,10 @@ def counted(counts: Counts, metric: Metric) -> dict[tuple[str, ...], int]:
 
 
 def total(counts: Counts, metric: Metric) -> int:
-    """The sum of a counter over all labels."""
     return sum(counted(counts, metric).values())
 
 
 def add(meter: MetricMeter, samples: Iterable[Sample]) -> None:
-    """Add samples to the metrics of a meter."""
     # Neither is kept: a meter of the SDK finds them by their names, and all of it takes 6 us a sample.
     for metric, labels, value in samples:
         attributes: Mapping[str, str] = dict(zip(metric.labels, labels, strict=True))

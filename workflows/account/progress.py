@@ -317,7 +317,6 @@ class Progress(BaseModel):
 
 
 def _same(source: BaseModel, model: type[BaseModel]) -> dict[str, Any]:
-    """The fields of `source` that `model` has, too."""
     return {name: value for name, value in source if name in model.model_fields}
 
 

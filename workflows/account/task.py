@@ -58,7 +58,6 @@ class Remains(BaseModel, frozen=True):
     records: tuple[StepRecord, ...] = ()
     """Steps whose outcome the planner has not seen: those of the newest plan, and those that were undone."""
     faults: tuple[FaultRecord, ...] = ()
-    """The faults of the steps in `records`."""
     is_tainted: bool = True
 
 
@@ -139,7 +138,6 @@ class Task(BaseModel, frozen=True):
 
     @property
     def later_plans(self) -> list[tuple[Step, ...]]:
-        """The steps of each proposal in `revisions`; an empty tuple for a proposal that is no plan."""
         return [revision.steps if isinstance(revision, NewSteps) else () for revision in self.revisions]
 
     @property

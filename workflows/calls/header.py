@@ -55,7 +55,6 @@ class CallHeader(Sparse, frozen=True):
     is_reset: bool = False
     """Whether a Temporal reset made a run of the task, so that an earlier run may already have made this call."""
     undoes: Undoes | None = None
-    """The effect that the call undoes; None for a call that undoes nothing."""
     provided: Provided | None = None
     """It travels as a second argument of the activity, see `with_provided`."""
     approve: Literal["declared", "effects", "all"] = "declared"

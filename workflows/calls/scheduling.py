@@ -318,7 +318,6 @@ class TakesTurns:
     @workflow.signal(name=TURN, description="The turn of a call has come that waits for its service.")
     @undecoded
     def turn(self, *arguments: Turn | RawValue) -> None:
-        """Record that the turn of a call has come; the argument is a Turn."""
         if turn := read_signal(TURN, arguments, Turn):
             self._progress.turns.come(turn.key)
 
@@ -371,26 +370,19 @@ async def ask_planner(
     while True:
         allowance, last_output = _reserve_turn(progress, catalogue, situation, new_bytes, own)
         if allowance is None:
-            is_last = situation.is_last
-            limit = spending.turn_limit_reached(
-                progress, catalogue, new_bytes, is_last=is_last, last_output=last_output
-            )
-            reason = spending.turn_limit_message(
-                progress, catalogue, new_bytes, limit, is_last=is_last, last_output=last_output
-            )
+            turn, is_last = (progress, catalogue, new_bytes), situation.is_last
+            limit = spending.turn_limit_reached(*turn, is_last=is_last, last_output=last_output)
+            reason = spending.turn_limit_message(*turn, limit, is_last=is_last, last_output=last_output)
             raise TaskEnded(TaskStatus.OVER_BUDGET, reason, limit)
         payload: JsonValue = {**request, **allowance.planner_limits}
         waits = PlannerWaits(progress, outlasts=not (situation.is_last or progress.is_draft))
         earlier: Sequence[Fault] = ()
         settle = partial(_settle_turn, progress, catalogue, allowance, situation, waits.failed, spec)
+        is_local = catalogue.plans_locally and not (progress.replanning or situation.rejected)
+        local = payload if is_local else None
         try:
             used: Proposed | Fault = await run_internal_activity(
-                own,
-                payload,
-                Proposed,
-                title=title,
-                waits=waits,
-                local=payload if catalogue.plans_locally and not (progress.replanning or situation.rejected) else None,
+                own, payload, Proposed, title=title, waits=waits, local=local
             )
         except asyncio.CancelledError:
             settle(*(waits.ended or (spending.cancelled_fault(spec, attempt=0 if waits.was_cut_off else 1), ())))
@@ -476,14 +468,10 @@ async def run_internal_activity(
         if not isinstance(tried, Fault):
             return tried
         own.note(tried, "wait", seconds=0)
-    used, is_draft, repeated = 0, waits is not None and waits.progress.is_draft, None
-    remaining = Remaining(
-        attempts=retries.attempts(spec, retries.RETRIES_PER_KIND, used),
-        patience=retries.MISSING_TOOL_PATIENCE,
-        replans=False,
-    )
+    used, losses, wait_count, waited, repeated = 0, 0, 0, 0.0, None
     while True:
-        granted = max(1, remaining.attempts)  # a wait for an uncounted fault may come when no attempt is left
+        # At least one: a wait for an uncounted fault may come when no attempt is left.
+        granted = max(1, retries.attempts(spec, retries.RETRIES_PER_KIND, used))
         result, earlier = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
         own.measure(result, earlier, repeated)
         own.note_retries(earlier)
@@ -492,13 +480,16 @@ async def run_internal_activity(
         raise_if_cancelled()  # the activity may have ended normally although it was cancelled
         if not isinstance(result, Fault):
             return result
-        used, repeated = used + result.taken, metrics.last_fault(result, earlier, repeated)
-        remaining = remaining.model_copy(
-            update={
-                "attempts": retries.attempts(spec, retries.RETRIES_PER_KIND, used),
-                "losses": remaining.losses + result.uncounted,
-                "deadline": retries.seconds_left(remaining.waited, is_draft=is_draft),
-            }
+        used, losses = used + result.taken, losses + result.uncounted
+        repeated = metrics.last_fault(result, earlier, repeated)
+        remaining = Remaining(
+            attempts=retries.attempts(spec, retries.RETRIES_PER_KIND, used),
+            waits=wait_count,
+            losses=losses,
+            waited=waited,
+            patience=retries.MISSING_TOOL_PATIENCE,
+            replans=False,
+            deadline=retries.seconds_left(waited, is_draft=waits is not None and waits.progress.is_draft),
         )
         decision, lost = decide(result, spec, remaining), int(result.uncounted)
         if waits and waits.outlasts and not isinstance(decision, Wait) and (wait := outlast(result, remaining)):
@@ -511,15 +502,12 @@ async def run_internal_activity(
         own.note(result, decision.action, seconds=decision.seconds)
         if lost and isinstance(payload, dict):
             payload = after_lost_replies(payload, result, lost, earlier)
-        remaining = remaining.model_copy(
-            update={"waits": remaining.waits + 1, "waited": remaining.waited + decision.seconds}
-        )
+        wait_count, waited = wait_count + 1, waited + decision.seconds
         timer = ids.retry_timer(spec.kind, result.code)
-        await (
-            waits.sleep(result, earlier, decision.seconds, timer)
-            if waits
-            else workflow.sleep(decision.seconds, summary=timer)
-        )
+        if waits:
+            await waits.sleep(result, earlier, decision.seconds, timer)
+        else:
+            await workflow.sleep(decision.seconds, summary=timer)
 
 
 def after_lost_replies(
@@ -541,7 +529,6 @@ def after_lost_replies(
 async def _run(
     spec: ToolSpec, attempts: int, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
 ) -> tuple[T | Fault, tuple[Fault, ...]]:
-    """Execute an activity; return its result or its fault, and the known faults of its earlier attempts."""
     with attached(header):
         route, queue = retries.route(spec, attempts), workflow.info().task_queue
         on = retries.control_queue(queue) if spec.kind in retries.INTERNAL_KINDS else queue

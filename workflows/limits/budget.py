@@ -48,7 +48,6 @@ class LimitRow(NamedTuple):
 
     @property
     def option(self) -> Option:
-        """The option with which a person adds to the limit."""
         return Option(f"how many {self.unit}s more", self.example, "number")
 
     @property

@@ -49,7 +49,6 @@ class Resolve(BaseModel, frozen=True):
 
     cause: str = Field(min_length=1, max_length=MAX_NAME)
     queue: str = Field(min_length=1)
-    """The queue of the tasks."""
     by: str = Field(default="", max_length=MAX_NAME)
     note: str = Field(default="", max_length=MAX_WORDS)
 
@@ -176,7 +175,6 @@ class ResolveWorkflow:
 
     @workflow.query
     def resolved(self) -> Resolved:
-        """How far the resolution is."""
         return self._now
 
     @workflow.run

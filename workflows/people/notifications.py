@@ -47,7 +47,6 @@ class Notification(BaseModel, frozen=True):
     event: Event
     at: AwareDatetime
     task: str
-    """The id of the task."""
     queue: str
     request: str
     """The id of the request in the task, such as `r1`."""

@@ -353,7 +353,6 @@ class HumanRequest(BaseModel):
 
     @property
     def is_ended(self) -> bool:
-        """Whether the task ended before anybody answered the request."""
         return self.closed == ENDED
 
     def close(self, why: str = "") -> None:

@@ -252,7 +252,6 @@ class Answers:
     @workflow.signal(name=RESOLVE, description="The cause of an incident was repaired: repeat what waits for it.")
     @undecoded
     def resolve(self, *arguments: Resolution | RawValue) -> None:
-        """Answer the open requests that wait for the cause of a resolution; the argument is a Resolution."""
         resolution = read_signal(RESOLVE, arguments, Resolution)
         if resolution is None:
             return
