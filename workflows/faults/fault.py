@@ -426,7 +426,7 @@ def _parsed(items: Iterable[JsonValue], model: type[M]) -> Iterator[M]:
 
 
 def from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:
-    """The fault in the details of an error, else one that describes it, of `attempts` if it does not say how many."""
+    """The fault in the details of an error, else one that describes it, after `attempts` if it shows no number."""
     inner = cause.cause
     if cause.type is None and isinstance(inner, ApplicationError) and inner.type in FAILURE_TYPES:
         fault = from_application_error(inner, spec, attempts)  # the arguments could not be fetched: nothing was called

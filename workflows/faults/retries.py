@@ -32,7 +32,7 @@ HEARTBEAT = timedelta(seconds=20)
 On a machine whose processors all are busy, the server hands a call over, and takes a heartbeat, some 10 seconds late.
 """
 HEARTBEAT_EVERY = timedelta(seconds=5) / 3
-"""The time between two heartbeats of an attempt, independent of HEARTBEAT: a cancel comes with the answer."""
+"""The time between two heartbeats of an attempt, independent of HEARTBEAT: a cancel comes with their answers."""
 CANCEL_NOTICE = timedelta(seconds=1)
 """A running activity learns of its cancellation within this time."""
 HTTP_CONNECT_TIMEOUT = 10.0

@@ -114,8 +114,8 @@ class Review:
             return "" if is_allowed else _sentence(step.kind, found)
         if not self._is_late:
             return self._plan(step, names)
-        free, misfits = [effect for effect in self.free if step.kind in self.kinds(effect)], list[list[str]]()
-        for effect in free:
+        misfits = list[list[str]]()
+        for effect in (effect for effect in self.free if step.kind in self.kinds(effect)):
             wrong = self._misfits(effect, step)
             if not wrong:
                 effect.used_by.append(step.id)

@@ -179,7 +179,7 @@ class Proposed(_Recorded):
     estimated: int = 0
     """How many of the `model_calls` have estimated tokens, because the server did not count them."""
     branch: int = 0
-    """The branch of the conversation that has this turn; a task begins a new one when it goes on after a reset."""
+    """The branch of the conversation with this turn; a task that goes on differently after a reset begins another."""
     context: int = 0
     """Tokens of the conversation, this turn included; 0 if no model was asked."""
     compact: int = 0
