@@ -230,7 +230,8 @@ class Inspector:
     price: Price | None = None
     """The price of the planner's tokens; None if it is unknown, or the planner is no model."""
     price_date: date | None = None
-    """The oldest day on which a published price of the worker's models was known to be valid; None without one."""
+    """The oldest day on which a published price of the worker's models was known to be valid; None if none is
+    published."""
 
     @activity.defn(name=retries.INSPECT.kind)
     async def inspect(self, inquiry: InquiryInput) -> Findings:

@@ -391,7 +391,6 @@ class Follower:
         # Without a run id, so that it means the newest run: a reset starts another one.
         self._handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
         self._view = view
-        # Whether a person watches. If not, a task that only a person can repair is not followed for ever.
         self._is_attended = is_attended
         self.snapshot: Snapshot | None = None
         """The newest progress of the task; None before a worker has answered."""

@@ -208,7 +208,8 @@ async def plan(client: Client, handle: Handle) -> PlannedUndo:
     """The calls with which `undo` would undo a closed task now.
 
     Raises:
-        Problem: the task runs, or no worker answers for it or can replay it.
+        Problem: the task runs, no worker answers for it or can replay it, or it is encrypted and its key is missing
+            here.
     """
     description = await handle.describe()
     require_closed(description, undo=True)

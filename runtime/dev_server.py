@@ -138,6 +138,7 @@ class DevServer:
 
         Raises:
             ServerUnavailable: the server cannot be started, or is not ready within START_SECONDS.
+            RPCError: the server answers, but its search attributes cannot be registered.
         """
         await self.stop()
         self._process = _spawn(self.spec, self._binary)
@@ -157,6 +158,7 @@ class DevServer:
 
         Raises:
             ServerUnavailable: the server does not start, or ended again within STEADY_SECONDS.
+            RPCError: as `start`.
         """
         began = -math.inf
         while self._process:

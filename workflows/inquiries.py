@@ -256,7 +256,8 @@ class WorkerFindings(ToolsFindings):
     price: Price | None = None
     """The highest price of the planner's models; None if a price is unknown, or the planner is no model."""
     price_date: date | None = None
-    """The day on which the oldest published price of the worker's models counted; None if no price is published."""
+    """The oldest day on which a published price of the worker's models was known to be valid; None if none is
+    published."""
 
 
 class PlanFindings(Findings):

@@ -126,7 +126,7 @@ def _by_size(error: Any) -> Row | None:
     """
     try:
         details = str(error.details())
-    except Exception:
+    except Exception:  # a tool may have made the exception
         return None
     if "CLIENT: Received message larger than max" in details:
         return _LARGE_ANSWER

@@ -84,7 +84,7 @@ class Choice:
     def __call__(self, error: BaseException) -> Verdict:
         try:
             return self.decide(error) or self.otherwise.verdict()
-        except Exception:
+        except Exception:  # see `otherwise`
             return self.otherwise.verdict()
 
 

@@ -195,7 +195,7 @@ class _Loop(asyncio.SelectorEventLoop):
 async def contained(work: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[], T]:
     """Await `work`, and return a function that returns or raises what `work` did; only a cancel is raised here.
 
-    asyncio passes SystemExit and KeyboardInterrupt of a task on to whoever runs the loop, which would end it.
+    asyncio passes SystemExit and KeyboardInterrupt of a task on to the code that runs the loop, which would end.
     """
     try:
         result = await work()

@@ -57,7 +57,8 @@ class PlannerSelection:
 
     @property
     def price_date(self) -> date | None:
-        """The oldest day on which a published price of the worker's models was valid; None if none is published."""
+        """The oldest day on which a published price of the worker's models was known to be valid; None if none is
+        published."""
         return min(filter(None, map(self._price_list.date_of, self.prices)), default=None)
 
     def for_task(self, names: str) -> Planner:

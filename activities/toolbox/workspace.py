@@ -176,7 +176,7 @@ class NewFile(BaseModel):
 
 
 class Written(BaseModel):
-    """A file that is there now."""
+    """The file that was written."""
 
     path: str
     """The path of the file, relative to the task's folder."""

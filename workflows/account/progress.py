@@ -48,7 +48,7 @@ MAX_CONTINUED = 1024 * 1024
 
 
 class Folded(BaseModel):
-    """What a long task still knows of the oldest steps, faults and plans that it dropped: step ids and counts."""
+    """What a long task keeps of the steps, faults and plans that it dropped: the ids of the steps, and counts."""
 
     ids: list[str] = Field(default_factory=list)
     """Ids of the dropped steps that had started, because no id may be used twice."""
@@ -153,8 +153,8 @@ class Progress(BaseModel):
 
     @property
     def place_in_queue(self) -> float:
-        """When the task began, in seconds since 1970: calls of older tasks have their turn first."""
-        return self.started_at.timestamp()
+        """When the task began, in seconds since 1970, to three decimals: calls of older tasks have their turn first."""
+        return round(self.started_at.timestamp(), 3)
 
     @property
     def open_requests(self) -> list[HumanRequest]:

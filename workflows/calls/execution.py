@@ -498,7 +498,6 @@ class Execution:
             approval=record.approval,
             started=progress.place_in_queue,
             task=progress.task_id if progress.origin is not None else None,
-            knows_approvals=True,
             has_effect_key=progress.task.effect_key is not None,
         )
 

@@ -45,7 +45,8 @@ class CallHeader(Sparse, frozen=True):
     digest: str = ""
     """The digest of the tool's spec that the workflow has in its catalogue."""
     effect: Effect | None = None
-    """The effect of the tool in the workflow's catalogue; None if the workflow is too old to tell."""
+    """The effect of the tool in the workflow's catalogue; None if the workflow is too old to tell, and so too old to
+    know failures of the type `needs_approval`."""
     documents: str | None = None
     """The folder of documents that the task's tools may search: a path below the worker's root folder of documents."""
     store: str | None = None
@@ -66,11 +67,9 @@ class CallHeader(Sparse, frozen=True):
     """When the task began, in seconds since 1970: calls wait for their turn in this order. None if the workflow cannot
     be told of a turn."""
     attempts: int = 0
-    """How many attempts the activity execution may make; 0 if it does not matter."""
+    """How many attempts the activity execution may make; 0 for as many as the retry profile of its tool allows."""
     task: str | None = None
     """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
-    knows_approvals: bool = False
-    """Whether the workflow knows failures of the type `needs_approval`; a workflow of 0.1.0 classifies them as bugs."""
     has_effect_key: bool = False
     """Whether the task has an effect key, so that another task may have made a call with the same idempotency key."""
 

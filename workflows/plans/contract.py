@@ -48,7 +48,8 @@ class Term(Sparse, frozen=True, extra="forbid"):
     """The values to choose from; a value may be a reference to a result."""
     at_least: float | None = Field(default=None, allow_inf_nan=False)
     at_most: float | None = Field(default=None, allow_inf_nan=False)
-    """Bounds for a number. Without `at_least` the lower bound is 0, or `at_most` if that is below 0."""
+    """Bounds for a number. Without `at_least` the lower bound is 0, or `at_most` if that is below 0; so a negative
+    `at_most` alone allows only that value."""
     slot: str = Field(default="", pattern=r"^([A-Za-z][\w-]*(\..+)?)?$", max_length=200)
     """A kind of tool and a path into its result, such as `read_invoice.iban`: this value may be the argument although
     the result is untrusted content."""

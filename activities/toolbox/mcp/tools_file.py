@@ -40,7 +40,7 @@ class CompanionTable(_Table):
     kind: str
     """The kind of a tool: `git.git_log`, or the name of a Python tool."""
     using: dict[str, JsonValue] = Field(default_factory=dict)
-    """By argument a path, e.g. `args.repo_path`; beside `applied_if` whatever is no path is the value itself."""
+    """By argument, a path such as `args.repo_path`. With `applied_if`, a value that is no path is passed as it is."""
 
 
 class ReconcileTable(CompanionTable):
@@ -55,13 +55,13 @@ class ReconcileTable(CompanionTable):
 
 
 class ToolTable(_Table):
-    """What the file says of one tool; a word that is left out is as for a Python tool."""
+    """The options of one tool; an option that is left out has the default of a Python tool."""
 
     effect: Effect | None = None
     key: str | None = None
     """The argument that takes the idempotency key; for `keyed` tools."""
     mark: str | None = None
-    """The argument, a text, to whose end a line is added by which `call.mark` finds the effect of the call."""
+    """The name of a text argument. Replan adds a line to its end, by which `call.mark` finds the effect of the call."""
     description: str | None = None
     """Instead of the server's own description, for the planner."""
     observe: CompanionTable | None = None
@@ -82,20 +82,20 @@ class ToolTable(_Table):
 
 
 class ErrorRow(_Table):
-    """What an answer of a server means."""
+    """The meaning of an answer of a server."""
 
     code: Annotated[str, Field(pattern=f"^({'|'.join(CODES)})$")]
     applied: Literal["none", "unknown"] = "unknown"
     """What the answer proves: "none" that the call changed nothing."""
     in_success: Flag = False
-    """Whether it is an answer that the server does not mark as an error; then the answer begins with the text."""
+    """Whether the server sends this answer as a success; then the answer must begin with the text."""
 
 
 class OAuthTable(_Table):
     """Client credentials (OAuth 2.1) for a server behind a URL."""
 
     client_id: str
-    """The name of the variable or the file that holds it; as below."""
+    """The NAME of the worker's variable with the id, or `file:PATH`; the same for `client_secret`."""
     client_secret: str
     issuer: Annotated[str, Field(pattern=URL)] | None = None
     """The authorization server to which alone the credentials are sent; by default the server itself."""

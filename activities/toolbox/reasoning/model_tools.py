@@ -138,7 +138,7 @@ CALL = "extracted"
 
 
 class Extraction(BaseModel):
-    """What to take out of what."""
+    """A text, and the schema of the values to take out of it."""
 
     text: str = Field(description="The text itself, e.g. the text of a document or page", max_length=MAX_ASKED)
     json_schema: dict[str, JsonValue] = Field(
