@@ -34,10 +34,8 @@ async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[Fau
         record = next(record for record in progress.records if record.step.id == fault.step_id)
         companion = catalogue.specs[record.kind].observe
         kind, args = (companion.kind, record.args_for(companion)) if companion else (None, {})
-        known = next(
-            (earlier for earlier in observations if (earlier.kind, earlier.args) == (kind, args) and not earlier.stale),
-            None,
-        )
+        fresh = (earlier for earlier in observations if not earlier.stale)
+        known = next((earlier for earlier in fresh if (earlier.kind, earlier.args) == (kind, args)), None)
         observation = known or await _observe(progress, catalogue, kind, args, record, fault)
         observations.append(observation.model_copy(update={"step_id": record.step.id}))
         if not observation.stale:

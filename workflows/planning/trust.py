@@ -14,7 +14,7 @@ from graphlib import TopologicalSorter
 from pydantic import JsonValue
 
 from workflows.account.progress import Progress
-from workflows.account.records import StepRecord, StepStatus
+from workflows.account.records import StepStatus
 from workflows.faults.fault import Applied
 from workflows.json_values import canonical, digest, items
 from workflows.plans.catalogue import Catalogue, Effect
@@ -43,7 +43,8 @@ class Review:
         self._is_traced = proposed.origins is not None
         self._records = {record.step.id: record for record in progress.records}
         self._new = {step.id: step for step in self._steps}
-        self._tainted = {id for id, record in self._records.items() if self._is_record_tainted(record)}
+        records = self._records.items()
+        self._tainted = {id for id, record in records if record.is_tainted or not self._is_trusted(record.kind)}
         for id in self._in_order():
             if self._is_tainted(self._new[id]):
                 self._tainted.add(id)
@@ -74,7 +75,7 @@ class Review:
     @property
     def withheld(self) -> list[str]:
         """The kinds of tools that have an effect, and of which the contract allows no further call."""
-        free = {kind for effect in self.free for kind in self.kinds(effect)}
+        free = {kind for effect in self.free for kind in self._with_fallbacks(effect.kind)}
         return [kind for kind, spec in self._specs.items() if spec.effect is not Effect.READ and kind not in free]
 
     @property
@@ -89,10 +90,6 @@ class Review:
             yield from TopologicalSorter(needs).static_order()
         except ValueError:
             return
-
-    def _is_record_tainted(self, record: StepRecord) -> bool:
-        spec = self._specs.get(record.kind)
-        return record.is_tainted or spec is None or spec.untrusted
 
     def _is_tainted(self, step: Step) -> bool:
         if any(self._specs[kind].untrusted for kind in self._with_fallbacks(step.kind)):
@@ -115,7 +112,7 @@ class Review:
         if not self._is_late:
             return self._plan(step, names)
         misfits = list[list[str]]()
-        for effect in (effect for effect in self.free if step.kind in self.kinds(effect)):
+        for effect in (effect for effect in self.free if step.kind in self._with_fallbacks(effect.kind)):
             wrong = self._misfits(effect, step)
             if not wrong:
                 effect.used_by.append(step.id)
@@ -124,7 +121,7 @@ class Review:
         if misfits:
             return _sentence(step.kind, min(misfits, key=len))
         found = [why for name in names if (why := self._unsourced(step, name))]
-        planned = any(step.kind in self.kinds(effect) for effect in self.effects)
+        planned = any(step.kind in self._with_fallbacks(effect.kind) for effect in self.effects)
         none = "each call of it that was planned has been made" if planned else "none was planned"
         return _sentence(step.kind, [f"{none} before untrusted content was read", *found])
 
@@ -141,10 +138,6 @@ class Review:
             self.effects.append(effect)
         effect.used_by.append(step.id)
         return _sentence(step.kind, self._misfits(effect, step))
-
-    def kinds(self, effect: AllowedEffect) -> list[str]:
-        """The kinds that an effect allows: its own kind, and the fallbacks of that kind."""
-        return self._with_fallbacks(effect.kind)
 
     def _with_fallbacks(self, kind: str) -> list[str]:
         kinds = list[str]()
