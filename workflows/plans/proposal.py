@@ -203,7 +203,6 @@ class StepReturn(Sparse, frozen=True):
     replayed: bool = False
     """Whether an earlier call has applied the effect; then `result` is the recorded result of that call."""
     earlier: tuple[JsonValue, ...] = ()
-    """The faults of earlier attempts of the same activity, as far as they are known."""
     model_calls: int = 0
     tokens: int = 0
     """Tokens that models used for the step."""
@@ -211,6 +210,6 @@ class StepReturn(Sparse, frozen=True):
     estimated: int = 0
     """How many of the `model_calls` have estimated tokens."""
     held: float = 0.0
-    """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
+    """Seconds; see `Proposed.held`."""
     lasted: float = 0.0
     """Seconds that the call took, if these were WAITED (`guards`) or more; else 0."""
