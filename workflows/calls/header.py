@@ -50,15 +50,12 @@ class CallHeader(Sparse, frozen=True):
     documents: str | None = None
     """The folder of documents that the task's tools may search: a path below the worker's root folder of documents."""
     store: str | None = None
-    """The id of the store that the task uses; a worker with another store refuses the call. None if any worker may make
-    the call."""
+    """The id of the store of the task; a worker with another store refuses the call. None if any worker may make it."""
     fencing_token: int = 0
-    """How often reconciliation found that the call was not applied. The ledger rejects an older attempt, which carries
-    a smaller number."""
+    """How often the call was found not to be applied; the ledger rejects an older attempt, with a smaller number."""
     is_reset: bool = False
     """Whether a Temporal reset made a run of the task, so that an earlier run may already have made this call."""
     undoes: Undoes | None = None
-    """The effect that the call undoes; None for a call that undoes nothing."""
     provided: Provided | None = None
     """It travels as a second argument of the activity, see `with_provided`."""
     approve: Literal["declared", "effects", "all"] = "declared"
@@ -78,7 +75,6 @@ class CallHeader(Sparse, frozen=True):
 
 
 def made_by_reset() -> bool:
-    """Whether a Temporal reset made the current run."""
     # Only activities may decide by it, so that the decision is in history: the workflow replays the time before the
     # reset as a part of this run.
     info = workflow.info()
