@@ -253,8 +253,11 @@ class Audit:
             seconds=round(sum(row.seconds for row in activities), 3),
             tokens=sum(tokens) if tokens else None,
             activities=tuple(activities),
-            instead=tuple(self._instead_counts()),
-            findings=tuple(self._finding_counts()),
+            instead=tuple(
+                InsteadCount(code=code, follows=follows, calls=numbers["calls"], retries=numbers["retries"])
+                for (code, follows), numbers in sorted(self._instead.items(), key=lambda item: -item[1]["retries"])
+            ),
+            findings=tuple(_finding_count(row, self._places[row.name]) for row in FINDINGS if row.name in self._places),
             **sums,
         )
 
@@ -262,15 +265,6 @@ class Audit:
         for name, row in self._activities.items():
             numbers = {field: row.numbers[field] for field in ("calls", "failed", "retries", *_SORTS)}
             yield ActivityCount(activity=name, seconds=round(row.seconds, 3), tokens=row.tokens, **numbers)
-
-    def _instead_counts(self) -> Iterator[InsteadCount]:
-        for (code, follows), numbers in sorted(self._instead.items(), key=lambda item: -item[1]["retries"]):
-            yield InsteadCount(code=code, calls=numbers["calls"], retries=numbers["retries"], follows=follows)
-
-    def _finding_counts(self) -> Iterator[FindingCount]:
-        for finding in FINDINGS:
-            if finding.name in self._places:
-                yield _finding_count(finding, self._places[finding.name])
 
 
 _SORTS: tuple[Sort, ...] = ("helped", "could_have", "could_not", "not_known")

@@ -410,8 +410,6 @@ def _of_messages(stream: Any, name: str) -> Iterator[Item]:
 
 
 class _Bytes:
-    """Takes bytes from a stream."""
-
     def __init__(self, stream: Any) -> None:
         self._stream, self._text = stream, b""
 

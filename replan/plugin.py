@@ -13,12 +13,7 @@ import temporalio.worker
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, ClientConfig, HeaderCodecBehavior, WorkflowHistory
-from temporalio.converter import (
-    DataConverter,
-    PayloadConverter,
-    SerializationContext,
-    WithSerializationContext,
-)
+from temporalio.converter import DataConverter, PayloadConverter, SerializationContext, WithSerializationContext
 from temporalio.service import ConnectConfig, ServiceClient
 from temporalio.worker import Replayer, ReplayerConfig, Worker, WorkerConfig, WorkflowReplayResult
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
@@ -150,8 +145,7 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
         replayer: Replayer,
         histories: AsyncIterator[WorkflowHistory],
         next: Callable[
-            [Replayer, AsyncIterator[WorkflowHistory]],
-            AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
+            [Replayer, AsyncIterator[WorkflowHistory]], AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]
         ],
     ) -> AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]:
         """Replay without a change; the plugin does not use this hook."""

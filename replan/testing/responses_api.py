@@ -36,14 +36,8 @@ ITEMS: Mapping[str, tuple[set[str], set[str]]] = {
     "message": ({"role", "content"}, {"type", "phase"}),
     "output_message": ({"type", "id", "role", "status", "content"}, {"phase"}),
     "reasoning": ({"type", "id", "summary"}, {"encrypted_content", "content", "status"}),
-    "function_call": (
-        {"type", "call_id", "name", "arguments"},
-        {"id", "status", "async", "caller", "namespace"},
-    ),
-    "function_call_output": (
-        {"type", "call_id", "output"},
-        {"id", "status", "caller", "name", "namespace"},
-    ),
+    "function_call": ({"type", "call_id", "name", "arguments"}, {"id", "status", "async", "caller", "namespace"}),
+    "function_call_output": ({"type", "call_id", "output"}, {"id", "status", "caller", "name", "namespace"}),
 }
 """The required and the optional fields of each type of item; an `output_message` is a message with an id."""
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")

@@ -1,9 +1,10 @@
 """The gateway over HTTP: finds the sender and session of each request, and records the delivery of each answer."""
 
 import secrets
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -18,7 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from server.access import Access, Denied, Visitor, is_loopback
 from server.connections import Connection
-from server.gateway.calls import MAX_KEY, Calls
+from server.gateway.calls import MAX_KEY
+from server.gateway.journal import Journal
 from server.gateway.matching import Delivery
 from server.gateway.session import Agent, Desk, Origin
 from server.gateway.sessions import MAX_SESSION, SESSION_NAME, Session
@@ -38,19 +40,9 @@ def make_app(desk: Desk, access: Access, defaults: Session, *, durable_reads: bo
     agent = Agent(desk, defaults, _origin, durable_reads=durable_reads, attended=attended)
     desk.on_notification["http"] = agent.tell
     manager = StreamableHTTPSessionManager(agent.server(is_ready=True), max_request_body_size=MAX_BODY)
-
-    @asynccontextmanager
-    async def living(_: Starlette) -> AsyncIterator[None]:
-        async with manager.run():
-            yield
-
-    door = _Door(manager.handle_request, desk.calls, access)
-    routes = [
-        Route("/health/live", _live),
-        Route(PATH, door),
-        Route(f"{PATH}/{{session}}", door),
-    ]
-    return Starlette(routes=routes, lifespan=living)
+    door = _Door(manager.handle_request, desk.calls.journal, access)
+    routes = [Route("/health/live", _live), Route(PATH, door), Route(f"{PATH}/{{session}}", door)]
+    return Starlette(routes=routes, lifespan=lambda _: manager.run())
 
 
 async def _live(_: Any) -> Response:
@@ -60,12 +52,12 @@ async def _live(_: Any) -> Response:
 class _Exchange:
     """One request over HTTP, and the delivery of its answer."""
 
-    def __init__(self, origin: Origin, connection: Connection, calls: Calls) -> None:
+    def __init__(self, origin: Origin, connection: Connection, journal: Journal) -> None:
         self.origin = replace(origin, is_gone=lambda: connection.is_lost or self._is_over)
         self.is_call = False
         """Whether the request calls a tool, so that the journal may have an entry for it."""
         self._connection = connection
-        self._calls = calls
+        self._journal = journal
         self._is_stream = False
         self._is_written = False
         self._is_over = False
@@ -79,11 +71,11 @@ class _Exchange:
             if self._connection.is_lost:
                 return
             # Before it is sent: if this process ends now, nobody knows whether it was read.
-            self._calls.handed_over(self.origin.request, Delivery.WRITTEN)
+            self._journal.note_request(self.origin.request, Delivery.WRITTEN)
             self._is_written = True
             await send(message)
             if not await self._connection.taken():
-                self._calls.handed_over(self.origin.request, Delivery.BROKEN)
+                self._journal.note_request(self.origin.request, Delivery.BROKEN)
             return
         await send(message)
 
@@ -102,15 +94,15 @@ class _Exchange:
         """Note that the request is over or its client is gone; an answer not written yet counts as not handed over."""
         self._is_over = True
         if self.is_call and not self._is_written:
-            self._calls.handed_over(self.origin.request, Delivery.BROKEN)
+            self._journal.note_request(self.origin.request, Delivery.BROKEN)
 
 
 class _Door:
     """The app in front of the SDK's app: checks access, and follows each answer to the client."""
 
-    def __init__(self, app: ASGIApp, calls: Calls, access: Access) -> None:
+    def __init__(self, app: ASGIApp, journal: Journal, access: Access) -> None:
         self._app = app
-        self._calls = calls
+        self._journal = journal
         self._access = access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -123,16 +115,12 @@ class _Door:
             body = body_of(denied.status, denied.code, denied.reason, denied.remedy)
             await Response(body, denied.status, more, MEDIA_TYPE)(scope, receive, send)
             return
-        exchange = _Exchange(origin, scope["state"]["connection"], self._calls)
+        exchange = _Exchange(origin, scope["state"]["connection"], self._journal)
         scope["state"]["exchange"] = exchange
         # The SDK binds its sessions to it, so that the id of a session is of no use to another principal.
         scope["user"] = AuthenticatedUser(AccessToken(token="-", client_id=f"={visitor.name}", scopes=[]))  # noqa: S106
-
-        async def sending(message: Message) -> None:
-            await exchange.send(message, send)
-
         try:
-            await self._app(scope, receive, sending)
+            await self._app(scope, receive, partial(exchange.send, send=send))
         finally:
             exchange.end()
 
@@ -171,7 +159,7 @@ class _Door:
             proof = f"mcp-{digest(of_agent)[:16]}"
         else:
             # Each request does so: the client has read the whole response to the one before it.
-            self._calls.went_on(proof)
+            self._journal.went_on(proof)
         return Origin(
             number,
             proof,

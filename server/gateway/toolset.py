@@ -51,6 +51,8 @@ class ToolSet:
         self.id = digest_of(hello)
         self.queue = f"mcp-{self.id}"
         self.calls = calls
+        self.client: Client
+        """Set as soon as the server answers."""
         self.offers: Mapping[str, Offer] = {}
         self.servers: Mapping[str, Mapping[str, Any]] = {}
         self.problem = ""
@@ -65,10 +67,6 @@ class ToolSet:
         self._process: Popen[bytes] | None = None
         self._socket = socket_of(state, self.id)
         self.door: SideDoor | None = SideDoor(self._socket, self._told)
-
-    @property
-    def client(self) -> Client:
-        return self._client
 
     @property
     def log(self) -> Path:
@@ -95,7 +93,7 @@ class ToolSet:
 
         `connecting` has the client as soon as the server answers at the address that `address` then returns.
         """
-        self._client = Client((await asyncio.shield(connecting)).temporal, queue=self.queue)
+        self.client = Client((await asyncio.shield(connecting)).temporal, queue=self.queue)
         failures = 0
         try:
             while True:

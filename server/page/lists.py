@@ -76,13 +76,7 @@ async def _incidents(
 ) -> Response:
     incidents, services = await asyncio.gather(client_of(request).incidents(), _services(client_of(request)))
     return render(
-        request,
-        "incidents.html",
-        status,
-        incidents=incidents,
-        services=services,
-        message=message,
-        refused=refused,
+        request, "incidents.html", status, incidents=incidents, services=services, message=message, refused=refused
     )
 
 
