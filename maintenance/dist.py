@@ -17,7 +17,7 @@ import sys
 import tarfile
 import tempfile
 import venv
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ def sbom(programs: Path, sources: Path, times: Mapping[str, str]) -> str:
     # Of the graph, of which it warns, this generator reads nothing from a lock.
     said = ("-W", "ignore::UserWarning", *command, "--pyproject", sources / "pyproject.toml", lock)
     made: dict[str, Any] = json.loads(_run(programs / "python", *said, more=times))
-    needed = dict(needs(lock.read_text(encoding="utf-8")))
+    needed = needs(lock.read_text(encoding="utf-8"))
     names = {component["bom-ref"]: component["name"] for component in made["components"]}
     refs: dict[str, list[str]] = {}
     for ref, name in names.items():
@@ -109,13 +109,13 @@ def sbom(programs: Path, sources: Path, times: Mapping[str, str]) -> str:
     return json.dumps(made, indent=1, sort_keys=True) + "\n"
 
 
-def needs(lock: str) -> Iterator[tuple[str, set[str]]]:
+def needs(lock: str) -> Mapping[str, set[str]]:
     """Each package of a lock, with the packages that need it; the lock's own project is one of these."""
     found: dict[str, set[str]] = {}
     for block in re.split(r"^(?=\S+==)", lock, flags=re.MULTILINE)[1:]:
         whom = re.findall(r"^    #(?: via)? +(?!-[cr] )([\w.-]+)", block, flags=re.MULTILINE)
         found.setdefault(block.partition("==")[0], set()).update({*whom} - {"via"})
-    yield from found.items()
+    return found
 
 
 def check(wheel: Path, version: str, sources: Path, folder: Path) -> None:

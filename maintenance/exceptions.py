@@ -63,10 +63,9 @@ def _verdict(entry: Entry, choices: dict[str, Choice]) -> tuple[str, str]:
     if len(few) <= FEW:
         codes = [f"`{code}`{f' ({proves})' * (len(few) > 1)}" for code, proves in few]
         return " or ".join(codes) + f", by {entry.by}" * (len(few) > 1), next(iter(few))[1] * (len(few) == 1)
-    same = (
-        title for title, choice in choices.items() if (choice.by, dict(choice.rows)) == (entry.by, dict(entry.rows))
-    )
-    title = next(same, "") or _title(entry.by, choices)
+    by, rows = entry.by, dict(entry.rows)
+    same = (title for title, choice in choices.items() if (choice.by, dict(choice.rows)) == (by, rows))
+    title = next(same, "") or _title(by, choices)
     choices.setdefault(title, entry)
     link = f"[by {entry.by}](#{title.lower().replace(' ', '-')})"
     return f"{link}, else `{entry.otherwise.code.value}`", entry.otherwise.proves.value

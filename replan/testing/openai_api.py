@@ -47,9 +47,8 @@ class OpenAIApi(ModelApi):
         return ModelError(404, "invalid_request_error", message, "model_not_found")
 
     def window_exceeded(self, tokens: int, window: int) -> ModelError:
-        message = (
-            f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens}."
-        )
+        most = f"This model's maximum context length is {window} tokens."
+        message = f"{most} However, your messages resulted in {tokens}."
         return ModelError(400, "invalid_request_error", message, "context_length_exceeded")
 
     def schemas(self, body: Json) -> Mapping[str, Json]:
@@ -84,14 +83,10 @@ class OpenAIApi(ModelApi):
     def reply_body(self, reply: ModelReply) -> Json:
         number, (input_tokens, written) = len(self.bodies), self.usage(reply)
         calls = [_tool_call(call, self.call_id("call", index)) for index, call in enumerate(reply.calls)]
-        message: Json = {
-            "role": "assistant",
-            "content": reply.text or None,
-            "refusal": reply.refusal,
-            "annotations": [],
-        }
+        message: Json = {"role": "assistant", "content": reply.text or None, "refusal": reply.refusal}
+        message |= {"annotations": [], **({"tool_calls": calls} if calls else {})}
         finish = reply.stop or ("tool_calls" if calls else "stop")
-        choice = {"index": 0, "message": {**message, **({"tool_calls": calls} if calls else {})}, "logprobs": None}
+        choice = {"index": 0, "message": message, "logprobs": None}
         return {
             "id": f"chatcmpl-{number}",
             "object": "chat.completion",

@@ -50,12 +50,8 @@ class Cluster:
     ) -> None:
         """`home` is an existing folder for the cluster; `make` creates its files, and `start` starts the server."""
         self.port = port
-        self._options = options
-        self._binaries = binaries
-        self._home = home
-        self._user = user
-        self._password = password
-        self._log = log
+        self._binaries, self._home, self._log, self._options = binaries, home, log, options
+        self._user, self._password = user, password
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: psycopg.Connection[Any] | None = None
 

@@ -17,19 +17,8 @@ from replan.testing.model_api import Json, parts, unknown_fields
 from replan.testing.openai_api import NAME, OpenAIApi, choice_mistakes, strict_mistakes
 from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 
-FIELDS = {
-    "include",
-    "input",
-    "instructions",
-    "max_output_tokens",
-    "model",
-    "reasoning",
-    "store",
-    "stream",
-    "text",
-    "tool_choice",
-    "tools",
-}
+FIELDS = {"include", "input", "instructions", "max_output_tokens", "model", "reasoning", "store", "stream"}
+FIELDS |= {"text", "tool_choice", "tools"}
 TOOL = {"type", "name", "description", "parameters", "strict"}
 """The fields of a function; `strict` must be set, because the real API takes true if it is missing."""
 ITEMS: Mapping[str, tuple[set[str], set[str]]] = {
@@ -62,9 +51,8 @@ class ResponsesApi(OpenAIApi):
     """For each call that must come back with all items of its reply, by the id of the call: the id of its item."""
 
     def unknown_model(self, model: str) -> ModelError:
-        return ModelError(
-            400, "invalid_request_error", f"The requested model '{model}' does not exist.", "model_not_found"
-        )
+        message = f"The requested model '{model}' does not exist."
+        return ModelError(400, "invalid_request_error", message, "model_not_found")
 
     def window_exceeded(self, tokens: int, window: int) -> ModelError:
         message = "Your input exceeds the context window of this model. Please adjust your input and try again."
@@ -74,7 +62,7 @@ class ResponsesApi(OpenAIApi):
         return {tool.get("name", ""): tool.get("parameters", {}) for tool in body.get("tools", ())}
 
     def tokens(self, body: Json) -> int:
-        return super().tokens({"system": body.get("instructions"), "messages": body.get("input"), **_only_tools(body)})
+        return super().tokens({**body, "system": body.get("instructions"), "messages": body.get("input")})
 
     def broken_rules(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
         if body.get("store") is not False:
@@ -141,10 +129,8 @@ class ResponsesApi(OpenAIApi):
 
     def events(self, body: Json) -> Iterator[Json]:
         begun = {**body, "status": "in_progress", "output": [], "incomplete_details": None, "usage": None}
-        plain: list[Json] = [
-            {"type": "response.created", "response": begun},
-            {"type": "response.in_progress", "response": begun},
-        ]
+        kinds = ("response.created", "response.in_progress")
+        plain: list[Json] = [{"type": kind, "response": begun} for kind in kinds]
         for index, item in enumerate(body["output"]):
             plain += ({**event, "output_index": index} for event in _item_events(item))
         plain.append({"type": f"response.{body['status']}", "response": body})
@@ -219,10 +205,6 @@ def _item_events(item: Json) -> Iterator[Json]:
         yield from ({"type": f"{kind}.delta", **of, "delta": piece} for piece in parts(item["arguments"]))
         yield {"type": f"{kind}.done", **of, "name": item["name"], "arguments": item["arguments"]}
     yield {"type": "response.output_item.done", "item": item}
-
-
-def _only_tools(body: Json) -> Json:
-    return {"tools": body["tools"]} if "tools" in body else {}
 
 
 def _reasoning(id: str, thought: str) -> Json:

@@ -212,9 +212,8 @@ class Calls:
         """The answer of an earlier call of the session, after at most `patience` seconds of waiting for a person."""
         entry = self.journal.entry(task_id)
         if entry is None or entry.session != request.session.name:
-            return results.fault(
-                Do.CHANGE, code="not_found", reason=f"This session has no call {task_id[:100]!r}", is_structured=False
-            )
+            reason = f"This session has no call {task_id[:100]!r}"
+            return results.fault(Do.CHANGE, code="not_found", reason=reason, is_structured=False)
         self.journal.attach(task_id, request=request.id, connection=request.connection)
         handle = TaskHandle(client.temporal, task_id)
         found = await self._wait(client, handle, request, entry, patience=patience)
@@ -247,39 +246,20 @@ class Calls:
             by=_starter(request),
             effect_key=entry.effect_key or None,
         )
-        deadline = time.monotonic() + START_WITHIN
+        task_id, deadline = entry.earlier.task_id, time.monotonic() + START_WITHIN
         while True:
             try:
-                handle = await client.start(
-                    task, id=entry.earlier.task_id, key=entry.effect_key or entry.earlier.task_id
-                )
+                handle = await client.start(task, id=task_id, key=entry.effect_key or task_id)
                 break
             except (RPCError, Problem) as error:
                 is_away = isinstance(error, RPCError) and error.status in _AWAY
                 if not is_away or time.monotonic() > deadline:
-                    log.warning("gateway_cannot_start", task=entry.earlier.task_id, reason=str(error))
+                    log.warning("gateway_cannot_start", task=task_id, reason=str(error))
                     if not is_away:
-                        self.journal.note(entry.earlier.task_id, Delivery.VOID, request.id)
-                    return self._not_started(error, entry, is_away=is_away)
+                        self.journal.note(task_id, Delivery.VOID, request.id)
+                    return _not_started(error, task_id, is_away=is_away)
                 await asyncio.sleep(POLL)
         return await self._wait(client, handle, request, entry, patience=request.session.patience)
-
-    def _not_started(self, error: Exception, entry: Entry, *, is_away: bool) -> dict[str, Any]:
-        if is_away:
-            return results.fault(
-                Do.WAIT,
-                code="unreachable",
-                quadrant=Quadrant.TRANSIENT_INFRASTRUCTURAL.value,
-                reason="The Temporal server of Replan does not answer",
-                more="The call is not lost: calling again goes on with it.",
-                wait=results.WAIT_SECONDS,
-                task=entry.earlier.task_id,
-                is_structured=True,
-            )
-        reason = error.reason if isinstance(error, Problem) else str(error)
-        return results.fault(
-            Do.CHANGE, code="refused", reason=str(reason), task=entry.earlier.task_id, is_structured=True
-        )
 
     async def _wait(
         self, client: Client, handle: TaskHandle, request: Request, entry: Entry, *, patience: float
@@ -428,6 +408,22 @@ def _doubt(entry: Entry, whom: str) -> str:
 def _starter(request: Request) -> str:
     """The agent's session as the starter of a task, in words for a person who is asked about the task."""
     return f"an agent, session {request.session.name}"[:MAX_NAME]
+
+
+def _not_started(error: Exception, task_id: str, *, is_away: bool) -> dict[str, Any]:
+    if is_away:
+        return results.fault(
+            Do.WAIT,
+            code="unreachable",
+            quadrant=Quadrant.TRANSIENT_INFRASTRUCTURAL.value,
+            reason="The Temporal server of Replan does not answer",
+            more="The call is not lost: calling again goes on with it.",
+            wait=results.WAIT_SECONDS,
+            task=task_id,
+            is_structured=True,
+        )
+    reason = str(error.reason if isinstance(error, Problem) else error)
+    return results.fault(Do.CHANGE, code="refused", reason=reason, task=task_id, is_structured=True)
 
 
 def _conflict(*, is_structured: bool) -> dict[str, Any]:

@@ -111,9 +111,8 @@ class Daemon:
                     self._state, say=lambda line: log.info("gateway_server", line=line), fail=failed.set_result
                 )
                 self._address = (await stack.enter_async_context(starting)).address
-            temporal = await connect(
-                address=self._address, plain=not named, keys=os.environ.get(KEYS), codec=os.environ.get(CODEC)
-            )
+            keys, codec = os.environ.get(KEYS), os.environ.get(CODEC)
+            temporal = await connect(address=self._address, plain=not named, keys=keys, codec=codec)
             await register_search_attributes(temporal, TYPES)
             self._client.set_result(Client(temporal))
             if self._page is None:

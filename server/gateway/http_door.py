@@ -24,7 +24,7 @@ from server.gateway.journal import Journal
 from server.gateway.matching import Delivery
 from server.gateway.session import Agent, Desk, Origin
 from server.gateway.sessions import MAX_SESSION, SESSION_NAME, Session
-from server.problems import MEDIA_TYPE, body_of
+from server.problems import denial
 from workflows.json_values import digest
 
 PATH = "/mcp"
@@ -58,9 +58,7 @@ class _Exchange:
         """Whether the request calls a tool, so that the journal may have an entry for it."""
         self._connection = connection
         self._journal = journal
-        self._is_stream = False
-        self._is_written = False
-        self._is_over = False
+        self._is_stream = self._is_written = self._is_over = False
 
     async def send(self, message: Message, send: Send) -> None:
         """Pass an ASGI message on; record the delivery if the message has the answer."""
@@ -101,9 +99,7 @@ class _Door:
     """The app in front of the SDK's app: checks access, and follows each answer to the client."""
 
     def __init__(self, app: ASGIApp, journal: Journal, access: Access) -> None:
-        self._app = app
-        self._journal = journal
-        self._access = access
+        self._app, self._journal, self._access = app, journal, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -111,9 +107,7 @@ class _Door:
             visitor = self._visitor(headers)
             origin = self._origin(scope, headers, visitor)
         except Denied as denied:
-            more = {"www-authenticate": "Bearer"} if denied.status == 401 else {}
-            body = body_of(denied.status, denied.code, denied.reason, denied.remedy)
-            await Response(body, denied.status, more, MEDIA_TYPE)(scope, receive, send)
+            await denial(denied)(scope, receive, send)
             return
         exchange = _Exchange(origin, scope["state"]["connection"], self._journal)
         scope["state"]["exchange"] = exchange

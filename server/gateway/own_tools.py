@@ -117,9 +117,8 @@ async def _effects(asked: Asked, args: OfSession) -> dict[str, Any]:
 async def _undo(asked: Asked, args: Undone) -> dict[str, Any]:
     client = asked.client.temporal
     chosen = [sessions.handle_of(client, _of_session(asked, args.id).id)] if args.id else await _tasks(asked)
-    undone = await sessions.undo_each(
-        client, await sessions.plan_undo(client, chosen), lambda _: View(), is_attended=False
-    )
+    plan = await sessions.plan_undo(client, chosen)
+    undone = await sessions.undo_each(client, plan, lambda _: View(), is_attended=False)
     told: list[JsonValue] = [_told(task) for task in undone.tasks]
     told += [{"id": id, "undone": False, "asks": [], "why": ["It runs."]} for id in undone.running]
     note = {"note": "Calls under `asks` need a person, who makes them with `undo ID`."} if undone.planned else {}
