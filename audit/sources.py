@@ -272,11 +272,7 @@ class _Json:
             raise _NoHistory(f"is nested more than {MAX_DEPTH} levels deep")
 
     def _close(self, token: bytes, end: int) -> bytes | None:
-        """Close a bracket, and return the captured value that it ends; None if it ends none.
-
-        Raises:
-            _NoHistory: the bracket was not open.
-        """
+        """Close a bracket, and return the captured value that it ends, or None. Raises _NoHistory if none was open."""
         if self._opened[-1:] != (b"{" if token == b"}" else b"["):
             raise _NoHistory("is no JSON: a bracket is closed that is not open")
         self._opened = self._opened[:-1]
@@ -414,11 +410,7 @@ class _Bytes:
         self._stream, self._text = stream, b""
 
     def take(self, size: int, *, is_first: bool = False) -> bytes:
-        """Return the next `size` bytes. With `is_first`, an event may begin here: at the end, return no bytes.
-
-        Raises:
-            _NoHistory: the stream ends too early.
-        """
+        """Return the next `size` bytes; with `is_first`, none at the end. Raises _NoHistory if it ends early."""
         parts = [self._text]
         missing = size - len(self._text)
         while missing > 0 and (more := self._stream.read(max(missing, CHUNK))):
@@ -445,11 +437,7 @@ class _Bytes:
 
 
 async def count(client: Client, query: str) -> int:
-    """How many workflows a list filter finds.
-
-    Raises:
-        Problem: the filter cannot be used.
-    """
+    """How many workflows a list filter finds. Raises Problem if the filter cannot be used."""
     with using_filter():
         return (await client.count_workflows(query or None)).count
 

@@ -351,7 +351,6 @@ def _panel(panel: Panel) -> Mapping[str, Any]:
 
 
 def counts() -> str:
-    """The rules of RECORDED."""
     text = COUNTS_HEAD
     for count in RECORDED:
         lines = textwrap.wrap(count.expression, 110, break_on_hyphens=False)
@@ -366,7 +365,6 @@ def files() -> Mapping[Path, str]:
 
 
 def main() -> None:
-    """Write the files."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for file, text in files().items():
         file.write_text(text, encoding="utf-8")

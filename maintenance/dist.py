@@ -154,11 +154,7 @@ def _git(checkout: Path, *words: str) -> bytes:
 
 
 def _run(*command: str | Path, cwd: Path | None = None, more: Mapping[str, str] | None = None) -> bytes:
-    """Run a program and return what it printed.
-
-    Raises:
-        Stopped: it failed.
-    """
+    """Run a program, and return what it printed. Raises Stopped if it failed."""
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env={**os.environ, **(more or {})}, capture_output=True, check=False)  # noqa: S603
     if done.returncode:

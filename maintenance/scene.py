@@ -107,11 +107,7 @@ UNDONE = "library-monday"
 
 
 async def play(client: Client) -> None:
-    """Start all of these tasks, and return when each has come to its state.
-
-    Raises:
-        TimeoutError: they do not come to it.
-    """
+    """Start all of these tasks, and return when each has come to its state. Raises TimeoutError if one does not."""
     async with asyncio.timeout(SECONDS):
         tasks = {id: await _start(client, id, fields) for id, fields in {**WAITING, **RUNNING, **ENDED}.items()}
         while not await _is_played(client, tasks):  # noqa: ASYNC110  # what is played is on a server

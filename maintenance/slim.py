@@ -23,7 +23,6 @@ NOT_IMPORTED = ("__main__", "env", "pytest_plugin")
 
 
 def main() -> None:
-    """Remove, and import."""
     for pattern in UNUSED:
         for path in PACKAGES.glob(pattern):
             shutil.rmtree(path)
@@ -32,7 +31,6 @@ def main() -> None:
 
 
 def modules() -> Iterator[str]:
-    """Every module of Replan."""
     for file in sorted(PACKAGES.joinpath("replan").rglob("*.py")):
         package = file.parent if file.name == "__init__.py" else file.with_suffix("")
         if package.name not in NOT_IMPORTED:

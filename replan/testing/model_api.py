@@ -112,10 +112,7 @@ class ModelApi(ABC):
 
     @property
     def requests(self) -> list[ReceivedRequest]:
-        """All requests so far, in a form that is the same for every provider.
-
-        Raises an exception if a request breaks the provider's rules.
-        """
+        """All requests so far, in the same form for every provider. Raises an exception if one breaks the rules."""
         return [self.read(body) for body in self.bodies]
 
     def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:

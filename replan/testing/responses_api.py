@@ -15,7 +15,7 @@ from activities.planning.prompts import SUMMARISED
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from replan.testing.model_api import Json, parts, unknown_fields
 from replan.testing.openai_api import NAME, OpenAIApi, choice_mistakes, strict_mistakes
-from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
+from replan.testing.script import ModelError, ModelReply, ReceivedRequest
 
 FIELDS = {"include", "input", "instructions", "max_output_tokens", "model", "reasoning", "store", "stream"}
 FIELDS |= {"text", "tool_choice", "tools"}
@@ -148,7 +148,8 @@ class ResponsesApi(OpenAIApi):
         if self.is_reasoning and reply.text and reply.calls:
             yield _reasoning(f"rs_{prefix}_1", reply.thinking)  # a model reasons again after it wrote a text
         for index, call in enumerate(reply.calls):
-            yield {**_call(call, self.call_id("call", index)), "id": f"fc_{prefix}_{index}", "status": status}
+            made = {"call_id": self.call_id("call", index), "name": call.name, "arguments": call.written}
+            yield {"type": "function_call", **made, "id": f"fc_{prefix}_{index}", "status": status}
 
     def _remember(self, items: list[Json], *, is_whole: bool) -> None:
         self.sent |= {item["id"]: item for item in items}
@@ -212,11 +213,6 @@ def _reasoning(id: str, thought: str) -> Json:
     encrypted = hashlib.sha256(f"{id}{thought}".encode(errors="replace")).hexdigest()
     summary = [{"type": "summary_text", "text": thought}] if thought else []
     return {"type": "reasoning", "id": id, "summary": summary, "encrypted_content": encrypted}
-
-
-def _call(call: ModelCall, id: str) -> Json:
-    written = call.args if isinstance(call.args, str) else json.dumps(dict(call.args))
-    return {"type": "function_call", "call_id": id, "name": call.name, "arguments": written}
 
 
 def _is_object(written: str) -> bool:

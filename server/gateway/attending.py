@@ -132,11 +132,9 @@ async def answer(handle: TaskHandle, request: str, call: str, result: Mapping[st
     """
     content = result.get("content") or {}
     chosen = content.get(ANSWER)
-    if result.get("action") != "accept" or not isinstance(chosen, str) or chosen not in [*Choice]:
+    if result.get("action") != "accept" or chosen not in [*filter(_is_simple, Choice)]:
         return None
     choice, values = Choice(chosen), dict[str, JsonValue]()
-    if not _is_simple(choice):
-        return None
     if call and CHOICES[choice].needs_code:
         values["call"] = call
     words = str(content.get(WORDS) or "")[:MAX_WORDS].strip()

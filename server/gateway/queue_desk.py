@@ -44,11 +44,7 @@ class QueueDesk:
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:
-        """Ask the workers for their tools at once, and repeatedly until the block ends.
-
-        Raises:
-            Problem: no worker answers at first.
-        """
+        """Ask the workers for their tools at once, and then repeatedly. Raises Problem if none answers at first."""
         await self._look()
         task = asyncio.create_task(self._keep_looking())
         try:

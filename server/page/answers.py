@@ -72,11 +72,7 @@ async def answer_again(id: str, number: str, choice: str) -> Response:
 
 
 def _form_values(choice: Choice, form: Mapping[str, str]) -> dict[str, Any]:
-    """The values of an answer in a form, by the name of the option.
-
-    Raises:
-        Mistakes: a field cannot be read, or what the answer needs is missing.
-    """
+    """The values of an answer in a form, by option. Raises Mistakes for what cannot be read, or is missing."""
     values, options = dict[str, Any](), CHOICES[choice].options
     for option in options:
         text = form.get(option.name, "")
