@@ -227,7 +227,11 @@ class Recording:
     def _texts(self, event: int, message: Message, where: str) -> Iterator[tuple[str, str]]:
         """Yield the texts of a message with their places, and count its payloads."""
         if isinstance(message, Payload):
-            yield from self._text(event, message, where)
+            self.record.payloads += 1
+            self.record.opaque += is_encrypted(message)
+            self.record.largest = max(self.record.largest, (len(message.data), event))
+            if _is_readable(message):
+                yield where, message.data.decode(errors="replace")
             return
         for descriptor, value in message.ListFields():
             if descriptor.type != FieldDescriptor.TYPE_MESSAGE:
@@ -240,13 +244,6 @@ class Recording:
             for item in value.values() if is_map else value if many else (value,):
                 if isinstance(item, Message):
                     yield from self._texts(event, item, name)
-
-    def _text(self, event: int, payload: Payload, where: str) -> Iterator[tuple[str, str]]:
-        self.record.payloads += 1
-        self.record.opaque += is_encrypted(payload)
-        self.record.largest = max(self.record.largest, (len(payload.data), event))
-        if _is_readable(payload):
-            yield where, payload.data.decode(errors="replace")
 
     # The workflow
 

@@ -225,11 +225,7 @@ class _Json:
         return bool(more)
 
     def values(self) -> Iterator[tuple[int, bytes]]:
-        """Each event, and each item of a list at the top, with the number of its text, counted from 0.
-
-        Raises:
-            _NoHistory: the texts end too early, or are no JSON.
-        """
+        """Yield events, and items of a list at the top, with the number of their text, from 0. Raises _NoHistory."""
         while True:
             found = _TOKEN.search(self._text, self._at)
             if found is None:

@@ -1,7 +1,4 @@
-"""`python -m maintenance.dashboards` writes the dashboards of deploy/grafana, from the tables in this module.
-
-And what alerts are about: how much counters grew, as rules of Prometheus.
-"""
+"""`python -m maintenance.dashboards` writes the dashboards, and the counts that alerts are about, into deploy/."""
 
 import json
 import textwrap

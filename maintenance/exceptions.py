@@ -22,8 +22,6 @@ TITLES: Mapping[str, str] = {
     "standard": "Standard library, and tenacity",
 }
 """The wires that the page lists, in its order. Replan's own exceptions and those of the model SDKs are no tool's."""
-
-
 FEW = 4
 """Up to so many verdicts, a choice stands in the list itself, and else in a table of its own."""
 

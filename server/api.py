@@ -183,11 +183,7 @@ def visitor_of(request: Request) -> Visitor:
 
 
 async def task_of(request: Request, id: str) -> Handle:
-    """The task with this id, which is percent-encoded as in a path.
-
-    Raises:
-        Problem: there is no such task; the beginning of an id is not enough.
-    """
+    """The task with this percent-encoded id. Raises Problem if there is none: the beginning of an id is not enough."""
     named = unquote(id)
     found = await tasks.find_task(client_of(request).temporal, named)
     if found.id != named:

@@ -157,7 +157,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
 class Gate:
     """Middleware before all routes: checks the sender and the site of a request, and sets headers of each response."""
 
-    def __init__(self, app: ASGIApp, access: Access, web_ui: str = "") -> None:
+    def __init__(self, app: ASGIApp, access: Access, web_ui: str) -> None:
         self._app, self._access, self._web_ui = app, access, web_ui
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

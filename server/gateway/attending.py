@@ -52,10 +52,7 @@ class Question:
 
 
 def question_of(task_id: str, request: HumanRequest, known: Sequence[Fact], before: str = "") -> Question | None:
-    """The question for a request: the sentence `before` (if any), the facts `known` of the request, its choices.
-
-    None if a form cannot express an answer.
-    """
+    """The question for a request: `before`, the facts `known`, the choices; None if a form cannot express an answer."""
     choices = [choice for choice in request.choices if _is_simple(choice)]
     call = request.call
     if not choices or (call is None and any(CHOICES[choice].needs_code for choice in choices)):

@@ -90,11 +90,7 @@ class Calls:
         """How many calls are under way."""
 
     async def call(self, client: Client, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
-        """Make a call once, and return its CallToolResult as JSON; report the delivery of it to `journal`.
-
-        Raises:
-            AgentGone: the agent left before the call was begun.
-        """
+        """Make a call once, and return its CallToolResult; report its delivery to `journal`. Raises AgentGone."""
         is_structured = "outputSchema" in offer.tool
         of_call = digest(args)
         answer, until = self._guarded.get((request.session.name, offer.kind, of_call), ({}, 0.0))

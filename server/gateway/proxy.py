@@ -87,11 +87,7 @@ class Proxy:
         self._is_over = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve the agent until it closes its end.
-
-        Raises:
-            CannotServe: the daemon cannot be started, ends again and again, or does not serve this process.
-        """
+        """Serve the agent until it closes its end. Raises CannotServe without a daemon that stays and serves it."""
         reading = asyncio.create_task(self._from_agent())
         try:
             is_first, failures = True, 0

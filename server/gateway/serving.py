@@ -183,11 +183,7 @@ class _Door:
             exchange.end()
 
     def _visitor(self, headers: Mapping[str, str]) -> Visitor:
-        """The sender of a request; a browser's cookie is ignored.
-
-        Raises:
-            Denied: another website sent the request, or the token is missing or wrong.
-        """
+        """The sender of a request, without cookies. Raises Denied for other websites, and without the right token."""
         self._access.check_site("POST", headers)
         visitor = self._access.visitor({name: value for name, value in headers.items() if name != "cookie"})
         if visitor is None:

@@ -121,8 +121,8 @@ class Agent:
         defaults: Session,
         origin: Callable[[Any], Origin],
         *,
-        durable_reads: bool = False,
-        attended: bool = False,
+        durable_reads: bool,
+        attended: bool,
     ) -> None:
         """`origin` makes the Origin of a request from the SDK's context; `defaults` has the doubt and patience of a
         session. With `durable_reads`, reads are tasks, too. At `attended` clients, persons may be asked."""

@@ -118,7 +118,7 @@ async def _confirm(
     return render(request, "edit.html", id=task.id, request=shown, rows=rows, others=others, hidden=hidden)
 
 
-async def _refused(request: Request, task: Handle, problem: Problem, refused: Refused | None = None) -> Response:
+async def _refused(request: Request, task: Handle, problem: Problem, refused: Refused) -> Response:
     return await task_response(request, task, problem.sentence(on_page), status_of(problem), refused)
 
 
