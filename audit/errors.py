@@ -140,9 +140,7 @@ class Failing(NamedTuple):
             return f"timeout ({self.timeout})"
         # The server puts its own failure before one that it has cut.
         told = next((failing for failing in self.chain if failing.type or not failing.cause), self)
-        return (
-            f"{told.type}: {told.message}" if told.type and told.message else told.type or told.message or "no message"
-        )
+        return ": ".join(filter(None, (told.type, told.message))) or "no message"
 
 
 def _plain(message: str) -> str:

@@ -6,7 +6,6 @@ others is written, since the image's own user cannot write it. Only the Dockerfi
 
 import shutil
 import sysconfig
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -26,15 +25,10 @@ def main() -> None:
     for pattern in UNUSED:
         for path in PACKAGES.glob(pattern):
             shutil.rmtree(path)
-    for name in modules():
-        import_module(name)
-
-
-def modules() -> Iterator[str]:
     for file in sorted(PACKAGES.joinpath("replan").rglob("*.py")):
-        package = file.parent if file.name == "__init__.py" else file.with_suffix("")
-        if package.name not in NOT_IMPORTED:
-            yield ".".join(package.relative_to(PACKAGES).parts)
+        module = file.parent if file.name == "__init__.py" else file.with_suffix("")
+        if module.name not in NOT_IMPORTED:
+            import_module(".".join(module.relative_to(PACKAGES).parts))
 
 
 if __name__ == "__main__":
