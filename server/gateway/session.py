@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import mcp_types as types
 from mcp import MCPError
@@ -64,23 +65,33 @@ class AnyParams(types.RequestParams):
     model_config = ConfigDict(extra="allow")
 
 
-class Desk(Protocol):
+class Desk:
     """The tools of a worker, as a connection uses them."""
 
-    @property
-    def client(self) -> Client:
-        """The client of the workers' task queue, as soon as the tools are known."""
+    client: Client
+    """The client of the workers' task queue; there as soon as the tools are known."""
 
-    calls: Calls
-    offers: Mapping[str, Offer]
-    servers: Mapping[str, Mapping[str, Any]]
-    """By name, what each MCP server reported about itself."""
-    door: SideDoor | None
-    on_notification: dict[str, Callable[[str, dict[str, Any]], None]]
-    """By connection, the function that passes notifications of the servers on to the connection."""
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self.offers: Mapping[str, Offer] = {}
+        self.servers: Mapping[str, Mapping[str, Any]] = {}
+        """By name, what each MCP server reported about itself."""
+        self.door: SideDoor | None = None
+        self.on_notification = dict[str, Callable[[str, dict[str, Any]], None]]()
+        """By connection, the function that passes notifications of the servers on to the connection."""
+        self.is_ready = asyncio.Event()
+        """Set when the tools are known."""
 
     async def ready(self, seconds: float) -> bool:
         """Wait at most `seconds` until the tools are known; returns whether they are."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.is_ready.wait(), seconds)
+        return self.is_ready.is_set()
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        """Pass a notification on to all connections."""
+        for tell in list(self.on_notification.values()):
+            tell(method, params)
 
 
 HELLO_SECONDS = 0.2
