@@ -186,7 +186,7 @@ class Daemon:
     async def _serve_agent(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             hello = Hello.model_validate(await read_line(reader))
-        except (ValidationError, ValueError) as error:
+        except ValueError as error:
             writer.write(line_of(ToAgent(refused=f"Not understood: {str(error)[:300]}")))
             return
         if hello.version != version():
