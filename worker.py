@@ -139,9 +139,8 @@ async def equipped(
         if is_new:
             await note_checked(parts.databases.store, *checked)
         client, breakers = with_storage(server.client, parts.storage), parts.boundary.breakers
-        await stack.enter_async_context(
-            prometheus.sampled(client, settings.queue, breakers.samples, server.is_searchable)
-        )
+        sampled = prometheus.sampled(client, settings.queue, breakers.samples, server.is_searchable)
+        await stack.enter_async_context(sampled)
         await stack.enter_async_context(telling(breakers, client, prometheus.meter_of(client, settings.queue)))
         await stack.enter_async_context((words := Words(parts.databases.store)).exchanged())
         spans = stack.enter_context(tracing.recorded(parts.step_spans))

@@ -140,9 +140,7 @@ class Failing(NamedTuple):
             return f"timeout ({self.timeout})"
         # The server puts its own failure before one that it has cut.
         told = next((failing for failing in self.chain if failing.type or not failing.cause), self)
-        return (
-            f"{told.type}: {told.message}" if told.type and told.message else told.type or told.message or "no message"
-        )
+        return ": ".join(filter(None, (told.type, told.message))) or "no message"
 
 
 def _plain(message: str) -> str:
@@ -154,8 +152,8 @@ class Verdict(NamedTuple):
 
     code: Code
     reason: str
-    proves: Proof
     confidence: Confidence
+    proves: Proof = Proof.UNKNOWN
 
     @property
     def quadrant(self) -> Quadrant:
@@ -183,7 +181,7 @@ def _verdict(failing: Failing, *, of_model: bool) -> Verdict | None:
     if failing.timeout:
         return _of_timeout(failing.timeout)
     if failing.is_server and failing.cause is None:  # with one, the server only cut the failure's traceback
-        return _said(Code.TOO_LARGE, "The server refused what the attempt returned.", Confidence.CERTAIN)
+        return Verdict(Code.TOO_LARGE, "The server refused what the attempt returned.", Confidence.CERTAIN)
     if failing.type in set(Quadrant):
         return _of_replan(failing)
     return _by_class(failing, of_model=of_model) or _by_status(failing, of_model=of_model) or _by_words(failing)
@@ -191,20 +189,16 @@ def _verdict(failing: Failing, *, of_model: bool) -> Verdict | None:
 
 def _of_timeout(timeout: str) -> Verdict:
     if timeout == "heartbeat":
-        return _said(Code.WORKER_LOST, "The worker sent no heartbeat in time.", Confidence.CERTAIN)
+        return Verdict(Code.WORKER_LOST, "The worker sent no heartbeat in time.", Confidence.CERTAIN)
     proves = Proof.NOT_SENT if timeout == "schedule to start" else Proof.UNKNOWN
-    return _said(Code.TIMEOUT, f"The timeout ({timeout}) passed.", Confidence.CERTAIN, proves)
+    return Verdict(Code.TIMEOUT, f"The timeout ({timeout}) passed.", Confidence.CERTAIN, proves)
 
 
 def _of_replan(failing: Failing) -> Verdict:
     """The verdict that a worker of Replan recorded; without a recorded code, the first code of the same quadrant."""
     fitting = (code for code, quadrant in QUADRANT.items() if quadrant.value == failing.type)
     code = Code(failing.code) if failing.code in set(Code) else next(fitting)
-    return _said(code, failing.message, Confidence.CERTAIN)
-
-
-def _said(code: Code, reason: str, confidence: Confidence, proves: Proof = Proof.UNKNOWN) -> Verdict:
-    return Verdict(code, reason, proves, confidence)
+    return Verdict(code, failing.message, Confidence.CERTAIN)
 
 
 def _by_class(failing: Failing, *, of_model: bool) -> Verdict | None:
@@ -217,9 +211,9 @@ def _by_class(failing: Failing, *, of_model: bool) -> Verdict | None:
     if agreed is not None:
         return agreed if traced or package else agreed._replace(confidence=weaker(agreed.confidence, Confidence.LIKELY))
     if short in INTEGRATIONS and not rows:
-        return _said(INTEGRATIONS[short], f"The type is {short}.", Confidence.LIKELY)
+        return Verdict(INTEGRATIONS[short], f"The type is {short}.", Confidence.LIKELY)
     if short in _BUGS and not rows and not _NETWORK.search(failing.message):
-        return _said(Code.BUG, f"{short} is a mistake in the code of the tool.", Confidence.LIKELY)
+        return Verdict(Code.BUG, f"{short} is a mistake in the code of the tool.", Confidence.LIKELY)
     return None
 
 
@@ -252,23 +246,22 @@ def _of_row(entry: Entry, failing: Failing, sqlstate: str = "") -> Verdict:
     The verdict of the default row is a guess if the rows of the entry disagree on whether a retry helps.
     """
     if isinstance(entry, Row):
-        return Verdict(entry.code, entry.reason, entry.proves, Confidence.CERTAIN)
+        return Verdict(entry.code, entry.reason, Confidence.CERTAIN, entry.proves)
     words = set(re.findall(r"[\w.-]+", failing.message))
     status = status_in(failing.message)
     # The class of an SQLSTATE is its first two characters.
     keys = (sqlstate, sqlstate[:2], str(status), *(key for key in entry.rows if key in words and not key.isdigit()))
-    chosen = [entry.rows[key] for key in keys if key in entry.rows]
+    chosen = next((entry.rows[key] for key in keys if key in entry.rows), None)
+    if chosen is None and status is not None and any(value.isdigit() for value in entry.rows):
+        chosen = http.by_status(status)
     if chosen:
-        return Verdict(chosen[0].code, chosen[0].reason, chosen[0].proves, Confidence.LIKELY)
-    if status is not None and any(value.isdigit() for value in entry.rows):
-        row = http.by_status(status)
-        return Verdict(row.code, row.reason, row.proves, Confidence.LIKELY)
+        return Verdict(chosen.code, chosen.reason, Confidence.LIKELY, chosen.proves)
     rows = [*entry.rows.values(), entry.otherwise]
     row = entry.rows.get("nothing", entry.otherwise)  # was sent before by the same call
     is_one = len({QUADRANT[other.code].is_transient for other in rows}) == 1
     is_proven = row is not entry.otherwise or len({other.proves for other in rows}) == 1
-    proves = row.proves if is_proven else Proof.UNKNOWN
-    return Verdict(row.code, row.reason, proves, Confidence.LIKELY if is_one else Confidence.GUESSED)
+    confidence = Confidence.LIKELY if is_one else Confidence.GUESSED
+    return Verdict(row.code, row.reason, confidence, row.proves if is_proven else Proof.UNKNOWN)
 
 
 @cache
@@ -299,11 +292,11 @@ def _by_status(failing: Failing, *, of_model: bool, confidence: Confidence = Con
         row = row or model_api.by_words({}, text, status or 400)
         if row is None and status is not None:
             row = model_api.STATUS.get(status) or (model_api.BROKEN if status >= 500 else model_api.OURS)
-        return Verdict(row[0], f"The model's API {row[1]}.", Proof.UNKNOWN, confidence) if row else None
+        return Verdict(row[0], f"The model's API {row[1]}.", confidence) if row else None
     if status is None:
         return None
-    row_of_status = http.by_status(status)
-    return Verdict(row_of_status.code, row_of_status.reason, row_of_status.proves, confidence)
+    found = http.by_status(status)
+    return Verdict(found.code, found.reason, confidence, found.proves)
 
 
 def status_in(message: str) -> int | None:
@@ -316,7 +309,7 @@ def status_in(message: str) -> int | None:
 
 def _by_words(failing: Failing) -> Verdict | None:
     if _NETWORK.search(failing.message):
-        return _said(Code.UNREACHABLE, "The message speaks of a lost connection.", Confidence.GUESSED)
+        return Verdict(Code.UNREACHABLE, "The message speaks of a lost connection.", Confidence.GUESSED)
     if _SLOW.search(failing.message):
-        return _said(Code.TIMEOUT, "The message speaks of a timeout.", Confidence.GUESSED)
+        return Verdict(Code.TIMEOUT, "The message speaks of a timeout.", Confidence.GUESSED)
     return None

@@ -1,7 +1,7 @@
 """What an audit can find in a history: one table, one small function for each row.
 
-A new finding is a row of FINDINGS: its name, which is also its heading in docs/audit.md, its sentence, its remedy, its
-highest possible confidence, and the function that finds it in a Record.
+A new finding is a row of FINDINGS: its sentence, its remedy, its highest possible confidence, and the function that
+finds it in a Record. The name of this function is the name of the finding, and its heading in docs/audit.md.
 """
 
 from collections.abc import Callable, Iterator
@@ -69,13 +69,16 @@ class Found:
 class Finding(NamedTuple):
     """A row of FINDINGS."""
 
-    name: str
     group: Group
     sentence: str
     remedy: str
     confidence: Confidence
     """The highest confidence that a place of this finding can have."""
     find: Callable[[Record], Iterator[Found]]
+
+    @property
+    def name(self) -> str:
+        return self.find.__name__
 
 
 def shown(text: str) -> str:
@@ -89,7 +92,7 @@ def _persistent(failing: Failing | None, *, of_model: bool) -> Verdict | None:
     return found if found and not found.is_transient else None
 
 
-def _retried_for_nothing(record: Record) -> Iterator[Found]:
+def retried_for_nothing(record: Record) -> Iterator[Found]:
     for call in record.calls:
         # One that a retry helped could pass after all, and a cancel says nothing of it.
         if call.attempt < 2 or call.how not in ("failed", "timed out", "open") or call.is_local:
@@ -107,31 +110,29 @@ def _retried_for_nothing(record: Record) -> Iterator[Found]:
         yield Found(call.events, detail, confidence, call.name, call.args, times, last.follows)
 
 
-def _same_failure_each_time(record: Record) -> Iterator[Found]:
+def same_failure_each_time(record: Record) -> Iterator[Found]:
     for call in record.calls:
         if call.how == "completed" or call.attempt < SAME_MANY or call.last is None or call.is_replans:
             continue
-        is_unknown = call.last_verdict is None
-        if is_unknown and not call.last.timeout and call.last.is_same(call.failing):
+        if call.last_verdict is None and not call.last.timeout and call.last.is_same(call.failing):
             detail = f"attempts {call.retries} and {call.attempt} failed alike: {shown(call.last.words)}"
             yield Found(call.events, detail, Confidence.GUESSED, call.name, call.args, call.retries)
 
 
-def _limit_not_waited_for(record: Record) -> Iterator[Found]:
+def limit_not_waited_for(record: Record) -> Iterator[Found]:
     for call in record.calls:
         known = call.verdict
         if call.how not in ("failed", "timed out") or known is None or known.code is not Code.RATE_LIMITED:
             continue
         named = call.failing.named_wait if call.failing else None
-        waited = call.waits
-        if call.retries and waited < (named or LIMIT_SECONDS) and not call.is_replans:
+        if call.retries and call.waits < (named or LIMIT_SECONDS) and not call.is_replans:
             asked = f", where the answer asked for {named:g} s" if named else ""
-            detail = f"{count(call.retries, 'retry', 'retries')} within {waited:g} s of waits{asked}"
+            detail = f"{count(call.retries, 'retry', 'retries')} within {call.waits:g} s of waits{asked}"
             sure = weaker(known.confidence, Confidence.LIKELY) if named else Confidence.GUESSED
             yield Found(call.events, detail, sure, call.name, "", call.retries, known.follows)
 
 
-def _ran_again_after_unknown_outcome(record: Record) -> Iterator[Found]:
+def ran_again_after_unknown_outcome(record: Record) -> Iterator[Found]:
     for call in record.calls:
         if (sure := _writes(call)) and call.attempt > 1 and (why := _unknown_outcome(call.last, call)):
             detail = f"attempt {call.attempt} ran after {why[0]}"
@@ -177,44 +178,39 @@ def _repetitions(record: Record) -> Iterator[tuple[Call, Call]]:
             before[call.activity, call.digest] = call
 
 
-def _repeated_call(record: Record) -> Iterator[Found]:
+def repeated_call(record: Record) -> Iterator[Found]:
     asked = [call.ended for call in record.calls if call.is_model and call.ended]
     changes = [call.ended for call in record.calls if call.tool.writes and call.how == "completed" and call.ended]
     for before, call in _repetitions(record):
         between = range(before.ended or 0, call.scheduled)
-        if not any(event in between for event in asked) or any(event in between for event in record.pauses):
-            continue
-        if any(event in between for event in changes if event != before.ended):
+        is_asked = any(event in between for event in asked)
+        may_differ = [*record.pauses, *(event for event in changes if event != before.ended)]
+        if not is_asked or any(event in between for event in may_differ):
             continue
         failed = _persistent(before.failing, of_model=False)
         is_same = before.how == call.how == "completed" and before.result == call.result and before.result
         if (before.how != "completed" and failed is None) or (before.how == "completed" and not is_same):
             continue
         after = f"it had failed with {failed.code.value}" if failed else "it had given the same result"
+        detail = f"the model asked for it again after {after}"
         sure = weaker(Confidence.LIKELY, failed.confidence) if failed else Confidence.LIKELY
-        yield Found(
-            (*before.events, *call.events), f"the model asked for it again after {after}", sure, call.name, call.args
-        )
+        yield Found((*before.events, *call.events), detail, sure, call.name, call.args)
 
 
-def _turns_after_cap(record: Record) -> Iterator[Found]:
+def turns_after_cap(record: Record) -> Iterator[Found]:
     reached: Call | None = None
     for call in record.calls:
         if reached and call.is_model and call.scheduled > (reached.ended or 0):
-            why = reached.failing.words if reached.failing else ""
-            yield Found(
-                (*reached.events[-1:], *call.events),
-                f"asked again after a limit was reached: {shown(why)}",
-                Confidence.LIKELY,
-                call.name,
-            )
+            why = shown(reached.failing.words if reached.failing else "")
+            detail = f"asked again after a limit was reached: {why}"
+            yield Found((*reached.events[-1:], *call.events), detail, Confidence.LIKELY, call.name)
         is_cap = call.failing is not None and any(one.type in CAPS for one in call.failing.chain)
         known = call.verdict if call.is_model else None
         if is_cap or (known and known.code is Code.QUOTA_EXHAUSTED):
             reached = call
 
 
-def _no_new_plan(record: Record) -> Iterator[Found]:
+def no_new_plan(record: Record) -> Iterator[Found]:
     if record.status != "failed" or not any(call.is_model for call in record.calls):
         return
     for call in record.calls:
@@ -227,24 +223,20 @@ def _no_new_plan(record: Record) -> Iterator[Found]:
             yield Found(events, detail, rejected.confidence, call.name, call.args, 1, rejected.follows)
 
 
-def _workflow_ran_again(record: Record) -> Iterator[Found]:
+def workflow_ran_again(record: Record) -> Iterator[Found]:
     if record.attempt > 1 and record.continued:
         detail = f"run {record.attempt} of the workflow began anew after: {shown(record.continued.words)}"
         yield Found((1,), detail, Confidence.CERTAIN)
 
 
-def _unbounded_retries(record: Record) -> Iterator[Found]:
+def unbounded_retries(record: Record) -> Iterator[Found]:
     for call in _first_of_each(record):
         if not call.is_local and not call.maximum_attempts and not call.schedule_to_close:
-            yield Found(
-                call.events[:1],
-                "no maximum of attempts, and no schedule-to-close timeout",
-                Confidence.CERTAIN,
-                call.name,
-            )
+            detail = "no maximum of attempts, and no schedule-to-close timeout"
+            yield Found(call.events[:1], detail, Confidence.CERTAIN, call.name)
 
 
-def _no_timeout(record: Record) -> Iterator[Found]:
+def no_timeout(record: Record) -> Iterator[Found]:
     for call in _first_of_each(record):
         if not call.is_local and not call.heartbeat and call.start_to_close >= DAY_SECONDS:
             hours = f"{call.start_to_close / 3600:,.0f} h"
@@ -252,7 +244,7 @@ def _no_timeout(record: Record) -> Iterator[Found]:
             yield Found(call.events[:1], detail, Confidence.CERTAIN, call.name)
 
 
-def _long_without_heartbeat(record: Record) -> Iterator[Found]:
+def long_without_heartbeat(record: Record) -> Iterator[Found]:
     for call in record.calls:
         if call.is_local or call.heartbeat or not (call.started_at and call.ended_at):
             continue
@@ -270,16 +262,13 @@ def _first_of_each(record: Record) -> Iterator[Call]:
     yield from first.values()
 
 
-def _secret_in_payload(record: Record) -> Iterator[Found]:
-    for found in record.secrets:
-        yield Found(
-            (found.event,),
-            f"{found.secret.what} in {found.where}: {one_line(found.secret.masked)[:MAX_SHOWN]}",
-            found.secret.confidence,
-        )
+def secret_in_payload(record: Record) -> Iterator[Found]:
+    for secret, event, where in record.secrets:
+        detail = f"{secret.what} in {where}: {one_line(secret.masked)[:MAX_SHOWN]}"
+        yield Found((event,), detail, secret.confidence)
 
 
-def _near_limit(record: Record) -> Iterator[Found]:
+def near_limit(record: Record) -> Iterator[Found]:
     size, event = record.largest
     parts = {
         f"{record.events:,} of {MAX_EVENTS:,} events": record.events / MAX_EVENTS,
@@ -292,7 +281,7 @@ def _near_limit(record: Record) -> Iterator[Found]:
         yield Found((event,), f"a payload has {size / 2**20:.1f} of {MAX_PAYLOAD // 2**20} MB", Confidence.CERTAIN)
 
 
-def _carried_conversation(record: Record) -> Iterator[Found]:
+def carried_conversation(record: Record) -> Iterator[Found]:
     for activity, carried in record.carried.items():
         if carried.bytes >= CARRIED_BYTES and 2 * carried.bytes >= carried.all:
             detail = (
@@ -302,149 +291,132 @@ def _carried_conversation(record: Record) -> Iterator[Found]:
             yield Found(tuple(carried.events[:1] + carried.events[1:][-1:]), detail, Confidence.CERTAIN, activity)
 
 
-def _no_continue_as_new(record: Record) -> Iterator[Found]:
+def no_continue_as_new(record: Record) -> Iterator[Found]:
     if record.suggested and record.tasks_after >= TASKS_AFTER and record.status != "continued as new":
         detail = f"{record.tasks_after:,} workflow tasks followed the server's suggestion"
         yield Found((record.suggested,), detail, Confidence.CERTAIN)
 
 
-def _stuck_workflow_task(record: Record) -> Iterator[Found]:
+def stuck_workflow_task(record: Record) -> Iterator[Found]:
     if record.stuck and record.status == "running":
         event, failing = record.stuck[-1]
-        yield Found(
-            (event,), f"the workflow task fails and is tried without end: {shown(failing.words)}", Confidence.CERTAIN
-        )
+        detail = f"the workflow task fails and is tried without end: {shown(failing.words)}"
+        yield Found((event,), detail, Confidence.CERTAIN)
 
 
 FINDINGS: tuple[Finding, ...] = (
     Finding(
-        "retried_for_nothing",
         Group.WASTE,
         "Activities were retried after an error that cannot pass.",
         "List the type in `non_retryable_error_types`, or raise it as non-retryable, and tell the model or a person.",
         Confidence.CERTAIN,
-        _retried_for_nothing,
+        retried_for_nothing,
     ),
     Finding(
-        "same_failure_each_time",
         Group.WASTE,
         "Activities were retried although they failed with the same message each time.",
         "Find out whether this error can pass; if it cannot, raise it as non-retryable.",
         Confidence.GUESSED,
-        _same_failure_each_time,
+        same_failure_each_time,
     ),
     Finding(
-        "limit_not_waited_for",
         Group.WASTE,
         "Retries of a rate limit were used up before the limit could pass.",
         "Raise the error with `next_retry_delay` from Retry-After, or retry more slowly and for minutes.",
         Confidence.LIKELY,
-        _limit_not_waited_for,
+        limit_not_waited_for,
     ),
     Finding(
-        "ran_again_after_unknown_outcome",
         Group.EFFECT,
         "Calls that write ran again although nobody knows what the attempt before did.",
         "Look with these arguments whether it happened twice. Send an idempotency key that all attempts share,"
         " or allow one attempt and ask the service.",
         Confidence.CERTAIN,
-        _ran_again_after_unknown_outcome,
+        ran_again_after_unknown_outcome,
     ),
     Finding(
-        "workflow_ran_again",
         Group.EFFECT,
         "A whole workflow was retried, with every effect in it.",
         "Leave the workflow without a retry policy, and retry its activities.",
         Confidence.CERTAIN,
-        _workflow_ran_again,
+        workflow_ran_again,
     ),
     Finding(
-        "repeated_call",
         Group.WASTE,
         "A model made the same call with the same arguments again, though nothing had changed.",
         "Refuse a call that failed for good until something changed, and tell the model why.",
         Confidence.LIKELY,
-        _repeated_call,
+        repeated_call,
     ),
     Finding(
-        "turns_after_cap",
         Group.WASTE,
         "A model was asked again after a limit was reached.",
         "End the run, or ask a person for more, as soon as a limit is reached.",
         Confidence.LIKELY,
-        _turns_after_cap,
+        turns_after_cap,
     ),
     Finding(
-        "no_new_plan",
         Group.WASTE,
         "A workflow failed on a rejected call of which its model was never told.",
         "Give the rejection to the model as the result of its call, so that it can choose again.",
         Confidence.CERTAIN,
-        _no_new_plan,
+        no_new_plan,
     ),
     Finding(
-        "unbounded_retries",
         Group.POLICY,
         "Retry policies have no end: neither a maximum of attempts nor a schedule-to-close timeout.",
         "Set `maximum_attempts`, or `schedule_to_close_timeout`.",
         Confidence.CERTAIN,
-        _unbounded_retries,
+        unbounded_retries,
     ),
     Finding(
-        "no_timeout",
         Group.POLICY,
         "Attempts may take a day or longer without a heartbeat.",
         "Set `start_to_close_timeout` to what one attempt needs.",
         Confidence.CERTAIN,
-        _no_timeout,
+        no_timeout,
     ),
     Finding(
-        "long_without_heartbeat",
         Group.POLICY,
         "Attempts took a minute or longer without heartbeats.",
         "Set `heartbeat_timeout`, and call `activity.heartbeat()`: a lost worker is then noticed at once.",
         Confidence.CERTAIN,
-        _long_without_heartbeat,
+        long_without_heartbeat,
     ),
     Finding(
-        "secret_in_payload",
         Group.SECRET,
         "What looks like a secret stands in a history, for all who may read the namespace.",
         "Let the worker read it from its environment, encrypt payloads with a codec, and replace the secret.",
         Confidence.LIKELY,
-        _secret_in_payload,
+        secret_in_payload,
     ),
     Finding(
-        "near_limit",
         Group.SIZE,
         "Histories are near a limit at which the server ends the workflow.",
         "Continue as new, or keep large values outside and pass references.",
         Confidence.CERTAIN,
-        _near_limit,
+        near_limit,
     ),
     Finding(
-        "carried_conversation",
         Group.SIZE,
         "Most of a history is a conversation that each call of the model carries again.",
         "Keep the conversation outside, and pass its number and what is new.",
         Confidence.CERTAIN,
-        _carried_conversation,
+        carried_conversation,
     ),
     Finding(
-        "no_continue_as_new",
         Group.SIZE,
         "Workflows went on long after the server suggested continue-as-new.",
         "Look at `workflow.info().is_continue_as_new_suggested()` after each turn.",
         Confidence.CERTAIN,
-        _no_continue_as_new,
+        no_continue_as_new,
     ),
     Finding(
-        "stuck_workflow_task",
         Group.POLICY,
         "Workflow tasks fail and are tried again without end, so that the workflow stands still.",
         "Correct the code, or list the exception in `failure_exception_types` so that the workflow fails.",
         Confidence.CERTAIN,
-        _stuck_workflow_task,
+        stuck_workflow_task,
     ),
 )
 """All findings, in the order in which they are shown."""

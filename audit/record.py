@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.duration_pb2 import Duration
@@ -138,8 +139,7 @@ class Carried:
     events: list[int] = field(default_factory=list)
 
 
-@dataclass
-class Leak:
+class Leak(NamedTuple):
     """A possible secret, and its place in the history."""
 
     secret: Secret
@@ -184,6 +184,18 @@ class Record:
     """Events of a type that this version does not know."""
 
 
+_ENDS = {
+    "workflow_execution_completed": "completed",
+    "workflow_execution_failed": "failed",
+    "workflow_execution_canceled": "cancelled",
+    "workflow_execution_terminated": "terminated",
+    "workflow_execution_timed_out": "timed out",
+    "workflow_execution_continued_as_new": "continued as new",
+}
+"""By the type of the event that ends a workflow, the status of the workflow."""
+_PAUSES = frozenset({"timer_fired", "workflow_execution_signaled", "workflow_execution_update_accepted"})
+
+
 class Recording:
     """Builds the Record of a history from its events, which `add` takes one by one."""
 
@@ -200,24 +212,26 @@ class Recording:
         if kind is None:
             record.unknown += 1
             return
-        attributes = getattr(event, kind)
-        handler = getattr(self, f"_{kind.removesuffix('_event_attributes')}", None)
-        self._look_through(event, attributes)
-        if handler is not None:
+        for where, text in self._texts(event.event_id, getattr(event, kind), ""):
+            if len(record.secrets) < MAX_SECRETS:
+                found = [Leak(secret, event.event_id, where) for secret in secrets_in(text)]
+                record.secrets += found[: MAX_SECRETS - len(record.secrets)]
+        name = kind.removesuffix("_event_attributes")
+        if name in _ENDS:
+            record.status, record.ended = _ENDS[name], event.event_id
+        elif name in _PAUSES:
+            record.pauses.append(event.event_id)
+        elif handler := getattr(self, f"_{name}", None):
             handler(event)
 
-    # Payloads
-
-    def _look_through(self, event: HistoryEvent, message: Message) -> None:
-        """Count the payloads of an event, and look for secrets in them and in its failures."""
-        for where, text in self._texts(event.event_id, message, ""):
-            if len(self.record.secrets) < MAX_SECRETS:
-                found = [Leak(secret, event.event_id, where) for secret in secrets_in(text)]
-                self.record.secrets += found[: MAX_SECRETS - len(self.record.secrets)]
-
     def _texts(self, event: int, message: Message, where: str) -> Iterator[tuple[str, str]]:
+        """Yield the texts of a message with their places, and count its payloads."""
         if isinstance(message, Payload):
-            yield from self._text(event, message, where)
+            self.record.payloads += 1
+            self.record.opaque += is_encrypted(message)
+            self.record.largest = max(self.record.largest, (len(message.data), event))
+            if _is_readable(message):
+                yield where, message.data.decode(errors="replace")
             return
         for descriptor, value in message.ListFields():
             if descriptor.type != FieldDescriptor.TYPE_MESSAGE:
@@ -231,15 +245,6 @@ class Recording:
                 if isinstance(item, Message):
                     yield from self._texts(event, item, name)
 
-    def _text(self, event: int, payload: Payload, where: str) -> Iterator[tuple[str, str]]:
-        self.record.payloads += 1
-        size = len(payload.data)
-        self.record.largest = max(self.record.largest, (size, event))
-        if is_encrypted(payload):
-            self.record.opaque += 1
-        elif payload.metadata.get("encoding", b"").startswith(b"json/") and size <= MAX_VALUE:
-            yield where, payload.data.decode(errors="replace")
-
     # The workflow
 
     def _workflow_execution_started(self, event: HistoryEvent) -> None:
@@ -250,27 +255,6 @@ class Recording:
         self.record.attempt = max(1, started.attempt)
         if started.HasField("continued_failure"):
             self.record.continued = failing_of(started.continued_failure)
-
-    def _workflow_execution_completed(self, event: HistoryEvent) -> None:
-        self._end("completed", event)
-
-    def _workflow_execution_failed(self, event: HistoryEvent) -> None:
-        self._end("failed", event)
-
-    def _workflow_execution_canceled(self, event: HistoryEvent) -> None:
-        self._end("cancelled", event)
-
-    def _workflow_execution_terminated(self, event: HistoryEvent) -> None:
-        self._end("terminated", event)
-
-    def _workflow_execution_timed_out(self, event: HistoryEvent) -> None:
-        self._end("timed out", event)
-
-    def _workflow_execution_continued_as_new(self, event: HistoryEvent) -> None:
-        self._end("continued as new", event)
-
-    def _end(self, status: str, event: HistoryEvent) -> None:
-        self.record.status, self.record.ended = status, event.event_id
 
     def _workflow_task_started(self, event: HistoryEvent) -> None:
         if event.workflow_task_started_event_attributes.suggest_continue_as_new:
@@ -284,11 +268,6 @@ class Recording:
         failed = event.workflow_task_failed_event_attributes
         if failed.cause not in _HARMLESS_CAUSES:
             self.record.stuck.append((event.event_id, failing_of(failed.failure)))
-
-    def _pause(self, event: HistoryEvent) -> None:
-        self.record.pauses.append(event.event_id)
-
-    _timer_fired = _workflow_execution_signaled = _workflow_execution_update_accepted = _pause
 
     # Activities
 
@@ -427,15 +406,18 @@ def _code(details: Sequence[Payload]) -> str:
 
 def _value(payload: Payload) -> JsonValue:
     """The value of a JSON payload; None for an encrypted, too large, unreadable or other payload."""
-    if is_encrypted(payload) or len(payload.data) > MAX_VALUE:
-        return None
-    if not payload.metadata.get("encoding", b"").startswith(b"json/"):
+    if not _is_readable(payload):
         return None
     try:
         found: JsonValue = from_json(payload.data)
     except ValueError:
         return None
     return found
+
+
+def _is_readable(payload: Payload) -> bool:
+    is_json = payload.metadata.get("encoding", b"").startswith(b"json/")
+    return is_json and not is_encrypted(payload) and len(payload.data) <= MAX_VALUE
 
 
 def _digest(payloads: Sequence[Payload]) -> str:

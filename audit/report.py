@@ -2,7 +2,8 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -148,15 +149,14 @@ def retries_of(call: Call) -> Counter[Sort]:
     return found
 
 
-class _Activity(NamedTuple):
-    numbers: Counter[str]
-    tokens: list[int]
-    seconds: list[float]
+@dataclass
+class _Activity:
+    numbers: Counter[str] = field(default_factory=Counter)
+    tokens: int | None = None
+    seconds: float = 0.0
 
 
 class _Places:
-    """The places of one finding."""
-
     def __init__(self) -> None:
         self.all = self.histories = self.times = 0
         self.sure, self.activities = Counter[Confidence](), Counter[str]()
@@ -171,13 +171,8 @@ class _Places:
             if found.activity and (found.activity in self.activities or len(self.activities) < MAX_ACTIVITIES):
                 self.activities[found.activity] += 1
             if len(examples := self.examples[found.confidence]) < MAX_PLACES:
-                examples.append(_place(record, found))
-
-
-def _place(record: Record, found: Found) -> Place:
-    of = {"history": record.name, "workflow_id": record.workflow_id, "run_id": record.run_id}
-    fields = {name: getattr(found, name) for name in ("events", "confidence", "detail", "activity", "args", "times")}
-    return Place(**of, workflow=record.workflow, instead=found.instead, **fields)
+                of = {"workflow_id": record.workflow_id, "run_id": record.run_id, "workflow": record.workflow}
+                examples.append(Place(history=record.name, **of, **vars(found)))
 
 
 class Audit:
@@ -230,14 +225,13 @@ class Audit:
 
     def _count(self, call: Call) -> None:
         name = call.name if call.name in self._activities or len(self._activities) < MAX_ACTIVITIES else OTHERS
-        row = self._activities.setdefault(name, _Activity(Counter(), [], [0.0]))
+        row = self._activities.setdefault(name, _Activity())
         row.numbers.update(calls=1, retries=call.retries, failed=int(call.how in ("failed", "timed out")))
         row.numbers.update(retries_of(call))
-        row.seconds[0] += call.seconds
+        row.seconds += call.seconds
         if call.tokens is not None:
-            row.tokens[:] = [sum(row.tokens) + call.tokens]
-        failed = call.verdict or (call.last_verdict if call.retries else None)
-        if failed:
+            row.tokens = (row.tokens or 0) + call.tokens
+        if failed := call.verdict or (call.last_verdict if call.retries else None):
             self._instead[_instead(call, failed)].update(calls=1, retries=call.retries)
 
     def report(self) -> AuditReport:
@@ -259,29 +253,18 @@ class Audit:
             seconds=round(sum(row.seconds for row in activities), 3),
             tokens=sum(tokens) if tokens else None,
             activities=tuple(activities),
-            instead=tuple(self._instead_counts()),
-            findings=tuple(self._finding_counts()),
+            instead=tuple(
+                InsteadCount(code=code, follows=follows, calls=numbers["calls"], retries=numbers["retries"])
+                for (code, follows), numbers in sorted(self._instead.items(), key=lambda item: -item[1]["retries"])
+            ),
+            findings=tuple(_finding_count(row, self._places[row.name]) for row in FINDINGS if row.name in self._places),
             **sums,
         )
 
     def _activity_counts(self) -> Iterator[ActivityCount]:
         for name, row in self._activities.items():
             numbers = {field: row.numbers[field] for field in ("calls", "failed", "retries", *_SORTS)}
-            yield ActivityCount(
-                activity=name,
-                seconds=round(row.seconds[0], 3),
-                tokens=sum(row.tokens) if row.tokens else None,
-                **numbers,
-            )
-
-    def _instead_counts(self) -> Iterator[InsteadCount]:
-        for (code, follows), numbers in sorted(self._instead.items(), key=lambda item: -item[1]["retries"]):
-            yield InsteadCount(code=code, calls=numbers["calls"], retries=numbers["retries"], follows=follows)
-
-    def _finding_counts(self) -> Iterator[FindingCount]:
-        for finding in FINDINGS:
-            if finding.name in self._places:
-                yield _finding_count(finding, self._places[finding.name])
+            yield ActivityCount(activity=name, seconds=round(row.seconds, 3), tokens=row.tokens, **numbers)
 
 
 _SORTS: tuple[Sort, ...] = ("helped", "could_have", "could_not", "not_known")

@@ -12,8 +12,9 @@ import zipfile
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf.json_format import ParseError
 from google.protobuf.message import DecodeError
@@ -102,7 +103,9 @@ def of_files(files: Iterable[Path], extent: Extent) -> Iterator[Item]:
         before = extent.done
         try:
             with file.open("rb") as opened:
-                yield from _of_stream(_Counted(opened, extent), str(file))
+                for item in _of_stream(opened, str(file)):
+                    extent.done = before + opened.tell()
+                    yield item
         except OSError as error:
             yield Unreadable(str(file), f"cannot be read ({error.strerror or error})")
         extent.done = before + _size(file)
@@ -115,25 +118,12 @@ def _size(file: Path) -> int:
         return 0
 
 
-class _Counted:
-    """A binary file that notes how far it has been read."""
-
-    def __init__(self, opened: BinaryIO, extent: Extent) -> None:
-        self._opened, self._extent, self._from = opened, extent, extent.done
-        self.seek, self.tell, self.seekable = opened.seek, opened.tell, opened.seekable
-
-    def read(self, size: int = -1) -> bytes:
-        found = self._opened.read(size)
-        self._extent.done = self._from + self._opened.tell()
-        return found
-
-
 def _of_stream(stream: Any, name: str) -> Iterator[Item]:
     """The histories of a stream of bytes, which may be an archive."""
     try:
         first = stream.read(4)
         rest = _Rest(first, stream)
-        if first[:4] == b"PK\x03\x04" and isinstance(stream, _Counted):
+        if first[:4] == b"PK\x03\x04" and isinstance(stream, BufferedReader):
             yield from _of_archive(stream, name)
         elif first[:2] == b"\x1f\x8b":
             unpacked = gzip.GzipFile(fileobj=rest, mode="rb")  # type: ignore[call-overload]  # it needs `read` only
@@ -146,7 +136,7 @@ def _of_stream(stream: Any, name: str) -> Iterator[Item]:
         yield Unreadable(name, f"is a broken archive ({one_line(str(error))})")
 
 
-def _of_archive(stream: _Counted, name: str) -> Iterator[Item]:
+def _of_archive(stream: BufferedReader, name: str) -> Iterator[Item]:
     with zipfile.ZipFile(stream) as archive:
         for entry in archive.infolist():
             if entry.is_dir() or not entry.filename.endswith(ENDINGS):
@@ -236,11 +226,7 @@ class _Json:
         return bool(more)
 
     def values(self) -> Iterator[tuple[int, bytes]]:
-        """Each event, and each item of a list at the top, with the number of its text, counted from 0.
-
-        Raises:
-            _NoHistory: the texts end too early, or are no JSON.
-        """
+        """Yield events, and items of a list at the top, with the number of their text, from 0. Raises _NoHistory."""
         while True:
             found = _TOKEN.search(self._text, self._at)
             if found is None:
@@ -283,11 +269,7 @@ class _Json:
             raise _NoHistory(f"is nested more than {MAX_DEPTH} levels deep")
 
     def _close(self, token: bytes, end: int) -> bytes | None:
-        """Close a bracket, and return the captured value that it ends; None if it ends none.
-
-        Raises:
-            _NoHistory: the bracket was not open.
-        """
+        """Close a bracket, and return the captured value that it ends, or None. Raises _NoHistory if none was open."""
         if self._opened[-1:] != (b"{" if token == b"}" else b"["):
             raise _NoHistory("is no JSON: a bracket is closed that is not open")
         self._opened = self._opened[:-1]
@@ -421,17 +403,11 @@ def _of_messages(stream: Any, name: str) -> Iterator[Item]:
 
 
 class _Bytes:
-    """Takes bytes from a stream."""
-
     def __init__(self, stream: Any) -> None:
         self._stream, self._text = stream, b""
 
     def take(self, size: int, *, is_first: bool = False) -> bytes:
-        """Return the next `size` bytes. With `is_first`, an event may begin here: at the end, return no bytes.
-
-        Raises:
-            _NoHistory: the stream ends too early.
-        """
+        """Return the next `size` bytes; with `is_first`, none at the end. Raises _NoHistory if it ends early."""
         parts = [self._text]
         missing = size - len(self._text)
         while missing > 0 and (more := self._stream.read(max(missing, CHUNK))):
@@ -458,11 +434,7 @@ class _Bytes:
 
 
 async def count(client: Client, query: str) -> int:
-    """How many workflows a list filter finds.
-
-    Raises:
-        Problem: the filter cannot be used.
-    """
+    """How many workflows a list filter finds. Raises Problem if the filter cannot be used."""
     with using_filter():
         return (await client.count_workflows(query or None)).count
 
@@ -477,10 +449,6 @@ async def of_server(client: Client, query: str, limit: int | None, extent: Exten
         async for row in client.list_workflows(query or None, limit=limit):
             yield Begin(row.id)
             events = client.get_workflow_handle(row.id, run_id=row.run_id).fetch_history_events()
-            while (event := await existing(_next(events))) is not None:
+            while (event := await existing(anext(events, None))) is not None:
                 yield event
             extent.done += 1
-
-
-async def _next(events: AsyncIterator[HistoryEvent]) -> HistoryEvent | None:
-    return await anext(events, None)

@@ -149,12 +149,7 @@ def _fields(value: JsonValue) -> Iterator[tuple[str, JsonValue]]:
                 left += found[:MAX_NODES]
 
 
-_TOKENS = (
-    ("total_tokens",),
-    ("totalTokens",),
-    ("input_tokens", "output_tokens"),
-    ("prompt_tokens", "completion_tokens"),
-)
+_USED = (("total_tokens",), ("totalTokens",), ("input_tokens", "output_tokens"), ("prompt_tokens", "completion_tokens"))
 """The fields with the tokens of a call in the results of APIs and libraries; the first row that is present counts."""
 
 
@@ -162,7 +157,7 @@ def tokens_of(result: JsonValue) -> int | None:
     """The used tokens that the result of a model's activity reports; None if it reports none."""
     for field, value in _fields(result):
         usage = value if field == "usage" and isinstance(value, dict) else {}
-        for names in _TOKENS:
+        for names in _USED:
             numbers = [number for name in names if isinstance(number := usage.get(name), int)]
             if numbers:
                 return sum(numbers)

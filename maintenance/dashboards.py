@@ -1,12 +1,9 @@
-"""`python -m maintenance.dashboards` writes the dashboards of deploy/grafana, from the tables in this module.
-
-And what alerts are about: how much counters grew, as rules of Prometheus.
-"""
+"""`python -m maintenance.dashboards` writes the dashboards, and the counts that alerts are about, into deploy/."""
 
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,14 @@ from workflows.faults.retries import RETRIES_PER_KIND
 
 FOLDER = Path(__file__).parents[1] / "deploy" / "grafana" / "dashboards"
 COUNTS = Path(__file__).parents[1] / "deploy" / "prometheus" / "counts.yml"
+COUNTS_HEAD = """\
+# How much counters grew: what alerts.yml is about. `python -m maintenance.dashboards` writes this file.
+# docs/observability.md says why it is not just `increase`.
+
+groups:
+  - name: replan-counts
+    rules:
+"""
 WINDOW = "${window}"
 """The variable of a dashboard with how many seconds each point of a panel looks back."""
 WINDOW_TEXT = "${window:text}"
@@ -25,9 +30,6 @@ DATASOURCE = {"type": "prometheus", "uid": "prometheus"}
 """That of deploy/grafana/provisioning."""
 WIDTH, HEIGHT = 24, 8
 """Columns of a dashboard, and lines of a panel."""
-
-OPEN_ROW = {"collapsed": False, "panels": []}
-"""Of a row whose panels are shown, which stand behind it in the list."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Dashboard:
     uid: str
     title: str
     about: str
-    rows: Mapping[str, Sequence[Panel]] = field(default_factory=dict)
+    rows: Mapping[str, Sequence[Panel]]
 
 
 def grown(series: str, seconds: str = WINDOW) -> str:
@@ -281,7 +283,9 @@ def document(dashboard: Dashboard) -> Mapping[str, Any]:
     for number, (title, row) in enumerate(dashboard.rows.items()):
         top = number * (HEIGHT + 1)
         place = {"h": 1, "w": WIDTH, "x": 0, "y": top}
-        panels.append({"id": len(panels) + 1, "type": "row", "title": title, "gridPos": place, **OPEN_ROW})
+        # An open row has no panels itself: they stand behind it in the list.
+        opened = {"type": "row", "title": title, "gridPos": place, "collapsed": False, "panels": []}
+        panels.append({"id": len(panels) + 1, **opened})
         for column, panel in enumerate(row):
             width = WIDTH // len(row)
             place = {"h": HEIGHT, "w": width, "x": column * width, "y": top + 1}
@@ -344,24 +348,11 @@ def _panel(panel: Panel) -> Mapping[str, Any]:
 
 
 def counts() -> str:
-    """The rules of RECORDED."""
-    rules = [
-        f"      - record: {count.name}\n        expr: >-\n"
-        + "\n".join(f"          {line}" for line in textwrap.wrap(count.expression, 110, break_on_hyphens=False))
-        for count in RECORDED
-    ]
-    return "\n".join(
-        [
-            "# How much counters grew: what alerts.yml is about. `python -m maintenance.dashboards` writes this file.",
-            "# docs/observability.md says why it is not just `increase`.",
-            "",
-            "groups:",
-            "  - name: replan-counts",
-            "    rules:",
-            *rules,
-            "",
-        ]
-    )
+    text = COUNTS_HEAD
+    for count in RECORDED:
+        lines = textwrap.wrap(count.expression, 110, break_on_hyphens=False)
+        text += f"      - record: {count.name}\n        expr: >-\n" + textwrap.indent("\n".join(lines), " " * 10) + "\n"
+    return text
 
 
 def files() -> Mapping[Path, str]:
@@ -371,7 +362,6 @@ def files() -> Mapping[Path, str]:
 
 
 def main() -> None:
-    """Write the files."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for file, text in files().items():
         file.write_text(text, encoding="utf-8")

@@ -17,7 +17,7 @@ import sys
 import tarfile
 import tempfile
 import venv
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,22 +53,22 @@ def make(checkout: Path, target: Path) -> str:
     Raises:
         Stopped: something is not committed, a tool failed, or a check did.
     """
-    if changed := _git(checkout, "status", "--porcelain", "--untracked-files=no").decode():
+    if changed := _run("git", "status", "--porcelain", "--untracked-files=no", cwd=checkout).decode():
         raise Stopped(f"The last commit is what is built, and this is in none: commit or stash it.\n{changed.rstrip()}")
     with tempfile.TemporaryDirectory(prefix="replan-dist-") as folder:
         sources, built = Path(folder) / "sources", Path(folder) / "built"
         export(checkout, sources)
-        times = {"SOURCE_DATE_EPOCH": _git(checkout, "log", "-1", "--format=%ct").decode().strip()}
-        _say("[1/3] tools")
+        times = {"SOURCE_DATE_EPOCH": _run("git", "log", "-1", "--format=%ct", cwd=checkout).decode().strip()}
+        print("[1/3] tools", flush=True)  # each takes the better part of a minute
         locks = [f"--requirement={sources / lock}" for lock in TOOLS]
         programs = environment(Path(folder) / "tools", "--no-deps", "--require-hashes", *locks)
-        _say("[2/3] packages")
+        print("[2/3] packages", flush=True)
         (sources / SBOM).write_text(sbom(programs, sources, times), encoding="utf-8")
         _run(programs / "python", "-m", "hatchling", "build", "--directory", built, cwd=sources, more=times)
         [wheel], [archive] = built.glob("*.whl"), built.glob("*.tar.gz")
         _run(programs / "python", "-m", "twine", "check", "--strict", wheel, archive, cwd=sources)
         version = wheel.name.split("-")[1]
-        _say("[3/3] install")
+        print("[3/3] install", flush=True)
         check(wheel, version, sources, Path(folder) / "installed")
         shutil.copyfile(sources / SBOM, built / f"replan-{version}.cdx.json")
         return put(built, target)
@@ -77,7 +77,7 @@ def make(checkout: Path, target: Path) -> str:
 def export(checkout: Path, sources: Path) -> None:
     """Write the files of the last commit, and no others, with the modes that git has."""
     packed = sources.with_suffix(".tar")
-    packed.write_bytes(_git(checkout, "archive", "--format=tar", "HEAD"))
+    packed.write_bytes(_run("git", "archive", "--format=tar", "HEAD", cwd=checkout))
     with tarfile.open(packed) as files:
         files.extractall(sources, filter="data")
 
@@ -96,7 +96,7 @@ def sbom(programs: Path, sources: Path, times: Mapping[str, str]) -> str:
     # Of the graph, of which it warns, this generator reads nothing from a lock.
     said = ("-W", "ignore::UserWarning", *command, "--pyproject", sources / "pyproject.toml", lock)
     made: dict[str, Any] = json.loads(_run(programs / "python", *said, more=times))
-    needed = dict(needs(lock.read_text(encoding="utf-8")))
+    needed = needs(lock.read_text(encoding="utf-8"))
     names = {component["bom-ref"]: component["name"] for component in made["components"]}
     refs: dict[str, list[str]] = {}
     for ref, name in names.items():
@@ -109,13 +109,13 @@ def sbom(programs: Path, sources: Path, times: Mapping[str, str]) -> str:
     return json.dumps(made, indent=1, sort_keys=True) + "\n"
 
 
-def needs(lock: str) -> Iterator[tuple[str, set[str]]]:
+def needs(lock: str) -> Mapping[str, set[str]]:
     """Each package of a lock, with the packages that need it; the lock's own project is one of these."""
     found: dict[str, set[str]] = {}
     for block in re.split(r"^(?=\S+==)", lock, flags=re.MULTILINE)[1:]:
         whom = re.findall(r"^    #(?: via)? +(?!-[cr] )([\w.-]+)", block, flags=re.MULTILINE)
         found.setdefault(block.partition("==")[0], set()).update({*whom} - {"via"})
-    yield from found.items()
+    return found
 
 
 def check(wheel: Path, version: str, sources: Path, folder: Path) -> None:
@@ -145,20 +145,8 @@ def put(built: Path, target: Path) -> str:
     return sums.rstrip()
 
 
-def _say(line: str) -> None:
-    print(line, flush=True)  # each takes the better part of a minute
-
-
-def _git(checkout: Path, *words: str) -> bytes:
-    return _run("git", *words, cwd=checkout)
-
-
 def _run(*command: str | Path, cwd: Path | None = None, more: Mapping[str, str] | None = None) -> bytes:
-    """Run a program and return what it printed.
-
-    Raises:
-        Stopped: it failed.
-    """
+    """Run a program, and return what it printed. Raises Stopped if it failed."""
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env={**os.environ, **(more or {})}, capture_output=True, check=False)  # noqa: S603
     if done.returncode:

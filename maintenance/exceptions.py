@@ -22,8 +22,6 @@ TITLES: Mapping[str, str] = {
     "standard": "Standard library, and tenacity",
 }
 """The wires that the page lists, in its order. Replan's own exceptions and those of the model SDKs are no tool's."""
-
-
 FEW = 4
 """Up to so many verdicts, a choice stands in the list itself, and else in a table of its own."""
 
@@ -63,10 +61,9 @@ def _verdict(entry: Entry, choices: dict[str, Choice]) -> tuple[str, str]:
     if len(few) <= FEW:
         codes = [f"`{code}`{f' ({proves})' * (len(few) > 1)}" for code, proves in few]
         return " or ".join(codes) + f", by {entry.by}" * (len(few) > 1), next(iter(few))[1] * (len(few) == 1)
-    same = (
-        title for title, choice in choices.items() if (choice.by, dict(choice.rows)) == (entry.by, dict(entry.rows))
-    )
-    title = next(same, "") or _title(entry.by, choices)
+    by, rows = entry.by, dict(entry.rows)
+    same = (title for title, choice in choices.items() if (choice.by, dict(choice.rows)) == (by, rows))
+    title = next(same, "") or _title(by, choices)
     choices.setdefault(title, entry)
     link = f"[by {entry.by}](#{title.lower().replace(' ', '-')})"
     return f"{link}, else `{entry.otherwise.code.value}`", entry.otherwise.proves.value

@@ -33,9 +33,8 @@ SCHEMES = ("light", "dark")
 
 
 def main(words: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m maintenance.page_pictures", description="Make the pictures of the page."
-    )
+    name = "python -m maintenance.page_pictures"
+    parser = argparse.ArgumentParser(prog=name, description="Make the pictures of the page.")
     parser.add_argument("folder", type=Path, nargs="?", default=ALL, help="where all go; else build/page")
     parser.add_argument("--docs", type=Path, default=FOLDER, help="where those of the docs go; else docs/pictures")
     parsed = parser.parse_args(words)

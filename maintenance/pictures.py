@@ -101,9 +101,8 @@ class NoBrowser(Exception):
 
 def main(words: Sequence[str]) -> int:
     """Make every picture; without a browser say what is missing and make the others."""
-    parser = argparse.ArgumentParser(
-        prog="python -m maintenance.pictures", description="Make the pictures of README.md."
-    )
+    name = "python -m maintenance.pictures"
+    parser = argparse.ArgumentParser(prog=name, description="Make the pictures of README.md.")
     parser.add_argument("folder", type=Path, nargs="?", default=FOLDER, help="where they go; else docs/pictures")
     folder: Path = parser.parse_args(words).folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -137,8 +136,7 @@ def pictures(playground: Playground) -> Iterator[tuple[str, bytes]]:
 
 def _typed(*words: str) -> str:
     line = f"$ python starter.py {' '.join(json.dumps(word) if ' ' in word else word for word in words)}"
-    rows = "\n".join(wrap(line, COLUMNS))
-    return f"\x1b[1m{rows}\x1b[0m\n"
+    return "\x1b[1m" + "\n".join(wrap(line, COLUMNS)) + "\x1b[0m\n"
 
 
 def _page_of(playground: Playground, *words: str) -> str:
@@ -151,8 +149,8 @@ def _page_of(playground: Playground, *words: str) -> str:
     return str(document["ui_url"])
 
 
-def left_by(command: Sequence[str], environment: Mapping[str, str], exit: int = 0) -> str:
-    """What a command leaves on a terminal of 80 columns, with colours; SystemExit if its exit code is not `exit`."""
+def left_by(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    """What a command leaves on a terminal of 80 columns, with colours; SystemExit if its exit code is not 0."""
     screen, terminal = os.openpty()
     termios.tcsetwinsize(terminal, (ROWS, COLUMNS))
     process = subprocess.Popen(  # noqa: S603  # our own script
@@ -171,8 +169,8 @@ def left_by(command: Sequence[str], environment: Mapping[str, str], exit: int = 
     finally:
         process.kill()
         os.close(screen)
-    if code != exit:
-        raise SystemExit(f"{' '.join(command)!r} ended with {code} instead of {exit}:\n{shown}")
+    if code:
+        raise SystemExit(f"{' '.join(command)!r} ended with {code} instead of 0:\n{shown}")
     return shown.rpartition(DONE)[2]
 
 

@@ -6,7 +6,6 @@ others is written, since the image's own user cannot write it. Only the Dockerfi
 
 import shutil
 import sysconfig
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -23,20 +22,13 @@ NOT_IMPORTED = ("__main__", "env", "pytest_plugin")
 
 
 def main() -> None:
-    """Remove, and import."""
     for pattern in UNUSED:
         for path in PACKAGES.glob(pattern):
             shutil.rmtree(path)
-    for name in modules():
-        import_module(name)
-
-
-def modules() -> Iterator[str]:
-    """Every module of Replan."""
     for file in sorted(PACKAGES.joinpath("replan").rglob("*.py")):
-        package = file.parent if file.name == "__init__.py" else file.with_suffix("")
-        if package.name not in NOT_IMPORTED:
-            yield ".".join(package.relative_to(PACKAGES).parts)
+        module = file.parent if file.name == "__init__.py" else file.with_suffix("")
+        if module.name not in NOT_IMPORTED:
+            import_module(".".join(module.relative_to(PACKAGES).parts))
 
 
 if __name__ == "__main__":

@@ -8,12 +8,10 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Iterable
 
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
+from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
-from temporalio.client import Client
 from temporalio.service import RPCError
 
 from runtime.client import RPC_TIMEOUT, NotConnected, connect
@@ -27,30 +25,21 @@ LATELY_SECONDS = 90.0
 async def main(queue: str) -> str | None:
     """Return what is wrong, in one sentence; None if a worker on this host has polled `queue` lately."""
     try:
-        last_poll = _last_seen(await _pollers(await connect(), queue), socket.gethostname())
+        client = await connect()
+        request = DescribeTaskQueueRequest(
+            namespace=client.namespace,
+            task_queue=TaskQueue(name=queue),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+        )
+        pollers = (await client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)).pollers
     except NotConnected as problem:
         return str(problem)
     except RPCError as problem:
         return f"The server does not say who serves {queue!r} ({problem}): look into its log."
-    if last_poll is None or time.time() - last_poll > LATELY_SECONDS:
+    ours = [poller for poller in pollers if poller.identity.endswith(f"@{socket.gethostname()}")]  # of SDKs: pid@host
+    if all(time.time() - poller.last_access_time.seconds > LATELY_SECONDS for poller in ours):
         return f"The server has not heard from a worker on this host for queue {queue!r}: look into the worker's log."
     return None
-
-
-async def _pollers(client: Client, queue: str) -> Iterable[PollerInfo]:
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=queue),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    return (await client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)).pollers
-
-
-def _last_seen(pollers: Iterable[PollerInfo], host: str) -> float | None:
-    """The last poll from `host`, in seconds since the epoch; None without a poll. SDK identities are `pid@host`."""
-    return max(
-        (poller.last_access_time.seconds for poller in pollers if poller.identity.endswith(f"@{host}")), default=None
-    )
 
 
 if __name__ == "__main__":

@@ -4,23 +4,16 @@ import asyncio
 import dataclasses
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, get_args
 
-import temporalio.client
-import temporalio.worker
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, ClientConfig, HeaderCodecBehavior, WorkflowHistory
-from temporalio.converter import (
-    DataConverter,
-    PayloadConverter,
-    SerializationContext,
-    WithSerializationContext,
-)
-from temporalio.service import ConnectConfig, ServiceClient
-from temporalio.worker import Replayer, ReplayerConfig, Worker, WorkerConfig, WorkflowReplayResult
+from temporalio.client import Client, ClientConfig, HeaderCodecBehavior
+from temporalio.converter import DataConverter, PayloadConverter, SerializationContext, WithSerializationContext
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import ReplayerConfig, Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 import worker as composition
@@ -40,8 +33,14 @@ OURS = __name__.partition(".")[0], AgentWorkflow.__module__.partition(".")[0]
 PASSED_THROUGH = (*OURS, "pydantic", "pydantic_core", "annotated_types", "typing_inspection")
 """Modules that a sandbox does not import again for each workflow."""
 
+ELSEWHERE = {
+    "metrics": "the SDK's Runtime of your program metrics=",
+    "codec": "it to the data converter of your connection",
+}
+"""Settings of a worker that a plugin does not take, and where to give what they set."""
 
-class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
+
+class Replan(SimplePlugin):
     """Serves Replan's tasks beside your own workflows, in the process of your worker and with its connection.
 
     Give it to your Worker: `Worker(client, task_queue="orders", workflows=[...], plugins=[Replan(tools=[charge])])`.
@@ -71,14 +70,10 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
             ToolMistakes, UnknownPlanner: a tool or a planner cannot be used; the message says what to do.
             TypeError: there is no such setting, or it is not for a worker of your own.
         """
-        if "metrics" in settings:
-            raise TypeError(
-                "metrics= is not for a plugin: give the SDK's Runtime of your program metrics=, and Replan uses it."
-            )
-        if "codec" in settings:
-            raise TypeError(
-                "codec= is not for a plugin: give it to the data converter of your connection, and Replan uses it."
-            )
+        super().__init__(f"{type(self).__module__}.{type(self).__qualname__}")
+        for name, place in ELSEWHERE.items():
+            if name in settings:
+                raise TypeError(f"{name}= is not for a plugin: give {place}, and Replan uses it.")
         named = {"planner": planner, "queue": queue, "state": state, "store": store}
         folders = {"documents": documents, "workspace": workspace}
         self._settings = of_program(os.environ, **named, **folders, **settings)
@@ -95,16 +90,6 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
         if self._settings.keys and theirs.payload_codec is None:
             config["data_converter"] = with_keys(theirs, self._settings.keys, config["namespace"])
             config["header_codec_behavior"] = HeaderCodecBehavior.CODEC
-        return config
-
-    async def connect_service_client(
-        self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
-    ) -> ServiceClient:
-        """Connect without a change; the plugin does not use this hook."""
-        return await next(config)
-
-    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """Return `config` unchanged: Replan's workers run beside this worker."""
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
@@ -137,25 +122,12 @@ class Replan(temporalio.client.Plugin, temporalio.worker.Plugin):
         """Let a Replayer replay Replan's histories, too."""
         config["workflows"] = [*config.get("workflows", ()), *serve.WORKFLOWS]
         config["interceptors"] = [*config.get("interceptors", ()), CallInterceptor()]
-        theirs = config.get("data_converter") or DataConverter.default
-        config["data_converter"] = _both(theirs)
+        config["data_converter"] = _both(config.get("data_converter") or DataConverter.default)
         runner = config.get("workflow_runner")
         if isinstance(runner, SandboxedWorkflowRunner):
             passed = runner.restrictions.with_passthrough_modules(*PASSED_THROUGH)
             config["workflow_runner"] = dataclasses.replace(runner, restrictions=passed)
         return config
-
-    def run_replayer(
-        self,
-        replayer: Replayer,
-        histories: AsyncIterator[WorkflowHistory],
-        next: Callable[
-            [Replayer, AsyncIterator[WorkflowHistory]],
-            AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]],
-        ],
-    ) -> AbstractAsyncContextManager[AsyncIterator[WorkflowReplayResult]]:
-        """Replay without a change; the plugin does not use this hook."""
-        return next(replayer, histories)
 
 
 @asynccontextmanager
@@ -177,7 +149,6 @@ async def serving(
 
 def _both(theirs: DataConverter) -> DataConverter:
     """A converter for replays: it converts pydantic models as Replan does, and everything else as `theirs` does."""
-
     converter = without_store(theirs)
 
     class Both(PayloadConverter, WithSerializationContext):

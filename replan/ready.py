@@ -1,7 +1,6 @@
 """`python -m replan.ready [URL]`: exit code 0 if `replan serve` is ready, else 1; the container's health check."""
 
 import sys
-from urllib.error import URLError
 from urllib.request import urlopen
 
 URL = "http://127.0.0.1:8300/health/ready"
@@ -13,7 +12,7 @@ def main(url: str = URL) -> int:
     try:
         with urlopen(url, timeout=PATIENCE_SECONDS):  # noqa: S310  # whoever runs it chooses the URL
             return 0
-    except (URLError, OSError, ValueError) as problem:
+    except (OSError, ValueError) as problem:
         sys.stderr.write(f"{url} does not say that it is ready ({problem}): look into the log of `replan serve`.\n")
         return 1
 

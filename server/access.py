@@ -87,11 +87,9 @@ class Access:
             raise Denied(421, "wrong_host", reason, "open it as localhost, or start it with --token")
         if method in SAFE:
             return
-        site = headers.get("sec-fetch-site")
-        origin = headers.get("origin", "")
-        is_foreign = (
-            site not in ("same-origin", "none") if site else bool(origin) and origin.partition("://")[2] != host
-        )
+        site, origin = headers.get("sec-fetch-site"), headers.get("origin", "")
+        is_other_origin = origin != "" and origin.partition("://")[2] != host
+        is_foreign = site not in ("same-origin", "none") if site else is_other_origin
         if is_foreign:
             raise Denied(403, "cross_site", "Another website sent this request", "send it from a page of this server")
 

@@ -184,11 +184,7 @@ def visitor_of(request: Request) -> Visitor:
 
 
 async def task_of(request: Request, id: str) -> Handle:
-    """The task with this id, which is percent-encoded as in a path.
-
-    Raises:
-        Problem: there is no such task; the beginning of an id is not enough.
-    """
+    """The task with this percent-encoded id. Raises Problem if there is none: the beginning of an id is not enough."""
     named = unquote(id)
     found = await tasks.find_task(client_of(request).temporal, named)
     if found.id != named:
@@ -291,9 +287,8 @@ async def answer(request: Request, id: Reference, new: NewAnswer) -> Response:
     if wrong := [name for name in values if name not in CHOICES[new.choice].given.model_fields]:
         raise Problem("usage", f"{wrong[0]} does not go with {new.choice.value}", "leave it out")
     words = await people.answer(task, new.choice, **values, by=by)
-    return json_response(
-        {"task_id": task.id, "answer": new.choice.value, "by": by, "said": words, "checked": words is not None}
-    )
+    fields = {"task_id": task.id, "answer": new.choice.value, "by": by, "said": words}
+    return json_response({**fields, "checked": words is not None})
 
 
 @router.post("/tasks/{id}/extend", summary="Give a running task more than its limits")
@@ -349,8 +344,7 @@ async def within(work: Any) -> Any:
 @router.get("/incidents", summary="The causes for which tasks wait", tags=["incidents"])
 async def get_incidents(request: Request) -> Response:
     """The cause with the most waiting tasks comes first."""
-    found = await client_of(request).incidents()
-    return json_response({"incidents": found})
+    return json_response({"incidents": await client_of(request).incidents()})
 
 
 @router.post("/incidents/{cause:path}/resolve", summary="Say that a cause is repaired", tags=["incidents"])
@@ -375,12 +369,10 @@ async def resolve_incident(
     """
     running = await incidents.resolve(client.temporal, cause, queue or client.queue, by=by, note=note)
     last = Resolved(cause=cause)
-
-    async def follow() -> bool:
-        nonlocal last
-        async for now in incidents.follow_resolution(client.temporal, running):
-            last = now
-        return True
-
-    is_ended = await within(follow())
-    return last, bool(is_ended)
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            async for now in incidents.follow_resolution(client.temporal, running):
+                last = now
+    except TimeoutError:
+        return last, False
+    return last, True

@@ -29,7 +29,7 @@ from server.access import Access, Denied
 from server.page import answers, inbox, lists, sign_in, task
 from server.page.rendering import problem_page
 from server.page.schemas import Schemas
-from server.problems import MEDIA_TYPE, ProblemDocument, body_of, problem_of, status_of
+from server.problems import MEDIA_TYPE, ProblemDocument, body_of, denial, problem_of, status_of
 from server.remedies import as_request, on_page
 from server.streams import Streams
 
@@ -134,9 +134,8 @@ async def _error_response(request: Request, error: Exception) -> Response:
                 {"field": ".".join(map(str, mistake["loc"][1:])), "message": expected(mistake)}
                 for mistake in error.errors()
             ]
-            first = mistakes[0]
             status, code, remedy = 422, "usage", "see /openapi.json"
-            reason, more = f"{first['field'] or 'The body'} {first['message']}", {"errors": mistakes}
+            reason, more = f"{mistakes[0]['field'] or 'The body'} {mistakes[0]['message']}", {"errors": mistakes}
         case HTTPException(status_code=413):
             status, code, reason, remedy = 413, "too_large", "The body is too large", error.detail
         case HTTPException():
@@ -158,7 +157,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
 class Gate:
     """Middleware before all routes: checks the sender and the site of a request, and sets headers of each response."""
 
-    def __init__(self, app: ASGIApp, access: Access, web_ui: str = "") -> None:
+    def __init__(self, app: ASGIApp, access: Access, web_ui: str) -> None:
         self._app, self._access, self._web_ui = app, access, web_ui
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -168,7 +167,11 @@ class Gate:
         # Paths are matched as they were sent: the id of a task may have a slash, which is sent as %2F.
         scope["path"] = scope.get("raw_path", scope["path"].encode()).decode("ascii", "replace")
 
-        is_of_web_ui = self._is_of_web_ui(scope)
+        is_of_web_ui = (
+            bool(self._web_ui)
+            and Headers(scope=scope).get("origin") == self._web_ui
+            and scope["path"].startswith(codec.PATH)
+        )
         more = {**HEADERS, **(codec.cors(self._web_ui) if is_of_web_ui else {})}
 
         async def send_with_headers(message: Message) -> None:
@@ -185,44 +188,35 @@ class Gate:
             message = await receive()
             size += len(message.get("body", b""))
             if size > MAX_BODY:
-                raise HTTPException(
-                    413, f"send at most {MAX_BODY:,} bytes"
-                )  # any other exception would be a 400 of FastAPI
+                # Any other exception would be a 400 of FastAPI.
+                raise HTTPException(413, f"send at most {MAX_BODY:,} bytes")
             return message
 
-        respond = self._response(scope) or self._app
+        respond = self._response(scope, is_of_web_ui=is_of_web_ui) or self._app
         try:
             await respond(scope, receive_at_most, send_with_headers)
         except* (BrokenResourceError, ClientDisconnect):
             pass  # the client left, while FastAPI passed an event on to it or before its whole body was there
 
-    def _is_of_web_ui(self, scope: Scope) -> bool:
-        """Whether a page of the Temporal web UI sent the request, and the request is for the codec endpoint."""
-        origin = Headers(scope=scope).get("origin", "")
-        return bool(self._web_ui) and origin == self._web_ui and scope["path"].startswith(codec.PATH)
+    def _response(self, scope: Scope, *, is_of_web_ui: bool) -> Response | None:
+        """The response to a request that ends here, such as a denial; None if the request may reach its route.
 
-    def _response(self, scope: Scope) -> Response | None:
-        """The response to a request that ends here, such as a denial; None if the request may reach its route."""
+        `is_of_web_ui`: a page of the Temporal web UI sent the request, and the request is for the codec endpoint.
+        """
         path, headers = scope["path"], Headers(scope=scope)
         is_page = path == "/" or path.startswith(PAGES)
         try:
-            is_of_web_ui = self._is_of_web_ui(scope)
             self._access.check_site("GET" if is_of_web_ui else scope["method"], headers)
             if is_of_web_ui and scope["method"] == "OPTIONS":  # a browser asks before it sends, without who asks
                 return Response(status_code=204)
             visitor = self._access.visitor(headers)
         except Denied as denied:
-            if path.startswith(OPEN[:2]):
-                return None
-            more = {"www-authenticate": "Bearer"} if denied.status == 401 else {}
-            body = body_of(denied.status, denied.code, denied.reason, denied.remedy)
-            return Response(body, denied.status, more, MEDIA_TYPE)
+            return None if path.startswith(OPEN[:2]) else denial(denied)
         scope.setdefault("state", {})["visitor"] = visitor
         if visitor or path.startswith(OPEN):
             return None
         if not is_page:
-            body = body_of(401, "no_token", "The request has no token", "send `Authorization: Bearer TOKEN`")
-            return Response(body, 401, {"www-authenticate": "Bearer"}, MEDIA_TYPE)
+            return denial(Denied(401, "no_token", "The request has no token", "send `Authorization: Bearer TOKEN`"))
         if headers.get("sec-fetch-site") == "cross-site" and scope["method"] == "GET":
             # A link in a message: the browser holds the session back, but not when the page loads itself again.
             return Response('<!doctype html><meta http-equiv="refresh" content="0">', media_type="text/html")

@@ -57,7 +57,8 @@ class Connections:
         self._open = set["Connection"]()
         self._waiting = dict["Connection", float]()
         """Since when (time of the loop) the server waits for the client of a connection; the longest wait first."""
-        self._refusals = 0
+        self.refusals = 0
+        """How many clients are being refused."""
         self._timer: asyncio.TimerHandle | None = None
 
     def protocol(self, **options: Any) -> asyncio.Protocol:
@@ -88,14 +89,6 @@ class Connections:
     def forget(self, connection: "Connection") -> None:
         self._open.discard(connection)
         self._waiting.pop(connection, None)
-
-    def begin_refusal(self) -> bool:
-        """Count a refusal, and return whether its client can get a response; `end_refusal` must follow in any case."""
-        self._refusals += 1
-        return self._refusals <= REFUSED_AT_ONCE
-
-    def end_refusal(self) -> None:
-        self._refusals -= 1
 
     def _end(self, connection: "Connection") -> None:
         self.forget(connection)
@@ -175,7 +168,8 @@ class _Refusal(asyncio.Protocol):
         self._connections = connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of a TCP socket
-        if not self._connections.begin_refusal():
+        self._connections.refusals += 1
+        if self._connections.refusals > REFUSED_AT_ONCE:
             transport.abort()
             return
         body = body_of(503, "too_busy", FULL, f"try again in {RETRY_SECONDS} s").encode()
@@ -189,4 +183,4 @@ class _Refusal(asyncio.Protocol):
         asyncio.get_running_loop().call_later(1, transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._connections.end_refusal()
+        self._connections.refusals -= 1

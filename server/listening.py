@@ -55,9 +55,8 @@ def _listen(host: str, port: int) -> socket.socket:
     """A socket on which clients can connect from now on. Raises Problem if the host or port cannot be used."""
     # Not by uvicorn, which logs an error of its own and raises SystemExit.
     try:
-        return socket.create_server(
-            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=BACKLOG
-        )
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         place = _address(host, port)
         if error.errno == errno.EADDRINUSE:

@@ -5,12 +5,14 @@ from http import HTTPStatus
 from typing import Any
 
 from pydantic import BaseModel, Field
+from starlette.responses import Response
 from temporalio.service import RPCError, RPCStatusCode
 
 from client import document
 from client.encrypted import no_key
 from client.problem import Problem, ProblemKind
 from runtime.payloads import NoKey
+from server.access import Denied
 
 MEDIA_TYPE = "application/problem+json"
 PROBLEM_SCHEMA = "#/components/schemas/ProblemDocument"
@@ -59,6 +61,13 @@ def problem_of(error: Problem | NoKey | RPCError) -> Problem:
         return Problem("refused", "The Temporal server rejects this", "check ids, queue and sizes")
     reason = f"The Temporal server did not answer ({error.status.name.lower()})"
     return Problem("unreachable", reason, "try again; tasks go on meanwhile", ProblemKind.UNREACHABLE)
+
+
+def denial(denied: Denied) -> Response:
+    """The response to a request that is refused."""
+    body = body_of(denied.status, denied.code, denied.reason, denied.remedy)
+    headers = {"www-authenticate": "Bearer"} if denied.status == 401 else {}
+    return Response(body, denied.status, headers, MEDIA_TYPE)
 
 
 def body_of(status: int, code: str, reason: str, remedy: str, **more: Any) -> str:

@@ -117,11 +117,7 @@ class Streams:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Take one of the places of listeners, from the request until its response has ended.
-
-        Raises:
-            Problem: all places are taken.
-        """
+        """Take one of the places of listeners for as long as a response lasts. Raises Problem if all are taken."""
         if self._listeners >= self._most:
             remedy = "close some, or try again later"
             raise Problem("unreachable", "Too many event streams are open", remedy, ProblemKind.UNREACHABLE)
@@ -189,8 +185,6 @@ class Streams:
 
 
 class _FeedView(Events):
-    """Passes what happens to a task to its feed."""
-
     def __init__(self, feed: Feed) -> None:
         super().__init__(feed.happens)
         self._feed = feed

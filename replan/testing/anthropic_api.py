@@ -48,9 +48,8 @@ class AnthropicApi(ModelApi):
         return self.key in (headers.get("x-api-key"), headers.get("authorization", "").removeprefix("Bearer "))
 
     def wrong_key(self) -> ModelError:
-        return ModelError(
-            401, "authentication_error", f"invalid x-api-key {self.key}", headers={"x-should-retry": "false"}
-        )
+        message = f"invalid x-api-key {self.key}"
+        return ModelError(401, "authentication_error", message, headers={"x-should-retry": "false"})
 
     def unknown_model(self, model: str) -> ModelError:
         return ModelError(404, "not_found_error", f"model: {model}")
@@ -88,7 +87,8 @@ class AnthropicApi(ModelApi):
 
     def reply_body(self, reply: ModelReply) -> Json:
         number, (input_tokens, written) = len(self.bodies), self.usage(reply)
-        blocks: list[Json] = [_thinking(reply.thinking)] if reply.thinking else []
+        thinking = {"type": "thinking", "thinking": reply.thinking, "signature": _signature(reply.thinking)}
+        blocks: list[Json] = [thinking] if reply.thinking else []
         blocks += [{"type": "text", "text": reply.text}] if reply.text else []
         calls = [_tool_use(call, self.call_id("toolu", index)) for index, call in enumerate(reply.calls)]
         if all(re.fullmatch(COMMON_NAME, call["name"]) for call in calls):  # else the turn is not sent back unchanged
@@ -116,12 +116,8 @@ class AnthropicApi(ModelApi):
 
     def events(self, body: Json) -> Iterator[Json]:
         usage, end = body.get("usage"), {name: body[name] for name in ("stop_reason", "stop_sequence")}
-        begun = {
-            **body,
-            "content": [],
-            "stop_reason": None,
-            **({"usage": {**usage, "output_tokens": 1}} if usage else {}),
-        }
+        begun = {**body, "content": [], "stop_reason": None}
+        begun |= {"usage": {**usage, "output_tokens": 1}} if usage else {}
         yield {"type": "message_start", "message": begun}
         for index, block in enumerate(body["content"]):
             empty, deltas = _begun(block)
@@ -138,9 +134,8 @@ class AnthropicApi(ModelApi):
 
         After a summary of the conversation, a request may leave thinking blocks out.
         """
-        is_summarised = any(
-            SUMMARISED in block.get("text", "") for first in messages[:1] for block in _blocks_of(first)
-        )
+        first = _blocks_of(messages[0]) if messages else []
+        is_summarised = any(SUMMARISED in block.get("text", "") for block in first)
         for index, message in enumerate(messages):
             blocks = _blocks_of(message)
             thinking = [block for block in blocks if block["type"] == "thinking"]
@@ -155,10 +150,6 @@ class AnthropicApi(ModelApi):
         details = {"details": {"error_code": error.code}} if error.code else {}
         inner = {"type": error.type, "message": error.message, **details}
         return {"type": "error", "error": inner, "request_id": "req_0"}
-
-
-def _thinking(thought: str) -> Json:
-    return {"type": "thinking", "thinking": thought, "signature": _signature(thought)}
 
 
 def _turn(message: Json) -> Turn:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -23,6 +24,8 @@ from replan.testing.script import (
     Streamed,
 )
 
+NAME = re.compile("[A-Za-z0-9_.-]{1,64}")
+"""The names of properties that every provider accepts."""
 KEY = "sk-planted-0123456789abcdef"
 MODEL = "some-model"
 Json = dict[str, Any]
@@ -109,10 +112,7 @@ class ModelApi(ABC):
 
     @property
     def requests(self) -> list[ReceivedRequest]:
-        """All requests so far, in a form that is the same for every provider.
-
-        Raises an exception if a request breaks the provider's rules.
-        """
+        """All requests so far, in the same form for every provider. Raises an exception if one breaks the rules."""
         return [self.read(body) for body in self.bodies]
 
     def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
@@ -178,11 +178,9 @@ class ModelApi(ABC):
         for name, schema in self.schemas(body).items():
             if schema.get("type") != "object" or {"anyOf", "oneOf", "allOf", "enum", "not"} & schema.keys():
                 yield f"tool {name}: its schema is no plain object"
-            yield from (f"tool {name}: {wrong.message}" for wrong in Draft202012Validator(META).iter_errors(schema))
-            yield from (f"tool {name}: property {key!r}" for key in _properties(schema) if not _is_name(key))
-
-
-META = Draft202012Validator.META_SCHEMA
+            mistakes = Draft202012Validator(Draft202012Validator.META_SCHEMA).iter_errors(schema)
+            yield from (f"tool {name}: {wrong.message}" for wrong in mistakes)
+            yield from (f"tool {name}: property {key!r}" for key in _properties(schema) if not NAME.fullmatch(key))
 
 
 def _has_calls(response: Response) -> bool:
@@ -201,12 +199,6 @@ def _properties(schema: Any) -> Iterator[str]:
         yield from properties if isinstance(properties, dict) else ()
         for item in schema.values():
             yield from _properties(item)
-
-
-def _is_name(key: str) -> bool:
-    return 0 < len(key) <= 64 and all(
-        character.isascii() and (character.isalnum() or character in "_.-") for character in key
-    )
 
 
 def unknown_fields(what: str, body: Mapping[str, Any], known: Iterable[str]) -> Iterator[str]:

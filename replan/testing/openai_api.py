@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from replan.testing import strict_schemas
 from replan.testing.model_api import Json, ModelApi, parts, unknown_fields
-from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
+from replan.testing.script import ModelError, ModelReply, ReceivedRequest
 
 FIELDS = {
     *("model", "messages", "tools", "tool_choice", "max_completion_tokens", "response_format"),
@@ -47,9 +47,8 @@ class OpenAIApi(ModelApi):
         return ModelError(404, "invalid_request_error", message, "model_not_found")
 
     def window_exceeded(self, tokens: int, window: int) -> ModelError:
-        message = (
-            f"This model's maximum context length is {window} tokens. However, your messages resulted in {tokens}."
-        )
+        most = f"This model's maximum context length is {window} tokens."
+        message = f"{most} However, your messages resulted in {tokens}."
         return ModelError(400, "invalid_request_error", message, "context_length_exceeded")
 
     def schemas(self, body: Json) -> Mapping[str, Json]:
@@ -83,15 +82,15 @@ class OpenAIApi(ModelApi):
 
     def reply_body(self, reply: ModelReply) -> Json:
         number, (input_tokens, written) = len(self.bodies), self.usage(reply)
-        calls = [_tool_call(call, self.call_id("call", index)) for index, call in enumerate(reply.calls)]
-        message: Json = {
-            "role": "assistant",
-            "content": reply.text or None,
-            "refusal": reply.refusal,
-            "annotations": [],
-        }
+        functions = [{"name": call.name, "arguments": call.written} for call in reply.calls]
+        calls = [
+            {"id": self.call_id("call", index), "type": "function", "function": function}
+            for index, function in enumerate(functions)
+        ]
+        message: Json = {"role": "assistant", "content": reply.text or None, "refusal": reply.refusal}
+        message |= {"annotations": [], **({"tool_calls": calls} if calls else {})}
         finish = reply.stop or ("tool_calls" if calls else "stop")
-        choice = {"index": 0, "message": {**message, **({"tool_calls": calls} if calls else {})}, "logprobs": None}
+        choice = {"index": 0, "message": message, "logprobs": None}
         return {
             "id": f"chatcmpl-{number}",
             "object": "chat.completion",
@@ -120,11 +119,6 @@ class OpenAIApi(ModelApi):
 
     def error_body(self, error: ModelError) -> Json:
         return {"error": {"message": error.message, "type": error.type, "param": None, "code": error.code}}
-
-
-def _tool_call(call: ModelCall, id: str) -> Json:
-    written = call.args if isinstance(call.args, str) else json.dumps(dict(call.args))
-    return {"id": id, "type": "function", "function": {"name": call.name, "arguments": written}}
 
 
 def _deltas(message: Json) -> Iterator[Json]:

@@ -50,12 +50,8 @@ class Cluster:
     ) -> None:
         """`home` is an existing folder for the cluster; `make` creates its files, and `start` starts the server."""
         self.port = port
-        self._options = options
-        self._binaries = binaries
-        self._home = home
-        self._user = user
-        self._password = password
-        self._log = log
+        self._binaries, self._home, self._log, self._options = binaries, home, log, options
+        self._user, self._password = user, password
         self._process: subprocess.Popen[bytes] | None = None
         self._admin: psycopg.Connection[Any] | None = None
 
@@ -120,10 +116,7 @@ class Cluster:
         return self.run("SELECT pg_snapshot_xmax(pg_current_snapshot())")
 
     def run(self, statement: str) -> Any:
-        """Run one SQL statement outside of a transaction.
-
-        Returns the first value of the first row; None if there is no row.
-        """
+        """Run an SQL statement outside of a transaction; returns the first value of the first row; None without one."""
         if self._admin is None or self._admin.closed:
             self._admin = psycopg.connect(self._uri("postgres", "postgresql"), autocommit=True)
         found = self._admin.execute(statement.encode())
@@ -143,11 +136,7 @@ class Cluster:
 async def running(
     binaries: Path, port: int, *, user: str, password: str, options: Sequence[str], log: Path
 ) -> AsyncIterator[Cluster]:
-    """Run a new cluster with this user and password, and remove it afterwards.
-
-    Raises:
-        PostgresFailed: the cluster cannot be created or started.
-    """
+    """Run a new cluster, and remove it afterwards. Raises PostgresFailed if it cannot be created or started."""
     with tempfile.TemporaryDirectory(prefix="replan-postgresql-") as folder:
         cluster = Cluster(binaries, Path(folder), port, user=user, password=password, options=options, log=log)
         cluster.make()

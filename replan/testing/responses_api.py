@@ -15,35 +15,18 @@ from activities.planning.prompts import SUMMARISED
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
 from replan.testing.model_api import Json, parts, unknown_fields
 from replan.testing.openai_api import NAME, OpenAIApi, choice_mistakes, strict_mistakes
-from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
+from replan.testing.script import ModelError, ModelReply, ReceivedRequest
 
-FIELDS = {
-    "include",
-    "input",
-    "instructions",
-    "max_output_tokens",
-    "model",
-    "reasoning",
-    "store",
-    "stream",
-    "text",
-    "tool_choice",
-    "tools",
-}
+FIELDS = {"include", "input", "instructions", "max_output_tokens", "model", "reasoning", "store", "stream"}
+FIELDS |= {"text", "tool_choice", "tools"}
 TOOL = {"type", "name", "description", "parameters", "strict"}
 """The fields of a function; `strict` must be set, because the real API takes true if it is missing."""
 ITEMS: Mapping[str, tuple[set[str], set[str]]] = {
     "message": ({"role", "content"}, {"type", "phase"}),
     "output_message": ({"type", "id", "role", "status", "content"}, {"phase"}),
     "reasoning": ({"type", "id", "summary"}, {"encrypted_content", "content", "status"}),
-    "function_call": (
-        {"type", "call_id", "name", "arguments"},
-        {"id", "status", "async", "caller", "namespace"},
-    ),
-    "function_call_output": (
-        {"type", "call_id", "output"},
-        {"id", "status", "caller", "name", "namespace"},
-    ),
+    "function_call": ({"type", "call_id", "name", "arguments"}, {"id", "status", "async", "caller", "namespace"}),
+    "function_call_output": ({"type", "call_id", "output"}, {"id", "status", "caller", "name", "namespace"}),
 }
 """The required and the optional fields of each type of item; an `output_message` is a message with an id."""
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -68,9 +51,8 @@ class ResponsesApi(OpenAIApi):
     """For each call that must come back with all items of its reply, by the id of the call: the id of its item."""
 
     def unknown_model(self, model: str) -> ModelError:
-        return ModelError(
-            400, "invalid_request_error", f"The requested model '{model}' does not exist.", "model_not_found"
-        )
+        message = f"The requested model '{model}' does not exist."
+        return ModelError(400, "invalid_request_error", message, "model_not_found")
 
     def window_exceeded(self, tokens: int, window: int) -> ModelError:
         message = "Your input exceeds the context window of this model. Please adjust your input and try again."
@@ -80,7 +62,7 @@ class ResponsesApi(OpenAIApi):
         return {tool.get("name", ""): tool.get("parameters", {}) for tool in body.get("tools", ())}
 
     def tokens(self, body: Json) -> int:
-        return super().tokens({"system": body.get("instructions"), "messages": body.get("input"), **_only_tools(body)})
+        return super().tokens({**body, "system": body.get("instructions"), "messages": body.get("input")})
 
     def broken_rules(self, body: Json, headers: Mapping[str, str]) -> Iterator[str]:
         if body.get("store") is not False:
@@ -147,10 +129,8 @@ class ResponsesApi(OpenAIApi):
 
     def events(self, body: Json) -> Iterator[Json]:
         begun = {**body, "status": "in_progress", "output": [], "incomplete_details": None, "usage": None}
-        plain: list[Json] = [
-            {"type": "response.created", "response": begun},
-            {"type": "response.in_progress", "response": begun},
-        ]
+        kinds = ("response.created", "response.in_progress")
+        plain: list[Json] = [{"type": kind, "response": begun} for kind in kinds]
         for index, item in enumerate(body["output"]):
             plain += ({**event, "output_index": index} for event in _item_events(item))
         plain.append({"type": f"response.{body['status']}", "response": body})
@@ -168,7 +148,8 @@ class ResponsesApi(OpenAIApi):
         if self.is_reasoning and reply.text and reply.calls:
             yield _reasoning(f"rs_{prefix}_1", reply.thinking)  # a model reasons again after it wrote a text
         for index, call in enumerate(reply.calls):
-            yield {**_call(call, self.call_id("call", index)), "id": f"fc_{prefix}_{index}", "status": status}
+            made = {"call_id": self.call_id("call", index), "name": call.name, "arguments": call.written}
+            yield {"type": "function_call", **made, "id": f"fc_{prefix}_{index}", "status": status}
 
     def _remember(self, items: list[Json], *, is_whole: bool) -> None:
         self.sent |= {item["id"]: item for item in items}
@@ -227,20 +208,11 @@ def _item_events(item: Json) -> Iterator[Json]:
     yield {"type": "response.output_item.done", "item": item}
 
 
-def _only_tools(body: Json) -> Json:
-    return {"tools": body["tools"]} if "tools" in body else {}
-
-
 def _reasoning(id: str, thought: str) -> Json:
     # Stands for the provider's encryption; the id makes each one different.
     encrypted = hashlib.sha256(f"{id}{thought}".encode(errors="replace")).hexdigest()
     summary = [{"type": "summary_text", "text": thought}] if thought else []
     return {"type": "reasoning", "id": id, "summary": summary, "encrypted_content": encrypted}
-
-
-def _call(call: ModelCall, id: str) -> Json:
-    written = call.args if isinstance(call.args, str) else json.dumps(dict(call.args))
-    return {"type": "function_call", "call_id": id, "name": call.name, "arguments": written}
 
 
 def _is_object(written: str) -> bool:

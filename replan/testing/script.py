@@ -1,5 +1,6 @@
 """The script of a model: its reply to each request, or its error; the same for every provider."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -66,6 +67,11 @@ class ModelCall:
     name: str
     args: Mapping[str, Any] | str
     """The arguments as an object. They may be text to send broken JSON, but only with OpenAI's protocol."""
+
+    @property
+    def written(self) -> str:
+        """The arguments as a text of JSON."""
+        return self.args if isinstance(self.args, str) else json.dumps(dict(self.args))
 
 
 @dataclass(frozen=True)

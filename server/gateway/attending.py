@@ -52,10 +52,7 @@ class Question:
 
 
 def question_of(task_id: str, request: HumanRequest, known: Sequence[Fact], before: str = "") -> Question | None:
-    """The question for a request: the sentence `before` (if any), the facts `known` of the request, its choices.
-
-    None if a form cannot express an answer.
-    """
+    """The question for a request: `before`, the facts `known`, the choices; None if a form cannot express an answer."""
     choices = [choice for choice in request.choices if _is_simple(choice)]
     call = request.call
     if not choices or (call is None and any(CHOICES[choice].needs_code for choice in choices)):
@@ -78,9 +75,37 @@ def _line(fact: Fact) -> str:
 
 def _is_simple(choice: Choice) -> bool:
     """Whether an answer with this choice needs at most a text beside the choice."""
-    row = CHOICES[choice]
-    is_reply = choice is Choice.REPLY
-    return choice is not Choice.APPROVE_ALL and (is_reply or not row.needs_option)
+    return choice is not Choice.APPROVE_ALL and (choice is Choice.REPLY or not CHOICES[choice].needs_option)
+
+
+@dataclass(frozen=True)
+class Person:
+    """A person at a client, who may be asked."""
+
+    context: Any
+    """The SDK's context of the request that waits for the person."""
+    client: str
+    """What the client calls itself."""
+
+    @classmethod
+    def at(cls, context: Any) -> "Person | None":
+        """The person whom the client of a request can ask; None if the client cannot ask anybody."""
+        able = context.session.client_capabilities
+        if able is None or able.elicitation is None:
+            return None
+        told = context.session.client_params
+        return cls(context, told.client_info.name if told else "an MCP client")
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether the client can answer while the call is under way; else the question becomes the call's result."""
+        return bool(self.context.session.can_send_request)
+
+    async def ask(self, handle: TaskHandle, asked: Question) -> None:
+        """Show a question to the person, and pass the answer, if there is one, on to the task."""
+        session, number = self.context.session, self.context.request_id
+        said = await session.elicit_form(asked.message, asked.schema, related_request_id=number)
+        await answer(handle, asked.request, asked.call, said.model_dump(), self.client)
 
 
 async def question(handle: TaskHandle, before: str = "") -> Question | None:
@@ -104,11 +129,9 @@ async def answer(handle: TaskHandle, request: str, call: str, result: Mapping[st
     """
     content = result.get("content") or {}
     chosen = content.get(ANSWER)
-    if result.get("action") != "accept" or not isinstance(chosen, str) or chosen not in [*Choice]:
+    if result.get("action") != "accept" or chosen not in [*filter(_is_simple, Choice)]:
         return None
     choice, values = Choice(chosen), dict[str, JsonValue]()
-    if not _is_simple(choice):
-        return None
     if call and CHOICES[choice].needs_code:
         values["call"] = call
     words = str(content.get(WORDS) or "")[:MAX_WORDS].strip()

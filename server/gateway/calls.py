@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 from pydantic import JsonValue
@@ -18,7 +18,7 @@ from client.events import Working
 from client.listing import Waiting
 from client.problem import Problem
 from server.gateway import attending, results
-from server.gateway.attending import Question
+from server.gateway.attending import Person, Question
 from server.gateway.journal import Entry, Journal
 from server.gateway.matching import Caller, Delivery, Earlier, Verdict, is_live_twin, match
 from server.gateway.offers import Offer
@@ -55,24 +55,6 @@ START_WITHIN = 60.0
 log = structlog.get_logger("replan.gateway")
 
 
-class Attended(Protocol):
-    """A client with a person at it, who may be asked."""
-
-    @property
-    def is_inline(self) -> bool:
-        """Whether the client can answer while the call is under way; else the question becomes the call's result."""
-        ...
-
-    @property
-    def client(self) -> str:
-        """What the client calls itself."""
-        ...
-
-    async def ask(self, asked: Question) -> None:
-        """Show a question to the person, and pass the answer, if there is one, on to the task."""
-        ...
-
-
 @dataclass(frozen=True)
 class Request:
     """One request of an agent to call a tool."""
@@ -84,8 +66,8 @@ class Request:
     key: str = ""
     resent: str = ""
     report: Report | None = None
-    attended: Attended | None = None
-    """Asks the person at the client; None if the client is not attended, or cannot ask."""
+    attended: Person | None = None
+    """The person at the client; None if the client is not attended, or cannot ask."""
     is_gone: Callable[[], bool] = lambda: False
     """Whether the agent can certainly not be reached any more."""
 
@@ -94,37 +76,26 @@ class AgentGone(Exception):
     """The agent left before its call was begun. The call is not made, since a repetition may have overtaken it."""
 
 
-@dataclass
-class _Guarded:
-    """The answer to a call that failed persistently; it is returned again until the monotonic time `until`."""
-
-    answer: dict[str, Any]
-    until: float
-
-
 class Calls:
     """The calls of one state folder, or of one task queue."""
 
     def __init__(self, journal: Journal, link: Callable[[str], str]) -> None:
         """`link` makes the address, or the command, with which a person answers for the task with an id."""
-        self._journal = journal
+        self.journal = journal
         self._link = link
         self._watches = dict[Client, _Watch]()
-        self._guarded = dict[tuple[str, str, str], _Guarded]()
+        self._guarded = dict[tuple[str, str, str], tuple[dict[str, Any], float]]()
+        """The answers to calls that failed persistently, each with the monotonic time until which it is returned."""
         self.running = 0
         """How many calls are under way."""
 
     async def call(self, client: Client, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
-        """Make a call once, and return its CallToolResult as JSON; report the delivery of it to `handed_over`.
-
-        Raises:
-            AgentGone: the agent left before the call was begun.
-        """
+        """Make a call once, and return its CallToolResult; report its delivery to `journal`. Raises AgentGone."""
         is_structured = "outputSchema" in offer.tool
         of_call = digest(args)
-        guarded = self._guarded.get((request.session.name, offer.kind, of_call))
-        if guarded is not None and guarded.until > time.monotonic() and not request.key:
-            return guarded.answer
+        answer, until = self._guarded.get((request.session.name, offer.kind, of_call), ({}, 0.0))
+        if until > time.monotonic() and not request.key:
+            return answer
         found = await self._place(offer, args, of_call, request)
         if found is None:
             return _conflict(is_structured=is_structured)
@@ -143,7 +114,7 @@ class Calls:
             if replayed_from is not None and outcome.status is TaskStatus.COMPLETED:
                 return results.with_note(answer, results.replayed_note(replayed_from))
             return answer
-        self._journal.note(task_id, Delivery.PENDING, request.id)
+        self.journal.note(task_id, Delivery.PENDING, request.id)
         return outcome
 
     async def start_task(self, client: Client, text: str, request: Request) -> dict[str, Any]:
@@ -177,10 +148,10 @@ class Calls:
         Raises:
             AgentGone: the agent left before the call was begun.
         """
-        session, caller = request.session, Caller(offer.kind, of_call, offer.authority_digest(args), request.key)
-        caller = replace(caller, resent=request.resent)
+        session = request.session
+        caller = Caller(offer.kind, of_call, offer.authority_digest(args), request.key, request.resent)
         if offer.effect is Effect.READ:  # whatever became of its answer, it may be made again
-            self.went_on(request.connection)
+            self.journal.went_on(request.connection)
             made = Earlier(self._new_id(request, offer), caller, Delivery.OPEN, time.time(), request.id)
             return Entry(session.name, made, "", ""), None
         known = await self._known(session, caller)  # after it nothing waits, so that no other call comes between
@@ -192,12 +163,12 @@ class Calls:
         doubts = earlier.task_id if verdict is Verdict.DOUBTFUL and earlier and session.doubt is Doubt.ASK else ""
         if verdict is Verdict.DOUBTFUL:
             verdict = Verdict.SAME if session.doubt is Doubt.REPLAY else Verdict.NEW
-        if verdict is Verdict.SAME and earlier is not None and (entry := self._journal.entry(earlier.task_id)):
-            self._journal.attach(earlier.task_id, request=request.id, connection=request.connection)
+        if verdict is Verdict.SAME and earlier is not None and (entry := self.journal.entry(earlier.task_id)):
+            self.journal.attach(earlier.task_id, request=request.id, connection=request.connection)
             is_known = bool(request.key or request.resent or earlier.delivery is Delivery.PENDING)
             return entry, None if is_known else datetime.fromtimestamp(earlier.since, UTC)
         if not doubts:
-            self.went_on(request.connection)
+            self.journal.went_on(request.connection)
         # With a key both follow from it, so that also a gateway with another journal starts no second task, and the
         # ledger of the tools knows the effect when Temporal has forgotten the task.
         task_id, is_again = self._new_id(request, offer), any(one.delivery is Delivery.VOID for one in known)
@@ -207,35 +178,23 @@ class Calls:
             effect_key = f"{session.prefix}{offer.name}-{tail}".replace(":", "/")
             task_id = f"{task_id}-{tail}" if is_again else f"{session.prefix}{offer.name}-{tail}"
         place = {"request": request.id, "connection": request.connection, "doubts": doubts}
-        self._journal.add(session.name, task_id, caller, effect_key=effect_key, **place)
+        self.journal.add(session.name, task_id, caller, effect_key=effect_key, **place)
         made = Earlier(task_id, caller, Delivery.OPEN, time.time(), request.id)
         return Entry(session.name, made, effect_key, doubts), None
 
     async def _known(self, session: Session, caller: Caller) -> Sequence[Earlier]:
         """The earlier calls of the session that may be this call; waits for GRACE while an equal call is under way."""
-        known = self._journal.earlier(session.name, caller)
+        known = self.journal.earlier(session.name, caller)
         twins = {one.task_id for one in known if is_live_twin(caller, one)}
         if not twins:
             return known
         await asyncio.sleep(GRACE)  # the agent of a twin may have left, and the news of that be on its way
         # Any other news of a twin came too late to matter: both calls were under way at the same time, so they are two.
-        again = self._journal.earlier(session.name, caller)
+        again = self.journal.earlier(session.name, caller)
         return [one for one in again if one.task_id not in twins or one.delivery is Delivery.BROKEN]
 
     def _new_id(self, request: Request, offer: Offer) -> str:
         return f"{request.session.prefix}{offer.name}-{secrets.token_hex(5)}"
-
-    def went_on(self, connection: str) -> None:
-        """Record that the agent makes a new call on a connection, so that it has all answers written there before."""
-        self._journal.went_on(connection)
-
-    def handed_over(self, request: str, delivery: Delivery) -> None:
-        """Record the delivery of the answer to a request; requests without an effect are ignored."""
-        self._journal.note_request(request, delivery)
-
-    def left(self, connection: str) -> None:
-        """Record that a connection has ended, so that its open answers are not handed over."""
-        self._journal.left(connection)
 
     async def outcome_of(
         self,
@@ -247,25 +206,23 @@ class Calls:
         is_structured: bool = False,
     ) -> dict[str, Any]:
         """The answer of an earlier call of the session, after at most `patience` seconds of waiting for a person."""
-        session = request.session
-        entry = self._journal.entry(task_id)
-        if entry is None or entry.session != session.name:
-            return results.fault(
-                Do.CHANGE, code="not_found", reason=f"This session has no call {task_id[:100]!r}", is_structured=False
-            )
-        self._journal.attach(task_id, request=request.id, connection=request.connection)
+        entry = self.journal.entry(task_id)
+        if entry is None or entry.session != request.session.name:
+            reason = f"This session has no call {task_id[:100]!r}"
+            return results.fault(Do.CHANGE, code="not_found", reason=reason, is_structured=False)
+        self.journal.attach(task_id, request=request.id, connection=request.connection)
         handle = TaskHandle(client.temporal, task_id)
         found = await self._wait(client, handle, request, entry, patience=patience)
         if isinstance(found, Outcome):
             self._note_void(found, request)
             return results.of_outcome(found, is_structured=is_structured)
-        self._journal.note(task_id, Delivery.PENDING, request.id)
+        self.journal.note(task_id, Delivery.PENDING, request.id)
         return found
 
     def _note_void(self, outcome: Outcome, request: Request) -> None:
         """If a call failed and changed nothing, record that, so that the agent may make the call again."""
         if outcome.status is not TaskStatus.COMPLETED and not _may_be_applied(outcome):
-            self._journal.note(outcome.task_id, Delivery.VOID, request.id)
+            self.journal.note(outcome.task_id, Delivery.VOID, request.id)
 
     async def _outcome(
         self, client: Client, offer: Offer, args: dict[str, JsonValue], entry: Entry, request: Request
@@ -285,39 +242,20 @@ class Calls:
             by=_starter(request),
             effect_key=entry.effect_key or None,
         )
-        deadline = time.monotonic() + START_WITHIN
+        task_id, deadline = entry.earlier.task_id, time.monotonic() + START_WITHIN
         while True:
             try:
-                handle = await client.start(
-                    task, id=entry.earlier.task_id, key=entry.effect_key or entry.earlier.task_id
-                )
+                handle = await client.start(task, id=task_id, key=entry.effect_key or task_id)
                 break
             except (RPCError, Problem) as error:
                 is_away = isinstance(error, RPCError) and error.status in _AWAY
                 if not is_away or time.monotonic() > deadline:
-                    log.warning("gateway_cannot_start", task=entry.earlier.task_id, reason=str(error))
+                    log.warning("gateway_cannot_start", task=task_id, reason=str(error))
                     if not is_away:
-                        self._journal.note(entry.earlier.task_id, Delivery.VOID, request.id)
-                    return self._not_started(error, entry, is_away=is_away)
+                        self.journal.note(task_id, Delivery.VOID, request.id)
+                    return _not_started(error, task_id, is_away=is_away)
                 await asyncio.sleep(POLL)
         return await self._wait(client, handle, request, entry, patience=request.session.patience)
-
-    def _not_started(self, error: Exception, entry: Entry, *, is_away: bool) -> dict[str, Any]:
-        if is_away:
-            return results.fault(
-                Do.WAIT,
-                code="unreachable",
-                quadrant=Quadrant.TRANSIENT_INFRASTRUCTURAL.value,
-                reason="The Temporal server of Replan does not answer",
-                more="The call is not lost: calling again goes on with it.",
-                wait=results.WAIT_SECONDS,
-                task=entry.earlier.task_id,
-                is_structured=True,
-            )
-        reason = error.reason if isinstance(error, Problem) else str(error)
-        return results.fault(
-            Do.CHANGE, code="refused", reason=str(reason), task=entry.earlier.task_id, is_structured=True
-        )
 
     async def _wait(
         self, client: Client, handle: TaskHandle, request: Request, entry: Entry, *, patience: float
@@ -330,7 +268,7 @@ class Calls:
             await asyncio.wait([ending], timeout=POLL)
             if ending.done():
                 return ending.result()
-            async with self._watching(client, handle.id) as watched:
+            async with self._watches.setdefault(client, _Watch(client)).watching(handle.id) as watched:
                 number, asked_at = 0, None
                 while not ending.done():
                     waiting = watched.waiting
@@ -368,20 +306,14 @@ class Calls:
     def _guard(self, session: str, offer: Offer, of_call: str, outcome: Outcome, answer: dict[str, Any]) -> None:
         """Keep the answer to a persistent failure for GUARD seconds; after an effect, drop the session's answers."""
         now = time.monotonic()
-        self._guarded = {call: one for call, one in self._guarded.items() if one.until > now}
+        self._guarded = {call: guarded for call, guarded in self._guarded.items() if guarded[1] > now}
         last = outcome.faults[-1] if outcome.faults else None
         if outcome.status is TaskStatus.COMPLETED and offer.effect is not Effect.READ:
             # It may have changed what other calls met.
-            self._guarded = {call: one for call, one in self._guarded.items() if call[0] != session}
+            self._guarded = {call: guarded for call, guarded in self._guarded.items() if call[0] != session}
         elif last is not None and last.quadrant is Quadrant.PERSISTENT_SEMANTIC and last.applied is Applied.NONE:
             words = results.with_note(answer, "Answered without a call: the same call failed a moment ago.")
-            self._guarded[session, offer.kind, of_call] = _Guarded(words, now + GUARD)
-
-    @asynccontextmanager
-    async def _watching(self, client: Client, task_id: str) -> AsyncIterator["_Watched"]:
-        watch = self._watches.setdefault(client, _Watch(client))
-        async with watch.watching(task_id) as watched:
-            yield watched
+            self._guarded[session, offer.kind, of_call] = words, now + GUARD
 
 
 @dataclass
@@ -389,7 +321,7 @@ class _Asking:
     """Asks the person at a client once for each request of a task."""
 
     handle: TaskHandle
-    attended: Attended | None
+    attended: Person | None
     doubt: str
     """Why nobody can know whether the call should be made; empty if that is clear."""
     task: asyncio.Task[None] | None = None
@@ -412,7 +344,7 @@ class _Asking:
         self.asked.add(question.request)
         if not self.attended.is_inline:
             return question
-        self.task = asyncio.create_task(self.attended.ask(question))
+        self.task = asyncio.create_task(self.attended.ask(self.handle, question))
         return None
 
 
@@ -472,6 +404,22 @@ def _doubt(entry: Entry, whom: str) -> str:
 def _starter(request: Request) -> str:
     """The agent's session as the starter of a task, in words for a person who is asked about the task."""
     return f"an agent, session {request.session.name}"[:MAX_NAME]
+
+
+def _not_started(error: Exception, task_id: str, *, is_away: bool) -> dict[str, Any]:
+    if is_away:
+        return results.fault(
+            Do.WAIT,
+            code="unreachable",
+            quadrant=Quadrant.TRANSIENT_INFRASTRUCTURAL.value,
+            reason="The Temporal server of Replan does not answer",
+            more="The call is not lost: calling again goes on with it.",
+            wait=results.WAIT_SECONDS,
+            task=task_id,
+            is_structured=True,
+        )
+    reason = str(error.reason if isinstance(error, Problem) else error)
+    return results.fault(Do.CHANGE, code="refused", reason=reason, task=task_id, is_structured=True)
 
 
 def _conflict(*, is_structured: bool) -> dict[str, Any]:

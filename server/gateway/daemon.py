@@ -5,13 +5,12 @@ the first end here, before the imports that take seconds.
 """
 
 import asyncio
-import contextlib
 import fcntl
 import os
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOCK = "gateway.lock"
@@ -54,5 +53,5 @@ def main(state: Path, idle: float) -> int:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt):
         sys.exit(main(Path(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else IDLE_SECONDS))

@@ -111,9 +111,8 @@ class Daemon:
                     self._state, say=lambda line: log.info("gateway_server", line=line), fail=failed.set_result
                 )
                 self._address = (await stack.enter_async_context(starting)).address
-            temporal = await connect(
-                address=self._address, plain=not named, keys=os.environ.get(KEYS), codec=os.environ.get(CODEC)
-            )
+            keys, codec = os.environ.get(KEYS), os.environ.get(CODEC)
+            temporal = await connect(address=self._address, plain=not named, keys=keys, codec=codec)
             await register_search_attributes(temporal, TYPES)
             self._client.set_result(Client(temporal))
             if self._page is None:
@@ -187,7 +186,7 @@ class Daemon:
     async def _serve_agent(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             hello = Hello.model_validate(await read_line(reader))
-        except (ValidationError, ValueError) as error:
+        except ValueError as error:
             writer.write(line_of(ToAgent(refused=f"Not understood: {str(error)[:300]}")))
             return
         if hello.version != version():
@@ -199,8 +198,7 @@ class Daemon:
         if other := self._other_daemon(hello):
             writer.write(line_of(ToAgent(refused=other)))
             return
-        tools = self.tool_set(hello)
-        await _Connection(self.calls, tools, hello, reader, writer).serve()
+        await _Connection(self.tool_set(hello), hello, reader, writer).serve()
 
     def _other_daemon(self, hello: Hello) -> str:
         """Why an agent that names another server or other keys cannot be served; empty if the daemon can serve it."""
@@ -225,14 +223,9 @@ class _Connection:
     """One agent's process, between its socket and the SDK's server."""
 
     def __init__(
-        self,
-        calls: Calls,
-        tools: ToolSet,
-        hello: Hello,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        self, tools: ToolSet, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self._calls = calls
+        self._journal = tools.calls.journal
         self._tools = tools
         self._hello = hello
         self._reader = reader
@@ -270,7 +263,7 @@ class _Connection:
                 for task in (serving, writing, refusing):
                     task.cancel()
         finally:
-            self._calls.left(self._hello.process)
+            self._journal.left(self._hello.process)
             if self._tools.on_notification.get(self._hello.process) == self._agent.tell:
                 del self._tools.on_notification[self._hello.process]
 
@@ -278,9 +271,9 @@ class _Connection:
         while (line := await self._next_line()) is not None:
             told = FromAgent.model_validate(line)
             if told.failed is not None and (request := self._written.pop(told.failed, None)):
-                self._calls.handed_over(request, Delivery.BROKEN)
+                self._journal.note_request(request, Delivery.BROKEN)
             if told.is_leaving:
-                self._calls.left(self._hello.process)
+                self._journal.left(self._hello.process)
             if told.message is None:
                 continue
             number = told.message.get("id")
@@ -314,7 +307,7 @@ class _Connection:
             return
         self._open.discard(number)
         if request := self._requests.pop(number, None):
-            self._calls.handed_over(request, Delivery.BROKEN)
+            self._journal.note_request(request, Delivery.BROKEN)
 
     async def _refuse_all(self) -> None:
         """Wait until the worker has failed for good, then refuse the agent with the reason."""
@@ -341,7 +334,7 @@ class _Connection:
                 if request := self._requests.pop(message.id, None):
                     number += 1
                     # Before it is sent: if this process ends now, nobody knows whether it was read.
-                    self._calls.handed_over(request, Delivery.WRITTEN)
+                    self._journal.note_request(request, Delivery.WRITTEN)
                     self._written = {**dict(list(self._written.items())[-MAX_OPEN:]), number: request}
                     line = ToAgent(message=plain, number=number)
             await self._send(line)

@@ -4,16 +4,17 @@ It holds digests, and no arguments and no results. With a keyring, digests and t
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from sqlalchemy import Column, Float, Index, MetaData, RowMapping, String, Table, create_engine, event, select, text
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.pool import StaticPool
+from sqlalchemy.sql import ColumnElement
 
+from runtime.keys import Keyring
 from server.gateway.matching import WINDOW, Caller, Delivery, Earlier
 
 KEPT_DAYS = 90
@@ -50,20 +51,6 @@ class CannotOpen(Exception):
     """The journal was written by another version, or with a key that is missing; the message says what to do."""
 
 
-class Cipher(Protocol):
-    """Encrypts texts of the journal; `runtime.keys.Keyring` is one."""
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """The ids of the keys; the first key writes."""
-
-    def seal_equal(self, text: str) -> list[str]:
-        """Encrypt a text with each key, the key that writes first; equal texts give equal results."""
-
-    def open(self, text: str) -> str:
-        """Decrypt a text; a text that was written in clear is returned as it is."""
-
-
 @dataclass(frozen=True)
 class Entry:
     """A call in the journal."""
@@ -79,7 +66,7 @@ class Entry:
 class Journal:
     """The calls of all sessions of one state folder, in a database of its own; one process uses it."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time, *, cipher: Cipher | None = None) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = time.time, *, cipher: Keyring | None = None) -> None:
         """Open the journal; answers that were still open when its last process ended are recorded as BROKEN.
 
         Raises:
@@ -129,9 +116,6 @@ class Journal:
         """The forms in which the journal may have a text, the form for writing first; an empty text stays empty."""
         return [*self._cipher.seal_equal(text), text] if self._cipher and text else [text]
 
-    def _clear(self, text: str) -> str:
-        return self._cipher.open(text) if self._cipher else text
-
     def earlier(self, session: str, call: Caller) -> list[Earlier]:
         """The earlier calls of the session that may be the same call as `call`."""
         recent = (_CALLS.c.since >= self._clock() - WINDOW) | (_CALLS.c.delivery == Delivery.PENDING)
@@ -166,42 +150,38 @@ class Journal:
 
     def attach(self, task_id: str, *, request: str, connection: str) -> None:
         """Record that the answer of a call now goes to this request on this connection."""
-        self._set(task_id, delivery=Delivery.OPEN, request=request, connection=connection)
+        fields = {"delivery": Delivery.OPEN, "request": request, "connection": connection, "since": self._clock()}
+        self._update(_CALLS.c.task_id == task_id, **fields)
 
     def note(self, task_id: str, delivery: Delivery, request: str) -> None:
         """Record the delivery of a call's answer, unless the answer goes to another request meanwhile."""
-        self._set(task_id, request, delivery=delivery)
+        chosen = (_CALLS.c.task_id == task_id) & (_CALLS.c.request == request)
+        self._update(chosen, delivery=delivery, since=self._clock())
 
     def note_request(self, request: str, delivery: Delivery) -> None:
-        """Record the delivery of the answer to a request, unless the call is recorded as PENDING or VOID."""
+        """Record the delivery of the answer to a request; ignored for reads, and while the call is PENDING or VOID."""
         chosen = (_CALLS.c.request == request) & _CALLS.c.delivery.not_in([Delivery.PENDING, Delivery.VOID])
-        with self._engine.begin() as transaction:
-            transaction.execute(_CALLS.update().where(chosen).values(delivery=delivery, since=self._clock()))
+        self._update(chosen, delivery=delivery, since=self._clock())
 
     def _entry(self, row: RowMapping) -> Entry:
-        caller = Caller(row["tool"], *(self._clear(row[name]) for name in ("digest", "authority", "key")))
+        forms = (row[name] for name in ("digest", "authority", "key"))
+        caller = Caller(row["tool"], *(self._cipher.open(form) if self._cipher else form for form in forms))
         earlier = Earlier(row["task_id"], caller, Delivery(row["delivery"]), row["since"], row["request"])
         return Entry(row["session"], earlier, row["effect_key"], row["doubts"])
 
-    def _set(self, task_id: str, only_of: str | None = None, **values: object) -> None:
-        """Update a call's row; with `only_of`, only if the answer goes to the request with this id."""
-        chosen = _CALLS.c.task_id == task_id
-        if only_of is not None:
-            chosen &= _CALLS.c.request == only_of
+    def _update(self, chosen: ColumnElement[bool], **values: object) -> None:
         with self._engine.begin() as transaction:
-            transaction.execute(_CALLS.update().where(chosen).values(since=self._clock(), **values))
+            transaction.execute(_CALLS.update().where(chosen).values(values))
 
     def went_on(self, connection: str) -> None:
         """Record as DELIVERED all answers that were written to this connection: the agent made a later call on it."""
         chosen = (_CALLS.c.connection == connection) & (_CALLS.c.delivery == Delivery.WRITTEN)
-        with self._engine.begin() as transaction:
-            transaction.execute(_CALLS.update().where(chosen).values(delivery=Delivery.DELIVERED))
+        self._update(chosen, delivery=Delivery.DELIVERED)
 
     def left(self, connection: str) -> None:
         """Record as BROKEN all answers that were still to come on this connection: it has ended."""
         chosen = (_CALLS.c.connection == connection) & (_CALLS.c.delivery == Delivery.OPEN)
-        with self._engine.begin() as transaction:
-            transaction.execute(_CALLS.update().where(chosen).values(delivery=Delivery.BROKEN, since=self._clock()))
+        self._update(chosen, delivery=Delivery.BROKEN, since=self._clock())
 
 
 def _open(path: Path) -> Engine:

@@ -165,10 +165,7 @@ def is_live_twin(call: Caller, earlier: Earlier) -> bool:
 
 
 def match(call: Caller, earlier: Iterable[Earlier], now: float) -> Match:
-    """Decide by RULES how a call relates to the earlier calls of its session; of several that fit, the oldest counts.
-
-    `now` is in seconds since the epoch.
-    """
+    """Decide by RULES how a call relates to earlier calls; of several that fit, the oldest counts. `now`: Unix time."""
     oldest_first = sorted(earlier, key=lambda one: one.since)
     for rule in RULES:
         for candidate in oldest_first:

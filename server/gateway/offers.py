@@ -12,8 +12,7 @@ from workflows.json_values import digest
 from workflows.plans.catalogue import Effect
 
 MAX_NAME = 64
-"""The most characters of a tool's name in model APIs, which also reject the characters that `_UNUSABLE` matches."""
-_UNUSABLE = re.compile("[^A-Za-z0-9_-]")
+"""The most characters of a tool's name in model APIs."""
 
 
 @dataclass(frozen=True)
@@ -72,4 +71,4 @@ def offers_of(listed: Sequence[Mapping[str, Any]]) -> list[Offer]:
 
 
 def _usable(name: str) -> str:
-    return _UNUSABLE.sub("_", name)[:MAX_NAME]
+    return re.sub("[^A-Za-z0-9_-]", "_", name)[:MAX_NAME]

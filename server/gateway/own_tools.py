@@ -17,6 +17,7 @@ from client.sessions import TaskUndo
 from client.tasks import Handle
 from server.gateway import results
 from server.gateway.calls import Calls, Request
+from server.gateway.proxy import refused
 from server.gateway.results import Do
 from workflows.account.task import MAX_TEXT
 from workflows.people.requests import Choice, RequestKind
@@ -71,9 +72,7 @@ class OwnTool:
         try:
             args = self.args.model_validate(asked.args)
         except ValidationError as error:
-            wrong = error.errors(include_url=False)[0]
-            reason = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
-            return results.fault(Do.CHANGE, code="invalid_input", reason=reason, is_structured=False)
+            return results.fault(Do.CHANGE, code="invalid_input", reason=refused(error), is_structured=False)
         try:
             return await self.answer(asked, args)
         except Problem as problem:
@@ -91,14 +90,14 @@ async def _start(asked: Asked, args: TaskArgs) -> dict[str, Any]:
 
 async def _status(asked: Asked, args: OfCall) -> dict[str, Any]:
     outcome = await _of_session(asked, args.id).outcome()
-    open_requests = [request.reason for request in outcome.requests if request.is_open]
     told: dict[str, JsonValue] = {
         "id": args.id,
         "status": outcome.status.value,
         "result": outcome.result,
-        "waits_for": list(open_requests),
+        "waits_for": [request.reason for request in outcome.requests if request.is_open],
+        "reason": outcome.reason,
     }
-    return results.success({**told, "reason": outcome.reason}, is_structured=True)
+    return results.success(told, is_structured=True)
 
 
 async def _explain(asked: Asked, args: OfCall) -> dict[str, Any]:
@@ -118,9 +117,8 @@ async def _effects(asked: Asked, args: OfSession) -> dict[str, Any]:
 async def _undo(asked: Asked, args: Undone) -> dict[str, Any]:
     client = asked.client.temporal
     chosen = [sessions.handle_of(client, _of_session(asked, args.id).id)] if args.id else await _tasks(asked)
-    undone = await sessions.undo_each(
-        client, await sessions.plan_undo(client, chosen), lambda _: View(), is_attended=False
-    )
+    plan = await sessions.plan_undo(client, chosen)
+    undone = await sessions.undo_each(client, plan, lambda _: View(), is_attended=False)
     told: list[JsonValue] = [_told(task) for task in undone.tasks]
     told += [{"id": id, "undone": False, "asks": [], "why": ["It runs."]} for id in undone.running]
     note = {"note": "Calls under `asks` need a person, who makes them with `undo ID`."} if undone.planned else {}

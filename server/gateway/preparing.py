@@ -12,8 +12,6 @@ from server.gateway import own_tools
 from server.gateway.proxy import Proxy
 from server.gateway.wire import Hello
 
-LATEST_LEGACY = "2025-06-18"
-
 
 class _Asker:
     """An agent that lists the tools until there are some, and leaves."""
@@ -21,12 +19,8 @@ class _Asker:
     def __init__(self) -> None:
         self.tools = list[str]()
         self._next: asyncio.Queue[bytes | None] = asyncio.Queue()
-        about = {
-            "protocolVersion": LATEST_LEGACY,
-            "capabilities": {},
-            "clientInfo": {"name": "prepare", "version": "1"},
-        }
-        self._say("initialize", about, 0)
+        client = {"name": "prepare", "version": "1"}
+        self._say("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}, 0)
 
     def _say(self, method: str, params: dict[str, Any], number: int | None = None) -> None:
         message = {"jsonrpc": "2.0", "method": method, "params": params}

@@ -37,11 +37,9 @@ class AgentEnd(Protocol):
 
     async def next(self) -> bytes | None:
         """The next line of the agent; None when the agent has closed its end."""
-        ...
 
     async def write(self, line: bytes) -> None:
         """Write a whole line. Raises OSError if that is impossible."""
-        ...
 
 
 class Pipes:
@@ -89,11 +87,7 @@ class Proxy:
         self._is_over = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve the agent until it closes its end.
-
-        Raises:
-            CannotServe: the daemon cannot be started, ends again and again, or does not serve this process.
-        """
+        """Serve the agent until it closes its end. Raises CannotServe without a daemon that stays and serves it."""
         reading = asyncio.create_task(self._from_agent())
         try:
             is_first, failures = True, 0
@@ -122,9 +116,9 @@ class Proxy:
     def _greet(self, writer: asyncio.StreamWriter, *, is_first: bool) -> None:
         """Send the Hello, the answered messages that a new daemon needs, and the open requests."""
         writer.write(line_of(self._hello))
-        answered = [one for one in self._setup.values() if one.get("id") not in self._open]
-        for message in answered:
-            writer.write(line_of(FromAgent(message=message, is_replayed=True)))
+        for message in self._setup.values():
+            if message.get("id") not in self._open:
+                writer.write(line_of(FromAgent(message=message, is_replayed=True)))
         for message in self._open.values():
             writer.write(line_of(FromAgent(message=message, resent=not is_first)))
 
@@ -245,6 +239,6 @@ def _daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def refused(error: ValidationError) -> str:
-    """The first mistake in the fields of a Hello, in words."""
+    """The first mistake in the fields of a model, in words."""
     wrong = error.errors(include_url=False)[0]
     return f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"

@@ -1,8 +1,8 @@
 """The tools of workers that run elsewhere, for a gateway that starts none."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
@@ -12,8 +12,8 @@ from client.client import Client
 from client.problem import Problem
 from client.workers import ask
 from server.gateway.calls import Calls
-from server.gateway.offers import Offer, offers_of
-from server.gateway.side_door import SideDoor
+from server.gateway.offers import offers_of
+from server.gateway.session import Desk
 from workflows.inquiries import ToolCard, ToolsInquiry
 from workflows.plans.catalogue import Effect
 
@@ -24,31 +24,16 @@ RETRY_SECONDS = 2.0
 log = structlog.get_logger("replan.gateway")
 
 
-class QueueDesk:
-    """A `session.Desk` for the workers of a task queue. Reads are tasks, too."""
+class QueueDesk(Desk):
+    """The tools of the workers of a task queue. Reads are tasks, too."""
 
     def __init__(self, client: Client, calls: Calls) -> None:
+        super().__init__(calls)
         self.client = client
-        self.calls = calls
-        self.offers: Mapping[str, Offer] = {}
-        self.servers: Mapping[str, Mapping[str, Any]] = {}
-        self.door: SideDoor | None = None
-        self.on_notification = dict[str, Callable[[str, dict[str, Any]], None]]()
-        self._is_ready = asyncio.Event()
-
-    async def ready(self, seconds: float) -> bool:
-        """Wait at most `seconds` until the tools are known; returns whether they are."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._is_ready.wait(), seconds)
-        return self._is_ready.is_set()
 
     @asynccontextmanager
     async def looking(self) -> AsyncIterator[None]:
-        """Ask the workers for their tools at once, and repeatedly until the block ends.
-
-        Raises:
-            Problem: no worker answers at first.
-        """
+        """Ask the workers for their tools at once, and then repeatedly. Raises Problem if none answers at first."""
         await self._look()
         task = asyncio.create_task(self._keep_looking())
         try:
@@ -70,12 +55,11 @@ class QueueDesk:
     async def _look(self) -> None:
         found = await ask(self.client.temporal, self.client.queue, ToolsInquiry())
         named = {one.name: one for one in offers_of([listed(card) for card in found.tools if card.is_own])}
-        is_changed, self.offers = self._is_ready.is_set() and named != self.offers, named
-        self._is_ready.set()
+        is_changed, self.offers = self.is_ready.is_set() and named != self.offers, named
+        self.is_ready.set()
         if is_changed:
             log.info("gateway_tools", queue=self.client.queue, tools=len(named))
-            for tell in list(self.on_notification.values()):
-                tell("notifications/tools/list_changed", {})
+            self.notify("notifications/tools/list_changed", {})
 
 
 def listed(card: ToolCard) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from workflows.faults.fault import Applied, Code, Quadrant
 from workflows.json_values import canonical
 from workflows.text import capitalised
 
+_FIELDS = {"text", "parts", "left_out", "parts_left_out", "layout"}
+"""The fields of the result of a foreign tool without an output schema."""
 WAIT_SECONDS = 30.0
 """Seconds that an agent should wait after a transient fault if the service named no time."""
 
@@ -33,18 +35,16 @@ def success(result: JsonValue, *, is_structured: bool) -> dict[str, Any]:
     A foreign tool without an output schema has its content in `text` and `parts`, as `activities.toolbox.mcp.answers`
     writes it; every other result is a value.
     """
-    if not is_structured and isinstance(result, dict) and _is_foreign(result):
+    if (
+        not is_structured
+        and isinstance(result, dict)
+        and isinstance(result.get("text"), str)
+        and result.keys() <= _FIELDS
+    ):
         return {"content": _content(result)}
     text = result if isinstance(result, str) else canonical(result)
     structured = {"structuredContent": result} if isinstance(result, dict) else {}
     return {"content": [_text(text)], **structured}
-
-
-def _is_foreign(result: Mapping[str, JsonValue]) -> bool:
-    return isinstance(result.get("text"), str) and result.keys() <= _FIELDS
-
-
-_FIELDS = {"text", "parts", "left_out", "parts_left_out", "layout"}
 
 
 def _content(result: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -107,9 +107,7 @@ def of_outcome(outcome: Outcome, *, is_structured: bool) -> dict[str, Any]:
     step = outcome.steps[-1] if outcome.steps else None
     if outcome.status is TaskStatus.COMPLETED and step is not None and step.status is StepStatus.COMPLETED:
         if step.result_omitted:
-            return {
-                "content": [_text(f"Done. The result of {step.result_bytes} bytes is too large to be shown here.")],
-            }
+            return {"content": [_text(f"Done. The result of {step.result_bytes} bytes is too large to be shown here.")]}
         return success(step.result, is_structured=is_structured)
     last = outcome.faults[-1] if outcome.faults else None
     if last is None:
@@ -127,12 +125,11 @@ def of_fault(last: FaultRecord, outcome: Outcome, *, is_structured: bool) -> dic
     """The answer to a call whose task ended with the fault `last`, with what the agent should do."""
     do, wait = Do.CHANGE, None
     is_rejected = any(request.answer and request.answer.choice == "reject" for request in outcome.requests)
-    if last.applied is not Applied.NONE or last.code is Code.REJECTED or is_rejected:
+    is_of_operator = last.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL
+    if last.applied is not Applied.NONE or last.code is Code.REJECTED or is_rejected or is_of_operator:
         do = Do.DO_NOT_REPEAT
     elif last.quadrant.is_transient:
         do, wait = Do.WAIT, last.retry_after or WAIT_SECONDS
-    elif last.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL:
-        do = Do.DO_NOT_REPEAT
     return fault(
         do,
         code=last.code.value,

@@ -1,26 +1,52 @@
-"""Serves a gateway over HTTP in the foreground: the daemon of its state folder with one more door."""
+"""Serves a gateway over HTTP in the foreground: the daemon of its state folder with one more door.
 
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+The door finds the sender and the session of each request, and records the delivery of each answer.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from pydantic_core import from_json
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from client.client import Client
 from client.problem import Problem
 from runtime import telemetry
 from runtime.keys import BadKeys
 from runtime.settings import LogStyle
-from server.access import Access
-from server.connections import most_connections
-from server.gateway import http_door
+from server.access import Access, Denied, Visitor, is_loopback
+from server.connections import Connection, most_connections
+from server.gateway.calls import MAX_KEY
 from server.gateway.daemon import locked
 from server.gateway.hosting import Daemon
-from server.gateway.journal import CannotOpen
+from server.gateway.journal import CannotOpen, Journal
+from server.gateway.matching import Delivery
 from server.gateway.queue_desk import QueueDesk
-from server.gateway.session import Desk
-from server.gateway.sessions import Session
+from server.gateway.session import Agent, Desk, Origin
+from server.gateway.sessions import MAX_SESSION, SESSION_NAME, Session
 from server.gateway.wire import Hello
 from server.listening import serve
+from server.problems import denial
+from workflows.json_values import digest
+
+PATH = "/mcp"
+SESSION_HEADER, KEY_HEADER = "replan-session", "replan-key"
+MAX_BODY = 8 * 1024 * 1024
+"""The most bytes of a request body."""
+OF_PROXIES = ("via", "forwarded", "x-forwarded-for", "x-real-ip")
+"""Headers that a proxy adds."""
 
 
 @dataclass(frozen=True)
@@ -62,14 +88,143 @@ async def serve_http(
                     if not await tools.ready(float("inf")):
                         raise Problem("usage", f"The gateway has no tools: {tools.problem}", f"see {tools.log}")
                 defaults = Session(hello.session, hello.doubt, hello.patience)
-                app = http_door.make_app(
-                    desk, place.access, defaults, durable_reads=hello.durable_reads, attended=hello.attended
-                )
+                app = make_app(desk, place.access, defaults, durable_reads=hello.durable_reads, attended=hello.attended)
                 how = "with a token" if place.access.token else "for this machine only"
 
                 def ready(address: str) -> None:
-                    say(f"ready  {address}{http_door.PATH}  {how}  {len(desk.offers)} tools")
+                    say(f"ready  {address}{PATH}  {how}  {len(desk.offers)} tools")
 
                 await serve(app, place.host, place.port, most_connections(), on_ready=ready, on_stop=lambda: None)
 
         await daemon.run(door)
+
+
+def make_app(desk: Desk, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:
+    """The gateway in front of the tools of `desk`, which must be ready; `defaults` has the settings of sessions."""
+    agent = Agent(desk, defaults, _origin, durable_reads=durable_reads, attended=attended)
+    desk.on_notification["http"] = agent.tell
+    manager = StreamableHTTPSessionManager(agent.server(is_ready=True), max_request_body_size=MAX_BODY)
+    door = _Door(manager.handle_request, desk.calls.journal, access)
+    routes = [Route("/health/live", _live), Route(PATH, door), Route(f"{PATH}/{{session}}", door)]
+    return Starlette(routes=routes, lifespan=lambda _: manager.run())
+
+
+async def _live(_: Any) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+class _Exchange:
+    """One request over HTTP, and the delivery of its answer."""
+
+    def __init__(self, origin: Origin, connection: Connection, journal: Journal) -> None:
+        self.origin = replace(origin, is_gone=lambda: connection.is_lost or self._is_over)
+        self.is_call = False
+        """Whether the request calls a tool, so that the journal may have an entry for it."""
+        self._connection = connection
+        self._journal = journal
+        self._is_stream = self._is_written = self._is_over = False
+
+    async def send(self, message: Message, send: Send) -> None:
+        """Pass an ASGI message on; record the delivery if the message has the answer."""
+        if message["type"] == "http.response.start":
+            kind = Headers(raw=message["headers"]).get("content-type", "")
+            self._is_stream = kind.startswith("text/event-stream")
+        elif self.is_call and not self._is_written and self._has_answer(message.get("body", b"")):
+            if self._connection.is_lost:
+                return
+            # Before it is sent: if this process ends now, nobody knows whether it was read.
+            self._journal.note_request(self.origin.request, Delivery.WRITTEN)
+            self._is_written = True
+            await send(message)
+            if not await self._connection.taken():
+                self._journal.note_request(self.origin.request, Delivery.BROKEN)
+            return
+        await send(message)
+
+    def _has_answer(self, body: bytes) -> bool:
+        """Whether a part of the response has the answer: on a stream, progress and keep-alive messages come first."""
+        if not self._is_stream:
+            return bool(body)
+        for line in body.splitlines():
+            with suppress(ValueError):
+                name, _, data = line.partition(b":")
+                if name == b"data" and "method" not in from_json(data):
+                    return True
+        return False
+
+    def end(self) -> None:
+        """Note that the request is over or its client is gone; an answer not written yet counts as not handed over."""
+        self._is_over = True
+        if self.is_call and not self._is_written:
+            self._journal.note_request(self.origin.request, Delivery.BROKEN)
+
+
+class _Door:
+    """The app in front of the SDK's app: checks access, and follows each answer to the client."""
+
+    def __init__(self, app: ASGIApp, journal: Journal, access: Access) -> None:
+        self._app, self._journal, self._access = app, journal, access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        try:
+            visitor = self._visitor(headers)
+            origin = self._origin(scope, headers, visitor)
+        except Denied as denied:
+            await denial(denied)(scope, receive, send)
+            return
+        exchange = _Exchange(origin, scope["state"]["connection"], self._journal)
+        scope["state"]["exchange"] = exchange
+        # The SDK binds its sessions to it, so that the id of a session is of no use to another principal.
+        scope["user"] = AuthenticatedUser(AccessToken(token="-", client_id=f"={visitor.name}", scopes=[]))  # noqa: S106
+        try:
+            await self._app(scope, receive, partial(exchange.send, send=send))
+        finally:
+            exchange.end()
+
+    def _visitor(self, headers: Mapping[str, str]) -> Visitor:
+        """The sender of a request, without cookies. Raises Denied for other websites, and without the right token."""
+        self._access.check_site("POST", headers)
+        visitor = self._access.visitor({name: value for name, value in headers.items() if name != "cookie"})
+        if visitor is None:
+            raise Denied(401, "no_token", "The gateway wants a token", "send `Authorization: Bearer TOKEN`")
+        return visitor if visitor.is_known else Visitor("", is_known=False)
+
+    def _origin(self, scope: Scope, headers: Mapping[str, str], visitor: Visitor) -> Origin:
+        """The Origin of a request. Raises Denied if its session name or key cannot be used."""
+        connection: Connection = scope["state"]["connection"]
+        path = scope.get("path_params", {}).get("session", "")
+        told = headers.get(SESSION_HEADER, "") or path
+        if told and not SESSION_NAME.fullmatch(told):
+            reason = f"{told[:MAX_SESSION]!r} is no name of a session"
+            raise Denied(400, "usage", reason, f"use a name like {SESSION_NAME.pattern}")
+        key = headers.get(KEY_HEADER, "")
+        if len(key) > MAX_KEY:
+            raise Denied(400, "usage", f"The key is longer than {MAX_KEY} characters", "use a shorter one")
+        of_agent = headers.get("mcp-session-id", "")
+        number = secrets.token_hex(8)
+        # A later call on this connection proves that the agent has the answers before it. But a proxy's connection
+        # carries requests of several agents, and a network can lose an answer unnoticed while the agent makes other
+        # calls: so it is none, one of TCP, or, on this machine, the SDK's session of one client.
+        proof = connection.id
+        if visitor.name or any(name in headers for name in OF_PROXIES):
+            proof = number
+        elif of_agent and is_loopback(scope["client"][0]):
+            proof = f"mcp-{digest(of_agent)[:16]}"
+        else:
+            # Each request does so: the client has read the whole response to the one before it.
+            self._journal.went_on(proof)
+        return Origin(
+            number,
+            proof,
+            told or (f"http-{digest(of_agent)[:16]}" if of_agent else f"http-{connection.id}"),
+            key,
+            owner=digest(visitor.name)[:12] if visitor.name else "",
+        )
+
+
+def _origin(context: Any) -> Origin:
+    """The Origin of a request that calls a tool, which is marked as a call."""
+    exchange: _Exchange = context.request.scope["state"]["exchange"]
+    exchange.is_call = True
+    return exchange.origin

@@ -2,8 +2,9 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import mcp_types as types
 from mcp import MCPError
@@ -21,7 +22,6 @@ from pydantic import ConfigDict
 
 from client.client import Client, TaskHandle
 from server.gateway import attending, own_tools, results
-from server.gateway.attending import Question
 from server.gateway.calls import MAX_KEY, AgentGone, Calls, Request
 from server.gateway.matching import Delivery
 from server.gateway.offers import Offer
@@ -65,25 +65,33 @@ class AnyParams(types.RequestParams):
     model_config = ConfigDict(extra="allow")
 
 
-class Desk(Protocol):
+class Desk:
     """The tools of a worker, as a connection uses them."""
 
-    @property
-    def client(self) -> Client:
-        """The client of the workers' task queue, as soon as the tools are known."""
-        ...
+    client: Client
+    """The client of the workers' task queue; there as soon as the tools are known."""
 
-    calls: Calls
-    offers: Mapping[str, Offer]
-    servers: Mapping[str, Mapping[str, Any]]
-    """By name, what each MCP server reported about itself."""
-    door: SideDoor | None
-    on_notification: dict[str, Callable[[str, dict[str, Any]], None]]
-    """By connection, the function that passes notifications of the servers on to the connection."""
+    def __init__(self, calls: Calls) -> None:
+        self.calls = calls
+        self.offers: Mapping[str, Offer] = {}
+        self.servers: Mapping[str, Mapping[str, Any]] = {}
+        """By name, what each MCP server reported about itself."""
+        self.door: SideDoor | None = None
+        self.on_notification = dict[str, Callable[[str, dict[str, Any]], None]]()
+        """By connection, the function that passes notifications of the servers on to the connection."""
+        self.is_ready = asyncio.Event()
+        """Set when the tools are known."""
 
     async def ready(self, seconds: float) -> bool:
         """Wait at most `seconds` until the tools are known; returns whether they are."""
-        ...
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self.is_ready.wait(), seconds)
+        return self.is_ready.is_set()
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        """Pass a notification on to all connections."""
+        for tell in list(self.on_notification.values()):
+            tell(method, params)
 
 
 HELLO_SECONDS = 0.2
@@ -91,8 +99,6 @@ HELLO_SECONDS = 0.2
 LIST_SECONDS = 25.0
 """How long a list of tools waits for the worker."""
 CALL_SECONDS = 60.0
-
-
 MAX_PEERS = 1_000
 """The most connections to which notifications of servers are passed on, the newest."""
 
@@ -126,8 +132,8 @@ class Agent:
         defaults: Session,
         origin: Callable[[Any], Origin],
         *,
-        durable_reads: bool = False,
-        attended: bool = False,
+        durable_reads: bool,
+        attended: bool,
     ) -> None:
         """`origin` makes the Origin of a request from the SDK's context; `defaults` has the doubt and patience of a
         session. With `durable_reads`, reads are tasks, too. At `attended` clients, persons may be asked."""
@@ -227,40 +233,36 @@ class Agent:
     async def _call_tool(
         self, context: Any, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        found = await self._called(context, params)
-        kind = types.InputRequiredResult if found.get("resultType") == "input_required" else types.CallToolResult
-        return kind.model_validate(found, by_name=False)
-
-    async def _called(self, context: Any, params: types.CallToolRequestParams) -> dict[str, Any]:
         self._note_peer(context)
         request = self._request(context, dict(context.meta or {}))
         try:
-            return await self._answer(params, request)
+            found = await self._answer(params, request)
         except AgentGone:
             raise MCPError(types.CONNECTION_CLOSED, "The connection ended before the call was begun") from None
         except asyncio.CancelledError:
             # The agent does not wait for the answer any more; the call goes on.
-            self._desk.calls.handed_over(request.id, Delivery.BROKEN)
+            self._desk.calls.journal.note_request(request.id, Delivery.BROKEN)
             raise
+        kind = types.InputRequiredResult if found.get("resultType") == "input_required" else types.CallToolResult
+        return kind.model_validate(found, by_name=False)
 
     async def _answer(self, params: types.CallToolRequestParams, request: Request) -> dict[str, Any]:
         if not await self._desk.ready(CALL_SECONDS):
             return results.fault(Do.WAIT, code="not_ready", reason=NOT_READY, is_structured=True, wait=30)
         offer = self._desk.offers.get(params.name)
         if request.attended and params.request_state is not None:
-            return await self._resumed(
-                params, request, is_structured=offer is not None and "outputSchema" in offer.tool
-            )
+            is_structured = offer is not None and "outputSchema" in offer.tool
+            return await self._resumed(params, request, is_structured=is_structured)
         if offer is None:
             own = own_tools.BY_NAME.get(params.name)
             if own is None:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
             if own.is_read:
-                self._desk.calls.went_on(request.connection)
+                self._desk.calls.journal.went_on(request.connection)
             return await own(own_tools.Asked(self._desk.client, self._desk.calls, request, params.arguments or {}))
         is_passed = offer.effect is Effect.READ and offer.server and not offer.asks and not self._durable_reads
         if is_passed and self._desk.door:
-            self._desk.calls.went_on(request.connection)
+            self._desk.calls.journal.went_on(request.connection)
             passed = {"name": offer.name_there, "arguments": params.arguments or {}}
             found: dict[str, Any] = await self._pass("tools/call", passed, offer.server or "", request.report)
             return found
@@ -301,7 +303,7 @@ class Agent:
         report = self._reporter(context) if "progress_token" in meta or "progressToken" in meta else None
         full_key = f"{run}\n{key}" if key and run else key
         resent = origin.request if origin.is_resent else ""
-        attended = _Person.at(context, self._desk) if self._attended else None
+        attended = attending.Person.at(context) if self._attended else None
         return Request(session, origin.request, origin.connection, full_key, resent, report, attended, origin.is_gone)
 
     def _reporter(self, context: Any) -> Report:
@@ -375,35 +377,6 @@ class Agent:
             raise MCPError(error.code, error.message, error.data) from None
         except DoorClosed:
             raise MCPError(types.INTERNAL_ERROR, "The worker of Replan does not answer: call again.") from None
-
-
-@dataclass(frozen=True)
-class _Person:
-    """A person at a client: a `calls.Attended`."""
-
-    context: Any
-    desk: Desk
-    client: str
-    """What the client calls itself."""
-
-    @classmethod
-    def at(cls, context: Any, desk: Desk) -> "_Person | None":
-        """The person whom the client of a request can ask; None if the client cannot ask anybody."""
-        able = context.session.client_capabilities
-        if able is None or able.elicitation is None:
-            return None
-        told = context.session.client_params
-        return cls(context, desk, told.client_info.name if told else "an MCP client")
-
-    @property
-    def is_inline(self) -> bool:
-        return bool(self.context.session.can_send_request)
-
-    async def ask(self, asked: Question) -> None:
-        session, number = self.context.session, self.context.request_id
-        said = await session.elicit_form(asked.message, asked.schema, related_request_id=number)
-        handle = TaskHandle(self.desk.client.temporal, asked.task_id)
-        await attending.answer(handle, asked.request, asked.call, said.model_dump(), self.client)
 
 
 def _feature(method: str) -> str:

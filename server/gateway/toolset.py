@@ -5,20 +5,19 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
 
 import structlog
 from pydantic import JsonValue
 
 from client.client import Client
 from runtime.child import end, exited, last_line, spawn
-from server.gateway import offers
 from server.gateway.calls import Calls
-from server.gateway.offers import Offer
+from server.gateway.offers import offers_of
+from server.gateway.session import Desk
 from server.gateway.side_door import DoorClosed, DoorError, SideDoor
 from server.gateway.wire import Hello, socket_path
 from workflows.json_values import digest
@@ -44,31 +43,22 @@ OWN_VARIABLES = (
 log = structlog.get_logger("replan.gateway")
 
 
-class ToolSet:
-    """A `session.Desk` for agents that name the same tools with the same environment."""
+class ToolSet(Desk):
+    """The tools of agents that name the same tools with the same environment."""
 
     def __init__(self, state: Path, hello: Hello, calls: Calls) -> None:
+        super().__init__(calls)
         self.id = digest_of(hello)
         self.queue = f"mcp-{self.id}"
-        self.calls = calls
-        self.offers: Mapping[str, Offer] = {}
-        self.servers: Mapping[str, Mapping[str, Any]] = {}
         self.problem = ""
         """Why the worker does not start; empty if it does."""
-        self.on_notification = dict[str, Callable[[str, dict[str, Any]], None]]()
-        """By agent's process, the function that passes notifications of the servers on to the process."""
         self._state = state
         self._hello = hello
-        self._is_ready = asyncio.Event()
         self.is_over = asyncio.Event()
         """Set when the worker cannot start, since what the agent named is wrong."""
         self._process: Popen[bytes] | None = None
         self._socket = socket_of(state, self.id)
-        self.door: SideDoor | None = SideDoor(self._socket, self._told)
-
-    @property
-    def client(self) -> Client:
-        return self._client
+        self.door = SideDoor(self._socket, lambda _, method, params: self.notify(method, params))
 
     @property
     def log(self) -> Path:
@@ -76,26 +66,22 @@ class ToolSet:
 
     async def ready(self, seconds: float) -> bool:
         """Wait at most `seconds` until the tools are known; returns whether they are. Ends early without a worker."""
-        if self._is_ready.is_set():
+        if self.is_ready.is_set():
             return True
-        waits = [asyncio.ensure_future(one.wait()) for one in (self._is_ready, self.is_over)]
+        waits = [asyncio.ensure_future(one.wait()) for one in (self.is_ready, self.is_over)]
         try:
             await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for wait in waits:
                 wait.cancel()
-        return self._is_ready.is_set()
-
-    def _told(self, server: str, method: str, params: dict[str, Any]) -> None:
-        for tell in list(self.on_notification.values()):
-            tell(method, params)
+        return self.is_ready.is_set()
 
     async def keep(self, connecting: "asyncio.Future[Client]", address: Callable[[], str]) -> None:
         """Keep a worker running: start it again when it ends, unless the agent's arguments for it are wrong.
 
         `connecting` has the client as soon as the server answers at the address that `address` then returns.
         """
-        self._client = Client((await asyncio.shield(connecting)).temporal, queue=self.queue)
+        self.client = Client((await asyncio.shield(connecting)).temporal, queue=self.queue)
         failures = 0
         try:
             while True:
@@ -110,7 +96,7 @@ class ToolSet:
                 failures += 1
                 self.problem = last_line(self.log)
                 log.warning("gateway_worker_ended", queue=self.queue, reason=self.problem, wait=rest)
-                if not self._is_ready.is_set() and self._process.returncode == 2:
+                if not self.is_ready.is_set() and self._process.returncode == 2:
                     self.is_over.set()  # bad usage: it would end each time
                     return
                 await asyncio.sleep(rest)
@@ -122,14 +108,14 @@ class ToolSet:
         while self.door is not None:
             with suppress(DoorClosed, DoorError):
                 found = await self.door.request("replan/tools")
-                named = {one.name: one for one in offers.offers_of(found["tools"])}
-                is_changed = self._is_ready.is_set() and named != self.offers
+                named = {one.name: one for one in offers_of(found["tools"])}
+                is_changed = self.is_ready.is_set() and named != self.offers
                 self.offers, self.servers, self.problem = named, found["servers"], ""
-                if not self._is_ready.is_set():
+                if not self.is_ready.is_set():
                     log.info("gateway_tools", queue=self.queue, tools=len(named))
-                self._is_ready.set()
+                self.is_ready.set()
                 if is_changed or self.on_notification:
-                    self._told("", "notifications/tools/list_changed", {})
+                    self.notify("notifications/tools/list_changed", {})
                 return
             await asyncio.sleep(LOOK_SECONDS)
 

@@ -89,11 +89,7 @@ def socket_path(state: Path) -> Path:
 
 
 async def read_line(reader: asyncio.StreamReader) -> Any:
-    """The next line as JSON; None at the end.
-
-    Raises:
-        ValueError: the line is no JSON, or too long.
-    """
+    """The next line as JSON; None at the end. Raises ValueError if the line is no JSON, or too long."""
     line = await reader.readline()
     return from_json(line) if line.endswith(b"\n") else None
 

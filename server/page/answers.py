@@ -20,8 +20,7 @@ from server.page.cards import with_all_arguments
 from server.page.effects import effect_rows
 from server.page.inputs import Mistakes, Refused, argument_fields, arguments, json_value, misfits, value_text
 from server.page.reaching import PageRoute
-from server.page.rendering import ASK_SECONDS, name_of_visitor, read_form, render
-from server.page.schemas import Schemas
+from server.page.rendering import name_of_visitor, read_form, render
 from server.page.task import task_response
 from server.problems import status_of
 from server.remedies import FIELDS, on_page
@@ -50,9 +49,8 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
         if choice is Choice.EDIT and form.get("confirmed") != "yes":
             return await _confirm(request, task, number, values, form)
         if CHOICES[choice].ends_task and form.get("confirmed") != "yes":
-            return await _ask_to_stop(
-                request, task, f"requests/{quote(number, safe='')}/{choice}", CHOICES[choice].button, form
-            )
+            action = f"requests/{quote(number, safe='')}/{choice}"
+            return await _ask_to_stop(request, task, action, CHOICES[choice].button, form)
         values |= {"request": number, "by": name_of_visitor(request)}
         if CHOICES[choice].needs_code:
             values["call"] = form.get("call", "")
@@ -74,11 +72,7 @@ async def answer_again(id: str, number: str, choice: str) -> Response:
 
 
 def _form_values(choice: Choice, form: Mapping[str, str]) -> dict[str, Any]:
-    """The values of an answer in a form, by the name of the option.
-
-    Raises:
-        Mistakes: a field cannot be read, or what the answer needs is missing.
-    """
+    """The values of an answer in a form, by option. Raises Mistakes for what cannot be read, or is missing."""
     values, options = dict[str, Any](), CHOICES[choice].options
     for option in options:
         text = form.get(option.name, "")
@@ -109,25 +103,22 @@ async def _confirm(
     if shown.call is None or shown.call.code != form.get("call", ""):
         reason = "The call is another one than the page showed"
         raise Problem("not_accepted", reason, "look at it again", ProblemKind.FAILED)
-    whole, _ = await with_all_arguments(request, (await task.describe()).task_queue, shown)
+    whole, schema = await with_all_arguments(request, (await task.describe()).task_queue, shown)
     before = whole.call.whole_args if whole.call else {}
     changed = {name: value for name, value in values["args"].items() if name not in before or before[name] != value}
     if not changed:
         raise Problem("usage", "No argument was changed", "change one, or approve the call as it is")
     fields = {name: field for field, name in argument_fields(form).items() if name in changed}
-    schemas: Schemas = request.app.state.schemas
-    schema = await schemas.of((await task.describe()).task_queue, shown.call.kind, ASK_SECONDS)
     if wrong := misfits(changed, schema):
         raise Mistakes({fields[name]: words for name, words in wrong.items()})
-    rows = [
-        (name, value_text(before[name]) if name in before else "", value_text(value)) for name, value in changed.items()
-    ]
-    others = [(name, value_text(value)) for name, value in before.items() if name not in changed]
+    texts = {name: value_text(value) for name, value in before.items()}
+    rows = [(name, texts.get(name, ""), value_text(value)) for name, value in changed.items()]
+    others = [(name, text) for name, text in texts.items() if name not in changed]
     hidden = {field: form[field] for field in (*fields.values(), "call", *(["from"] if form.get("from") else []))}
     return render(request, "edit.html", id=task.id, request=shown, rows=rows, others=others, hidden=hidden)
 
 
-async def _refused(request: Request, task: Handle, problem: Problem, refused: Refused | None = None) -> Response:
+async def _refused(request: Request, task: Handle, problem: Problem, refused: Refused) -> Response:
     return await task_response(request, task, problem.sentence(on_page), status_of(problem), refused)
 
 
@@ -154,7 +145,7 @@ async def _ask_to_stop(request: Request, task: Handle, action: str, button: str,
         return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}", 303)
     stops = [(step, STOPS[step.status]) for step in outcome.steps if step.status in STOPS]
     effects = await effect_rows(client, await fetch.fetch_story(client, task))
-    hidden = {name: text for name, text in form.items() if name not in ("undo", "confirmed")} | {"confirmed": "yes"}
+    hidden = {name: text for name, text in form.items() if name != "undo"} | {"confirmed": "yes"}
     return render(
         request,
         "stop.html",
@@ -198,14 +189,9 @@ async def _ask_to_undo(request: Request, task: Handle) -> Response:
 
 def _shown(planned: PlannedUndo) -> list[tuple[PlannedCall, str, list[tuple[str, str]]]]:
     """The calls of a rollback, each with the words of the call that it undoes, and with its own arguments."""
-    return [
-        (
-            call,
-            call_words(call.undoes_kind, call.undoes_args),
-            [(name, value_text(value)) for name, value in call.args.items()],
-        )
-        for call in planned.calls
-    ]
+    texts = [[(name, value_text(value)) for name, value in call.args.items()] for call in planned.calls]
+    words = [call_words(call.undoes_kind, call.undoes_args) for call in planned.calls]
+    return list(zip(planned.calls, words, texts, strict=True))
 
 
 @router.post("/ui/tasks/{id}/{what}")

@@ -61,11 +61,12 @@ async def inbox(
 
     `answered` is the request that was just answered, as `TASK REQUEST`, and `choice` is the answer.
     """
-    client, visitor = client_of(request), request.state.visitor
+    client = client_of(request)
+    visitor: Visitor | None = request.state.visitor
     waiting = await list_waiting(client.temporal)
     # The server's list is a moment behind what was answered just now.
     waiting = [task for task in waiting if f"{task.task_id} {task.request.id}" != answered]
-    own = _entries([task for task in waiting if _is_of(visitor, task)])
+    own = _entries([task for task in waiting if visitor and visitor.name and task.by == visitor.name])
     everything = _entries(waiting)
     entries = [entry for entry in (own if mine else everything) if kind in ("", _kind_of(entry))]
     pages = max(1, -(-len(entries) // PAGE))
@@ -95,10 +96,6 @@ async def inbox(
         filter=urlencode(_filter(kind, mine=mine)) + "&" * bool(kind or mine),
         **number,
     )
-
-
-def _is_of(visitor: Visitor | None, task: Waiting) -> bool:
-    return visitor is not None and visitor.name != "" and task.by == visitor.name
 
 
 def _kind_of(entry: Entry) -> RequestKind:

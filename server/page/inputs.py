@@ -176,11 +176,7 @@ class Refused(NamedTuple):
 
 
 def arguments(form: Mapping[str, str]) -> dict[str, JsonValue]:
-    """The arguments that a form has, by name.
-
-    Raises:
-        Mistakes: the texts of fields cannot be read.
-    """
+    """The arguments that a form has, by name. Raises Mistakes if the texts of fields cannot be read."""
     found, wrong = dict[str, JsonValue](), dict[str, str]()
     for field, name in argument_fields(form).items():
         try:
@@ -199,11 +195,7 @@ def argument_fields(form: Mapping[str, str]) -> dict[str, str]:
 
 
 def json_value(field: str, name: str, text: str) -> JsonValue:
-    """The value of a field with JSON; `name` is what the page calls the field.
-
-    Raises:
-        Mistakes: the text is not JSON.
-    """
+    """The value of a field with JSON; `name` is what the page calls the field. Raises Mistakes for other texts."""
     try:
         return _json(name, text)
     except Problem as problem:

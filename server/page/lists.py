@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from client.client import Client
 from client.listing import Listed, list_tasks, status_named
 from client.problem import Problem
-from client.wording import breaker_state
+from client.wording import breaker_state, count
 from client.workers import list_breakers
 from runtime.validation import expected
 from server.api import client_of, resolve_incident
@@ -31,9 +31,8 @@ async def tasks_page(request: Request, status: str = "", query: str = "") -> Res
     wrong, note, listed = "", "", list[Listed]()
     try:
         task_status = status_named(status or None)
-        listed, note = await list_tasks(
-            client_of(request).temporal, status=task_status, query=query or None, limit=LISTED
-        )
+        client = client_of(request).temporal
+        listed, note = await list_tasks(client, status=task_status, query=query or None, limit=LISTED)
     except Problem as problem:
         wrong = problem.sentence(on_page)
     values = {"listed": listed, "note": note, "status": status, "query": query, "wrong": wrong}
@@ -52,11 +51,9 @@ async def new(request: Request) -> Response:
     try:
         if not text:
             raise Mistakes({"text": f"Write what is to be done, in at most {MAX_TEXT:,} characters."})
-        task = Task.model_validate(
-            {"text": text, "on_escalation": "wait", "approve": approve, "by": name_of_visitor(request)}
-        )
+        fields = {"text": text, "on_escalation": "wait", "approve": approve, "by": name_of_visitor(request)}
         # The key of the page: a form that is sent twice starts one task.
-        started = await client_of(request).start(task, key=form.get("key") or None)
+        started = await client_of(request).start(Task.model_validate(fields), key=form.get("key") or None)
     except (Problem, ValidationError) as error:
         problem = (
             error if isinstance(error, Problem) else Mistakes({"text": f"The text {expected(error.errors()[0])}."})
@@ -76,13 +73,7 @@ async def _incidents(
 ) -> Response:
     incidents, services = await asyncio.gather(client_of(request).incidents(), _services(client_of(request)))
     return render(
-        request,
-        "incidents.html",
-        status,
-        incidents=incidents,
-        services=services,
-        message=message,
-        refused=refused,
+        request, "incidents.html", status, incidents=incidents, services=services, message=message, refused=refused
     )
 
 
@@ -105,10 +96,8 @@ async def resolve(request: Request, cause: str) -> Response:
         return await _incidents(request, message, 409, Refused(named, where, form, {}))
 
     try:
-        note, queue = form.get("note", "")[:4000], form.get("queue") or None
-        done, is_ended = await resolve_incident(
-            client_of(request), named, by=name_of_visitor(request), note=note, queue=queue
-        )
+        how = {"by": name_of_visitor(request), "note": form.get("note", "")[:4000]}
+        done, is_ended = await resolve_incident(client_of(request), named, **how, queue=form.get("queue") or None)
     except Problem as problem:
         return await refuse(problem.sentence(on_page))
     if done.fate is Fate.FAILED_AGAIN:
@@ -117,8 +106,7 @@ async def resolve(request: Request, cause: str) -> Response:
         return await _incidents(request, f"{named}: the tasks are being told; reload to see how many still wait.")
     if done.fate is not Fate.WENT_ON:
         return await refuse(f"No task was told. {done.reason}")
-    went_on = f"{done.went_on} {'task' if done.went_on == 1 else 'tasks'} went on"
-    return await _incidents(request, f"{named}: {went_on}.")
+    return await _incidents(request, f"{named}: {count(done.went_on, 'task')} went on.")
 
 
 @router.get("/ui/incidents/{cause:path}/resolve")

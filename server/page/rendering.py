@@ -51,11 +51,13 @@ KINDS: Mapping[RequestKind, str] = {
 """What a request asks of a person, in a word."""
 SIMPLE = frozenset(choice for choice, row in CHOICES.items() if not row.options)
 """The answers that are given with a button alone."""
-TABS = (("task", "Task", ""), ("effects", "Effects", "/effects"), ("explain", "Explain", "/explain"))
+Tab = tuple[str, str, str]
+"""The name, the title, and the end of the address of one of a task's pages."""
+TABS: Sequence[Tab] = (("task", "Task", ""), ("effects", "Effects", "/effects"), ("explain", "Explain", "/explain"))
 
 
-def tabs_of(id: str, more: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
-    """The tabs of a task's pages: name, title, address; `more` are further tabs in the form of TABS."""
+def tabs_of(id: str, more: Sequence[Tab]) -> list[tuple[str, str, str]]:
+    """The tabs of a task's pages: name, title, address; `more` are further tabs than TABS."""
     return [(name, title, f"/ui/tasks/{quote(id, safe='')}{path}") for name, title, path in (*TABS, *more)]
 
 

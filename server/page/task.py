@@ -26,7 +26,7 @@ from server.page.cards import cards_of
 from server.page.effects import effect_rows, undo_words
 from server.page.inputs import Refused
 from server.page.reaching import PageRoute
-from server.page.rendering import render
+from server.page.rendering import Tab, render
 from server.page.timeline import timeline_of
 from server.remedies import on_page
 from workflows.account.outcome import Outcome, OutcomeStep
@@ -114,9 +114,9 @@ async def task_response(
         outcome, snapshot = await fetch_standing(client, task)
     except Problem as problem:
         # Its history tells what it did, also while no worker answers.
-        explained = await _explained(client_of(request), task)
-        fields = {"outcome": None, "silent": problem.sentence(on_page), "sentences": explained.sentences, "cards": []}
-        return render(request, "task.html", status, **values, **fields, tabs=explained.tabs)
+        sentences, tabs = await _explained(client_of(request), task)
+        fields = {"outcome": None, "silent": problem.sentence(on_page), "sentences": sentences, "cards": []}
+        return render(request, "task.html", status, **values, **fields, tabs=tabs)
     story = await fetch.fetch_story(client, task)
     effects = await effect_rows(client, story)
     queue = (await task.describe()).task_queue
@@ -159,16 +159,14 @@ def _asked_again(refused: Refused, requests: Sequence[HumanRequest]) -> Refused:
     answered = next((asked for asked in requests if asked.id == refused.about and asked.refused), None)
     if answered is None:
         return refused
-    again = (
-        asked for asked in requests if asked.is_open and (asked.step, asked.kind) == (answered.step, answered.kind)
-    )
-    about = next((asked.id for asked in again), refused.about)
+    of = answered.step, answered.kind
+    about = next((asked.id for asked in requests if asked.is_open and (asked.step, asked.kind) == of), refused.about)
     # An edit may be wrong in each of its fields, a result has only one.
     wrong = {"result": f"It was not accepted: {answered.refused}"} if refused.choice == Choice.PROVIDE else {}
     return refused._replace(about=about, mistakes=wrong or refused.mistakes)
 
 
-def _more_tabs(strategy: str, model_calls: int) -> list[tuple[str, str, str]]:
+def _more_tabs(strategy: str, model_calls: int) -> Sequence[Tab]:
     return [TRANSCRIPT] if strategy == "react" or model_calls else []
 
 
@@ -187,26 +185,16 @@ class Hanging(NamedTuple):
     """The events that prove the sentence, such as `[event 11]`."""
 
 
-class Explained(NamedTuple):
-    """Why a task did what it did, and the tabs that its pages have besides the usual ones."""
-
-    sentences: list[Hanging]
-    tabs: list[tuple[str, str, str]]
-
-
 @router.get("/ui/tasks/{id}/explain")
 async def explain_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
-    explained = await _explained(client_of(request), task)
-    values = {
-        "sentences": explained.sentences,
-        "tabs": explained.tabs,
-        "ui_url": ui_url_of(client_of(request).temporal, task.id),
-    }
-    return render(request, "explain.html", id=task.id, tab="explain", **values)
+    sentences, tabs = await _explained(client_of(request), task)
+    place = ui_url_of(client_of(request).temporal, task.id)
+    return render(request, "explain.html", id=task.id, tab="explain", sentences=sentences, tabs=tabs, ui_url=place)
 
 
-async def _explained(client: Client, task: Handle) -> Explained:
+async def _explained(client: Client, task: Handle) -> tuple[list[Hanging], Sequence[Tab]]:
+    """Why a task did what it did, and the tabs that its pages have besides the usual ones."""
     explained = explanation.explain_task(await fetch.fetch_history(client.temporal, task))
     many, account = explained.story.history.runs > 1, explained.story.account
     sentences = [
@@ -218,7 +206,7 @@ async def _explained(client: Client, task: Handle) -> Explained:
         )
         for lead, sentence in explained_page.page_rows(explained)
     ]
-    return Explained(sentences, _more_tabs(account.strategy, account.spent.model_calls))
+    return sentences, _more_tabs(account.strategy, account.spent.model_calls)
 
 
 # What it changed
@@ -229,22 +217,20 @@ async def effects_page(request: Request, id: str) -> Response:
     task, client = await task_of(request, id), client_of(request).temporal
     story = await fetch.fetch_story(client, task)
     tabs = _more_tabs(story.account.strategy, story.account.spent.model_calls)
-    unread = list[str]()
+    values: dict[str, Any] = {"id": task.id, "tab": "effects", "tabs": tabs}
     try:
         found = await list_effects(client, task)
     except Problem as problem:  # the history tells of them, too
-        unread.append(f"The ledgers were not read. {problem.sentence(on_page)}")
-        effects = await effect_rows(client, story)
-        return render(
-            request, "effects.html", id=task.id, effects=[], rows=effects, unread=unread, tab="effects", tabs=tabs
-        )
+        unread = [f"The ledgers were not read. {problem.sentence(on_page)}"]
+        rows = await effect_rows(client, story)
+        return render(request, "effects.html", **values, effects=[], rows=rows, unread=unread)
     shown = [
         (effect, call_words(effect.kind, effect.args), "" if effect.result is None else canonical(effect.result)[:400])
         for effect in found.effects
     ]
-    unread += [f"The ledger {ledger.where} cannot be read ({ledger.problem})." for ledger in found.unread]
+    unread = [f"The ledger {ledger.where} cannot be read ({ledger.problem})." for ledger in found.unread]
     unread += [f"The history of its run {run} was deleted." for run in found.deleted_runs]
-    return render(request, "effects.html", id=task.id, effects=shown, rows=[], unread=unread, tab="effects", tabs=tabs)
+    return render(request, "effects.html", **values, effects=shown, rows=[], unread=unread)
 
 
 # What its model was told
@@ -256,23 +242,12 @@ async def transcript_page(request: Request, id: str) -> Response:
     description = await task.describe()
     await require_key(description)
     run, queue = await tasks.first_run(task), description.task_queue
-    turns, is_cut = list[TurnCard](), False
-    while True:
+    turns, has_more = list[TurnCard](), True
+    while has_more and len(turns) < MAX_TURNS:
         found = await ask(client, queue, TranscriptInquiry(run=run, skip=len(turns)))
         turns += found.transcript
-        is_cut = found.more and len(turns) >= MAX_TURNS
-        if is_cut or not found.more:
-            break
+        has_more = found.more
     names = {call.id: call.name for turn in turns for call in turn.calls}
     told = f"{count(len(turns), 'turn')}, {sum(turn.tokens for turn in turns):,} tokens"
-    return render(
-        request,
-        "transcript.html",
-        id=task.id,
-        turns=turns,
-        names=names,
-        told=told,
-        is_cut=is_cut,
-        tab="transcript",
-        tabs=[TRANSCRIPT],
-    )
+    values: dict[str, Any] = {"id": task.id, "tab": "transcript", "tabs": [TRANSCRIPT]}
+    return render(request, "transcript.html", **values, turns=turns, names=names, told=told, is_cut=has_more)
