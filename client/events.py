@@ -11,15 +11,7 @@ from client.follow import Attempt, Silent, Snapshot, View
 from client.remedy import Door
 from client.workflow_task import FailingTask
 from workflows.account.outcome import Outcome, OutcomeStep
-from workflows.account.records import (
-    Compaction,
-    Failover,
-    FaultRecord,
-    Pause,
-    PlannerWait,
-    Rejection,
-    Revision,
-)
+from workflows.account.records import Compaction, Failover, FaultRecord, Pause, PlannerWait, Rejection, Revision
 from workflows.inquiries import Capacity
 from workflows.people.requests import HumanRequest
 from workflows.unfinished import Unfinished

@@ -199,12 +199,7 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
             return outcome, replace(await _snapshot_of(client, outcome, description), is_replayed=True)
         queue = description.task_queue
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
-        raise Problem(
-            "no_worker",
-            reason,
-            Text("start one with ", start_worker(queue)),
-            ProblemKind.UNREACHABLE,
-        )
+        raise Problem("no_worker", reason, Text("start one with ", start_worker(queue)), ProblemKind.UNREACHABLE)
     return found.snapshot.outcome, found.snapshot
 
 

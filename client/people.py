@@ -31,15 +31,7 @@ from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
 from workflows.commands import Option
 from workflows.json_values import digest
 from workflows.people.card import Asker
-from workflows.people.requests import (
-    CHOICES,
-    MAX_NAME,
-    Choice,
-    Given,
-    HumanRequest,
-    Requests,
-    missing_options,
-)
+from workflows.people.requests import CHOICES, MAX_NAME, Choice, Given, HumanRequest, Requests, missing_options
 
 TAKEN_WITHIN = timedelta(seconds=8)
 """How long a worker may take to accept an answer."""

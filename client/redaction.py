@@ -47,31 +47,13 @@ from workflows.calls.header import HEADER, CallHeader, Undoes
 from workflows.calls.turns import TURN, Turn
 from workflows.faults.fault import FAILURE_TYPES, Fault, Held, Thinking, Working
 from workflows.json_values import digest
-from workflows.people.requests import (
-    CHOICES,
-    Change,
-    Choice,
-    HumanAnswer,
-    HumanRequest,
-    ProposedCall,
-    Resolution,
-)
+from workflows.people.requests import CHOICES, Change, Choice, HumanAnswer, HumanRequest, ProposedCall, Resolution
 from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import ALWAYS, Catalogue, Companion, ToolSpec
 from workflows.plans.contract import AllowedEffect, Contract, Origin, Term
 from workflows.plans.guards import ProgressGuard, RepeatGuard
-from workflows.plans.proposal import (
-    Answer,
-    GiveUp,
-    Mistake,
-    NewSteps,
-    PassedOver,
-    Proposed,
-    Question,
-    Step,
-    StepReturn,
-)
+from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, PassedOver, Proposed, Question, Step, StepReturn
 from workflows.plans.references import PRUNED
 
 INDEX = re.compile(r"[0-9]{1,4}")

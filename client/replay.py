@@ -63,9 +63,7 @@ class Replayed(BaseModel, frozen=True):
 
 
 async def replayed(
-    histories: AsyncIterator[WorkflowHistory],
-    workflow: type = AgentWorkflow,
-    converter: DataConverter = DATA_CONVERTER,
+    histories: AsyncIterator[WorkflowHistory], workflow: type = AgentWorkflow, converter: DataConverter = DATA_CONVERTER
 ) -> AsyncIterator[Replayed]:
     """Replay histories one after the other, without keeping them in memory; `workflow` is the class of tasks."""
     async with replayer(workflow, converter).workflow_replay_iterator(histories) as results:

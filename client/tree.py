@@ -20,15 +20,7 @@ from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_o
 from workflows import ids
 from workflows.account import metrics
 from workflows.account.outcome import Outcome, OutcomeStep
-from workflows.account.records import (
-    Compaction,
-    FaultRecord,
-    Pause,
-    Rejection,
-    Revision,
-    StepStatus,
-    UndoRecord,
-)
+from workflows.account.records import Compaction, FaultRecord, Pause, Rejection, Revision, StepStatus, UndoRecord
 from workflows.account.task import TaskStatus
 from workflows.faults.decision import what_follows
 from workflows.faults.fault import Code, Working

@@ -41,16 +41,7 @@ from workflows.inquiries import EffectsInquiry, Place
 from workflows.json_values import digest
 from workflows.plans.catalogue import WHY_OF_TASK, Effect, ToolSpec
 from workflows.plans.proposal import Step
-from workflows.rollback import (
-    UNFINISHED,
-    NoUndo,
-    Undo,
-    UndoCall,
-    UndoWorkflow,
-    last_fault,
-    newest_first,
-    undo_call,
-)
+from workflows.rollback import UNFINISHED, NoUndo, Undo, UndoCall, UndoWorkflow, last_fault, newest_first, undo_call
 from workflows.web_ui import summary
 
 KNOWN_TO_RUN = (StepStatus.COMPLETED, StepStatus.UNDONE)

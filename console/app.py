@@ -90,9 +90,7 @@ COMMANDS = {
         "report --since 7d --html report.html",
     ),
     "serve": Entry(
-        "Operate",
-        "Serve an HTTP API for programs, and a page for the people who answer.",
-        "serve --port 8300",
+        "Operate", "Serve an HTTP API for programs, and a page for the people who answer.", "serve --port 8300"
     ),
     "mcp": Entry(
         "Operate",
@@ -199,11 +197,7 @@ def with_common(
 def _register(typer_app: typer.Typer, name: str, function: Any) -> None:
     entry = COMMANDS[name]
     typer_app.command(
-        name,
-        cls=Command,
-        help=entry.help,
-        rich_help_panel=entry.group,
-        epilog=f"Example: {STARTER} {entry.example}",
+        name, cls=Command, help=entry.help, rich_help_panel=entry.group, epilog=f"Example: {STARTER} {entry.example}"
     )(function)
 
 

@@ -18,15 +18,7 @@ from workflows.account.records import MAX_SHOWN_ARGS, FaultRecord
 from workflows.faults import retries
 from workflows.json_values import canonical
 from workflows.people.requests import Choice, Given, HumanRequest, RequestKind, Resolution
-from workflows.plans.proposal import (
-    BY_HAND,
-    Answer,
-    GiveUp,
-    Mistake,
-    NewSteps,
-    Question,
-    Step,
-)
+from workflows.plans.proposal import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step
 from workflows.plans.references import Unresolved, resolve
 from workflows.web_ui import summary
 

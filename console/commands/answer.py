@@ -36,8 +36,7 @@ async def answer_command(
     *,
     id: TaskId = None,
     choice: Annotated[
-        str | None,
-        typer.Argument(metavar="CHOICE", help=f"{either(ANSWERS)}.", autocompletion=choices),
+        str | None, typer.Argument(metavar="CHOICE", help=f"{either(ANSWERS)}.", autocompletion=choices)
     ] = None,
     request: Request = None,
     by: By = None,

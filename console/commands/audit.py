@@ -40,8 +40,7 @@ async def audit_command(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FILES",
-            help="Histories of any workflows: files, folders, zip archives, JSON lines; else --query.",
+            metavar="FILES", help="Histories of any workflows: files, folders, zip archives, JSON lines; else --query."
         ),
     ] = None,
     query: Annotated[

@@ -71,8 +71,7 @@ async def mcp_command(
     page: Annotated[
         str | None,
         typer.Option(
-            metavar="URL",
-            help="Where people answer; else a page on this machine, or with --queue `replan answer`.",
+            metavar="URL", help="Where people answer; else a page on this machine, or with --queue `replan answer`."
         ),
     ] = None,
     prepare: Annotated[

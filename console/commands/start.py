@@ -86,26 +86,18 @@ async def start_command(
             autocompletion=task_ids,
         ),
     ] = None,
-    tool_calls: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Limit of tool calls; else 100."),
-    ] = None,
+    tool_calls: Annotated[int | None, typer.Option(min=1, metavar="N", help="Limit of tool calls; else 100.")] = None,
     replans: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Limit of new plans after a rejection: 2, with react 20."),
+        int | None, typer.Option(min=0, metavar="N", help="Limit of new plans after a rejection: 2, with react 20.")
     ] = None,
-    tokens: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Limit of model tokens; else 500000."),
-    ] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help="Limit of model tokens; else 500000.")] = None,
     usd: Annotated[
         float | None, typer.Option(metavar="USD", help="Limit of model costs in US dollars; else none.")
     ] = None,
     deadline: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME",
-            help="The task ends at the latest after this time, e.g. 90, 5m, 1h30m; else no limit.",
+            metavar="TIME", help="The task ends at the latest after this time, e.g. 90, 5m, 1h30m; else no limit."
         ),
     ] = None,
     settings: Annotated[
@@ -125,8 +117,7 @@ async def start_command(
         typer.Option(help="Which calls a person must approve: as tools declare, or also all with an effect, or all."),
     ] = "declared",
     answer_within: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="How long it waits for an answer, e.g. 30m, 2d; else 3 days."),
+        str | None, typer.Option(metavar="TIME", help="How long it waits for an answer, e.g. 30m, 2d; else 3 days.")
     ] = None,
     untrusted_input: Annotated[
         str | None,
