@@ -13,10 +13,7 @@ SCHEMA = 1
 
 
 def written(value: Any, indent: int | None = 2) -> str:
-    """`value` as JSON that is safe on a terminal: letters of all languages stay, invisible characters are escaped.
-
-    With `indent` None, the JSON has one line.
-    """
+    """`value` as JSON that is safe on a terminal: invisible characters are escaped. Without `indent`, in one line."""
     return visible(json.dumps(value, ensure_ascii=False, indent=indent, default=_of_model), kept="\n")
 
 

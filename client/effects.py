@@ -117,10 +117,7 @@ async def fetch_effects(client: Client, story: Story, cards: Sequence[EffectCard
 def all_effects(
     story: Story, rollback: Story | None, cards: Sequence[EffectCard], earlier_rollbacks: Sequence[Story] = ()
 ) -> list[TaskEffect]:
-    """All effects of a task that were applied or may have been, the oldest first.
-
-    `rollback` and `earlier_rollbacks` are workflows that undid effects of the task: the newest, and all before it.
-    """
+    """All effects that a task had or may have had, the oldest first; `rollback` is the newest of its rollbacks."""
     found = dict[str, TaskEffect]()
     for run in runs_of(story)[:-1]:
         _add(run, run, found)

@@ -219,7 +219,6 @@ class Events(View):
         self._steps = dict[tuple[str, int], Hashable]()
 
     def see(self, snapshot: Snapshot) -> None:
-        """Report what is new in `snapshot`."""
         attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
         if snapshot.outcome.planner:
             self._report(snapshot.outcome, attempts)
@@ -237,23 +236,18 @@ class Events(View):
             self._tell(said)
 
     def silence(self, who: Silent) -> None:
-        """Report that the server, or every worker, does not answer."""
         self._tell(Silence(who, answers=False))
 
     def answers(self, who: Silent) -> None:
-        """Report that the server, or a worker, answers again."""
         self._tell(Silence(who, answers=True))
 
     def failing(self, task: FailingTask | None) -> None:
-        """Report that the workflow task of the task fails or, with None, that it recovered."""
         self._tell(WorkflowTaskFails(task))
 
     def busy(self, capacity: Capacity | None) -> None:
-        """Report that a call waits since all slots are in use or, with None, that no call waits."""
         self._tell(WorkerBusy(capacity))
 
     def end(self, outcome: Outcome) -> None:
-        """Report what is new in the last Outcome, and that the task has ended."""
         for said in self._listener.news({}):
             self._tell(said)
         self._report(outcome, {})
@@ -295,10 +289,7 @@ class Events(View):
 
 
 def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[str, Any]] | None:
-    """The name of an event, as docs/console.md lists it, and its fields; None for the end of the task.
-
-    `queue` is the task queue of the workers; `door` formats remedies for the reader.
-    """
+    """The name of an event, as docs/console.md lists it, and its fields; None for the end. `queue`: of the workers."""
     match event:
         case Began(outcome):
             chosen = {"task_id", "task", "planner", "strategy", "started_at"}

@@ -212,7 +212,6 @@ async def _described(handle: Handle) -> WorkflowExecutionDescription | None:
 
 @contextmanager
 def _unless_permanent() -> Iterator[None]:
-    """Inside the block, suppress an RPCError unless its status is in PERMANENT."""
     try:
         yield
     except RPCError as error:

@@ -142,11 +142,7 @@ async def _require_incident(client: Client, cause: str, queue: str) -> None:
 
 
 async def follow_resolution(client: Client, running: Running) -> AsyncIterator[Resolved]:
-    """Yield the progress of a resolution whenever it changes, and at last the result.
-
-    Raises:
-        Problem: the resolution ended early, or no worker has begun it in time.
-    """
+    """Yield the progress of a resolution at each change, at last the result. Raises Problem if it ends too early."""
     ended, last, until = asyncio.ensure_future(running.result()), Resolved(cause=""), time.monotonic() + TAKEN_WITHIN
     try:
         while not ended.done():

@@ -49,11 +49,7 @@ def login_name() -> str:
 
 
 def given_with(choice: Choice, fields: Mapping[str, Any]) -> Given:
-    """The values that are sent with an answer; without `by` in `fields`, `by` is the login name of the user.
-
-    Raises:
-        Problem: a value is not valid, or the answer lacks a required value.
-    """
+    """The values sent with an answer; `by` is by default the login name. Raises Problem for a wrong or missing one."""
     try:
         given = CHOICES[choice].given(**{"by": login_name(), **fields})
     except ValidationError as error:
@@ -74,11 +70,7 @@ def _missing(choice: Choice, options: Sequence[Option]) -> Problem:
 
 
 def reference_to(request: HumanRequest, choice: Choice) -> dict[str, Any]:
-    """The fields with which an answer names what the person saw: the request and, of an approval, the calls.
-
-    Raises:
-        Problem: no worker has reported the call, so nobody can have seen it.
-    """
+    """The fields with which an answer names what the person saw. Raises Problem if no worker has reported the call."""
     if not CHOICES[choice].needs_code:
         return {"request": request.id}
     if request.call is None:
@@ -228,11 +220,7 @@ async def _reply(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
 
 
 async def _earlier_reply(handle: Handle, id: str) -> str | None:
-    """The reply of a task that has ended to the Update `id`.
-
-    Raises:
-        Problem: the Update did not reach the task before its end.
-    """
+    """The reply of an ended task to the Update `id`. Raises Problem if the Update did not reach it before its end."""
     try:
         return await _reply(handle.id, handle.get_update_handle(id, result_type=str))
     except RPCError as error:

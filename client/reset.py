@@ -288,11 +288,7 @@ def _record(effect: TaskEffect, story: Story) -> StepRecord:
 
 
 def _request(effects: EffectsAtReset) -> Call:
-    """The request to the planner that led to the plan at the reset point; a reset to the request repeats it.
-
-    Raises:
-        Problem: the plan was written by hand, so no planner was asked for it.
-    """
+    """The request that led to the plan at the reset point. Raises Problem if the plan was written by hand."""
     if effects.is_by_hand:
         effect, id = (effects.in_the_way or effects.after)[-1], effects.story.history.task_id
         reason = f"The plan of task {id!r} was written by hand, and its steps would be called with their old ids"
@@ -311,11 +307,7 @@ def _request(effects: EffectsAtReset) -> Call:
 async def _undo(
     client: Client, handle: Handle, effects: EffectsAtReset, view: View, *, is_attended: bool, confirm: Confirm | None
 ) -> None:
-    """Undo the effects after the reset point with a workflow, and follow that workflow to its end.
-
-    Raises:
-        Problem: the task runs, its plan was written by hand, or an effect cannot be undone.
-    """
+    """Undo the effects after the reset point by a workflow. Raises Problem if the task runs, or an effect has to stay."""
     _request(effects)  # raises Problem for a plan written by hand, before anything is undone
     require_closed(await handle.describe(), undo=False)
     after, specs = effects.after, effects.story.history.specs
@@ -372,11 +364,7 @@ async def _tell(
 
 
 def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
-    """The event id of the completed workflow task that ended a run.
-
-    Raises:
-        Problem: the run was closed from outside.
-    """
+    """The event id of the workflow task that ended a run. Raises Problem if the run was closed from outside."""
     end = events[-1]
     last = getattr(end, end.WhichOneof("attributes") or "")
     # Only the event of an end that the workflow itself decided has this field.
@@ -416,11 +404,7 @@ def _first_call(story: Story, id: str) -> Call | None:
 
 
 def _step(story: Story, to: str) -> Call:
-    """The first call of the step `to` in the newest run.
-
-    Raises:
-        Problem: the task has no such step, or the step never started.
-    """
+    """The first call of the step `to` in the newest run. Raises Problem if there is no such step, or it never began."""
     step, id = _first_call(story, to), story.history.task_id
     if step is not None:
         return step

@@ -57,7 +57,6 @@ class SessionEffects(NamedTuple):
 
     @property
     def in_order(self) -> list[SessionEffect]:
-        """All effects, the oldest first."""
         found = [SessionEffect(id, effect) for id, listed in self.tasks for effect in listed.effects]
         return sorted(found, key=lambda one: (one.effect.at, one.task_id, one.effect.key))
 
@@ -81,7 +80,6 @@ class TaskUndo(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all effects of the task were undone."""
         return self.rollback is not None and self.rollback.is_complete
 
 
@@ -136,11 +134,7 @@ async def newest_ids(client: Client, name: str, limit: int = MAX_TASKS) -> list[
 
 
 async def tasks_of(client: Client, name: str) -> SessionTasks:
-    """The tasks of a session, at most the MAX_TASKS newest.
-
-    Raises:
-        Problem: the session has no tasks.
-    """
+    """The tasks of a session, at most the MAX_TASKS newest. Raises Problem if the session has none."""
     ids = await newest_ids(client, name, MAX_TASKS + 1)
     if not ids:
         others = await newest_tasks(client, f"{TASKS} AND WorkflowId STARTS_WITH '{PREFIX}:'", MAX_TASKS)
@@ -170,11 +164,7 @@ async def explain_each(client: Client, tasks: Sequence[Handle]) -> list[Explanat
 
 
 async def effects_of_each(client: Client, tasks: Sequence[Handle]) -> SessionEffects:
-    """The effects of each task, from its histories and from the ledgers that workers read.
-
-    Raises:
-        Problem: no worker answers.
-    """
+    """The effects of each task, from its histories and workers' ledgers. Raises Problem if no worker answers."""
     found = await _each(tasks, lambda task: list_effects(client, task))
     return SessionEffects([(task.id, listed) for task, listed in zip(tasks, found, strict=True)])
 

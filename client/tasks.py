@@ -205,11 +205,7 @@ def _unknown(id: str) -> Problem:
 
 
 async def first_run(handle: Handle) -> str:
-    """The id of a task's first run; a reset or a continue-as-new does not change it.
-
-    Raises:
-        Problem: the history of the task was deleted meanwhile.
-    """
+    """The id of a task's first run, also after a reset or continue-as-new. Raises Problem without a history."""
     async for event in handle.fetch_history_events(page_size=1):
         return event.workflow_execution_started_event_attributes.first_execution_run_id
     raise Problem("unknown_id", f"Task {handle.id!r} has no history any more", "it was deleted")

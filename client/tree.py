@@ -417,10 +417,7 @@ def status_line(status: TaskStatus, text: str) -> Line:
 
 
 def _retry_count(outcome: Outcome) -> list[str]:
-    """The number of retries and, if there are any, how many helped and how many were wasted.
-
-    A retry helped if its tool completed the call. A retry was wasted if it followed a persistent fault.
-    """
+    """How many retries there were, and how many helped (the tool completed the call) or followed a persistent fault."""
     summed = metrics.RETRIES, metrics.HELPED_RETRIES, metrics.WASTED_ATTEMPTS
     retries, helped, wasted = (metrics.total(outcome.counts or {}, metric) for metric in summed)
     counted = count(retries, "retry", "retries")

@@ -196,11 +196,7 @@ async def undo(
 
 
 async def plan(client: Client, handle: Handle) -> PlannedUndo:
-    """The calls with which `undo` would undo a closed task now.
-
-    Raises:
-        Problem: the task runs, or no worker answers for it or can replay it.
-    """
+    """The calls with which `undo` would undo a closed task now. Raises Problem if it runs or cannot be replayed."""
     description = await handle.describe()
     require_closed(description, undo=True)
     await require_key(description)
@@ -405,10 +401,7 @@ def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
 
 
 def record_of(effect: TaskEffect, call: Call | None, *, outlived: bool = False) -> StepRecord:
-    """Make the step record of an effect of an earlier run, in the form that the state of a task contains.
-
-    `outlived` is True if a thread of the effect's call was still running after its attempt.
-    """
+    """The step record of an effect of an earlier run; `outlived`: a thread of its call ran on after the attempt."""
     args = call.args if call is not None and isinstance(call.args, dict) else None
     planned = effect.kind if effect.key.endswith(f"/{effect.step}") else "unknown"  # a fallback applied it
     return StepRecord(
@@ -434,10 +427,7 @@ async def _start(
     id: str,
     if_it_runs: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
 ) -> Handle:
-    """Start the workflow `id` that undoes the effects in `account`, and return its handle.
-
-    `if_it_runs` is what the server does if a workflow with this id is running: by default, use the running workflow.
-    """
+    """Start the workflow `id` that undoes the effects in `account`; `if_it_runs`: what the server does if it runs."""
     # Two rollbacks do not undo an effect twice: their calls have the same idempotency keys.
     await client.start_workflow(
         UndoWorkflow.run,

@@ -137,11 +137,7 @@ class _Reader:
 
 
 async def misfits_of_worker(client: Client, queue: str, calls: Sequence[NextCall]) -> list[Misfit]:
-    """The calls that the tools of a worker of the queue do not accept.
-
-    Raises:
-        Problem: no worker answers.
-    """
+    """The calls that the tools of a worker of the queue do not accept. Raises Problem if no worker answers."""
     found = list[Misfit]()
     for part in _parts(calls):
         found += (await ask(client, queue, CallsInquiry(calls=tuple(part)))).misfits

@@ -158,11 +158,7 @@ class EffectList(NamedTuple):
 
 @needs_key
 async def list_effects(client: Client, handle: Handle) -> EffectList:
-    """Every effect of a task that was applied or may have been, from its history and a worker's ledgers.
-
-    Raises:
-        Problem: no worker answers.
-    """
+    """Every effect that a task had or may have had, by history and ledgers. Raises Problem if no worker answers."""
     description = await handle.describe()
     await require_key(description)
     ledgers = await ask(client, description.task_queue, EffectsInquiry(task_id=handle.id))
@@ -195,11 +191,7 @@ async def list_breakers(client: Client, queue: str, reset: str | None = None) ->
 
 
 async def prune(client: Client, queue: str, before: datetime) -> Pruned:
-    """Delete the payloads and conversations of closed tasks that were stored before `before`; returns the totals.
-
-    Raises:
-        Problem: no worker answers.
-    """
+    """Delete what closed tasks stored before `before`, and return the totals. Raises Problem if no worker answers."""
     all = Pruned(payloads=0, size=0)
     inquiry = PruneInquiry(older_than=before, by=client.identity)
     while True:

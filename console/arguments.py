@@ -59,11 +59,7 @@ def read_json(text: str, name: str, example: str) -> JsonValue:
 
 
 def read_duration(option: str, text: str | None) -> float | None:
-    """The seconds of a duration such as `90`, `5m` or `1h30m`; None if `text` is None.
-
-    Raises:
-        Problem: `text` is no duration; the message begins with the name of the `option`.
-    """
+    """The seconds of a duration such as `90`, `5m` or `1h30m`; None for None. Raises Problem for any other text."""
     try:
         return None if text is None else seconds(text)
     except ValueError as error:

@@ -63,11 +63,7 @@ async def find_task(
 
 
 async def confirm_session(name: str, plan: SessionPlan, common: Common) -> None:
-    """Show what would be undone over all tasks of a session, and ask a person at a terminal to confirm it.
-
-    Raises:
-        Problem: nobody can confirm it, or the answer is no.
-    """
+    """Ask a person to confirm what would be undone over all tasks of a session. Raises Problem without a yes."""
     named = f"session {one_line(name)!r}"
     if not common.is_interactive:
         reason = f"{count(len(plan.tasks), 'task')} of {named} would be undone, and nobody can be asked"
@@ -104,11 +100,7 @@ async def _confirm_at_terminal(planned: PlannedUndo) -> bool:
 
 
 async def _require_yes(question: str, remedy: str) -> None:
-    """Ask a person at the terminal; `remedy` is the remedy of the Problem.
-
-    Raises:
-        Problem: the answer is not in YES, or is empty.
-    """
+    """Ask a person at the terminal. Raises Problem with this `remedy` if the answer is not in YES."""
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # a key that was typed before the question does not answer it
     print(f"{question} Type y or n, then Enter: ", end="", flush=True)
     if (await _typed_line()).strip().casefold() not in YES:

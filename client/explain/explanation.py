@@ -61,10 +61,7 @@ class Explanation(BaseModel):
         return self.status == "completed" and not deviations and not self.cost.held
 
     def document(self, door: Door = in_python) -> dict[str, Any]:
-        """The explanation as the JSON that `explain --json` prints.
-
-        `door` writes the remedies: as commands of the console, as HTTP requests or in Python.
-        """
+        """The explanation as the JSON that `explain --json` prints; `door` writes the remedies."""
         story = self.story
         outcome, end = story.history.outcome, story.history.end
         notes = (*self.resets, *self.compactions, *self.extensions, *self.notes)
@@ -90,11 +87,7 @@ class Explanation(BaseModel):
         }
 
     def step(self, id: str) -> "StepExplanation":
-        """The part of the explanation about the step `id`.
-
-        Raises:
-            Problem: the task has no such step.
-        """
+        """The part of the explanation about the step `id`. Raises Problem if the task has no such step."""
         ids = self.story.step_ids
         if id not in ids:
             task = self.story.history.task_id
@@ -207,7 +200,6 @@ def unreadable(history: History) -> list[Sentence]:
 
 
 def _dropped(story: Story) -> list[Sentence]:
-    """A sentence about the oldest faults, if the task is so long that it keeps only the newest."""
     kept = story.account.faults
     if len(kept) < MAX_FAULTS:
         return []

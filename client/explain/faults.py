@@ -302,10 +302,7 @@ def _fallen_back(following: Call | None) -> Sentence:
 
 
 def _replanned(story: Story, record: FaultRecord, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
-    """Sentences about the replan after a fault of a step, and its cost.
-
-    They tell of the observations, of the request for a new plan, and of the step that replaces the rejected one.
-    """
+    """Sentences about the observations and the new plan after a fault of a step, and their cost."""
     id = record.step_id
     looks = [look for look in story.history.observations(id) if look.scheduled > after]
     sentences = [_look(look) for look in looks]
@@ -394,10 +391,7 @@ def _cost_of(found: Reconciliation) -> Cost:
 
 
 def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sentence, ...]:
-    """Sentences about a reconciliation, the search whether a call with an unknown outcome was applied.
-
-    They describe its reads and timers in order, and end with `verdict`, a sentence without its full stop.
-    """
+    """Sentences about the reads and timers of a reconciliation, and last its `verdict` (given without a full stop)."""
     dated = [(read.scheduled, _read_sentence(read)) for read in found.reads]
     settled = ", until no attempt could still be running."
     dated += [

@@ -67,7 +67,6 @@ def answer_sentences(story: Story, exchange: Asked) -> Iterator[Sentence]:
 
 
 def _last_during(story: Story, exchange: Asked) -> Call | None:
-    """The last call of a step that the task made while a request was open."""
     timer, calls = exchange.timer, story.history.of_step(exchange.request.step or "")
     during = [
         call

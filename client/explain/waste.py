@@ -105,7 +105,6 @@ def _is_repetition(story: Story, call: Call) -> bool:
 
 
 def _paid(story: Story, purpose: str) -> Iterator[Call]:
-    """The calls that used models for a purpose."""
     for call in story.history.calls:
         if purpose == metrics.LOST:
             is_meant = bool(call.earlier) or call.closed is CallEnd.FAILED

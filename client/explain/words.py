@@ -194,10 +194,7 @@ def follows(
     in_turns: bool = False,
     is_over: bool = False,
 ) -> str:
-    """Why a decision was made and what follows, as a sentence without its full stop.
-
-    `reconciled` is the verdict of the reconciliation; `is_over` is True if the task ended without another replan.
-    """
+    """Why a decision was made and what follows, without a full stop; `is_over`: no other replan came before the end."""
     fault = failing.fault if failing else None
     quadrant = (failing.quadrant if failing else None) or Quadrant.PERSISTENT_INFRASTRUCTURAL
     known = fault or Fault(quadrant=quadrant, code=Code.BUG, reason="")  # one that cannot be read
@@ -211,10 +208,7 @@ def not_waiting(then: str) -> Text:
 
 
 def rolled_back(task: str, stands: str) -> Text:
-    """The sentence about the rollback of a closed task.
-
-    `stands` is Temporal's status of the rollback's workflow, in lower case.
-    """
+    """The sentence about the rollback of a closed task; `stands` is the status of its workflow, in lower case."""
     how = {
         "running": "is being undone",
         "completed": "was undone completely after its end",

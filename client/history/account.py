@@ -111,7 +111,6 @@ class _Watch(Interceptor):
         return Inbound
 
     def take(self) -> None:
-        """Copy the state of the replayed workflow into `progress`."""
         if self.workflow:
             self.progress = self.workflow.account.model_copy(deep=True)
 

@@ -77,10 +77,7 @@ class Payloads:
         self.unreadable = list[Unreadable]()
 
     async def value(self, event: int, what: str, payloads: Sequence[Payload]) -> JsonValue:
-        """The first payload as JSON; None without a payload, or if it cannot be read.
-
-        `event` is the id of the event with the payload, and `what` the place in the event, such as "result".
-        """
+        """The first payload as JSON; None without one, or if it cannot be read. `what` is its place in the event."""
         if not payloads:
             return None
         try:
@@ -286,7 +283,6 @@ class Reading:
         self.history.answers.append(AcceptedAnswer(self._at(event.event_id), _when(event), choice, fields))
 
     def _relate(self, *runs: str) -> None:
-        """Record ids of runs that an event names; empty ids are skipped."""
         self.history.related.update(run for run in runs if run)
 
     async def _on_workflow_properties_modified(self, event: HistoryEvent) -> None:

@@ -368,11 +368,7 @@ class Period(NamedTuple):
 
     @property
     def filter(self) -> str:
-        """Temporal's list filter for these tasks; a run that was continued as new is read with the run after it.
-
-        Raises:
-            Problem: the query cannot be used.
-        """
+        """Temporal's list filter; a run that continued as new is read with the next. Raises Problem for a bad query."""
         ran = f" AND (CloseTime IS NULL OR CloseTime >= '{self.since.isoformat()}')" if self.since else ""
         return within(f"{TASKS} AND ExecutionStatus != 'ContinuedAsNew'{ran}", self.query)
 
@@ -393,10 +389,7 @@ async def make_report(
 ) -> Report:
     """Read the tasks of a period, at most the `limit` that ended last, and report on them.
 
-    Rows of ended tasks are kept in the file `cache`; None for no cache.
-
-    Raises:
-        Problem: the query cannot be used.
+    Rows of ended tasks are kept in the file `cache`; None for no cache. Raises Problem if the query cannot be used.
     """
     until = datetime.now(UTC)
     runs, more = await _listed(client, period, limit)

@@ -117,10 +117,7 @@ def values_of(account: Outcome) -> Iterator[Sample]:
 
 
 def recoveries_of(account: Outcome, *, is_over: bool) -> Iterator[tuple[FaultRecord, str]]:
-    """Each fault of a step, of an undo and of the planner, and what followed: a Recovery, or another decision.
-
-    `is_over` is True if the task has ended.
-    """
+    """Each fault of a step, of an undo and of the planner, and what followed: a Recovery, or another decision."""
     # That a read finds nothing is an answer; a catalogue that cannot be read ends the task.
     own = [record for record in account.own_faults if record.source in metrics.PLANNERS]
     for faults in (account.faults, own):

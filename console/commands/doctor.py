@@ -123,10 +123,7 @@ def of_attributes(expected: Mapping[str, str], present: Mapping[str, str]) -> Ch
 
 
 def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: int) -> Check:
-    """The check whether running tasks can go on; `failing` has the tasks that cannot.
-
-    `running` is the number of all running tasks, and `looked_at` the number of checked tasks.
-    """
+    """The check whether running tasks can go on: of `running` tasks, `looked_at` were read, and `failing` cannot."""
     of = f"{looked_at} of {running} running tasks looked at" if looked_at < running else f"{looked_at} running"
     if not failing:
         return Check("workflow tasks", Status.OK, f"none fails ({of})")
@@ -149,11 +146,7 @@ def of_open_tasks(found: upgrade.OpenTasks, misfits: Sequence[Misfit]) -> Check:
 def of_worker(
     found: WorkerFindings, version: str, *, restart: str, asked_at: datetime, answered_at: datetime
 ) -> list[Check]:
-    """The checks of a worker that answered; `version` is the version of the console.
-
-    `restart` is the command that starts a worker. `asked_at` and `answered_at` are the times of question and answer on
-    the console's clock.
-    """
+    """The checks of a worker that answered; `restart` is a command, and both times are of the console's clock."""
     card = found.worker
     return [
         _version(card, version, restart),
@@ -184,10 +177,7 @@ def of_tools(found: ToolsFindings) -> list[Check]:
 
 
 def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
-    """The needed options of `@tool` that `spec` does not have.
-
-    `undoing` has the kinds that undo other kinds: these need no `undo`.
-    """
+    """The needed options of `@tool` that `spec` does not have; the kinds in `undoing` need no `undo`."""
     if spec.effect is Effect.READ:
         return []
     needed = ["observe"] if spec.kind in undoing else ["observe", "undo"]
@@ -412,10 +402,7 @@ async def _attributes(client: Client) -> list[Check]:
 
 
 async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
-    """Check whether running tasks of the queue can go on.
-
-    The newest tasks are checked, and the tasks whose workflow task fails, as the server reports.
-    """
+    """The newest tasks are checked, and the tasks whose workflow task fails, as the server reports."""
     running = f'WorkflowType IN ("{TASK_TYPE}", "{ROLLBACK}") AND TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
     newest = [row async for row in client.list_workflows(running, limit=MAX_LOOKED_AT)]
     try:
@@ -475,7 +462,6 @@ async def _worker(client: Client, common: Common) -> list[Check]:
 
 
 async def _open_tasks(client: Client, queue: str) -> list[Check]:
-    """Check whether the tools of a worker take what the open tasks of its queue have planned."""
     if not await serving(client, queue):
         return skipped([OPEN_TASKS], "needs a worker")
     found = await upgrade.open_tasks(client, queue, limit=MAX_LOOKED_AT, seconds=OPEN_SECONDS)

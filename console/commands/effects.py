@@ -68,7 +68,6 @@ async def _of_session(client: Client, name: str, common: Common) -> int:
 
 
 def _not_listed(found: EffectList, whose: str) -> list[str]:
-    """A line for each place whose effects are not listed."""
     ledgers = [
         f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed."
         for ledger in found.unread

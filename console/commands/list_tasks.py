@@ -61,10 +61,7 @@ async def list_command(
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
-    """A heading and a line for each task, cut to `width` columns; if `width` is None, nothing is cut.
-
-    A cut line shows the age of the task, and a whole line the time of its start.
-    """
+    """A heading and a line for each task: cut to `width` columns, with the age; whole, with the start, for None."""
     cells = [
         HEADING if width is None else (HEADING[0], "AGE", *HEADING[2:]),
         *(_cells(task, None if width is None else now) for task in listed),

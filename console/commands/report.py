@@ -65,11 +65,7 @@ async def report_command(
 
 
 def read_since(text: str) -> timedelta | None:
-    """The time within which tasks must have run; None if `text` is ALL.
-
-    Raises:
-        Problem: `text` is neither ALL nor a duration of at most MAX_SINCE.
-    """
+    """The time within which tasks ran; None for ALL. Raises Problem for what is no duration of at most MAX_SINCE."""
     if text == ALL:
         return None
     seconds = read_duration("--since", text) or 0.0

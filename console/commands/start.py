@@ -187,11 +187,7 @@ async def start_command(
 
 
 def limits_for(path: Path | None, profile: Profile, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The limits of a task, from `options` (of the command line, None if left out) and the settings file at `path`.
-
-    Raises:
-        Problem: the settings file cannot be used.
-    """
+    """The limits of a task, by the command line and the settings file. Raises Problem if the file cannot be used."""
     try:
         return SettingsFile.read(path).limits(profile, options)
     except BadSettings as wrong:

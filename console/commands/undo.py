@@ -71,7 +71,6 @@ class RollbackView(StderrView):
             print(f"\ndetached; it goes on. Follow: {starter('undo', self._task_id)}", file=sys.stderr)
 
     def see(self, snapshot: Snapshot) -> None:
-        """Print the effects whose results are new in the snapshot."""
         self._print(snapshot.outcome)
 
     def end(self, outcome: Outcome) -> None:

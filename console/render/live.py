@@ -68,27 +68,22 @@ class LiveView(View):
         self._screen.end_line()
 
     def see(self, snapshot: Snapshot) -> None:
-        """Draw the snapshot in place of the one before."""
         self._snapshot = snapshot
         self._draw()
 
     def silence(self, who: Silent) -> None:
-        """Draw a note that the server, or every worker, does not answer."""
         self._silent = who
         self._draw()
 
     def answers(self, who: Silent) -> None:
-        """Remove the note of `silence`, since the server or a worker answers again."""
         self._silent = None
         self._draw()
 
     def failing(self, task: FailingTask | None) -> None:
-        """Draw a note that the workflow task fails or, with None, remove the note."""
         self._failing = task
         self._draw()
 
     def busy(self, capacity: Capacity | None) -> None:
-        """Draw a note that all slots of the worker are in use or, with None, remove the note."""
         self._busy = capacity
         self._draw()
 
