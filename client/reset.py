@@ -5,14 +5,13 @@ a planner that does not know of the effect plans it again, and the new call has 
 """
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.history.v1 import HistoryEvent
@@ -37,6 +36,7 @@ from client.effects import (
 )
 from client.follow import View
 from client.history.fetch import fetch_run, fetch_story
+from client.history.reader import payloads_of
 from client.history.records import INTERNAL_KINDS, Call, Event
 from client.history.story import Plan, Story
 from client.problem import Problem, ProblemKind
@@ -222,19 +222,16 @@ class EffectsAtReset:
             return False
         if task is not None and task.limits.replans == 0:
             return True
-        if any(call.id == effect.step and call.task <= self.point.task for call in self.story.history.newest_calls):
+        calls = self.story.history.newest_calls
+        if any(call.id == effect.step and call.task <= self.point.task for call in calls):
             return True
+        over = {call.id for call in calls if call.ended is not None and call.ended.id < self.point.task}
         once = {other.step for other in self.after if other.state is EffectState.APPLIED and self._is_once(other)}
-        return self._run_again() - {effect.step} - self._descendants(effect.step) <= once
+        return self._steps.keys() - over - {effect.step} - self._descendants(effect.step) <= once
 
     def _is_once(self, effect: TaskEffect) -> bool:
         # The key of a fallback does not end with the step's id: the new run may never get to the fallback.
         return effect.effect in SINGLE and effect.key.endswith(f"/{effect.step}")
-
-    def _run_again(self) -> AbstractSet[str]:
-        calls = self.story.history.newest_calls
-        over = {call.id for call in calls if call.ended is not None and call.ended.id < self.point.task}
-        return self._steps.keys() - over
 
     def _descendants(self, id: str) -> set[str]:
         found, steps = {id}, self._steps
@@ -307,7 +304,7 @@ def _request(effects: EffectsAtReset) -> Call:
 async def _undo(
     client: Client, handle: Handle, effects: EffectsAtReset, view: View, *, is_attended: bool, confirm: Confirm | None
 ) -> None:
-    """Undo the effects after the reset point by a workflow. Raises Problem if the task runs, or an effect has to stay."""
+    """Undo the effects after the reset point by a workflow. Raises Problem if the task runs, or an effect stays."""
     _request(effects)  # raises Problem for a plan written by hand, before anything is undone
     require_closed(await handle.describe(), undo=False)
     after, specs = effects.after, effects.story.history.specs
@@ -345,7 +342,8 @@ async def _tell(
     Raises:
         Problem: the task was closed from outside, or the run ended each time before the Signal reached it.
     """
-    small = _fitting(records)
+    size = sum(len(record.model_dump_json()) for record in records)
+    small = [record.slim(len(canonical(record.result)) if size > MAX_SIGNAL else 0) for record in records]
     run = description.run_id
     for _ in range(MAX_TRIES):
         if description.status is not WorkflowExecutionStatus.RUNNING:
@@ -373,11 +371,6 @@ def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
         remedy = Text(Remedy("undo", id), ", then start a new task")
         raise Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
     return int(last.workflow_task_completed_event_id)
-
-
-def _fitting(records: Sequence[StepRecord]) -> list[StepRecord]:
-    size = sum(len(record.model_dump_json()) for record in records)
-    return [record.slim(len(canonical(record.result)) if size > MAX_SIGNAL else 0) for record in records]
 
 
 async def _begin(client: Client, id: str, run: str, task: int, reason: str) -> str:
@@ -457,30 +450,17 @@ def _refuse_late(story: Story) -> None:
 
 
 async def _require_payloads(client: Client, queue: str, events: Sequence[HistoryEvent]) -> None:
-    claims = {text: claim for event in events for text, claim in _claims(event)}
+    found = [reference_of(payload) for event in events for payload in payloads_of(event)]
+    found_claims = [
+        Claim(driver=reference.driver_name, data=dict(reference.claim_data)) for reference in found if reference
+    ]
+    claims = {claim.model_dump_json(): claim for claim in found_claims}
     if not claims:
         return
     lacks = (await ask(client, queue, ClaimsInquiry(claims=tuple(claims.values())))).lacks
     if lacks:
         reason = f"The new run would lack what the old one had ({lacks.rstrip('.')})"
         raise Problem("payload_lost", reason, "start a new task for what is left to do", ProblemKind.FAILED)
-
-
-def _claims(message: Message) -> Iterator[tuple[str, Claim]]:
-    """Each reference to external storage in a message (protobuf) of the history, with a text that identifies it."""
-    if isinstance(message, Payload):
-        if reference := reference_of(message):
-            claim = Claim(driver=reference.driver_name, data=dict(reference.claim_data))
-            yield claim.model_dump_json(), claim
-        return
-    for field, value in message.ListFields():
-        if field.message_type is None:
-            continue
-        is_map = field.message_type.GetOptions().map_entry
-        inner = value.values() if is_map else value if field.is_repeated else (value,)
-        for item in inner:
-            if isinstance(item, Message):
-                yield from _claims(item)
 
 
 def reference_of(payload: Payload) -> ExternalStorageReference | None:

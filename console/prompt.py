@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
 from typing import Any, TextIO
 
 from rich.cells import cell_len
@@ -69,9 +68,7 @@ class PromptView(LiveView):
         self._answered = set[str]()
         """The ids of the requests that were answered from here, but are still open in the last snapshot of the task."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._sending:
             self._sending.cancel()
         super().__exit__(kind, error, trace)

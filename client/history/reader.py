@@ -1,10 +1,11 @@
 """Reads Temporal's history events, one after the other, into a History."""
 
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from google.protobuf.message import Message
 from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
@@ -66,14 +67,12 @@ REFERENCE_MARK = "__temporal_external_storage_reference"
 
 
 class Payloads:
-    """Decodes payloads with the client's converter, and notes each payload that cannot be read.
-
-    `run` is the number of the run whose events are being read.
-    """
+    """Decodes payloads with the client's converter, and notes each payload that cannot be read."""
 
     def __init__(self, converter: DataConverter) -> None:
         self._converter = converter
         self.run = 1
+        """The number of the run whose events are being read."""
         self.unreadable = list[Unreadable]()
 
     async def value(self, event: int, what: str, payloads: Sequence[Payload]) -> JsonValue:
@@ -139,9 +138,15 @@ def _is_reference(payload: Payload) -> bool:
     return encoding in REFERENCES or kind in REFERENCES or REFERENCE_MARK in payload.metadata
 
 
-def _timed_out(failure: Failure) -> Code:
-    of = failure.timeout_failure_info.timeout_type
-    return Code.WORKER_LOST if of == TimeoutType.TIMEOUT_TYPE_HEARTBEAT else Code.TIMEOUT
+def payloads_of(message: Message) -> Iterator[Payload]:
+    """Each payload in a protobuf message, such as an event."""
+    for field, value in message.ListFields():
+        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+        for item in value.values() if is_map else value if field.is_repeated else (value,):
+            if isinstance(item, Payload):
+                yield item
+            elif isinstance(item, Message):
+                yield from payloads_of(item)
 
 
 def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:
@@ -478,7 +483,9 @@ class Reading:
         call.earlier = earlier(call, cause) or call.earlier
         # Without the details, the fields that a codec never encodes still tell something.
         if cause is None and failure.HasField("timeout_failure_info"):
-            return AttemptFailure.of(Fault.of(_timed_out(failure), failure.message, source=call.kind, attempt=attempt))
+            is_lost = failure.timeout_failure_info.timeout_type == TimeoutType.TIMEOUT_TYPE_HEARTBEAT
+            code = Code.WORKER_LOST if is_lost else Code.TIMEOUT
+            return AttemptFailure.of(Fault.of(code, failure.message, source=call.kind, attempt=attempt))
         if cause is None:
             type = failure.application_failure_info.type
             return AttemptFailure(failure.message, Quadrant(type) if type in set(Quadrant) else None)

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Annotated, Any
 
 import typer
@@ -62,9 +61,7 @@ class RollbackView(StderrView):
         self._is_quiet = common.json  # stdout then gets one document only
         self._printed = 0
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """If Ctrl-C ended the `with` block, print the command with which the user can follow the rollback again."""
         super().__exit__(kind, error, trace)
         if isinstance(error, asyncio.CancelledError):

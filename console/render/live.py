@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self, TextIO
 
 from client import tree
@@ -57,9 +57,7 @@ class LiveView(View):
         self._draw()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         loop = asyncio.get_running_loop()
         for number in ENDING_SIGNALS:
             loop.remove_signal_handler(number)
