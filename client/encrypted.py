@@ -37,11 +37,6 @@ _STATUS = {
     CallEnd.CANCELLED: StepStatus.CANCELLED,
     None: StepStatus.RUNNING,
 }
-_CLOSED = {
-    WorkflowExecutionStatus.COMPLETED: TaskStatus.COMPLETED,
-    WorkflowExecutionStatus.CANCELED: TaskStatus.CANCELLED,
-}
-
 GIVE_KEY = Text.of("give `{keys}` or `{codec}`, as the workers have it")
 """The remedy where the key of an encrypted task is missing."""
 
@@ -137,11 +132,12 @@ def sealed_request(execution: WorkflowExecution, cause: str = "") -> HumanReques
 def _status(description: WorkflowExecutionDescription, published: str) -> TaskStatus:
     if description.status is WorkflowExecutionStatus.RUNNING:
         return TaskStatus.WAITING if published == TaskStatus.WAITING else TaskStatus.RUNNING
+    if description.status is WorkflowExecutionStatus.COMPLETED:
+        return TaskStatus.COMPLETED
+    if description.status is WorkflowExecutionStatus.CANCELED:
+        return TaskStatus.CANCELLED
     ended = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET)
-    return _CLOSED.get(
-        description.status or WorkflowExecutionStatus.FAILED,
-        TaskStatus(published) if published in ended else TaskStatus.FAILED,
-    )
+    return TaskStatus(published) if published in ended else TaskStatus.FAILED
 
 
 def _step(last: Call, all: list[Call]) -> OutcomeStep:

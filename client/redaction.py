@@ -192,9 +192,8 @@ class Values(Placeholders):
             for args in (record.args, record.step.args):
                 self._digests[digest(record.kind, args)] = digest(record.kind, self.data(args, references=True))
         for observation in progress.observations:
-            self._digests[digest(observation.kind, observation.args)] = digest(
-                observation.kind, self.data(observation.args, references=True)
-            )
+            kind, args = observation.kind, observation.args
+            self._digests[digest(kind, args)] = digest(kind, self.data(args, references=True))
         views = [record.result for record in progress.records]
         views += [observation.value for observation in progress.observations]
         views += [fault.observed for fault in progress.faults]
@@ -208,11 +207,8 @@ class Values(Placeholders):
             args = {self.key(name): self._term(term) for name, term in it.args.items()}
             return {**it.model_dump(mode="json"), **({"args": args} if args else {})}
         if isinstance(it, Origin):
-            it = it.model_copy(update={"at": self.path(it.at)})
-            return {
-                **it.model_dump(mode="json"),
-                **{name: self.text(getattr(it, name)) for name in ("quote", "unusual")},
-            }
+            texts = {name: self.text(getattr(it, name)) for name in ("quote", "unusual")}
+            return {**it.model_dump(mode="json"), "at": self.path(it.at), **texts}
         if isinstance(it, ToolSpec) and it.approve == ALWAYS:  # no condition, and who asks together depends on it
             return {**self._model(it.model_copy(update={"approve": None})), "approve": ALWAYS}
         if isinstance(it, Task) and it.effect_key:

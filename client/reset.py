@@ -190,9 +190,8 @@ class EffectsAtReset:
 
     def is_in_flight(self, effect: TaskEffect) -> bool:
         """Whether the effect's call was open at the reset point; the server makes such a call again in the new run."""
-        return any(
-            call.id == effect.step and call.scheduled.id < self.point.task for call in self.story.history.newest_calls
-        )
+        calls = self.story.history.newest_calls
+        return any(call.id == effect.step and call.scheduled.id < self.point.task for call in calls)
 
     @property
     def _here(self) -> Event:
@@ -256,9 +255,8 @@ def _stands(effects: EffectsAtReset) -> Problem:
     what = f"{effect.step!r} ({effect.kind}) {did} after {effects.point.id!r} and stands{more}"
     reason = f"{what}: a task that goes back there could apply it again under another key"
     undo, keep = (Argument("fate", fate) for fate in Fate)
-    remedy = Text(
-        "add `", undo, "` to undo it first, or `", keep, "` to let it stay and tell the planner; ", all, " lists all"
-    )
+    ways = ("add `", undo, "` to undo it first, or `", keep, "` to let it stay and tell the planner; ")
+    remedy = Text(*ways, all, " lists all")
     return Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
 
 
@@ -308,11 +306,8 @@ async def _undo(
     _request(effects)  # raises Problem for a plan written by hand, before anything is undone
     require_closed(await handle.describe(), undo=False)
     after, specs = effects.after, effects.story.history.specs
-    stays = [
-        f"{effect.step} ({effect.kind} has no undo)"
-        for effect in after
-        if effect.kind in specs and not specs[effect.kind].undo
-    ]
+    final = [effect for effect in after if effect.kind in specs and not specs[effect.kind].undo]
+    stays = [f"{effect.step} ({effect.kind} has no undo)" for effect in final]
     if not stays:
         steps = {effect.step for effect in after}
         undo = await undo_steps(client, handle, steps, view, is_attended=is_attended, confirm=confirm)
@@ -450,11 +445,11 @@ def _refuse_late(story: Story) -> None:
 
 
 async def _require_payloads(client: Client, queue: str, events: Sequence[HistoryEvent]) -> None:
-    found = [reference_of(payload) for event in events for payload in payloads_of(event)]
-    found_claims = [
-        Claim(driver=reference.driver_name, data=dict(reference.claim_data)) for reference in found if reference
-    ]
-    claims = {claim.model_dump_json(): claim for claim in found_claims}
+    claims = dict[str, Claim]()
+    for reference in (reference_of(payload) for event in events for payload in payloads_of(event)):
+        if reference is not None:
+            claim = Claim(driver=reference.driver_name, data=dict(reference.claim_data))
+            claims[claim.model_dump_json()] = claim
     if not claims:
         return
     lacks = (await ask(client, queue, ClaimsInquiry(claims=tuple(claims.values())))).lacks

@@ -140,11 +140,8 @@ async def tasks_of(client: Client, name: str) -> SessionTasks:
         others = await newest_tasks(client, f"{TASKS} AND WorkflowId STARTS_WITH '{PREFIX}:'", MAX_TASKS)
         known = dict.fromkeys(task.id.split(":")[1] for task in others)
         reason = f"No task of a session {cut(one_line(name), MAX_NAME)!r} is here{nearest(name, known)}"
-        remedy = Text(
-            "write the name of `replan mcp --session NAME`, whose calls have ids `mcp:NAME:...`; ",
-            Remedy("list"),
-            " shows the tasks there are",
-        )
+        named = "write the name of `replan mcp --session NAME`, whose calls have ids `mcp:NAME:...`; "
+        remedy = Text(named, Remedy("list"), " shows the tasks there are")
         raise Problem("unknown_session", reason, remedy)
     handles = [handle_of(client, id) for id in reversed(ids[:MAX_TASKS])]
     return SessionTasks(name, handles, more=len(ids) > MAX_TASKS)
@@ -175,10 +172,8 @@ async def plan_undo(client: Client, tasks: Sequence[Handle]) -> SessionPlan:
     Raises:
         Problem: no worker answers, or none can replay one of the tasks.
     """
-    statuses = await _each(tasks, _status)
-    running = [
-        task.id for task, status in zip(tasks, statuses, strict=True) if status is WorkflowExecutionStatus.RUNNING
-    ]
+    described = await _each(tasks, lambda task: task.describe())
+    running = [task.id for task in described if task.status is WorkflowExecutionStatus.RUNNING]
     closed = [task for task in tasks if task.id not in running]
     found = dict((await effects_of_each(client, closed)).tasks)
     newest = {
@@ -221,10 +216,6 @@ async def undo_each(
         if rollback.planned is not None:
             left.append((task.id, rollback.planned))
     return SessionUndo(done, plan.running, together(left) if left else None)
-
-
-async def _status(task: Handle) -> WorkflowExecutionStatus | None:
-    return (await task.describe()).status
 
 
 async def _each(tasks: Sequence[Handle], read: Callable[[Handle], Awaitable[T]]) -> list[T]:

@@ -128,18 +128,13 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
     if kept := await memo_field(description, OUTCOME_MEMO, Outcome):
         return kept
     # Terminated, timed out, or cancelled before a worker took it: the task could write no Outcome.
-    cancelled = description.status is WorkflowExecutionStatus.CANCELED
-    status = TaskStatus.CANCELLED if cancelled else TaskStatus.FAILED
-    how = (
-        "cancelled before it began"
-        if cancelled
-        else f"closed from outside ({description.status.name if description.status else '?'})"
-    )
+    status, how = TaskStatus.CANCELLED, "cancelled before it began"
+    if description.status is not WorkflowExecutionStatus.CANCELED:
+        name = description.status.name if description.status else "?"
+        status, how = TaskStatus.FAILED, f"closed from outside ({name})"
     account = await _bare(description)
-    account.end(
-        Ending(status=status, reason=f"The task was {how}.", code=CLOSED),
-        description.close_time or description.start_time,
-    )
+    ending = Ending(status=status, reason=f"The task was {how}.", code=CLOSED)
+    account.end(ending, description.close_time or description.start_time)
     return account.outcome(description.start_time)
 
 

@@ -265,11 +265,8 @@ def failovers(outcome: Outcome) -> dict[tuple[str, str], list[str]]:
 
 def _compaction(compaction: Compaction) -> Line:
     oldest = "the oldest turn" if compaction.turns == 1 else f"the oldest {compaction.turns} turns"
-    return signed(
-        "≡",
-        f"{oldest} summarised at turn {compaction.turn}: the conversation had {compaction.tokens:,} tokens",
-        "yellow",
-    )
+    text = f"{oldest} summarised at turn {compaction.turn}: the conversation had {compaction.tokens:,} tokens"
+    return signed("≡", text, "yellow")
 
 
 def rejections(outcome: Outcome) -> Sequence[Rejection]:
@@ -334,14 +331,9 @@ def _approval(outcome: Outcome, fault: FaultRecord) -> list[str]:
 def follows(outcome: Outcome, fault: FaultRecord) -> str:
     """Why a decision was made after a fault, and what followed: `the same call would fail again -> a new plan`."""
     is_over = bool(outcome.ended_at) and all(revision.number <= fault.revision for revision in outcome.revisions)
-    answered = _answered(outcome, fault)
-    because, then = what_follows(
-        "ask" if answered else fault.decision,
-        fault,
-        fault.reconciled,
-        in_turns=outcome.strategy == "react",
-        is_over=is_over,
-    )
+    answered, in_turns = _answered(outcome, fault), outcome.strategy == "react"
+    decision = "ask" if answered else fault.decision
+    because, then = what_follows(decision, fault, fault.reconciled, in_turns=in_turns, is_over=is_over)
     return " -> ".join(filter(None, (because, answered or then)))
 
 

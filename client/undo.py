@@ -395,9 +395,8 @@ def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
         return []
     reason = "its history was deleted, so what it did outside the ledgers is not known"
     runs = [UndoRecord(step_id=f"run {run}", reason=reason) for run in story.history.deleted]
-    return runs + [
-        UndoRecord(step_id=f"ledger {place.where}", reason=f"it cannot be read: {place.problem}") for place in unread
-    ]
+    ledgers = ((f"ledger {place.where}", f"it cannot be read: {place.problem}") for place in unread)
+    return runs + [UndoRecord(step_id=ledger, reason=problem) for ledger, problem in ledgers]
 
 
 def record_of(effect: TaskEffect, call: Call | None, *, outlived: bool = False) -> StepRecord:

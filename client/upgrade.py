@@ -179,6 +179,5 @@ async def report(queue: str, state: Path, judge: Judge, on_progress: Callable[[i
         return f"Open tasks on queue {queue}: {found.counted}, and the tools take all their next calls."
     lines = [f"  {named(misfit)}" for misfit in misfits[:MAX_LINES]]
     lines += [f"  and {len(misfits) - MAX_LINES} more"] if len(misfits) > MAX_LINES else []
-    return "\n".join(
-        [f"Open tasks on queue {queue}: {found.counted}. These next calls do not fit the tools:", *lines, REMEDY]
-    )
+    head = f"Open tasks on queue {queue}: {found.counted}. These next calls do not fit the tools:"
+    return "\n".join([head, *lines, REMEDY])

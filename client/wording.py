@@ -163,7 +163,6 @@ def breaker_state(card: BreakerCard) -> str:
         runs = "a trial call runs" if card.trials == 1 else f"{card.trials} trial calls run"
         words += [runs if card.trials else "the next call is a trial"]
     words += [f"at most {card.limit} calls"] * bool(card.limit)
-    words += [f"{card.waiting} calls wait for their turn" if card.waiting > 1 else "1 call waits for its turn"] * bool(
-        card.waiting
-    )
+    waits = f"{card.waiting} calls wait for their turn" if card.waiting > 1 else "1 call waits for its turn"
+    words += [waits] if card.waiting else []
     return ", ".join(words)

@@ -205,9 +205,8 @@ def _dropped(story: Story) -> list[Sentence]:
         return []
     failed = [call for call in story.history.calls if call.is_step and call.failing and call.ended_at]
     old = [call for call in failed if call.ended_at and call.ended_at < kept[0].at and not story.fault_of(call)]
-    text = (
-        f"What followed the oldest failed calls ({len(old)}) is left out: a task keeps its newest {MAX_FAULTS} faults."
-    )
+    kept_only = f"a task keeps its newest {MAX_FAULTS} faults"
+    text = f"What followed the oldest failed calls ({len(old)}) is left out: {kept_only}."
     return [Sentence(text=text)] if old else []
 
 

@@ -270,9 +270,8 @@ def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
         return (sentence,), Cost(waited=waited)
     if timer is None:
         return (Sentence(text=f"So {again} at once.", events=next_event),), Cost()
-    sentence = Sentence(
-        text=f"{_waited_on(timer)}, then {again}.", events=(*words.known(timer.started, timer.ended), *next_event)
-    )
+    events = (*words.known(timer.started, timer.ended), *next_event)
+    sentence = Sentence(text=f"{_waited_on(timer)}, then {again}.", events=events)
     return (sentence,), Cost(waited=timer.seconds if timer.fired else 0.0)
 
 
@@ -323,11 +322,8 @@ def _replanned(story: Story, record: FaultRecord, after: Event) -> tuple[tuple[S
 
 def _is_first_refused(story: Story, record: FaultRecord) -> bool:
     """Whether a fault is the first of those that led to one request for a new plan: only its item gets the cost."""
-    led = [
-        fault.step_id
-        for fault in story.account.faults
-        if fault.decision == "replan" and fault.revision == record.revision
-    ]
+    replanned = [fault for fault in story.account.faults if fault.decision == "replan"]
+    led = [fault.step_id for fault in replanned if fault.revision == record.revision]
     places = {step.id: place for place, step in enumerate(story.account.steps)}
     return not led or min(led, key=lambda step: places.get(step, 0)) == record.step_id
 
@@ -393,11 +389,9 @@ def _cost_of(found: Reconciliation) -> Cost:
 def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sentence, ...]:
     """Sentences about the reads and timers of a reconciliation, and last its `verdict` (given without a full stop)."""
     dated = [(read.scheduled, _read_sentence(read)) for read in found.reads]
-    settled = ", until no attempt could still be running."
-    dated += [
-        (timer.started, Sentence(text=_waited_on(timer) + settled, events=words.known(timer.started, timer.ended)))
-        for timer in found.timers
-    ]
+    for timer in found.timers:
+        text = f"{_waited_on(timer)}, until no attempt could still be running."
+        dated.append((timer.started, Sentence(text=text, events=words.known(timer.started, timer.ended))))
     last = [Sentence(text=f"{verdict}.", events=found.reads[-1].events if found.reads else ())] if found.verdict else []
     return (*(sentence for _, sentence in sorted(dated, key=lambda pair: pair[0])), *last)
 

@@ -243,9 +243,8 @@ def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None, door: Doo
     """The lines of rows, wrapped to `width` columns; with None, every sentence is one line. `door` formats remedies."""
     many = story.history.runs > 1
     for lead, sentence in rows:
-        yield from lay_out_sentence(
-            lead, one_line(render(sentence.text, door)), citation(sentence.events, many=many), width
-        )
+        text, cited = one_line(render(sentence.text, door)), citation(sentence.events, many=many)
+        yield from lay_out_sentence(lead, text, cited, width)
 
 
 def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:

@@ -55,9 +55,8 @@ def compactions(story: Story) -> Iterator[Sentence]:
         number, is_done = turn.call.proposed.compact, done is not None and done.closed is CallEnd.COMPLETED
         oldest, were = ("turn", "was") if number == 1 else (f"{number} turns", "were")
         size = f" ({turn.call.proposed.context:,} tokens)" if turn.call.proposed.context else ""
-        text = (
-            f"The conversation grew too long{size}: its oldest {oldest} {were}{'' if is_done else ' to be'} summarised."
-        )
+        became = f"{were}{'' if is_done else ' to be'} summarised"
+        text = f"The conversation grew too long{size}: its oldest {oldest} {became}."
         yield Sentence(text=text, events=(*turn.call.events, *(done.events if done else ())))
 
 
@@ -93,9 +92,8 @@ def _troubles(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
         ends = words.known(*(call.ended for call in calls[1:]))
         again = Sentence(text=f"Asked again after a wait, it failed in the same way {more}.", events=ends)
         cost = sum((item.cost for item in items), Cost())
-        yield items[0].model_copy(
-            update={"decision": items[-1].decision, "then": (again, *items[-1].then), "cost": cost}
-        )
+        last = {"decision": items[-1].decision, "then": (again, *items[-1].then), "cost": cost}
+        yield items[0].model_copy(update=last)
     else:
         yield from items
 
@@ -132,14 +130,8 @@ def _steps_of_rejected(turn: Turn) -> Iterator[str]:
 def _next(story: Story, turn: Turn) -> Turn | None:
     """The next request for a proposal, without requests that were made again and requests too long for the model."""
     later = (later_turn for later_turn in story.turns if later_turn.call.scheduled > turn.call.scheduled)
-    return next(
-        (
-            later_turn
-            for later_turn in later
-            if later_turn.verdict is not ProposalVerdict.TOO_LONG and not story.history.next_call(later_turn.call)
-        ),
-        None,
-    )
+    proposals = (later_turn for later_turn in later if later_turn.verdict is not ProposalVerdict.TOO_LONG)
+    return next((proposal for proposal in proposals if not story.history.next_call(proposal.call)), None)
 
 
 def _sent_back(story: Story, after: Turn | None) -> Sentence:

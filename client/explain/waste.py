@@ -95,11 +95,8 @@ def receipt_of(story: Story) -> Receipt:
 
 def _is_repetition(story: Story, call: Call) -> bool:
     """Whether the task made the same call before, and waited after an attempt that counts (see `Fault.is_counted`)."""
-    before = [
-        earlier
-        for earlier in story.history.calls
-        if (earlier.id, earlier.kind) == (call.id, call.kind) and earlier.scheduled < call.scheduled
-    ]
+    same = [other for other in story.history.calls if (other.id, other.kind) == (call.id, call.kind)]
+    before = [earlier for earlier in same if earlier.scheduled < call.scheduled]
     fault = story.fault_of(before[-1]) if before else None
     return fault is not None and fault.decision == "wait" and fault.is_counted
 
@@ -110,9 +107,8 @@ def _paid(story: Story, purpose: str) -> Iterator[Call]:
             is_meant = bool(call.earlier) or call.closed is CallEnd.FAILED
         elif call.proposed:
             is_correction = bool(call.situation and call.situation.rejected)
-            is_meant = (
-                bool(call.proposed.tokens) and metrics.purpose_of(call.kind, is_correction=is_correction) == purpose
-            )
+            is_of_purpose = metrics.purpose_of(call.kind, is_correction=is_correction) == purpose
+            is_meant = is_of_purpose and bool(call.proposed.tokens)
         else:
             is_meant = purpose == metrics.STEPS and bool(call.returned and call.returned.tokens)
         if is_meant:

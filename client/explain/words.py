@@ -274,9 +274,8 @@ def _plain(data: JsonValue) -> str:
 
 def differences(change: Change) -> str:
     """The differences of a changed step: `at: 14:00 -> 14:30, needs: a -> b`."""
-    return ", ".join(
-        f"{one_line(name)}: {value(was.before, 40)} -> {value(was.after, 40)}" for name, was in change.differences
-    )
+    names = ((one_line(name), was) for name, was in change.differences)
+    return ", ".join(f"{name}: {value(was.before, 40)} -> {value(was.after, 40)}" for name, was in names)
 
 
 def same(failings: Sequence[AttemptFailure]) -> bool:

@@ -265,9 +265,8 @@ class Reading:
         elif of.signal_name == RESOLVE:
             resolution = await self._payloads.model(event.event_id, "signal", of.input.payloads, Resolution)
             if resolution:
-                self.history.answers.append(
-                    AcceptedAnswer(self._at(event.event_id), _when(event), Choice.RETRY, resolution)
-                )
+                answer = AcceptedAnswer(self._at(event.event_id), _when(event), Choice.RETRY, resolution)
+                self.history.answers.append(answer)
 
     async def _on_workflow_execution_update_admitted(self, event: HistoryEvent) -> None:
         # A reset brings an Update of the earlier run into the new one.

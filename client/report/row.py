@@ -103,11 +103,10 @@ def values_of(account: Outcome) -> Iterator[Sample]:
             yield Sample(metrics.RETRY_DELAY, (fault.source, fault.code), fault.waited)
     if account.ended_at is None or account.limits is None:
         return
+    replanned = [record for record in account.faults if record.decision == "replan"]
     for plan in account.revisions:
-        left = [
-            record for record in account.faults if record.decision == "replan" and record.revision == plan.number - 1
-        ]
         if plan.at:
+            left = [record for record in replanned if record.revision == plan.number - 1]
             yield from metrics.of_new_plan(left, plan.at)
     retries = Counter[str]()
     for (tool, _), number in metrics.counted(account.counts or {}, metrics.RETRIES).items():
@@ -137,10 +136,8 @@ def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord]
             return Recovery.RETRY
         return undecided if answer is None else Recovery.NONE if CHOICES[answer.choice].ends_task else Recovery.PERSON
     if fault.decision == "replan":
-        went_on = account.status is TaskStatus.COMPLETED or any(
-            revision.number > fault.revision for revision in account.revisions
-        )
-        return Recovery.REPLAN if went_on else undecided
+        has_later_plan = any(revision.number > fault.revision for revision in account.revisions)
+        return Recovery.REPLAN if has_later_plan or account.status is TaskStatus.COMPLETED else undecided
     if later:
         return _recovery(account, later[0], later[1:], undecided)
     step = next((step for step in account.steps if step.id == fault.step_id), None)
