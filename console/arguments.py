@@ -73,6 +73,7 @@ def read_effect(text: str) -> AllowedEffect:
     Raises:
         Problem: `text` is no such effect; the message says what is wrong.
     """
+    shown = f"--contract {cut(text, MAX_SHOWN)}"
     try:
         kind, *words = shlex.split(text)
         count = _COUNT.fullmatch(words[0]) if words else None
@@ -84,13 +85,9 @@ def read_effect(text: str) -> AllowedEffect:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise Problem(
-            "usage", f"--contract {cut(text, MAX_SHOWN)}: {where or 'it'} {expected(first)}", EFFECT_FORM
-        ) from error
+        raise Problem("usage", f"{shown}: {where or 'it'} {expected(first)}", EFFECT_FORM) from error
     except ValueError as error:
-        raise Problem(
-            "usage", f"--contract {cut(text, MAX_SHOWN)} is no effect of a contract ({error})", EFFECT_FORM
-        ) from error
+        raise Problem("usage", f"{shown} is no effect of a contract ({error})", EFFECT_FORM) from error
 
 
 def read_input(file: str) -> str:
@@ -120,17 +117,13 @@ def _value(text: str) -> JsonValue:
     return read
 
 
-def _bound(name: str) -> Callable[[str], dict[str, Any]]:
-    return lambda text: {name: text}
-
-
 _COUNT = re.compile(r"([0-9]{1,4})x")
 _TERM = re.compile(r"([A-Za-z_][\w-]*)(=@|<=|>=|=)(.*)", re.DOTALL)
 _SIGNS: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "=": lambda text: {"values": [_value(part) for part in text.split("|")]},
-    "<=": _bound("at_most"),
-    ">=": _bound("at_least"),
-    "=@": _bound("slot"),
+    "<=": lambda text: {"at_most": text},
+    ">=": lambda text: {"at_least": text},
+    "=@": lambda text: {"slot": text},
 }
 """By sign in an effect of a contract, the function that reads the text behind the sign into the argument's fields."""
 

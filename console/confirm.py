@@ -70,9 +70,8 @@ async def confirm_session(name: str, plan: SessionPlan, common: Common) -> None:
         shown = starter("effects", "--session", name)
         raise Problem("not_confirmed", reason, f"`{shown}` lists what they changed, and --yes undoes it")
     lines = [f"To undo {named}, {count(len(plan.whole.calls), 'call')} would be made:", *undo_lines(plan.whole)]
-    stays = [
-        f"    no call undoes what {one_line(task.id)} changed" for task, planned in plan.tasks if not planned.calls
-    ]
+    without = [task for task, planned in plan.tasks if not planned.calls]
+    stays = [f"    no call undoes what {one_line(task.id)} changed" for task in without]
     over = [f"    {one_line(id)} runs, and is passed over" for id in plan.running]
     print_lines([*lines, *stays, *over])
     await _require_yes("Undo all of it?", "run the command again to see it")

@@ -127,10 +127,9 @@ class PromptView(LiveView):
     def _take_choice(self, request: HumanRequest, typed: str) -> None:
         taken = answers.typed_words(request)
         if typed not in taken:
-            self._reply_lines = [
-                f"    There is no answer {cut(typed, MAX_TYPED)!r}{nearest(typed, taken) or '.'} What they mean:"
-            ]
-            self._reply_lines += [f"    {choice.value}: {CHOICES[choice].says}" for choice in request.choices]
+            unknown = f"There is no answer {cut(typed, MAX_TYPED)!r}{nearest(typed, taken) or '.'}"
+            meanings = [f"    {choice.value}: {CHOICES[choice].says}" for choice in request.choices]
+            self._reply_lines = [f"    {unknown} What they mean:", *meanings]
             return
         choice, options = taken[typed]
         if CHOICES[choice].needs_code and self._is_cut:

@@ -288,11 +288,8 @@ class Totals:
         for at, status in self.ended:
             found[int(at.timestamp() // seconds)][status] += 1
         first = min(found) if period.since is None else int(period.since.timestamp() // seconds)
-        times = {
-            place: datetime.fromtimestamp(place * seconds, UTC)
-            for place in range(first, int(until.timestamp() // seconds) + 1)
-        }
-        return tuple(Moment(at=at, tasks=dict(found[place])) for place, at in times.items())
+        places = range(first, int(until.timestamp() // seconds) + 1)
+        return tuple(Moment(at=datetime.fromtimestamp(at * seconds, UTC), tasks=dict(found[at])) for at in places)
 
     def _faults(self) -> Iterator[FaultCount]:
         codes = Counter[tuple[str, str]]()

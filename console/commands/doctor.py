@@ -108,9 +108,8 @@ def skipped(names: Sequence[str], because: str) -> list[Check]:
 
 def of_attributes(expected: Mapping[str, str], present: Mapping[str, str]) -> Check:
     """The check whether the namespace has the search attributes `expected`; both mappings are name to type."""
-    other = [
-        f"{name} is {present[name]}, not {type}" for name, type in expected.items() if present.get(name, type) != type
-    ]
+    differing = {name: type for name, type in expected.items() if present.get(name, type) != type}
+    other = [f"{name} is {present[name]}, not {type}" for name, type in differing.items()]
     missing = [name for name in expected if name not in present]
     if other:
         remedy = "use a namespace of its own for Replan: a type cannot be changed"
@@ -198,9 +197,8 @@ def _version(card: WorkerCard, version: str, restart: str) -> Check:
     found = f"Replan {card.version}, Python {card.python}, Temporal SDK {card.sdk}"
     if card.version == version:
         return Check("worker", Status.OK, found)
-    return Check(
-        "worker", Status.WARN, f"{found}; this console is {version}", f"bring both to one version: `{restart}`"
-    )
+    remedy = f"bring both to one version: `{restart}`"
+    return Check("worker", Status.WARN, f"{found}; this console is {version}", remedy)
 
 
 def _planner(found: WorkerFindings, today: date) -> Check:
@@ -455,10 +453,8 @@ async def _worker(client: Client, common: Common) -> list[Check]:
     # The server chooses who answers, so more questions are asked than there are workers.
     questions = [ask(client, common.queue, ToolsInquiry()) for _ in range(min(count * ASKED_EACH, MAX_ASKED))]
     answers = await asyncio.gather(*questions, return_exceptions=True)
-    return [
-        *checks,
-        of_workers(count, [findings, *(answer for answer in answers if isinstance(answer, ToolsFindings))]),
-    ]
+    tools = [findings, *(answer for answer in answers if isinstance(answer, ToolsFindings))]
+    return [*checks, of_workers(count, tools)]
 
 
 async def _open_tasks(client: Client, queue: str) -> list[Check]:
@@ -478,10 +474,8 @@ def _host(client: Client) -> str:
 def _lines(found: Sequence[Check]) -> list[str]:
     width = min(22, max(len(check.name) for check in found))
     failed, warnings = (sum(check.status is status for check in found) for status in (Status.FAIL, Status.WARN))
-    return [
-        *(_line(check, width) for check in found),
-        f"{failed or 'nothing'} failed, {warnings or 'no'} warning{'' if warnings == 1 else 's'}",
-    ]
+    summary = f"{failed or 'nothing'} failed, {warnings or 'no'} warning{'' if warnings == 1 else 's'}"
+    return [*(_line(check, width) for check in found), summary]
 
 
 def _line(check: Check, width: int) -> str:

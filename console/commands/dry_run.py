@@ -169,10 +169,8 @@ def _step(step: Step, spec: ToolSpec, approval: ApprovalNeed, schema: Schema, of
 def _facts(spec: ToolSpec) -> list[str]:
     facts = ["reads only"]
     if spec.effect is not Effect.READ:
-        facts = [
-            f"changes the world ({spec.effect})",
-            f"{spec.undo.kind} would undo it (by hand)" if spec.undo else "cannot be undone",
-        ]
+        undo = f"{spec.undo.kind} would undo it (by hand)" if spec.undo else "cannot be undone"
+        facts = [f"changes the world ({spec.effect})", undo]
     facts += [f"{spec.observe.kind} observes after a rejection"] if spec.observe else []
     facts += [f"{spec.fallback} takes over when the attempts are used up"] if spec.fallback else []
     attempts = PROFILES[spec.retry].attempts
@@ -219,11 +217,8 @@ async def _with_approvals(client: Client, draft: Draft, common: Common) -> Draft
 
     An older worker cannot do that: then the draft is returned as it is.
     """
-    calls = tuple(
-        PlannedCall(step=step.id, kind=step.kind, args=step.args)
-        for step in proposed(draft)
-        if draft.specs[step.kind].approve not in (None, ALWAYS)
-    )
+    steps = [step for step in proposed(draft) if draft.specs[step.kind].approve not in (None, ALWAYS)]
+    calls = tuple(PlannedCall(step=step.id, kind=step.kind, args=step.args) for step in steps)
     if not calls:
         return draft
     try:

@@ -80,10 +80,8 @@ def _not_listed(found: EffectList, whose: str) -> list[str]:
 
 def _lines(effect: TaskEffect, all: Sequence[TaskEffect], tools: Mapping[str, ToolCard]) -> list[str]:
     kind_of_effect = f" ({effect.effect})" if effect.effect else ""
-    lines = [
-        f"{words.moment(effect.at)}  {effect.step}  {effect.kind}{kind_of_effect}  {_standing(effect, all)}",
-        f"    key {effect.key}",
-    ]
+    head = f"{words.moment(effect.at)}  {effect.step}  {effect.kind}{kind_of_effect}  {_standing(effect, all)}"
+    lines = [head, f"    key {effect.key}"]
     if args := args_words(effect.args):
         lines.append(f"    with {one_line(args)}")
     if effect.result is not None:

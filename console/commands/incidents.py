@@ -39,9 +39,8 @@ def lines(incidents: Sequence[Incident], width: int | None, now: datetime) -> It
     for incident in incidents:
         many = "1 task waits" if incident.waiting == 1 else f"{incident.waiting} tasks wait"
         where = "" if incident.queue == QUEUE else f" on queue {one_line(incident.queue)}"
-        line = (
-            f"{one_line(incident.cause)}: {many}{where} since {age(incident.since, now)}: {one_line(incident.reason)}"
-        )
+        since = f"since {age(incident.since, now)}: {one_line(incident.reason)}"
+        line = f"{one_line(incident.cause)}: {many}{where} {since}"
         yield line if width is None else cut(line, width)
         at = () if incident.queue == QUEUE else ("--queue", incident.queue)
         yield f"    Repaired? {starter('resolve', incident.cause, *at)}"

@@ -139,14 +139,15 @@ async def tasks(client: Client, common: Common, *, status: TaskStatus | None, qu
     if common.json:
         print(document.of_anything({"tasks": listed}))
     elif not listed:
-        print(_nothing(status, query))
+        print(nothing(status, query))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print("\n".join(table(listed, width, datetime.now(UTC))))
     return Exit.COMPLETED
 
 
-def _nothing(status: TaskStatus | None, query: str | None) -> str:
+def nothing(status: TaskStatus | None, query: str | None) -> str:
+    """The sentence for a list without tasks."""
     if status or query:
         return f"There is no {f'{status} ' if status else ''}task here{' that the query finds' if query else ''}."
     return f'There is no task here yet: start one with `{STARTER} --task "..."`.'

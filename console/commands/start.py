@@ -225,9 +225,8 @@ def read_demonstrations(path: Path) -> tuple[Demonstration, ...]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = repr(".".join(map(str, first["loc"]))) if first["loc"] else "the file"
-        raise Problem(
-            "bad_demonstrations", f"{name} are not usable: {where} {expected(first)}", AN_EXAMPLE_TASK
-        ) from error
+        reason = f"{name} are not usable: {where} {expected(first)}"
+        raise Problem("bad_demonstrations", reason, AN_EXAMPLE_TASK) from error
 
 
 def read_schema(path: Path) -> dict[str, JsonValue]:

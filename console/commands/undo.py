@@ -148,13 +148,10 @@ def _session_closing(name: str, done: SessionUndo) -> list[str]:
         printable(f"Passed over, since it runs: {id}. To stop and undo it: {starter('cancel', id, '--undo')}")
         for id in done.running
     ]
-    if done.is_complete:
-        return lines
-    return [
-        *lines,
-        *_held(("--session", name), done.planned),
-        f"See what is known: {starter('effects', '--session', name)}",
-    ]
+    if not done.is_complete:
+        lines += _held(("--session", name), done.planned)
+        lines.append(f"See what is known: {starter('effects', '--session', name)}")
+    return lines
 
 
 def _line(outcome: Outcome, record: UndoRecord) -> str:

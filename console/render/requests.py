@@ -40,9 +40,8 @@ def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:
     until = request.until.astimezone(UTC)
     options = suggested(request.options, with_numbers=with_numbers)
     asked = cut(one_line(request.reason), MAX_REASON) if request.call is None else MAY_BE_MADE
-    return signed(
-        SIGN, f"{request.id} {subject_of(request)}: {asked}{options} (until {until:%Y-%m-%d %H:%MZ})", "yellow"
-    )
+    about = f"{request.id} {subject_of(request)}"
+    return signed(SIGN, f"{about}: {asked}{options} (until {until:%Y-%m-%d %H:%MZ})", "yellow")
 
 
 def closed_lines(outcome: Outcome, request: HumanRequest) -> list[str]:

@@ -105,11 +105,11 @@ class LinesView(StderrView):
         self._print_once(outcome.waiting, tree.waiting_lines(outcome))
         opened = [request for request in outcome.requests if request.is_open]
         for request in outcome.requests:
-            request_lines = requests.request_lines(request, requests.asker(outcome), is_alone=len(opened) <= 1)
-            self._print_once(
-                ("asked", request.id), request_lines if request.is_open else requests.closed_lines(outcome, request)
-            )
-            if not request.is_open:
+            asker, asked = requests.asker(outcome), ("asked", request.id)
+            if request.is_open:
+                self._print_once(asked, requests.request_lines(request, asker, is_alone=len(opened) <= 1))
+            else:
+                self._print_once(asked, requests.closed_lines(outcome, request))
                 self._print_once(("answered", request.id), requests.answered(request))
         for record in tree.not_tried(outcome)[self._stays :]:
             self._begin_undo(is_undo=True)
