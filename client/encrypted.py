@@ -31,12 +31,6 @@ NO_KEY = "no_key"
 ENCRYPTED = "(encrypted)"
 """What stands for the text of a task that cannot be read here."""
 UNTOLD = "The values of this task are encrypted and their key is not here, so only status, times and kinds are told."
-_STATUS = {
-    CallEnd.COMPLETED: StepStatus.COMPLETED,
-    CallEnd.FAILED: StepStatus.FAILED,
-    CallEnd.CANCELLED: StepStatus.CANCELLED,
-    None: StepStatus.RUNNING,
-}
 GIVE_KEY = Text.of("give `{keys}` or `{codec}`, as the workers have it")
 """The remedy where the key of an encrypted task is missing."""
 
@@ -145,7 +139,7 @@ def _step(last: Call, all: list[Call]) -> OutcomeStep:
         id=last.id,
         kind=last.kind,
         title=last.id,
-        status=_STATUS[last.closed],
+        status=StepStatus(last.closed) if last.closed else StepStatus.RUNNING,
         attempts=sum(max(1, call.attempt) for call in all),
         started=all[0].started_at or all[0].at,
         ended=last.ended_at,

@@ -308,14 +308,8 @@ def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[st
         case Thinking(activity, tokens, attempt):
             return "thinking", {"activity": activity, "tokens": tokens, "attempt": attempt}
         case RequestRetried(activity, attempt):
-            due = attempt.due.isoformat() if attempt.due else None
-            return "retry", {
-                "activity": activity,
-                "attempt": attempt.number,
-                "of": attempt.of,
-                "code": attempt.code,
-                "due": due,
-            }
+            fields = {"activity": activity, "attempt": attempt.number, "of": attempt.of, "code": attempt.code}
+            return "retry", {**fields, "due": attempt.due.isoformat() if attempt.due else None}
         case ModelSays(activity, reply, start, text, is_over):
             return "words", {"activity": activity, "reply": reply, "start": start, "text": text, "over": is_over}
         case Working(step, done, total, words):

@@ -217,7 +217,9 @@ class Values(Placeholders):
         if isinstance(it, CallHeader | Turn | Undoes):
             it = it.model_copy(update={"key": self._idempotency_key(it.key)})
         if isinstance(it, Task | NewSteps):
-            self._learn_bounds(it.contract if isinstance(it, Task) else it.effects)
+            effects = it.contract if isinstance(it, Task) else it.effects
+            terms = [term for effect in effects for term in effect.args.values()]
+            self._bounds |= {bound for term in terms for bound in (term.at_least, term.at_most) if bound is not None}
         dumped, kept = it.model_dump(mode="json"), KEPT.get(type(it), frozenset())
         keys = {name: field.alias or name for name, field in type(it).model_fields.items()}
         fields = {keys[name]: value for name, value in it if keys[name] in dumped}
@@ -236,10 +238,6 @@ class Values(Placeholders):
         """An idempotency key with a placeholder for the effect key; a run id and the id of the call stay."""
         prefix, slash, call = key.rpartition("/")
         return f"{self._effect_key(prefix)}{slash}{call}" if prefix in self._effect_keys else key
-
-    def _learn_bounds(self, effects: Iterable[AllowedEffect]) -> None:
-        terms = [term for effect in effects for term in effect.args.values()]
-        self._bounds |= {bound for term in terms for bound in (term.at_least, term.at_most) if bound is not None}
 
     def _term(self, term: Term) -> dict[str, JsonValue]:
         kind, dot, path = term.slot.partition(".")

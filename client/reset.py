@@ -412,11 +412,9 @@ def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
 
     With a `fate`, which decides about the ended calls after `step`, only open calls and calls before `step` count.
     """
-    repeated = [
-        call
-        for call in repeated_by_reset(story, step)
-        if fate is None or call.closed is None or call.scheduled.id < step.task
-    ]
+    repeated = repeated_by_reset(story, step)
+    if fate is not None:
+        repeated = [call for call in repeated if call.closed is None or call.scheduled.id < step.task]
     if not repeated:
         return
     last, free = repeated[-1], reset_points(story)

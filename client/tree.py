@@ -45,23 +45,13 @@ WORD_ROWS, MAX_SPEAKERS = 3, 4
 """The most rows of the unfinished words of a model, and the most models whose words are shown at once."""
 UNDO_HEADING = "Undo  the newest first"
 EARLIER_HEADING = "Before a reset  by an earlier run"
-STATUS_COLOURS = {
+STATUS_COLOURS: Mapping[str, str] = {
     StepStatus.COMPLETED: "green",
     StepStatus.FAILED: "red",
     StepStatus.RUNNING: "cyan",
-    StepStatus.WAITING: "yellow",
-    StepStatus.PAUSED: "yellow",
-    StepStatus.CANCELLED: "yellow",
-    StepStatus.UNDONE: "yellow",
+    **dict.fromkeys((StepStatus.WAITING, StepStatus.PAUSED, StepStatus.CANCELLED, StepStatus.UNDONE), "yellow"),
 }
-TASK_COLOURS = {
-    TaskStatus.COMPLETED: "green",
-    TaskStatus.RUNNING: "cyan",
-    TaskStatus.WAITING: "yellow",
-    TaskStatus.PAUSED: "yellow",
-    TaskStatus.CANCELLED: "yellow",
-}
-"""By status of a task, its colour; a status that is not listed is red."""
+"""By status of a step or a task, its colour; any other status of a task is red."""
 
 
 @dataclass(frozen=True)
@@ -405,7 +395,7 @@ def headline(outcome: Outcome) -> Line:
 def status_line(status: TaskStatus, text: str) -> Line:
     """A coloured status and the text about it: `Completed in 2.3 s`."""
     name = status.replace("_", " ").capitalize()
-    return Line(f"{name} {text}", f"bold {TASK_COLOURS.get(status, 'red')}", 0, len(name))
+    return Line(f"{name} {text}", f"bold {STATUS_COLOURS.get(status, 'red')}", 0, len(name))
 
 
 def _retry_count(outcome: Outcome) -> list[str]:

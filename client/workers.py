@@ -78,7 +78,11 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
             await _require_readable(client, await handle.describe(rpc_timeout=RPC_TIMEOUT))
             await asyncio.wait([answer], timeout=retries.INQUIRY_TAKEN_WITHIN.total_seconds() - READ_WITHIN)
         if not answer.done():
-            await _require_worker(client, handle, queue)
+            # A worker that hangs has started the first workflow task, too. More events follow only when that ends.
+            description = await handle.describe(rpc_timeout=RPC_TIMEOUT)
+            if description.history_length <= GIVEN_EVENTS:
+                raise no_worker(queue)
+            await _require_readable(client, description)
             if on_wait:
                 on_wait()
         return await answer
@@ -97,14 +101,6 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
             answer.cancel()
             with suppress(RPCError):  # without the server, the execution timeout ends the question
                 await handle.terminate("nobody waits for the answer any more", rpc_timeout=RPC_TIMEOUT)
-
-
-async def _require_worker(client: Client, handle: WorkflowHandle[Any, F], queue: str) -> None:
-    # A worker that hangs has started the first workflow task, too. More events follow only when that ends.
-    description = await handle.describe(rpc_timeout=RPC_TIMEOUT)
-    if description.history_length <= GIVEN_EVENTS:
-        raise no_worker(queue)
-    await _require_readable(client, description)
 
 
 async def _require_readable(client: Client, description: WorkflowExecutionDescription) -> None:

@@ -230,18 +230,10 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
     steps = f", {done} of {count(len(story.step_ids), 'step')} finished" if story.step_ids else ""
     spent = spent_on_models(story.account.spent)
     calls = ", ".join([count(story.account.spent.tool_calls, "tool call"), *spent])
+    contract = one_line(contract_words(story.account.contract)) if story.account.contract else ""
     began = f"Started {words.moment(history.started_at)}." if history.started_at else ""
-    return " ".join(
-        filter(
-            None,
-            [
-                f"{history.task_id} {took}: {plans}{steps}, {calls}.",
-                _deviations(story, items),
-                one_line(contract_words(story.account.contract)) if story.account.contract else "",
-                began,
-            ],
-        )
-    )
+    sentences = [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(story, items), contract, began]
+    return " ".join(filter(None, sentences))
 
 
 def _deviations(story: Story, items: Sequence[Item]) -> str:

@@ -13,7 +13,7 @@ from client.explain.words import Cost, Item, Sentence
 from client.history.records import Event
 from client.history.story import Diff, Plan, Planned, Story
 from client.lines import wrap
-from client.remedy import Door, as_command, render
+from client.remedy import as_command, render
 from client.text import one_line
 from client.tree import MANY_TURNS
 from client.wording import count
@@ -46,14 +46,14 @@ class RowGroup:
         return self.rank == FINISHED or (self.plan is not None and self.plan.move is not None)
 
 
-def page_lines(explained: Explanation, width: int | None, door: Door = as_command) -> list[str]:
+def page_lines(explained: Explanation, width: int | None) -> list[str]:
     """All lines about a task, wrapped to `width` columns; with None, every sentence is one line."""
-    return list(lay_out_rows(page_rows(explained), explained.story, width, door))
+    return list(lay_out_rows(page_rows(explained), explained.story, width))
 
 
-def brief_lines(explained: Explanation, width: int | None, door: Door = as_command) -> list[str]:
+def brief_lines(explained: Explanation, width: int | None) -> list[str]:
     """A short explanation: a line with time, id, tools and status of the task, and below it the faults and the end."""
-    return list(lay_out_rows(_brief_rows(explained), explained.story, width, door))
+    return list(lay_out_rows(_brief_rows(explained), explained.story, width))
 
 
 def _brief_rows(explained: Explanation) -> Iterator[Row]:
@@ -239,11 +239,11 @@ def step_rows(explained: StepExplanation) -> Iterator[Row]:
         yield "", Sentence(text="It met no fault: nothing to explain." if called else never)
 
 
-def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None, door: Door = as_command) -> Iterator[str]:
-    """The lines of rows, wrapped to `width` columns; with None, every sentence is one line. `door` formats remedies."""
+def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterator[str]:
+    """The lines of rows, wrapped to `width` columns; with None, every sentence is one line."""
     many = story.history.runs > 1
     for lead, sentence in rows:
-        text, cited = one_line(render(sentence.text, door)), citation(sentence.events, many=many)
+        text, cited = one_line(render(sentence.text, as_command)), citation(sentence.events, many=many)
         yield from lay_out_sentence(lead, text, cited, width)
 
 

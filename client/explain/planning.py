@@ -32,17 +32,14 @@ def _failover(tries: list[tuple[Call, PassedOver]]) -> Item:
         again = f"It was tried first again at {count(len(later), 'later request')}, and could not be used either."
         then.append(Sentence(text=again, events=tuple(event for call, _ in later for event in call.events[-1:])))
     what = f"The planner {passed_over.planner} could not be used ({passed_over.code})"
+    may_answer_later = passed_over.code in set(Code) and QUADRANT[Code(passed_over.code)].is_transient
+    why = "It could not answer soon enough" if may_answer_later else "A retry cannot help"
     return Item(
         what=Sentence(text=f"{what}: {words.sentence(passed_over.reason)}", events=call.events[-1:]),
-        why=Sentence(text=f"{_why_passed_over(passed_over)}, and the list of planners names another one."),
+        why=Sentence(text=f"{why}, and the list of planners names another one."),
         decision="failover",
         then=tuple(then),
     )
-
-
-def _why_passed_over(passed_over: PassedOver) -> str:
-    may_answer_later = passed_over.code in set(Code) and QUADRANT[Code(passed_over.code)].is_transient
-    return "It could not answer soon enough" if may_answer_later else "A retry cannot help"
 
 
 def compactions(story: Story) -> Iterator[Sentence]:

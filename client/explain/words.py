@@ -253,9 +253,9 @@ def stop(text: str) -> str:
     return text if text.endswith((".", "!", "?", "…")) else text + "."
 
 
-def call_args(args: Mapping[str, JsonValue], width: int = 50) -> str:
-    """Arguments in at most `width` characters: `day=2026-11-23, at=14:00`."""
-    return shorten(one_line(", ".join(f"{name}={_plain(item)}" for name, item in args.items())), width)
+def call_args(args: Mapping[str, JsonValue]) -> str:
+    """Arguments in at most 50 characters: `day=2026-11-23, at=14:00`."""
+    return shorten(one_line(", ".join(f"{name}={_plain(item)}" for name, item in args.items())), 50)
 
 
 def _plain(data: JsonValue) -> str:

@@ -64,7 +64,9 @@ async def resolve_command(
         print(document.of_anything({**last.model_dump(mode="json"), "went_on": last.went_on, "by": by or login_name()}))
     else:
         print("\n".join(map(printable, _ending(last))))
-    return _exit(last)
+    if last.fate is not Fate.WENT_ON:
+        return Exit.FAILED
+    return Exit.NEEDS_PERSON if last.again or last.left else Exit.COMPLETED
 
 
 def _news(before: Resolved, now: Resolved) -> Iterator[str]:
@@ -91,9 +93,3 @@ def _ending(done: Resolved) -> Iterator[str]:
         yield f"{done.again} wait again: {starter('incidents')}"
     if done.left:
         yield f"{done.left} have not taken it yet: {starter('incidents')}"
-
-
-def _exit(done: Resolved) -> Exit:
-    if done.fate is not Fate.WENT_ON:
-        return Exit.FAILED
-    return Exit.NEEDS_PERSON if done.again or done.left else Exit.COMPLETED
