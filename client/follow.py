@@ -500,7 +500,6 @@ class Follower:
                 self._view.busy(capacity)
 
     async def _note_failing(self, found: TaskState | None) -> None:
-        """Tell the view when the workflow task begins to fail, and when it recovers."""
         if found is None or (found.failing is None and found.snapshot is None and not found.closed):
             return  # nobody answered, so nothing is known about the workflow task
         now, task = time.monotonic(), found.failing

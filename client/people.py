@@ -61,7 +61,6 @@ def given_with(choice: Choice, fields: Mapping[str, Any]) -> Given:
 
 
 def _missing(choice: Choice, options: Sequence[Option]) -> Problem:
-    """The problem of an answer that has none of the options of which it needs one."""
     names = [part for option in options for part in (" or ", Argument(option.name))][1:]
     remedy = f"it is {options[0].label}" if len(options) == 1 else "it says how much more"
     problem = Problem("usage", Text(f"The answer {choice.value} needs ", *names), remedy)

@@ -273,7 +273,6 @@ class Values(Placeholders):
 
 
 def _has_arguments(it: BaseModel, field: str) -> bool:
-    """Whether a field of a model is redacted as the arguments of a call are."""
     # An answer that a person wrote before the task began may refer to results.
     return isinstance(it, Answer | Change) or (field == "defaults" and isinstance(it, Fault | ProposedCall))
 

@@ -86,8 +86,6 @@ class ResetResult(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """Where the new run begins, and what happens to the effects after that point."""
-
     point: Call
     """The call before which the new run begins."""
     records: Sequence[StepRecord] = ()

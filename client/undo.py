@@ -149,12 +149,10 @@ class Rollback(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the rollback undid all effects that it was to undo."""
         return all(record.done for record in self.outcome.undo)
 
     @property
     def held_fields(self) -> dict[str, Any]:
-        """The fields of JSON outputs with the calls that were not made and the code that confirms them."""
         return held_fields(self.planned)
 
 

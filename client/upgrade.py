@@ -53,7 +53,6 @@ class OpenTasks:
 
     @property
     def counted(self) -> str:
-        """In words, how many tasks were looked at, and which could not be read."""
         left = f" of {self.running}" if self.running > self.looked_at else ""
         named = few(list(map(printable, self.untold)), MAX_NAMED)
         untold = f"; {len(self.untold)} could not be read ({named})" if self.untold else ""

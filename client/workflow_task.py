@@ -139,7 +139,6 @@ class FailingTask(BaseModel, frozen=True):
 
     @property
     def remedy(self) -> Text:
-        """What a person can do, the best remedy first."""
         start = start_worker(self.queue)
         serve = () if self.is_taken else (" (no worker has it now: ", start, ")")
         return Text(self.cure, *serve, "; ", self._else)

@@ -213,7 +213,6 @@ class CallView(PromptView):
 
 
 def _end_of(text: str, width: int) -> str:
-    """The last part of a text that fits into `width` cells."""
     last = printable(text[-width:])
     while cell_len(last) > width:
         last = last[1:]

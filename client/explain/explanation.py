@@ -109,12 +109,10 @@ class StepExplanation:
 
     @property
     def revisions(self) -> list[Diff]:
-        """The diffs of the plans that concern the step, reduced to the step."""
         return [narrowed for diff in self.whole.plans if (narrowed := _narrowed(diff, self.id))]
 
     @property
     def heading(self) -> Sentence:
-        """The state of the step, the number of its attempts and its result, as a sentence."""
         story = self.whole.story
         calls = story.history.of_step(self.id)
         planned_kind = [story.steps[self.id].kind] if self.id in story.steps else []

@@ -339,7 +339,6 @@ def _look(look: Call) -> Sentence:
 
 
 def _put(story: Story, id: str, plan: Plan | None) -> str:
-    """A clause that says which step replaces the step `id` in a new plan."""
     if plan is None:
         end = story.history.end
         if story.in_turns:

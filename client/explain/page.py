@@ -88,7 +88,6 @@ def page_rows(explained: Explanation) -> Iterator[Row]:
 
 
 def _course(explained: Explanation) -> Iterator[Row]:
-    """The rows about plans, deviations, finished steps and resets, in the order of their events."""
     story, groups = explained.story, list[RowGroup]()
     groups += [_plan_group(story, diff) for diff in explained.plans]
     for number, item in enumerate(explained.items, 1):

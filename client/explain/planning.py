@@ -76,7 +76,6 @@ def _outage(call: Call) -> tuple[str, object]:
 
 
 def _troubles(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
-    """The item of an internal activity, such as a request to the planner, that was retried or failed."""
     if calls[0].closed is CallEnd.COMPLETED and calls[0].attempt > 1:
         yield faults.retry_item(calls[0])
     items = [

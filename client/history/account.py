@@ -94,8 +94,6 @@ def _runtime() -> Runtime:
 
 
 class _Watch(Interceptor):
-    """Keeps the state of the workflow that is replayed."""
-
     def __init__(self) -> None:
         self.workflow: AgentWorkflow | None = None
         self.progress: Progress | None = None

@@ -428,7 +428,6 @@ class Reading:
             call.attempt, call.held = max(call.attempt, back.attempt), back.held
 
     def _with_plan(self, opening: Proposed) -> Proposed:
-        """`opening` with the steps of the task's hand-written plan; unchanged without a plan, or if it was rejected."""
         plan = self.history.task.plan if self.history.task else None
         if plan is None or opening.rejected:
             return opening

@@ -418,7 +418,6 @@ _REPLACES: tuple[Callable[[Step, Step], bool], ...] = (
 
 
 def _pairs(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[str, Step]]:
-    """Pairs of the id of a new step and the old step that it replaces."""
     rest, waiting = list(old), list(new)
     for replaces in _REPLACES:
         for step in list(waiting):

@@ -410,8 +410,6 @@ async def _listed(client: Client, period: Period, limit: int) -> tuple[list[_Run
 
 
 class _Reading:
-    """Turns runs into rows, from a cache and from their histories, and adds them to totals."""
-
     def __init__(self, client: Client, runs: Sequence[_Run], progress: Progress) -> None:
         self.cached = self._done = 0
         self._client, self._progress, self._all = client, progress, len(runs)

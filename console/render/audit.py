@@ -158,7 +158,6 @@ def _tiles(report: AuditReport) -> Iterator[tuple[str, str, str]]:
 
 
 def _article(finding: FindingCount) -> "report_page.Article":
-    """A finding on the page: what to change, and each of its places."""
     from console.render import report_page
 
     lines = [how_many(finding), *_common_activities(finding), f"To change: {finding.remedy}"]

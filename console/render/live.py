@@ -89,7 +89,6 @@ class LiveView(View):
         self._draw()
 
     def end(self, outcome: Outcome) -> None:
-        """Replace the frame by the final tree and the closing lines."""
         width, _ = terminal_size(self._out)
         lines = [*final_lines(outcome, self._ui_url, width), *closing_lines(outcome)]
         self._screen.replace(row for line in lines for row in wrap(line, width))
@@ -101,7 +100,6 @@ class LiveView(View):
 
     @property
     def _takes_keys(self) -> bool:
-        """Whether the last line of the frame is the line that a person types."""
         return False
 
     def _frame(self, width: int, height: int) -> list[str]:
