@@ -51,11 +51,9 @@ class TaskRow(BaseModel, frozen=True):
     """One task, reduced to what a report adds up."""
 
     task_id: str
-    run_id: str
     first_run: str
     status: TaskStatus
     code: str
-    started_at: datetime
     ended_at: datetime | None
     counters: tuple[tuple[str, Labels, int], ...]
     """Metric, labels and sum, of the metrics in `metrics.COUNTED`."""
@@ -76,11 +74,9 @@ def row_of(history: History) -> TaskRow:
     recoveries = Counter((fault.quadrant, fault.code, what) for fault, what in recoveries_of(account, is_over=is_over))
     return TaskRow(
         task_id=history.task_id,
-        run_id=history.run_ids[-1] if history.run_ids else "",
         first_run=history.first_run,
         status=TaskStatus.WAITING if waiting else status(history),
         code=(history.outcome.code or "" if history.outcome else end.status) if end and is_over else "",
-        started_at=history.started_at or history.last_at,
         ended_at=end.at if end and is_over else None,
         counters=tuple(
             (metric.name, labels, number)
