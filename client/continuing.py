@@ -26,9 +26,7 @@ PLANNER_WAS_LAST = ("question", "gave_up", "proposals_rejected")
 
 
 async def continued(client: Client, task: Task, id: str) -> Task:
-    """A copy of `task` that continues the conversation of an ended task.
-
-    `id` is the id of the ended task, the beginning of the id, or NEWEST.
+    """A copy of `task` that continues an ended task: `id` is its id, the beginning of that, or NEWEST.
 
     Raises:
         Problem: there is no such task, or the task still runs.

@@ -56,11 +56,7 @@ class Incident(BaseModel, frozen=True):
 
 
 async def find_incidents(client: Client) -> list[Incident]:
-    """The incidents of all queues, the incident with the most tasks first; no worker is asked.
-
-    Raises:
-        Problem: the namespace lacks the search attribute with the causes.
-    """
+    """The incidents of all queues, most tasks first. Raises Problem if the namespace lacks their search attribute."""
     found = dict[tuple[str, str], list[tuple[HumanRequest, str]]]()
     try:
         async for row in client.list_workflows(WAITING):

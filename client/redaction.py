@@ -97,10 +97,7 @@ class Placeholders:
         return float(other) if value.is_integer() else other + 0.5
 
     def data(self, value: JsonValue, *, references: bool = False) -> JsonValue:
-        """Data of a tool or a planner with placeholders for its values and unknown keys; the nesting stays.
-
-        With `references`, each reference to the result of a step (`{"$from": STEP}`) stays, too.
-        """
+        """Data with placeholders for values and unknown keys; with `references`, those to results of steps stay."""
         match value:
             case {"$from": str(step), **more} if references and set(more) <= {"path"}:
                 return {"$from": step, **({"path": self.path(str(more.get("path", "")))} if more else {})}

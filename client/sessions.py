@@ -167,11 +167,7 @@ async def effects_of_each(client: Client, tasks: Sequence[Handle]) -> SessionEff
 
 
 async def plan_undo(client: Client, tasks: Sequence[Handle]) -> SessionPlan:
-    """The calls that would undo the effects of the tasks; the plan has no calls for running tasks, only their ids.
-
-    Raises:
-        Problem: no worker answers, or none can replay one of the tasks.
-    """
+    """The calls that would undo the effects of the closed tasks. Raises Problem if no worker answers for one."""
     described = await _each(tasks, lambda task: task.describe())
     running = [task.id for task in described if task.status is WorkflowExecutionStatus.RUNNING]
     closed = [task for task in tasks if task.id not in running]

@@ -89,11 +89,7 @@ class PlanFile(BaseModel):
 
 
 def read_plan(path: Path) -> PlanFile:
-    """Read a plan file: an object with `steps`, a list of such objects, or what a dry run printed.
-
-    Raises:
-        Problem: the file cannot be read, is larger than MAX_PLAN, or holds something else.
-    """
+    """Read a plan file: `steps`, a list of such objects, or what a dry run printed. Raises Problem for other files."""
     try:
         text = path.read_bytes()
         if len(text) > MAX_PLAN:

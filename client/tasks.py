@@ -165,11 +165,7 @@ MAX_PAGE = 1000
 
 
 async def find_task(client: Client, id: str | None) -> Handle:
-    """The task with this id, else the only task whose id begins with `id`; without an id, the task started last.
-
-    Raises:
-        Problem: there is no such task, or more than one.
-    """
+    """The task with this id, else the only one whose id begins so; None means the newest. Raises Problem otherwise."""
     if id is None:
         return await _newest(client)
     if not id:
@@ -207,10 +203,7 @@ async def first_run(handle: Handle) -> str:
 
 
 async def newest_tasks(client: Client, query: str, limit: int, *, with_calls: bool = True) -> list[WorkflowExecution]:
-    """Of the tasks that `query` finds, the `limit` newest by start time, newest first, each with its newest run.
-
-    With `with_calls` False, tasks that the command `call` started are left out.
-    """
+    """Of the tasks that `query` finds, the `limit` newest by start; without `with_calls`, none that `call` started."""
     # The server lists running tasks, then those that closed last, and cannot sort by start. So longer and longer lists
     # are read, until one holds every task that began after the last of the `limit` newest.
     found = dict[str, WorkflowExecution]()

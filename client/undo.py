@@ -91,11 +91,7 @@ If it returns False, calls that need an approval are not made. If it raises Prob
 
 
 def with_code(code: str | None) -> Confirm:
-    """Return a Confirm that confirms only the calls with this code; with None, it confirms no calls.
-
-    Raises:
-        Problem: raised by the returned function, if `code` is the code of other calls.
-    """
+    """A Confirm for the calls with this code; for None, of no calls. It raises Problem for the code of other calls."""
 
     async def confirm(planned: PlannedUndo) -> bool:
         if code is not None and code != planned.code:

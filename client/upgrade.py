@@ -162,10 +162,7 @@ def named(misfit: Misfit) -> str:
 
 
 async def report(queue: str, state: Path, judge: Judge, on_progress: Callable[[int, int], None] | None = None) -> str:
-    """The lines of `worker.py --check` about the open tasks of a queue; `judge` checks their next calls.
-
-    `state` is the state folder of the development server, which is used if the environment names no server.
-    """
+    """The lines of `worker.py --check` about open tasks; `state` is used if the environment names no server."""
     try:
         found = await open_tasks(await connect(state=state), queue, on_progress=on_progress)
     except NotConnected as error:

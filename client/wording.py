@@ -93,10 +93,7 @@ def subject_of(request: HumanRequest) -> str:
 
 
 def asked_calls(outcome: Outcome, request: HumanRequest) -> list[str]:
-    """The calls that a closed request for an approval was about, in words, as they were when it was opened.
-
-    If the answer was about the first call only, the result has only this call.
-    """
+    """The calls of a closed request for an approval, as they were then; only the first if the answer was about it."""
     steps = {step.id: step for step in outcome.steps}
     found = list[str]()
     is_of_one = request.answer is not None and request.answer.choice in OF_ONE_CALL

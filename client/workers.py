@@ -174,11 +174,7 @@ async def tools_of(client: Client, queue: str, values: Iterable[JsonValue]) -> M
 
 
 async def list_breakers(client: Client, queue: str, reset: str | None = None) -> BreakersFindings:
-    """Close the circuit breaker of the kind `reset`, if given; return the breakers of all tools that have failed.
-
-    Raises:
-        Problem: no worker answers, or the worker has no breaker for the kind `reset`.
-    """
+    """Close the breaker of the kind `reset`, if given; return all. Raises Problem without that breaker or a worker."""
     found = await ask(client, queue, BreakersInquiry(reset=reset or ""))
     if reset and found.before is None:
         reason = f"No tool {reset!r} has a circuit breaker{nearest(reset, found.kinds)}"

@@ -242,14 +242,6 @@ def is_failure(event: HistoryEvent) -> bool:
     return is_failed and event.workflow_task_failed_event_attributes.cause not in HARMLESS | {RESET}
 
 
-def ends_streak(event: HistoryEvent) -> bool:
-    """Whether failures before this event no longer count: a workflow task was completed, or a reset began a new run."""
-    return (
-        event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-        or event.workflow_task_failed_event_attributes.cause == RESET
-    )
-
-
 def unanswered(description: WorkflowExecutionDescription, message: str) -> FailingTask:
     """The FailingTask of a workflow whose worker answered the query for its state with the error `message`."""
     return FailingTask(
@@ -272,8 +264,9 @@ async def _streak(client: Client, description: WorkflowExecutionDescription) -> 
     for _ in range(MAX_PAGES):
         page = await client.workflow_service.get_workflow_execution_history_reverse(request)
         for event in page.history.events:  # the newest first
-            if ends_streak(event):
-                return
+            is_reset = event.workflow_task_failed_event_attributes.cause == RESET
+            if is_reset or event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                return  # failures before it no longer count
             if is_failure(event):
                 yield event
         if not page.next_page_token:

@@ -163,10 +163,7 @@ def load(name: str) -> Any:
 def with_common(
     work: Callable[..., Coroutine[Any, Any, int]], options: Iterable[inspect.Parameter] = ()
 ) -> Callable[..., None]:
-    """Make a Typer command of `work`: a coroutine function that returns the exit code, with a parameter `common`.
-
-    The command has the options of `work`, an option for each field of Common, and these `options` in place of `**`.
-    """
+    """Make a Typer command of a coroutine function; `options` take the place of its `**`, those of Common are added."""
     # Typer reads the options of a command from its signature, so a new signature is made.
     taken = inspect.signature(work, eval_str=True).parameters.values()
     own = [

@@ -35,10 +35,7 @@ def read_arguments(text: str) -> dict[str, JsonValue]:
 
 
 def read_json(text: str, name: str, example: str) -> JsonValue:
-    """Read JSON that can be sent, or @FILE with such JSON. Raises Problem for anything else.
-
-    `name` begins the sentence about what is wrong, as in `The arguments are`; `example` says what to write.
-    """
+    """Read JSON that can be sent, or @FILE with it. Raises Problem, which begins with `name`, for other texts."""
     try:
         read: JsonValue = json.loads(_text_of(text[1:]) if text.startswith("@") else text)
     except RecursionError as error:
@@ -68,11 +65,7 @@ def read_duration(option: str, text: str | None) -> float | None:
 
 
 def read_effect(text: str) -> AllowedEffect:
-    """Read an effect of a contract: `pay 2x iban=DE89 amount<=50 day=2026-12-01|2026-12-02 to=@read_invoice.name`.
-
-    Raises:
-        Problem: `text` is no such effect; the message says what is wrong.
-    """
+    """Read an effect such as `pay 2x iban=DE89 amount<=50 to=@read_invoice.name`. Raises Problem for other texts."""
     shown = f"--contract {cut(text, MAX_SHOWN)}"
     try:
         kind, *words = shlex.split(text)

@@ -83,10 +83,7 @@ async def answered_yes(planned: PlannedUndo) -> bool:
 
 
 def undo_confirmed(common: Common, code: str | None = None) -> Confirm | None:
-    """The function that confirms the calls of a rollback: by the `code` of shown calls, else it asks at the terminal.
-
-    None if nobody can be asked: then the calls that need an approval are not made.
-    """
+    """What confirms the calls of a rollback: the `code` of shown calls, else a person; None if nobody can be asked."""
     if code is not None:
         return with_code(code)
     return _confirm_at_terminal if common.is_interactive else None

@@ -1,6 +1,6 @@
 """Explains the faults of steps: why each was followed by a retry, a wait, a fallback, a new plan or an escalation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 from client.effects import Reconciliation, reconciliation_of
@@ -197,22 +197,18 @@ def retry_item(call: Call) -> Item:
     because = words.REQUEST_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE
     why = because.get(first.quadrant, words.RETRY_ANYWAY)
     why = words.INTERRUPTED_BECAUSE if first.code is Code.INTERRUPTED and words.same(failings) else why
-    proof = words.known(call.started, call.ended)
+    proof, name = words.known(call.started, call.ended), call_name(call)
+    what = f"{name} failed {times(len(failings))}: {words.counted(failings)}."
+    what = f"{name} {words.failed_as(first, times(len(failings)))}" if words.same(failings) else what
     result = f" It returned: {words.stop(words.value(call.result))}" if call.is_step and call.result is not None else ""
     return Item(
         steps=step_ids(call),
-        what=Sentence(text=_what(call, failings), events=proof),
+        what=Sentence(text=what, events=proof),
         why=Sentence(text=f"{why}: {after_attempts(call)}."),
         decision="retry",
         then=(Sentence(text=f"Attempt {call.attempt} succeeded.{result}", events=proof[-1:]),),
         cost=cost_of_attempts(call, len(failings)),
     )
-
-
-def _what(call: Call, failings: Sequence[AttemptFailure]) -> str:
-    if not words.same(failings):
-        return f"{call_name(call)} failed {times(len(failings))}: {words.counted(failings)}."
-    return f"{call_name(call)} {words.failed_as(failings[0], times(len(failings)))}"
 
 
 def after_attempts(call: Call) -> str:

@@ -137,10 +137,7 @@ def item_rows(number: int, item: Item) -> list[Row]:
 
 
 def plan_rows(story: Story, diff: Diff) -> list[Row]:
-    """The rows of a plan: a first plan is shown with its steps, a later plan with its differences from the plan before.
-
-    With the strategy `react`, the calls of one turn of the model are a plan, which is always shown with its steps.
-    """
+    """The rows of a plan: the first, and each turn of `react`, with its steps; a later one with its differences."""
     events = story.plans[diff.number - 1].events
     name, move = diff.name.capitalize(), story.plans[diff.number - 1].move
     if diff.number == 1 or move is not None:

@@ -105,10 +105,7 @@ class Story:
         ]
 
     def fault_of(self, call: Call) -> FaultRecord | None:
-        """The fault that the task recorded for a failed or cancelled call; None if the task recorded no fault.
-
-        No fault is recorded for a call that only checked a result or arguments that a person gave.
-        """
+        """The fault recorded for a failed or cancelled call; None for a mere check of what a person gave."""
         if call.closed not in (CallEnd.FAILED, CallEnd.CANCELLED) or call.ended_at is None:
             return None
         following = self.history.next_call(call)

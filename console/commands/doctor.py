@@ -228,10 +228,7 @@ def _priced(detail: str, since: date | None, today: date) -> Check:
 
 
 def _needed(planner: str) -> str | None:
-    """The name of the API key that the first planner in `planner` (a list with commas) needs.
-
-    None if that planner needs no key: it is no model, or it runs on an OpenAI-compatible server (`@HOST`).
-    """
+    """The API key that the first of these planners needs; None for no model, and for an OpenAI-compatible `@HOST`."""
     first = planner.partition(",")[0]
     if first.startswith("openai") and "@" in first:
         return None

@@ -213,10 +213,7 @@ async def show_plan(client: Client, task: Task, common: Common) -> int:
 
 
 async def _with_approvals(client: Client, draft: Draft, common: Common) -> Draft:
-    """The draft with `approvals`: a worker evaluates the tools' `approve=` conditions for the calls of the draft.
-
-    An older worker cannot do that: then the draft is returned as it is.
-    """
+    """The draft with a worker's `approvals`; as it is, if the worker is of an older version that cannot tell them."""
     steps = [step for step in proposed(draft) if draft.specs[step.kind].approve not in (None, ALWAYS)]
     calls = tuple(PlannedCall(step=step.id, kind=step.kind, args=step.args) for step in steps)
     if not calls:

@@ -23,10 +23,7 @@ MAX_RESULT = 400
 
 
 async def effects_command(*, id: TaskId = None, session: Session = None, common: Common) -> int:
-    """Print every effect of a task, or of all tasks of a session, that was applied or may have been, the oldest first.
-
-    A worker reads its ledgers for that; Problem if no worker answers.
-    """
+    """Print all effects of a task or a session, the oldest first. Raises Problem if no worker answers."""
     if session is not None:
         require_alone("--session", {"ID": id})
         return await _of_session(await common.connected(), session, common)

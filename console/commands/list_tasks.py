@@ -96,10 +96,7 @@ def _fitted(widths: Sequence[int], width: int) -> list[int]:
 
 
 def _more(task: Listed, width: int | None, now: datetime) -> list[str]:
-    """The lines below the line of a task: a problem or a request, and the command that shows more.
-
-    If `width` is None, there is one line; else lines are wrapped between words to `width` cells.
-    """
+    """The lines below the line of a task: a problem or a request, and its command; one line if `width` is None."""
     if task.failing:
         sign, about, command = "!", task.failing.short, starter("show", task.task_id)
     elif task.paused and (task.status is TaskStatus.PAUSED or not task.request):

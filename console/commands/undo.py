@@ -99,11 +99,7 @@ def _fields(client: Client, id: str, rollback: Rollback) -> dict[str, Any]:
 
 
 async def undo_session(client: Client, name: str, common: Common, code: str | None, *, yes: bool) -> int:
-    """Undo the effects of all closed tasks of a session; returns exit code 3 if effects stay.
-
-    Without `yes` and `code`, a person at the terminal first confirms all calls. `code` confirms the calls that an
-    earlier `undo` held back.
-    """
+    """Undo the effects of all closed tasks of a session, if a person, `yes` or `code` confirms; 3 if effects stay."""
     session = await sessions.tasks_of(client, name)
     plan = await sessions.plan_undo(client, session.handles)
     is_asked = bool(plan.tasks) and not yes and code is None
