@@ -1,9 +1,6 @@
 """Describes tasks whose values are encrypted, without their key: status, times, and the kinds of steps."""
 
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
 
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
@@ -23,9 +20,6 @@ from workflows.account.search_attributes import is_quotable
 from workflows.account.task import Task, TaskStatus
 from workflows.people.requests import HumanRequest, RequestKind
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 NO_KEY = "no_key"
 """The code of a Problem, or of an Outcome, if the key of encrypted values is missing."""
 ENCRYPTED = "(encrypted)"
@@ -38,19 +32,6 @@ GIVE_KEY = Text.of("give `{keys}` or `{codec}`, as the workers have it")
 def no_key(error: NoKey) -> Problem:
     """The Problem of an action that needs a key that is missing here."""
     return Problem(NO_KEY, error.args[0].removesuffix("."), GIVE_KEY, ProblemKind.FAILED)
-
-
-def needs_key(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Decorate a coroutine function to raise the Problem `no_key` instead of NoKey."""
-
-    @wraps(work)
-    async def run(*args: P.args, **options: P.kwargs) -> T:
-        try:
-            return await work(*args, **options)
-        except NoKey as error:
-            raise no_key(error) from error
-
-    return run
 
 
 async def require_key(execution: WorkflowExecution) -> None:

@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from client.effects import TaskEffect, fetch_effects
-from client.encrypted import GIVE_KEY, needs_key, no_key, require_key
+from client.encrypted import GIVE_KEY, no_key, require_key
 from client.history.fetch import fetch_story
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
@@ -152,14 +152,16 @@ class EffectList(NamedTuple):
         return {"task_id": task_id, "effects": effects, "unread": unread, "deleted_runs": list(self.deleted_runs)}
 
 
-@needs_key
 async def list_effects(client: Client, handle: Handle) -> EffectList:
     """Every effect that a task had or may have had, by history and ledgers. Raises Problem if no worker answers."""
-    description = await handle.describe()
-    await require_key(description)
-    ledgers = await ask(client, description.task_queue, EffectsInquiry(task_id=handle.id))
-    story = await fetch_story(client, handle)
-    return EffectList(await fetch_effects(client, story, ledgers.effects), ledgers.unread, story.history.deleted)
+    try:
+        description = await handle.describe()
+        await require_key(description)
+        ledgers = await ask(client, description.task_queue, EffectsInquiry(task_id=handle.id))
+        story = await fetch_story(client, handle)
+        return EffectList(await fetch_effects(client, story, ledgers.effects), ledgers.unread, story.history.deleted)
+    except NoKey as error:
+        raise no_key(error) from error
 
 
 async def tools_of(client: Client, queue: str, values: Iterable[JsonValue]) -> Mapping[str, ToolCard]:

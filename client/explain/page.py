@@ -89,7 +89,9 @@ def page_rows(explained: Explanation) -> Iterator[Row]:
 
 def _course(explained: Explanation) -> Iterator[Row]:
     story, groups = explained.story, list[RowGroup]()
-    groups += [_plan_group(story, diff) for diff in explained.plans]
+    for diff in explained.plans:
+        plan = story.plans[diff.number - 1]
+        groups.append(RowGroup(plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff), plan))
     for number, item in enumerate(explained.items, 1):
         rank = -1 if item.decision == "failover" else 1  # who was asked comes before what they said
         groups.append(RowGroup(item.at, rank, item_rows(number, item)))
@@ -99,11 +101,6 @@ def _course(explained: Explanation) -> Iterator[Row]:
     groups += [RowGroup(other.events[0], 3, [("", other)]) for other in others]
     for group in fold_routine(story, sorted(groups, key=lambda group: (group.at, group.rank))):
         yield from group.rows
-
-
-def _plan_group(story: Story, diff: Diff) -> RowGroup:
-    plan = story.plans[diff.number - 1]
-    return RowGroup(plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff), plan)
 
 
 def fold_routine(story: Story, groups: Sequence[RowGroup]) -> Iterator[RowGroup]:

@@ -137,13 +137,10 @@ def sentences(receipt: Receipt, *, has_faults: bool) -> Iterator[Sentence]:
         text = f"Calls not made while a circuit breaker was open: {receipt.not_made.number}."
         yield _sentence(text, receipt.not_made)
     if receipt.paid:
-        paid = (f"{purpose} {paid_words(tally.tokens, tally.usd)}" for purpose, tally in receipt.paid.items())
-        yield _sentence(f"Paid to models: {listed(paid)}.", *receipt.paid.values())
-
-
-def paid_words(tokens: int, usd: float) -> str:
-    """Tokens and their price in US dollars: `1,200 tokens for 0.0031 USD`; without a price of 0."""
-    return f"{tokens:,} tokens{f' for {usd:.4f} USD' if usd else ''}"
+        told = list[str]()
+        for purpose, paid in receipt.paid.items():
+            told.append(f"{purpose} {paid.tokens:,} tokens{f' for {paid.usd:.4f} USD' if paid.usd else ''}")
+        yield _sentence(f"Paid to models: {listed(told)}.", *receipt.paid.values())
 
 
 def _sentence(text: str, *lines: _Line) -> Sentence:

@@ -209,16 +209,12 @@ def _try(groups: Sequence[LineGroup], chosen: dict[int, int], index: int, room: 
     ways = [{header: 1, **chosen, index: max(lines, chosen.get(index, 0))} for lines in (count, 1)]
     ways += [] if chosen else [{index: 1}]  # a tiny terminal shows at least one step that runs
     for way in ways:
-        if _height(groups, way) <= room:
+        # Each row of hidden groups is replaced by one line.
+        gaps = sum(at not in way and (at == 0 or at - 1 in way) for at in range(len(groups)))
+        if sum(way.values()) + gaps <= room:
             chosen.update(way)
             return True
     return False
-
-
-def _height(groups: Sequence[LineGroup], chosen: dict[int, int]) -> int:
-    # Each row of hidden groups is replaced by one line.
-    gaps = sum(at not in chosen and (at == 0 or at - 1 in chosen) for at in range(len(groups)))
-    return sum(chosen.values()) + gaps
 
 
 def _ranked(groups: Sequence[LineGroup]) -> list[int]:
