@@ -166,14 +166,8 @@ def with_common(
     """Make a Typer command of a coroutine function; `options` take the place of its `**`, those of Common are added."""
     # Typer reads the options of a command from its signature, so a new signature is made.
     taken = inspect.signature(work, eval_str=True).parameters.values()
-    own = [
-        *options,
-        *(
-            parameter
-            for parameter in taken
-            if parameter.name != "common" and parameter.kind is not parameter.VAR_KEYWORD
-        ),
-    ]
+    named = [parameter for parameter in taken if parameter.kind is not parameter.VAR_KEYWORD]
+    own = [*options, *(parameter for parameter in named if parameter.name != "common")]
     shared = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for field in fields(Common)

@@ -169,10 +169,8 @@ def of_tools(found: ToolsFindings) -> list[Check]:
         return [Check("tools", Status.FAIL, "the worker has none", "give it some with --tools FILE")]
     returns = "returns" if untrusted == 1 else "return"
     note = f", {untrusted} {returns} untrusted content" if untrusted else ""
-    return [
-        Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{note}"),
-        *_lacking_tools(specs, {card.spec.kind for card in found.tools if card.is_own}),
-    ]
+    check = Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{note}")
+    return [check, *_lacking_tools(specs, {card.spec.kind for card in found.tools if card.is_own})]
 
 
 def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
@@ -361,11 +359,9 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
         exit = Exit.BAD_USAGE if isinstance(error, Misconfigured) else Exit.UNREACHABLE
         return [failed, *skipped(("namespace", *OF_NAMESPACE), "needs the server")], exit
     looks = {"server": _server(client), "web ui": _web_ui(client), "search attributes": _attributes(client)}
-    looks["workflow tasks"] = _workflow_tasks(client, common.queue)
-    worker = _within(until, "worker", _worker(client, common))
-    planned = _within(until, OPEN_TASKS, _open_tasks(client, common.queue))
-    results = await asyncio.gather(*(_within(until, name, look) for name, look in looks.items()), worker, planned)
-    server, *others = results
+    looks |= {"workflow tasks": _workflow_tasks(client, common.queue), "worker": _worker(client, common)}
+    looks[OPEN_TASKS] = _open_tasks(client, common.queue)
+    server, *others = await asyncio.gather(*(_within(until, name, look) for name, look in looks.items()))
     found = [*server, Check("namespace", Status.OK, client.namespace), *(check for other in others for check in other)]
     return found, Exit.FAILED if any(check.status is Status.FAIL for check in found) else Exit.COMPLETED
 

@@ -1,6 +1,6 @@
 """`effects`: list what a task changed in the world, with idempotency keys, from its history and a worker's ledgers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from temporalio.client import Client
 
@@ -64,15 +64,11 @@ async def _of_session(client: Client, name: str, common: Common) -> int:
     return Exit.COMPLETED
 
 
-def _not_listed(found: EffectList, whose: str) -> list[str]:
-    ledgers = [
-        f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed."
-        for ledger in found.unread
-    ]
-    return ledgers + [
-        f"The history of {whose} run {run} was deleted: of that, only what a ledger has is listed."
-        for run in found.deleted_runs
-    ]
+def _not_listed(found: EffectList, whose: str) -> Iterator[str]:
+    for ledger in found.unread:
+        yield f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed."
+    for run in found.deleted_runs:
+        yield f"The history of {whose} run {run} was deleted: of that, only what a ledger has is listed."
 
 
 def _lines(effect: TaskEffect, all: Sequence[TaskEffect], tools: Mapping[str, ToolCard]) -> list[str]:
