@@ -36,12 +36,11 @@ async def connected(
     """
     try:
         quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # the SDK's core would write across what is shown
-        state = state_folder.default()
         return await connect(
             address=address,
             namespace=namespace,
             profile=profile,
-            state=state,
+            state=state_folder.default(),
             runtime=quiet,
             keys=keys or os.environ.get("REPLAN_KEYS"),
             codec=codec or os.environ.get("REPLAN_CODEC"),

@@ -344,8 +344,7 @@ async def _state_of_newest_run(handle: Handle, queue: str) -> Progress:
         raise Problem("workflow_task_fails", reason, remedy, ProblemKind.NEEDS_PERSON) from error
     if progress is None:
         reason = f"No worker tells what task {handle.id!r} did"
-        start = start_worker(queue)
-        remedy = Text("start one with ", start, ", with the tools of the task, and try again")
+        remedy = Text("start one with ", start_worker(queue), ", with the tools of the task, and try again")
         raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
     return progress
 

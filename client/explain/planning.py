@@ -9,6 +9,7 @@ from client.history.records import Call, CallEnd
 from client.history.story import ProposalVerdict, Story, Turn
 from client.wording import count, suggested
 from workflows import ids
+from workflows.faults.decision import Action
 from workflows.faults.fault import QUADRANT, Code
 from workflows.people.requests import RequestKind
 from workflows.plans.proposal import GiveUp, NewSteps, PassedOver, Question
@@ -158,7 +159,7 @@ def _given_up(story: Story, by_hand: bool) -> str:
 
 def _no_plan(story: Story, turn: Turn, proposal: Question | GiveUp) -> Item:
     end = story.history.end
-    proof = (end.event,) if end else ()
+    decision: Action = "end"
     if isinstance(proposal, Question):
         what, decision = f"The planner asked: {words.sentence(proposal.text)}{suggested(proposal.options)}", "escalate"
         then: str = words.not_waiting("so it ended as escalated.")
@@ -169,15 +170,10 @@ def _no_plan(story: Story, turn: Turn, proposal: Question | GiveUp) -> Item:
             about = Sentence(text=what, events=turn.call.events)
             return Item(what=about, decision="ask", then=tuple(people.answer_sentences(story, exchange)))
     else:
-        what, decision = f"The planner gave up: {words.sentence(proposal.reason)}", "end"
+        what = f"The planner gave up: {words.sentence(proposal.reason)}"
         then = "Without a plan there is nothing to run, so the task ended as failed."
-    return Item.model_validate(  # not `Item(...)`: for the type checker, `decision` is any string
-        {
-            "what": Sentence(text=what, events=turn.call.events),
-            "decision": decision,
-            "then": (Sentence(text=then, events=proof),) if end else (),
-        }
-    )
+    sentences = (Sentence(text=then, events=(end.event,)),) if end else ()
+    return Item(what=Sentence(text=what, events=turn.call.events), decision=decision, then=sentences)
 
 
 def _is_call(story: Story) -> bool:

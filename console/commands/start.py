@@ -231,7 +231,7 @@ def read_demonstrations(path: Path) -> tuple[Demonstration, ...]:
 
 def read_schema(path: Path) -> dict[str, JsonValue]:
     """Read the JSON schema of an answer. Raises Problem if it cannot be read, is no JSON schema, or is too large."""
-    schema = _parsed(path, _bytes_of(path))
+    schema = _parsed(path)
     if not isinstance(schema, dict):
         raise _unusable(path, "it is not a JSON object", AN_EXAMPLE)
     try:
@@ -241,7 +241,7 @@ def read_schema(path: Path) -> dict[str, JsonValue]:
     return schema
 
 
-def _bytes_of(path: Path) -> bytes:
+def _parsed(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             read = file.read(MAX_SCHEMA + 1)  # one byte more tells that the file is too large
@@ -250,10 +250,6 @@ def _bytes_of(path: Path) -> bytes:
         raise Problem("no_schema", reason, "check --result-schema") from error
     if len(read) > MAX_SCHEMA:
         raise _unusable(path, f"it has more than {MAX_SCHEMA} bytes", "make it smaller: the model reads it each time")
-    return read
-
-
-def _parsed(path: Path, read: bytes) -> Any:
     try:
         parsed = json.loads(read, parse_constant=_no_constant)
         json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate, or 1e999, cannot be sent
