@@ -253,8 +253,8 @@ def _stands(effects: EffectsAtReset) -> Problem:
     what = f"{effect.step!r} ({effect.kind}) {did} after {effects.point.id!r} and stands{more}"
     reason = f"{what}: a task that goes back there could apply it again under another key"
     undo, keep = (Argument("fate", fate) for fate in Fate)
-    ways = ("add `", undo, "` to undo it first, or `", keep, "` to let it stay and tell the planner; ")
-    remedy = Text(*ways, all, " lists all")
+    ways = "add `{undo}` to undo it first, or `{keep}` to let it stay and tell the planner; {all} lists all"
+    remedy = Text.of(ways, undo=undo, keep=keep, all=all)
     return Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
 
 

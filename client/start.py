@@ -171,8 +171,8 @@ async def start(
     """
     _check_answer_within(task.answer_within)
     if key and again:
-        once, another = " a task is started once, and ", " starts another"
-        raise Problem("usage", Text("With ", Argument("key"), once, Argument("again"), another), "give one of them")
+        reason = Text.of("With {key} a task is started once, and {again} starts another")
+        raise Problem("usage", reason, "give one of them")
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     # Kept in the memo: it tells later whether a running task with this id is the same task.
     mark = digest(task.model_dump(mode="json", exclude={"by"}))
@@ -221,10 +221,10 @@ async def _join(client: Client, id: str, mark: str, key: str | None) -> Handle:
             raise Problem("other_task", reason, "use a key only for repetitions of the same request")
         return handle
     if description.status is not WorkflowExecutionStatus.RUNNING:
-        reason = f"Task {id!r} has ended already"
-        anew = " to run it anew under this id, or choose another "
-        raise Problem("closed", reason, Text("add ", Argument("again", True), anew, Argument("id")))
+        anew = Argument("again", True)
+        remedy = Text.of("add {again} to run it anew under this id, or choose another {id}", again=anew)
+        raise Problem("closed", f"Task {id!r} has ended already", remedy)
     if not is_same:
-        remedy = Text("choose another ", Argument("id"), ", or leave ", Argument("id"), " out")
+        remedy = Text.of("choose another {id}, or leave {id} out")
         raise Problem("other_task", f"Task {id!r} is running and was asked something else", remedy)
     return handle
