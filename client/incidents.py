@@ -128,8 +128,9 @@ async def _require_incident(client: Client, cause: str, queue: str) -> None:
         with suppress(RPCError):  # then the list of all incidents says what is wrong
             if (await client.count_workflows(waiting_query(cause, queue))).count:
                 return
-    causes = {incident.cause for incident in await find_incidents(client) if incident.queue == queue}
-    elsewhere = sorted({incident.queue for incident in await find_incidents(client) if incident.cause == cause})
+    incidents = await find_incidents(client)
+    causes = {incident.cause for incident in incidents if incident.queue == queue}
+    elsewhere = sorted({incident.queue for incident in incidents if incident.cause == cause})
     if elsewhere:
         remedy = Text("add `", Argument("queue", elsewhere[0]), "`")
         raise Problem("unknown_cause", f"No task of queue {queue} waits because of {cause!r}", remedy)
