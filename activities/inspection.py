@@ -110,12 +110,8 @@ class Host:
     async def card(self) -> WorkerCard:
         """The state of the worker. All places are checked at the same time, which takes at most about LOOK_SECONDS."""
         store = _database("store", self.engine, {**REPLAN_TABLES.tables, **metadata.tables})
-        datasources = (
-            _database("datasource", datasource, LEDGERS)
-            for datasource in self.datasources
-            if datasource is not self.engine
-        )
-        checks = [store, *datasources, *(_folder(name, path) for name, path in self.folders.items())]
+        others = [_database("datasource", engine, LEDGERS) for engine in self.datasources if engine is not self.engine]
+        checks = [store, *others, *(_folder(name, path) for name, path in self.folders.items())]
         return WorkerCard(
             version=self.version,
             python=platform.python_version(),
@@ -230,7 +226,8 @@ class Inspector:
     price: Price | None = None
     """The price of the planner's tokens; None if it is unknown, or the planner is no model."""
     price_date: date | None = None
-    """The oldest day on which a published price of the worker's models was known to be valid; None without one."""
+    """The oldest day on which a published price of the worker's models was known to be valid; None if none is
+    published."""
 
     @activity.defn(name=retries.INSPECT.kind)
     async def inspect(self, inquiry: InquiryInput) -> Findings:

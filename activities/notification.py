@@ -63,11 +63,7 @@ class Receiver(Protocol):
         """The name of the receiver in messages, without what may be secret in its address."""
 
     async def tell(self, id: str, body: str) -> None:
-        """Deliver `body` (JSON); by `id`, a receiver can recognise a repetition.
-
-        Raises:
-            NotDelivered: the receiver did not accept the notification.
-        """
+        """Deliver `body` (JSON), whose repetition has the same `id`; raises NotDelivered if it is not accepted."""
 
 
 def receiver_of(option: str | None, environment: Mapping[str, str]) -> Receiver | None:
@@ -109,11 +105,7 @@ def _url(text: str) -> httpx2.URL:
 
 
 def page_base(option: str | None) -> str | None:
-    """The URL in `option`, the value of `--notify-base`, without a slash at its end; None if that is missing or blank.
-
-    Raises:
-        BadReceiver: the value is no URL of a page.
-    """
+    """The URL in `--notify-base`, without a slash at its end; None for none or a blank. Raises BadReceiver."""
     if option is None or not option.strip():
         return None
     base = option.strip().rstrip("/")
@@ -218,11 +210,7 @@ class Notifier:
 
     @activity.defn(name=retries.NOTIFY.kind)
     async def notify_people(self, notification: Notification) -> str:
-        """Deliver a notification to the receiver, and return the receiver's name.
-
-        Raises:
-            ApplicationError: the notification was not delivered; another attempt follows.
-        """
+        """Deliver a notification, and return the receiver's name; raises ApplicationError for another attempt."""
         info = activity.info()
         about = {
             "task": notification.task,
@@ -276,11 +264,8 @@ def _type(notification: Notification) -> str:
 
 
 def _text(notification: Notification) -> str:
-    about = (
-        notification.code
-        if notification.code == notification.kind
-        else f"{notification.kind.value} {notification.code}"
-    )
+    kind, code = notification.kind.value, notification.code
+    about = code if code == kind else f"{kind} {code}"
     about += f" of the step {notification.step}" if notification.step else ""
     match notification.event:
         case Event.OPENED:

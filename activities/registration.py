@@ -145,10 +145,7 @@ class Abilities:
     ) -> "Abilities":
         """Find the planner, and load the tools: the built-in ones, the user's, and the `demo` tools.
 
-        `own` are tools of the user in addition to those that the options name.
-
-        Raises:
-            UnknownPlanner, ToolMistakes, BadBreak, BadReach, BadReceiver: an option cannot be used.
+        `own` are tools of the user beside those that the options name. Raises one of BAD_OPTIONS for a wrong option.
         """
         prices = PriceList(models.known_prices, models.windows, models.compact_at)
         adapters = AdapterOptions(
@@ -168,9 +165,7 @@ class Abilities:
     def answer(self, options: Options) -> str | None:
         """What the worker prints instead of serving tasks: for `--classify` and `--check`; None without them.
 
-        Raises:
-            UnknownClass: there is no class of exceptions that `--classify` names.
-            ToolMistakes: the file that `--write-tools` names cannot be written.
+        Raises UnknownClass for no such class, and ToolMistakes if the file of `--write-tools` cannot be written.
         """
         if options.classify is not None:
             return describe(options.classify, {name: kind.raises for name, kind in self.registry.items()})

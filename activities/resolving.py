@@ -11,38 +11,21 @@ from temporalio.api.enums.v1 import BatchOperationState
 from temporalio.api.workflowservice.v1 import DescribeBatchOperationRequest, StartBatchOperationRequest
 from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
 from temporalio.converter import WorkflowSerializationContext
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError, RPCStatusCode as Status
 
 from activities.boundary.attempt import attempt_of
 from activities.errors import Busy, NeedsPerson, Unreachable
 from workflows.account.progress import Progress
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
 from workflows.faults import retries
-from workflows.people.incidents import (
-    Batch,
-    Fate,
-    Look,
-    Search,
-    Seen,
-    Told,
-    Waiting,
-    fate_of,
-    waiting_query,
-)
+from workflows.people.incidents import Batch, Fate, Look, Search, Seen, Told, Waiting, fate_of, waiting_query
 from workflows.people.requests import HumanRequest, Requests
 from workflows.people.updates import RESOLVE
 
 POLL_SECONDS = 0.5
 QUERY_SECONDS = 5.0
 LATER = frozenset(
-    {
-        RPCStatusCode.UNAVAILABLE,
-        RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.INTERNAL,
-        RPCStatusCode.ABORTED,
-        RPCStatusCode.CANCELLED,
-        RPCStatusCode.UNKNOWN,
-    }
+    {Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.INTERNAL, Status.ABORTED, Status.CANCELLED, Status.UNKNOWN}
 )
 
 
@@ -75,7 +58,7 @@ async def look_at_canary(look: Look) -> Seen:
         except (TimeoutError, WorkflowQueryFailedError):
             return Seen(fate=Fate.PENDING)
         except RPCError as error:
-            return Seen(fate=Fate.GONE if error.status is RPCStatusCode.NOT_FOUND else Fate.PENDING)
+            return Seen(fate=Fate.GONE if error.status is Status.NOT_FOUND else Fate.PENDING)
         return fate_of(progress, look.resolution)
 
 
@@ -121,7 +104,7 @@ async def _start(client: Client, batch: Batch) -> None:
     try:
         await client.workflow_service.start_batch_operation(request)
     except RPCError as error:
-        if error.status is not RPCStatusCode.ALREADY_EXISTS:  # an earlier attempt started it
+        if error.status is not Status.ALREADY_EXISTS:  # an earlier attempt started it
             raise
 
 
@@ -140,7 +123,7 @@ def _answering() -> Iterator[None]:
     try:
         yield
     except RPCError as error:
-        if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
+        if error.status is Status.RESOURCE_EXHAUSTED:
             raise Busy("The server has too much to do, or runs another batch operation.", retry_after=5) from error
         if error.status in LATER:
             raise Unreachable("The Temporal server does not answer.") from error

@@ -21,7 +21,6 @@ SECRETS: Mapping[str, re.Pattern[str]] = {
     "the query of an address": re.compile(rf"(?<=\?)(?!{_CLOSED})[^\s\"']+"),
     "a long opaque text": re.compile(r"[A-Za-z0-9+/_=-]{32,}"),
 }
-"""Patterns of possible secrets."""
 
 
 def text_of(value: Any, show: Callable[[Any], str], limit: int) -> str:

@@ -160,7 +160,6 @@ class _Process:
             self.strays += may_change(method)
 
     def watch_libraries(self) -> None:
-        """Begin to count the requests of the libraries in `unwatched_libraries`."""
         for name in self.unwatched_libraries():
             _LIBRARIES[name](sys.modules[name], self)
             self._watched.add(name)
@@ -265,7 +264,6 @@ def _watch_pools(module: Any, process: _Process) -> None:
 
 
 def _watch_aiohttp(module: Any, process: _Process) -> None:
-    """Count the requests of aiohttp when each is written to its connection."""
     _call_before(module.ClientRequest, "send", lambda request, *_, **__: process.add(request.method))
 
 

@@ -34,7 +34,6 @@ class Recorder:
     captures_content: bool
     """Whether spans may have arguments, results and prompts."""
     attempt: "Span"
-    """The span of the attempt itself."""
 
     def content(self, **texts: str) -> dict[str, str]:
         """The texts as attributes, with a dot for `__` in a name; empty unless the recorder captures content."""

@@ -6,6 +6,7 @@ of these may be compressed with gzip. The first bytes of a file decide what it h
 """
 
 import gzip
+import lzma
 import re
 import zipfile
 import zlib
@@ -34,7 +35,7 @@ MAX_DEPTH = 200
 ENDINGS = (".json", ".jsonl", ".ndjson", ".bin", ".binpb", ".pb", ".gz", ".zip")
 """The files of a folder that are read; others are passed over."""
 
-BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, gzip.BadGzipFile, NotImplementedError)
+BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, gzip.BadGzipFile, NotImplementedError)
 """What the standard library raises for archives that are broken, or packed in a way that it does not know."""
 
 

@@ -191,10 +191,13 @@ class TaskHandle:
     ) -> str | None:
         """Raise the limits of the task by these amounts; return the new limits in words.
 
+        The result is None if the reply of the task does not come in time.
+
         An extension that is sent several times with the same `key` counts once.
 
         Raises:
-            Problem: the task has ended, or has no such limit.
+            Problem: no amount is given, the task has ended or has no such limit, or no worker took the extension in
+                time.
         """
         fields: dict[str, Any] = {"tool_calls": tool_calls, "replans": replans, "tokens": tokens, "usd": usd, "by": by}
         chosen = {name: value for name, value in fields.items() if value}
@@ -218,21 +221,25 @@ class TaskHandle:
         has seen these calls, `confirm=code` makes them.
 
         Raises:
-            Problem: the task is running, no worker answers for the task, or `confirm` is the code of other calls.
+            Problem: the task is running, no worker answers for the task, the task is encrypted and its key is missing
+                here, `confirm` is the code of other calls, or the rollback ended without an outcome.
         """
         how = undoing.with_code(confirm)
         return await undoing.undo(self._temporal, self._handle, View(), is_attended=False, confirm=how)
 
-    async def reset(self, to: str, *, reason: str = "", fate: Fate | None = None) -> ResetResult:
+    async def reset(
+        self, to: str, *, reason: str = "", fate: Fate | Literal["undo", "keep"] | None = None
+    ) -> ResetResult:
         """Start a new run of the task from just before its step `to`.
 
         `fate` decides whether effects that were applied after that step are undone or kept.
 
         Raises:
-            Problem: there is no such step, or an effect could be applied twice and `fate` is None.
+            Problem: as for `client.reset.reset`.
+            ValueError: `fate` is no Fate.
         """
-        why = reason or f"reset to {to}"
-        return await reset(self._temporal, self._handle, to=to, reason=why, fate=fate, view=View(), is_attended=False)
+        why, chosen = reason or f"reset to {to}", None if fate is None else Fate(fate)
+        return await reset(self._temporal, self._handle, to=to, reason=why, fate=chosen, view=View(), is_attended=False)
 
     async def document(self) -> dict[str, JsonValue]:
         """The Outcome of the task so far or of its end, as the JSON document that `show --json` prints.

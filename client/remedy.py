@@ -103,7 +103,10 @@ def _option(name: str, value: str | bool) -> list[str]:
 def in_python(part: Remedy | Argument) -> str:
     """As a program says it: the method of the client in backticks, or the command of what only an operator can do."""
     if isinstance(part, Argument):
-        return part.name if part.value is None else f"{part.name}={part.value!r}"
+        if part.value is None:
+            return part.name
+        value = part.value if isinstance(part.value, bool) else str(part.value)  # the repr of a StrEnum is no Python
+        return f"{part.name}={value!r}"
     if part.action in ("breakers", "doctor", "worker"):
         return as_command(part)
     if not part.task:

@@ -111,8 +111,8 @@ async def reset(
     the rollback, `confirm` is asked about the rollback's calls, as by `undo`, and `reason` is written into the history.
 
     Raises:
-        Problem: the task has no such step; the step never started; an effect would or could be applied twice; the
-            deadline has passed; or the store lacks a payload that the new run needs.
+        Problem: the task has no such step; the step never started; the plan was written by hand; an effect would or
+            could be applied twice; the deadline has passed; or the store lacks a payload that the new run needs.
     """
     # Everything is checked first, because a reset cannot be taken back.
     description = await handle.describe()

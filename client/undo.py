@@ -190,7 +190,12 @@ async def undo(
 
 
 async def plan(client: Client, handle: Handle) -> PlannedUndo:
-    """The calls with which `undo` would undo a closed task now. Raises Problem if it runs or cannot be replayed."""
+    """The calls with which `undo` would undo a closed task now.
+
+    Raises:
+        Problem: the task runs, no worker answers for it or can replay it, or it is encrypted and its key is missing
+            here.
+    """
     description = await handle.describe()
     require_closed(description, undo=True)
     await require_key(description)

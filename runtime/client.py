@@ -117,7 +117,11 @@ async def connect(
         address, settings = own_address, ClientConnectConfig()
     settings["target_host"] = address or DEFAULT_ADDRESS
     settings["namespace"] = namespace or settings.get("namespace") or DEFAULT_NAMESPACE
-    client = await _dial(settings, interceptors, runtime, _payload_codec(keys, codec, settings["namespace"]))
+    try:
+        payload_codec = codec_of(keys, codec, settings["namespace"])
+    except BadKeys as error:
+        raise Misconfigured(error.reason, error.remedy) from error
+    client = await _dial(settings, interceptors, runtime, payload_codec)
     try:
         await namespace_id(client)
     except RPCError as error:
@@ -126,10 +130,7 @@ async def connect(
 
 
 async def namespace_id(client: Client) -> str:
-    """The id of a client's namespace; unlike the name, it is unique among all servers.
-
-    Raises RPCError when the server cannot be reached.
-    """
+    """The id of a client's namespace, unique among all servers; raises RPCError when the server cannot be reached."""
     request = DescribeNamespaceRequest(namespace=client.namespace)
     return (await client.workflow_service.describe_namespace(request, timeout=RPC_TIMEOUT)).namespace_info.id
 
@@ -156,13 +157,6 @@ def _settings(profile: str | None) -> ClientConnectConfig:
         reason = f"The Temporal client configuration cannot be used ({str(error).splitlines()[0]})"
         remedy = "correct the config file, or the profile chosen with --profile or TEMPORAL_PROFILE"
         raise Misconfigured(reason, remedy) from error
-
-
-def _payload_codec(keys: Path | str | None, codec: str | None, namespace: str) -> PayloadCodec | None:
-    try:
-        return codec_of(keys, codec, namespace)
-    except BadKeys as error:
-        raise Misconfigured(error.reason, error.remedy) from error
 
 
 async def _dial(
@@ -215,14 +209,12 @@ class PausedAsRunning(WorkflowService):
     async def describe_workflow_execution(
         self, req: DescribeWorkflowExecutionRequest, *args: Any, **options: Any
     ) -> DescribeWorkflowExecutionResponse:
-        """Describe a workflow; a paused workflow has the status "running", and `pause_info`."""
         response = await super().describe_workflow_execution(req, *args, **options)
         if unpause(response.workflow_execution_info):
             response.workflow_extended_info.pause_info.SetInParent()  # a server may not say who, when and why
         return response
 
     async def query_workflow(self, req: QueryWorkflowRequest, *args: Any, **options: Any) -> QueryWorkflowResponse:
-        """Query a workflow. Raises RPCError if the workflow is paused."""
         answer = await super().query_workflow(req, *args, **options)
         if answer.query_rejected.status == Status.WORKFLOW_EXECUTION_STATUS_PAUSED:
             raise RPCError("The workflow is paused.", RPCStatusCode.FAILED_PRECONDITION, b"")
@@ -231,7 +223,6 @@ class PausedAsRunning(WorkflowService):
     async def list_workflow_executions(
         self, req: ListWorkflowExecutionsRequest, *args: Any, **options: Any
     ) -> ListWorkflowExecutionsResponse:
-        """List workflows; paused workflows have the status "running"."""
         listed = await super().list_workflow_executions(req, *args, **options)
         for row in listed.executions:
             unpause(row)
@@ -279,9 +270,7 @@ def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable
 async def register_search_attributes(client: Client, attributes: Mapping[str, str]) -> bool:
     """Add missing search attributes, given as name to type (`{"ReplanStatus": "Keyword"}`); returns whether all exist.
 
-    Returns False if the server, such as Temporal Cloud, does not permit to add them.
-
-    Raises RPCError if no server answers.
+    Returns False if the server, such as Temporal Cloud, does not permit to add them; raises RPCError if none answers.
     """
     required = {name: VALUE_TYPES[kind] for name, kind in attributes.items()}
     try:

@@ -17,7 +17,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from temporalio.service import RPCError
 
@@ -128,9 +127,7 @@ class DevServer:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         await self.stop()
 
     async def start(self) -> None:
@@ -138,6 +135,7 @@ class DevServer:
 
         Raises:
             ServerUnavailable: the server cannot be started, or is not ready within START_SECONDS.
+            RPCError: the server answers, but its search attributes cannot be registered.
         """
         await self.stop()
         self._process = _spawn(self.spec, self._binary)
@@ -157,11 +155,13 @@ class DevServer:
 
         Raises:
             ServerUnavailable: the server does not start, or ended again within STEADY_SECONDS.
+            RPCError: as `start`.
         """
         began = -math.inf
         while self._process:
             await exited(self._process, math.inf)
-            how = _how_it_ended(self._process.returncode, self.spec.log)
+            code = self._process.returncode
+            how = signal.Signals(-code).name if code < 0 else last_line(self.spec.log)
             if time.monotonic() - began < STEADY_SECONDS:
                 raise ServerUnavailable(f"The Temporal server ended again ({how}): look into {self.spec.log}.")
             say(f"The Temporal server ended ({how}): it is started again on the same database.")
@@ -174,21 +174,14 @@ class DevServer:
         while True:
             with suppress(NotConnected):
                 return await _prepare(self.spec)
-            if process.poll() is not None:
+            has_ended = process.poll() is not None
+            if has_ended or time.monotonic() > deadline:
+                how = "ended while it started" if has_ended else f"is not ready after {START_SECONDS:.0f} s"
                 raise ServerUnavailable(
-                    f"The Temporal server ended while it started ({last_line(self.spec.log)}): look into"
-                    f" {self.spec.log}, or start one by hand and set TEMPORAL_ADDRESS."
-                )
-            if time.monotonic() > deadline:
-                raise ServerUnavailable(
-                    f"The Temporal server is not ready after {START_SECONDS:.0f} s ({last_line(self.spec.log)}): look"
-                    f" into {self.spec.log}, or start one by hand and set TEMPORAL_ADDRESS."
+                    f"The Temporal server {how} ({last_line(self.spec.log)}): look into {self.spec.log}, or start one"
+                    " by hand and set TEMPORAL_ADDRESS."
                 )
             await asyncio.sleep(POLL_SECONDS)
-
-
-def _how_it_ended(code: int, log: Path) -> str:
-    return signal.Signals(-code).name if code < 0 else last_line(log)
 
 
 def _spawn(spec: ServerSpec, binary: Path) -> subprocess.Popen[bytes]:
@@ -226,10 +219,7 @@ async def _prepare(spec: ServerSpec) -> None:
 
 
 def free_port() -> int:
-    """A free port for a server; the port of its web UI, UI_PORT_OFFSET above, is free, too.
-
-    No other caller gets this port for a minute.
-    """
+    """A free port for a server and, UI_PORT_OFFSET above, its web UI, which no other caller gets for a minute."""
     # Not a port that the system chooses: an outgoing connection could take it before the server listens.
     while True:
         port = FREE_PORTS.start + secrets.randbelow(len(FREE_PORTS))
@@ -269,7 +259,6 @@ async def dev_server(
     fail: Callable[[str], None],
     address: str | None = None,
     usual: str = DEFAULT_ADDRESS,
-    namespace: str = DEFAULT_NAMESPACE,
     attributes: Mapping[str, str] | None = None,
 ) -> AsyncIterator[LocalServer]:
     """Use the server at `address`, else at TEMPORAL_ADDRESS, else that of `folder`; start a server if none answers.
@@ -291,7 +280,7 @@ async def dev_server(
     if not (running or named) and any(_why_not_free("127.0.0.1", number) for number in (port, port + UI_PORT_OFFSET)):
         whose, port = f"ours; port {port} or {port + UI_PORT_OFFSET} is in use", free_port()
     ui_port = port + UI_PORT_OFFSET if port + UI_PORT_OFFSET <= LAST_PORT else free_port()
-    spec = ServerSpec(folder, host, port, ui_port, namespace, attributes or {})
+    spec = ServerSpec(folder, host, port, ui_port, attributes=attributes or {})
     if running:
         await _prepare(spec)
         yield LocalServer(spec.address, spec.ui_url, "was running already" + (", not ours" if named else ""))
@@ -306,10 +295,7 @@ async def dev_server(
 
 
 async def _running(folder: Path, named: str | None) -> str | None:
-    """The address of a server that answers: at `named` if it is given, else at the address in `folder`.
-
-    None if no server answers there.
-    """
+    """The address of a server that answers: at `named` if it is given, else at that in `folder`; None if none does."""
     deadline = time.monotonic() + START_SECONDS
     while address := named or state_folder.server_address(folder):
         if await answers(address):

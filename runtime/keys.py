@@ -113,14 +113,15 @@ class Keyring(PayloadCodec, WithSerializationContext):
         """
         found = list[Payload]()
         for payload in payloads:
-            found += [self._opened(payload)] if _is_ours(payload) else await self._left(payload)
+            if payload.metadata.get("encoding") == ENCRYPTED_ENCODING:
+                id = payload.metadata.get(KEY, b"").decode(errors="replace")
+                found.append(Payload.FromString(self._open(id, payload.data, "payload")))
+            else:
+                found += await self._left(payload)
         return found
 
     async def _left(self, payload: Payload) -> list[Payload]:
-        """Decode with `older` a payload that no keyring encrypted.
-
-        Without `older`, or if `older` rejects a payload that is in clear, the payload is returned as it is.
-        """
+        """Decode with `older` what no keyring encrypted; without it, or if it rejects what is in clear, leave it."""
         if self._older is None:
             return [payload]
         try:
@@ -130,11 +131,6 @@ class Keyring(PayloadCodec, WithSerializationContext):
             if encoding and not encoding.startswith((b"json/", b"binary/null", b"binary/plain")):
                 raise
             return [payload]
-
-    def _opened(self, payload: Payload) -> Payload:
-        return Payload.FromString(
-            self._open(payload.metadata.get(KEY, b"").decode(errors="replace"), payload.data, "payload")
-        )
 
     def seal(self, text: str) -> str:
         """Encrypt a text of the store."""
@@ -150,11 +146,7 @@ class Keyring(PayloadCodec, WithSerializationContext):
         return sealed
 
     def open(self, text: str) -> str:
-        """Decrypt a text of the store; a text that was stored unencrypted is returned as it is.
-
-        Raises:
-            KeyMissing: the key is not in the keyring, or the text was changed.
-        """
+        """Decrypt a text of the store, or return it if it was stored unencrypted. Raises KeyMissing as `decode`."""
         sealed = _SEALED.fullmatch(text)
         return self._open(sealed[1], base64.b64decode(sealed[2]), "store").decode() if sealed else text
 
@@ -178,10 +170,6 @@ class Keyring(PayloadCodec, WithSerializationContext):
     def _bound(self, id: str, purpose: str) -> bytes:
         # A store may serve several namespaces.
         return "\0".join(["replan", purpose, self._namespace if purpose == "payload" else "", id]).encode()
-
-
-def _is_ours(payload: Payload) -> bool:
-    return payload.metadata.get("encoding") == ENCRYPTED_ENCODING
 
 
 def read_keys(file: Path) -> dict[str, bytes]:
@@ -245,11 +233,7 @@ def add_key(file: Path) -> str:
 
 
 def load_codec(name: str) -> PayloadCodec:
-    """The codec of the object `name`, a MODULE:OBJECT: a PayloadCodec, or a callable that returns a PayloadCodec.
-
-    Raises:
-        BadKeys: the object cannot be loaded, or is no codec.
-    """
+    """The PayloadCodec that MODULE:OBJECT names, or that this object returns; raises BadKeys if there is none."""
     module, _, attribute = name.partition(":")
     if (here := os.getcwd()) not in sys.path:  # noqa: PTH109  # as for tools: last, so that it shadows nothing
         sys.path.append(here)
@@ -267,11 +251,7 @@ def load_codec(name: str) -> PayloadCodec:
 
 
 def cipher_of(keys: Path | str | None) -> Keyring | None:
-    """The keyring for the texts of a store, which may serve several namespaces; None without `--keys`.
-
-    Raises:
-        BadKeys: the keyring cannot be used.
-    """
+    """The keyring for a store, which may serve several namespaces; None without `--keys`. Raises BadKeys."""
     return Keyring(read_keys(Path(keys))) if keys else None
 
 

@@ -7,7 +7,6 @@ import typer
 from runtime.process import version
 
 HELP = {"help_option_names": ["--help", "-h"]}
-"""The settings for Typer that let both `--help` and `-h` print the help."""
 
 
 def show_version(is_requested: bool) -> None:

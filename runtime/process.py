@@ -71,10 +71,8 @@ def _refuse(sentence: str) -> NoReturn:
 
 
 def _stay(code: int) -> None:
-    """If REPLAN_STAY is set, and a service ends because of bad settings (`code` is BAD_USAGE), wait to be stopped.
-
-    Otherwise, what restarts containers would start the service again and again, and each start would fail.
-    """
+    """If REPLAN_STAY is set, and a service ends because of bad settings (`code` is BAD_USAGE), wait to be stopped."""
+    # What restarts containers would start the service again and again, and each start would fail.
     if code == BAD_USAGE and os.environ.get(STAY) and sys.argv[1:2] and sys.argv[1] in SERVICES:
         sys.stderr.write("A new start would end the same way, so this process waits to be stopped (REPLAN_STAY).\n")
         sys.stderr.flush()

@@ -32,7 +32,6 @@ from workflows.agent import REQUEST_MEMO
 from workflows.people.requests import HumanRequest
 
 SAMPLE_SECONDS = 15.0
-"""Seconds between two samples of the gauges."""
 MAX_WAITING = 1000
 """The most waiting tasks that are counted, the newest: as many as the server sends at once."""
 ADDRESS = re.compile(r"(?:(?P<host>[^:]*|\[.*\]):)?(?P<port>\d{1,5})")
@@ -70,11 +69,7 @@ def runtime(logging: LoggingConfig, address: str | None) -> Runtime:
 
 
 def _place(address: str) -> str:
-    """The address as IP:PORT; without a host, the IP address is that of the loopback interface.
-
-    Raises:
-        BadSetting: `address` is neither a port nor IP:PORT.
-    """
+    """The address as IP:PORT, of the loopback interface without a host; raise BadSetting if it is none."""
     found = ADDRESS.fullmatch(address.strip())
     host, port = (found["host"], int(found["port"])) if found else ("", 0)
     try:
@@ -126,10 +121,7 @@ def _runtime_of(client: Client) -> Runtime:
 
 
 async def _sample(meter: MetricMeter, sources: Sequence[Source], every: float) -> None:
-    """Set the gauges at intervals of `every` seconds, without end.
-
-    A gauge that has no sample any more is set to NaN, for which no alert fires.
-    """
+    """Set the gauges every `every` seconds; set one that has no sample any more to NaN, for which no alert fires."""
     is_known, earlier = True, list[Sample]()
     while True:
         samples, errors = list[Sample](), list[Exception]()

@@ -29,7 +29,7 @@ from workflows.inquiries import InspectWorkflow
 from workflows.people.incidents import ResolveWorkflow
 from workflows.people.notifications import NotifyWorkflow
 from workflows.rollback import UndoWorkflow
-from workflows.text import visible
+from workflows.text import few, visible
 
 OWN = ("InspectWorkflow", "NotifyWorkflow", "ResolveWorkflow")
 """The types of the workflows that run on the control queue."""
@@ -118,30 +118,22 @@ def build(
         max_eager_activity_reservations_per_workflow_task=retries.MAX_PARALLEL,
         **limits,
     )
-    own = [
-        function
-        for function in activities
-        if _type(activity._Definition.from_callable(function)) in retries.INTERNAL_KINDS
-    ]
-    on_control = [
-        workflow_class for workflow_class in workflows if _type(workflow._Definition.from_class(workflow_class)) in OWN
-    ]
+    own = [function for function in activities if _kind(function) in retries.INTERNAL_KINDS]
+    on_control = [each for each in workflows if workflow._Definition.must_from_class(each).name in OWN]
     if not own and not on_control:  # in tests of one workflow
         return Workers([tools])
     workers = [
         tools,
         Worker(client, task_queue=retries.control_queue(queue), workflows=on_control, activities=own, **limits),
     ]
-    if notify := [
-        function for function in own if _type(activity._Definition.from_callable(function)) == retries.NOTIFY.kind
-    ]:
+    if notify := [function for function in own if _kind(function) == retries.NOTIFY.kind]:
         workers.append(Worker(client, task_queue=retries.notification_queue(queue), activities=notify, **limits))
     return Workers(workers)
 
 
-def _type(definition: activity._Definition | workflow._Definition | None) -> str | None:
-    """The type of an activity or workflow; None for a dynamic one, of all types."""  # the SDK has no public way
-    return definition.name if definition else None
+def _kind(function: Callable[..., Any]) -> str | None:
+    """The type of an activity; None for a dynamic one, of all types."""  # the SDK has no public way
+    return activity._Definition.must_from_callable(function).name
 
 
 class Workers:
@@ -244,12 +236,11 @@ def _stopped(failure: str) -> str:
     return f"{failure} The worker stopped: start it again (a supervisor does)."
 
 
-def _forced(running: Sequence[str], failure: str | None = None) -> str:
-    calls, limit = [visible(call) for call in running], (GRACE + retries.EXIT_WITHIN).total_seconds()
-    more = f" and {len(calls) - 3} more" if len(calls) > 3 else ""
+def _forced(running: Sequence[str], failure: str | None) -> str:
+    calls, limit = few([visible(call) for call in running], 3), (GRACE + retries.EXIT_WITHIN).total_seconds()
     why = f"{_stopped(failure)}\n" if failure else ""
     return (
-        f"{why}stopped after {limit:g} s, although calls still ran: {', '.join(calls[:3])}{more}; another worker finds"
+        f"{why}stopped after {limit:g} s, although calls still ran: {calls}; another worker finds"
         " out whether they took effect, or repeats them"
     )
 

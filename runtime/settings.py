@@ -215,11 +215,7 @@ class Settings:
         self.make_folders()
 
     def make_folders(self) -> None:
-        """Do the same as `prepare`, but leave the umask of the process as it is.
-
-        Raises:
-            BadSetting: as `prepare`.
-        """
+        """Do the same as `prepare`, but leave the umask of the process as it is."""
         if self.queue.endswith(CONTROL):
             raise BadSetting(f"--queue {self.queue} is the name of a control queue: choose one without {CONTROL!r}.")
         if self.write_tools is not None:  # with --check, no folder is made
@@ -232,7 +228,10 @@ class Settings:
             raise BadSetting(f"There is no folder {str(self.documents_root)!r}: give --documents one that exists.")
         try:
             self.state.mkdir(0o700, parents=True, exist_ok=True)
-            self._close_databases()
+            # An earlier version let others read them. A folder that exists is left as it is: it may hold other things.
+            for database in self._databases():
+                with suppress(PermissionError):  # of another user
+                    database.chmod(0o600)
             if self.workspace_root is not None:
                 self.workspace_root.mkdir(parents=True, exist_ok=True)
             if self.fresh:
@@ -241,12 +240,6 @@ class Settings:
             raise BadSetting(
                 f"The state folder {str(self.state)!r} cannot be used ({error.strerror}): choose another with --state."
             ) from error
-
-    def _close_databases(self) -> None:
-        # An earlier version let others read them. A folder that exists is left as it is: it may hold other things.
-        for database in self._databases():
-            with suppress(PermissionError):  # of another user
-                database.chmod(0o600)
 
     def _databases(self) -> list[Path]:
         return [*self.state.glob("store.db*"), *self.state.glob("temporal.db*")]

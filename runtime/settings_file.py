@@ -17,7 +17,6 @@ from workflows.text import nearest
 DEFAULT = Path("replan.toml")
 VARIABLE = "REPLAN_SETTINGS"
 UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
-"""The seconds of each unit of a duration."""
 UNLIMITED = "unlimited"
 """The value that means no limit, since TOML has no null."""
 OWN = "own"
@@ -31,9 +30,7 @@ Profile = Literal["interactive", "background"]
 Model = Annotated[str, Field(pattern=r"^[a-z]+:\S+$")]
 """The name of a model as `--planner` takes it: `provider:MODEL`, or `provider:MODEL@HOST` on a server of one's own."""
 
-
 OpenAIModel = Annotated[str, Field(pattern=r"^openai:\S+$")]
-"""The name of a model of the provider `openai`."""
 
 
 class BadSettings(ValueError):

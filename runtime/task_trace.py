@@ -11,8 +11,7 @@ import asyncio
 import hashlib
 import json
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NoReturn
@@ -67,24 +66,13 @@ class TaskIds(RandomIdGenerator):
 
     def generate_span_id(self) -> int:
         first = _FIRST_RUN.get()
-        return super().generate_span_id() if first is None else _span_id(first)
+        if first is None:
+            return super().generate_span_id()
+        return int.from_bytes(hashlib.sha256(first.encode()).digest()[:8]) or 1
 
     def generate_trace_id(self) -> int:
         first = _FIRST_RUN.get()
         return super().generate_trace_id() if first is None else uuid.UUID(first).int
-
-
-def _span_id(first_run: str) -> int:
-    return int.from_bytes(hashlib.sha256(first_run.encode()).digest()[:8]) or 1
-
-
-@contextmanager
-def _ids_of(first_run: str) -> Iterator[None]:
-    token = _FIRST_RUN.set(first_run)
-    try:
-        yield
-    finally:
-        _FIRST_RUN.reset(token)
 
 
 def traced(connection: client.Client, tracer: Tracer) -> client.Client:
@@ -174,7 +162,8 @@ class _Inbound(WorkflowInboundInterceptor):
         """The task's span, which has the same ids in every run and on every worker."""
         info = workflow.info()
         operation, name = SPANS[info.workflow_type]
-        with _ids_of(info.first_execution_run_id):
+        token = _FIRST_RUN.set(info.first_execution_run_id)
+        try:
             return self.tracer.start_span(
                 f"{operation} {name}",
                 context=context_of(info.headers) or Context(),
@@ -185,6 +174,8 @@ class _Inbound(WorkflowInboundInterceptor):
                     "gen_ai.conversation.id": info.workflow_id,
                 },
             )
+        finally:
+            _FIRST_RUN.reset(token)
 
     @cached_property
     def carried(self) -> Mapping[str, Payload]:

@@ -42,10 +42,11 @@ def configure(style: LogStyle | None = None, metrics_address: str | None = None)
     if chosen is LogStyle.TEXT:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=8, sort_keys=False)
         last = [_shorten, _escape, renderer]
+    of_workflows = [name for event in EVENTS.values() if event.logger == WORKFLOW_LOGGER for name in event.fields]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             *first,
-            structlog.stdlib.ExtraAdder(allow=["temporal_workflow", *_fields_of_workflows()]),
+            structlog.stdlib.ExtraAdder(allow=["temporal_workflow", *of_workflows]),
             _name_task,
         ],
         processors=[
@@ -109,20 +110,12 @@ class _OneOutage(OncePer):
 
 
 def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Replace the characters that a terminal would obey by escapes.
-
-    Only a traceback keeps its line breaks: behind a line break, another value could imitate a log line of Replan.
-    """
+    """Escape what a terminal would obey, and line breaks: behind one, a value could imitate a log line of Replan."""
     for name, value in event.items():
         if isinstance(value, str):
             kept = "\n" if name == "exception" else ""
             event[name] = visible(value, kept)
     return event
-
-
-def _fields_of_workflows() -> list[str]:
-    events = [event for event in EVENTS.values() if event.logger == WORKFLOW_LOGGER]
-    return list(dict.fromkeys(name for event in events for name in event.fields))
 
 
 def _name_task(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

@@ -121,10 +121,7 @@ async def _run(
     limit: float,
     environment: Mapping[str, str] | None = None,
 ) -> str | None:
-    """Run a command for at most `limit` seconds; returns what went wrong, None if the command succeeded.
-
-    `say` is called with `what` at the beginning, and every SAY_EVERY_SECONDS with the time so far.
-    """
+    """Run a command for at most `limit` seconds, and say how long it takes; return what went wrong, else None."""
     log = folder / "log"
     began = time.monotonic()
     process = spawn(command, log, environment=environment)

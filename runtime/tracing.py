@@ -106,10 +106,8 @@ def recorded(
     """Yield the interceptors with which a worker records traces; none if the environment does not ask for traces.
 
     `steps` makes the interceptor for attempts. Its arguments: the tracer, the function that reads a trace context from
-    headers, and whether spans may have content. When the block ends, the last spans are exported.
-
-    Raises:
-        CannotTrace: the environment asks for traces, but traces cannot be exported.
+    headers, and whether spans may have content. When the block ends, the last spans are exported. Raises CannotTrace as
+    `tracer` does.
     """
     if (recording := tracer()) is None:
         yield []
@@ -126,8 +124,7 @@ def recorded(
 def traced(client: "Client") -> "Client":
     """A client on the same connection that records a span for each task it starts; `client` itself without traces.
 
-    Raises:
-        CannotTrace: the environment asks for traces, but traces cannot be exported.
+    Raises CannotTrace as `tracer` does.
     """
     if (recording := tracer()) is None:
         return client
@@ -139,10 +136,7 @@ def traced(client: "Client") -> "Client":
 def install() -> None:
     """If the environment asks for traces, export also the spans that tools make with OpenTelemetry's own API.
 
-    This sets the global tracer provider, so it is only for Replan's own processes.
-
-    Raises:
-        CannotTrace: the environment asks for traces, but traces cannot be exported.
+    This sets the global tracer provider, so it is only for Replan's own processes. Raises CannotTrace as `tracer` does.
     """
     if tracer() is not None:
         from opentelemetry import trace
@@ -167,10 +161,7 @@ def _provider() -> "TracerProvider":
 
 
 def flush() -> bool:
-    """Export the recorded spans; returns False if the export has not ended after FLUSH_SECONDS.
-
-    To be called when a process ends.
-    """
+    """At the end of a process, export the recorded spans; returns False if that takes longer than FLUSH_SECONDS."""
     if not _provider.cache_info().currsize:
         return True
     # The SDK has no limit of its own: a receiver that does not answer is asked again for 10 seconds.

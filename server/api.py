@@ -75,7 +75,8 @@ class NewLimits(Limits, frozen=True, extra="forbid"):
 
 
 class NewTask(BaseModel):
-    """A task to start, with what `Client.start` takes; what is left out is as for `starter.py --task`."""
+    """A task to start: the fields of `Client.start`, with `text` for the task. A field that is left out has the default
+    of `Client.start`."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -239,7 +240,7 @@ async def get_task(request: Request, id: Reference) -> Response:
 
 @router.get("/tasks/{id}/explain", summary="Why a task did what it did")
 async def explain(request: Request, id: Reference, step: str | None = None) -> Response:
-    """From its history alone; no worker is asked."""
+    """The explanation comes from the history of the task alone; no worker is asked."""
     task = await task_of(request, id)
     explained = explanation.explain_task(await fetch.fetch_history(client_of(request).temporal, task))
     return json_response((explained.step(step) if step else explained).document(as_request))
@@ -247,7 +248,7 @@ async def explain(request: Request, id: Reference, step: str | None = None) -> R
 
 @router.get("/tasks/{id}/effects", summary="What a task changed in the world, with keys")
 async def effects(request: Request, id: Reference) -> Response:
-    """A worker reads its ledgers for it."""
+    """The effects come from the history of the task, and from a worker's ledgers."""
     task = await task_of(request, id)
     return json_response((await list_effects(client_of(request).temporal, task)).document(task.id))
 
@@ -268,7 +269,9 @@ async def events(
     request: Request,
     handle: Annotated[Handle, Depends(_followed)],
     last_id: LastId = "",
-    text: Annotated[bool, Query(description="Whether `words` are told: what models say, as it comes.")] = False,
+    text: Annotated[
+        bool, Query(description="Whether the stream has events `words`: the replies of models while they arrive.")
+    ] = False,
 ) -> AsyncIterator[ServerSentEvent]:
     """Server-sent events, named as those of `--jsonl`; the last is `end`, with the document of the task.
 
@@ -314,7 +317,8 @@ async def cancel(request: Request, id: Reference, how: Cancellation | None = Non
 
 @router.post("/tasks/{id}/undo", summary="Undo the effects of a closed task")
 async def undo_task(request: Request, id: Reference, how: Undoing | None = None) -> Response:
-    """Nothing is undone twice. After 20 s the answer is 202; the rollback goes on, and the same request asks again.
+    """No effect is undone twice. After 20 s the answer is 202, and the rollback continues; the same request asks for
+    its result.
 
     A call that needs an approval is not made; it stands in `held`. When a person has seen these calls, a request with
     the code of `confirm` makes them.
@@ -344,14 +348,16 @@ async def within(work: Any) -> Any:
 
 @router.get("/incidents", summary="The causes for which tasks wait", tags=["incidents"])
 async def get_incidents(request: Request) -> Response:
-    """That of the most tasks first."""
+    """The cause with the most waiting tasks comes first."""
     found = await client_of(request).incidents()
     return json_response({"incidents": found})
 
 
 @router.post("/incidents/{cause:path}/resolve", summary="Say that a cause is repaired", tags=["incidents"])
 async def resolve(request: Request, cause: str, repair: Repair | None = None) -> Response:
-    """One task tries it first, then all others go on. After 20 s the answer is 202, and the resolution goes on."""
+    """One task tries the call again first; if that succeeds, all others do. After 20 s the answer is 202, and the
+    resolution continues.
+    """
     how = repair or Repair()
     by = visitor_of(request).answers_as(how.by)
     done, is_ended = await resolve_incident(client_of(request), unquote(cause), by=by, note=how.note, queue=how.queue)

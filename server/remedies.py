@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from client.remedy import Action, Argument, Remedy, as_command, in_python
-from workflows.limits.budget import LIMITS
+from workflows.account.task import Task
+from workflows.limits.budget import LIMITS, Amounts
 from workflows.people.requests import CHOICES
 from workflows.text import capitalised
 
@@ -23,15 +24,17 @@ PLACES: Mapping[Action, tuple[str, str]] = {
 """By action, the request of the API, and the place on the page; all other actions are for an operator."""
 FIELDS: Mapping[str, str] = {
     **{option.name: capitalised(option.label) for row in CHOICES.values() for option in row.options},
-    **{name: limit.title for name, limit in LIMITS.items()},
+    **{name: LIMITS[name].title for name in Amounts.model_fields},
 }
 """The labels on the page of the fields that its forms send."""
+OF_CONSOLE = frozenset({"codec", "keys", *LIMITS, *Task.model_fields}) - FIELDS.keys()
+"""Arguments that no form of the page sends: of a task, and of the server itself."""
 
 
 def as_request(part: Remedy | Argument) -> str:
     """A remedy as a request such as `GET /tasks/order-1`, or as an operator's command; an argument by its name."""
     if isinstance(part, Argument):
-        return in_python(part)
+        return as_command(part) if part.name in ("codec", "keys") else in_python(part)
     if part.action not in PLACES:
         return f"an operator's {as_command(part)}"
     request = PLACES[part.action][0].format(id=quote(part.task, safe=""))
@@ -42,5 +45,5 @@ def as_request(part: Remedy | Argument) -> str:
 def on_page(part: Remedy | Argument) -> str:
     """A remedy as a place on the page, or as an operator's command; an argument by the label of its field."""
     if isinstance(part, Argument):
-        return FIELDS.get(part.name, part.name)
+        return as_command(part) if part.name in OF_CONSOLE else FIELDS.get(part.name, part.name)
     return PLACES[part.action][1] if part.action in PLACES else f"an operator's {as_command(part)}"

@@ -12,14 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import ids
 from workflows.account import metrics, search_attributes
-from workflows.account.outcome import (
-    REFUSED,
-    Ending,
-    Outcome,
-    TaskEnded,
-    ending_of_unasked_question,
-    refusal,
-)
+from workflows.account.outcome import REFUSED, Ending, Outcome, TaskEnded, ending_of_unasked_question, refusal
 from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
 from workflows.account.records import FaultRecord, Revision, StepRecord, UndoRecord
 from workflows.account.task import UNREADABLE, Task, TaskStatus
@@ -37,14 +30,7 @@ from workflows.people.updates import ABORTED, Answers, People, log_closed, unans
 from workflows.planning import trust
 from workflows.planning.proposing import describe_opening, last_answer, propose
 from workflows.plans.catalogue import Catalogue
-from workflows.plans.proposal import (
-    BY_HAND,
-    Answer,
-    GiveUp,
-    NewSteps,
-    Proposal,
-    Question,
-)
+from workflows.plans.proposal import BY_HAND, Answer, GiveUp, NewSteps, Proposal, Question
 from workflows.rollback import roll_back
 from workflows.unfinished import Unfinished, said_now
 from workflows.web_ui import details
@@ -159,20 +145,17 @@ class AgentWorkflow(Answers, TakesTurns):
 
     @workflow.signal(description="Undo the effects of the task when it is cancelled.")
     def undo_when_cancelled(self) -> None:
-        """Record that the effects of the task are undone when it is cancelled."""
         self._progress.undo_when_cancelled = True
 
     @workflow.signal(description="Take over which calls of a rollback a person has confirmed.")
     @undecoded
     def confirm_undo(self, *arguments: Confirmed | RawValue) -> None:
-        """Record which calls of a rollback a person has confirmed; the argument is a Confirmed."""
         if confirmed := read_signal("confirm_undo", arguments, Confirmed):
             self._progress.confirmed.update(confirmed.root)
 
     @workflow.signal(description="Take over effects of earlier runs, which a reset kept or undid.")
     @undecoded
     def know_earlier_effects(self, *arguments: list[StepRecord] | RawValue) -> None:
-        """Add effects of earlier runs to the state of the task; the argument is an EarlierEffects."""
         if effects := read_signal("know_earlier_effects", arguments, EarlierEffects):
             self._progress.add_earlier(effects.root)
 
@@ -229,11 +212,7 @@ class AgentWorkflow(Answers, TakesTurns):
         return None
 
     async def _asked_about(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `work`; if it raises TaskEnded, ask a person, and then repeat `work`.
-
-        Raises:
-            TaskEnded: nobody is asked, nobody answered, or a person ended the task.
-        """
+        """Return the result of `work`; if it raises TaskEnded, ask a person and repeat it, unless the task ends."""
         while True:
             try:
                 return await work()
@@ -251,7 +230,6 @@ class AgentWorkflow(Answers, TakesTurns):
             raise
 
     async def _ask_user(self, question: Question) -> None:
-        """Ask the user what the planner wants to know; the planner is told the answer in its next turn."""
         request = await self._people.ask(
             RequestKind.QUESTION,
             "question",
@@ -312,11 +290,7 @@ class AgentWorkflow(Answers, TakesTurns):
         self._catalogue = self._catalogue.model_copy(update={"specs": specs})
 
     async def _execute(self, proposal: NewSteps) -> None:
-        """Accept and run a plan. If a fault of a step requires a new plan, the next proposal is a replan.
-
-        Raises:
-            TaskEnded: a person has to act, or a limit is reached.
-        """
+        """Accept and run a plan, and prepare a replan; raise TaskEnded if a person has to act or a limit is reached."""
         self._accept(proposal)
         progress, finished = self._progress, len(self._progress.results)
         execution = Execution(progress, self._catalogue, self._show, self._people)
@@ -382,9 +356,7 @@ class AgentWorkflow(Answers, TakesTurns):
         self._publish()
 
     def _check_replans(self, rejecting: Sequence[FaultRecord], fruitless: bool) -> None:
-        """Count a replan.
-
-        `fruitless`: the plan that has just failed was itself a replan, and completed no step.
+        """Count a replan; `fruitless`: the plan that has just failed was itself a replan, and completed no step.
 
         Raises:
             TaskEnded: no replan is left, or too many consecutive replans completed no step.
@@ -438,7 +410,6 @@ class AgentWorkflow(Answers, TakesTurns):
         workflow.set_current_details(details(self._progress))
 
     def _publish_requests(self) -> None:
-        """Set the status by the open requests, and publish these in the memo, search attributes and notifications."""
         progress, opened = self._progress, self._progress.open_requests
         if progress.ending is None:
             progress.status = TaskStatus.WAITING if opened else TaskStatus.RUNNING

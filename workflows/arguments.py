@@ -53,7 +53,7 @@ def read_argument(arguments: Sequence[object], *models: type[BaseModel]) -> Any:
         if isinstance(value, RawValue):
             value = workflow.payload_converter().from_payload(value.payload, reduce(operator.or_, models))
     except Exception as error:  # the converters raise whatever they like
-        encoding = _encoding(arguments[0])
+        encoding = _encoding(value)
         if encoding == PRUNED_ENCODING:
             raise  # of a closed task, so it could be read
         if encoding == ENCRYPTED_ENCODING:
@@ -66,12 +66,10 @@ def read_argument(arguments: Sequence[object], *models: type[BaseModel]) -> Any:
 
 
 def require_argument(name: str, arguments: Sequence[object], model: type[M], type: str = REFUSED) -> M:
-    """The only argument of a workflow, as an instance of `model`.
-
-    `name` stands for the argument in the message of the error, and `type` is the type of the error.
+    """The only argument of a workflow, which the message of the error calls `name`, as an instance of `model`.
 
     Raises:
-        ApplicationError: something else was sent, so the workflow has to fail.
+        ApplicationError: with this `type`, if something else was sent: the workflow has to fail.
     """
     try:
         read: M = read_argument(arguments, model)
@@ -81,10 +79,7 @@ def require_argument(name: str, arguments: Sequence[object], model: type[M], typ
 
 
 def read_signal(name: str, arguments: Sequence[object], model: type[M]) -> M | None:
-    """The only argument of the Signal `name`, as an instance of `model`.
-
-    If something else was sent, write a log line and return None.
-    """
+    """The only argument of the Signal `name` as a `model`; None, and a log line, if something else was sent."""
     try:
         read: M = read_argument(arguments, model)
     except MalformedArgument as malformed:
@@ -94,7 +89,6 @@ def read_signal(name: str, arguments: Sequence[object], model: type[M]) -> M | N
 
 
 def log_dropped(signal: str, reason: str) -> None:
-    """Log that a Signal was dropped, so that it changes nothing, for this `reason`."""
     workflow.logger.warning("signal_dropped", extra={"signal": signal, "reason": reason})
 
 

@@ -11,8 +11,7 @@ from workflows.people.requests import HumanRequest
 CATALOGUE = "catalogue"
 INSPECT = "inspect"
 PLAN, COMPACT = "plan:", "compact:"
-"""Prefixes of activity ids, before the number of a turn. The activity `plan:` asks the planner for a proposal,
-`compact:` asks it to summarise old turns."""
+"""Prefixes of activity ids before the number of a turn: to ask for a proposal, to summarise old turns."""
 OBSERVATION = ":look"
 """The activity that reads the current state after a step was rejected has the step's id and this suffix as its id."""
 RECONCILIATION = ":reconcile"
@@ -27,25 +26,19 @@ def of_request(turn: int, *, is_compaction: bool = False) -> str:
 
 
 def of_call(step: str, fallback: str | None = None) -> str:
-    """The id of the call of a step, which is the last part of the call's idempotency key.
-
-    If the step calls a `fallback` kind (another tool), the id also contains that kind.
-    """
+    """The id of the call of a step, the last part of its idempotency key; it has the kind of a `fallback` in it."""
     return f"{step}:{fallback}" if fallback else step
 
 
 def of_observation(step: str) -> str:
-    """The id of the activity that reads the current state after this step was rejected."""
     return f"{step}{OBSERVATION}"
 
 
 def of_reconciliation(call: str) -> str:
-    """The id of the activity that finds out whether the call with the id `call` was applied."""
     return f"{call}{RECONCILIATION}"
 
 
 def of_undo(step: str) -> str:
-    """The id of the step that undoes the step with the id `step`."""
     return f"{UNDO}{step}"
 
 
@@ -84,10 +77,7 @@ RECONCILE_TIMER = " waits: its last attempt may be under way"
 
 
 def retry_timer(call: str, code: str) -> str:
-    """The name of the timer that waits, after a fault with `code`, before `call` is repeated.
-
-    `call` is the id of a step or a read, or the kind of an activity of Replan's own.
-    """
+    """The name of the timer, after a fault with `code`, before `call`: the id of a step or a read, or an own kind."""
     return f"{call}{RETRY_TIMER}{code}, then again"
 
 
@@ -116,10 +106,8 @@ def repeat_timer(request: HumanRequest) -> str:
 
 
 def is_retry_timer(name: str, *calls: str) -> bool:
-    """Whether `name` is the name of the `retry_timer` of one of `calls`."""
     return name.startswith(tuple(f"{call}{RETRY_TIMER}" for call in calls)) and RECONCILE_TIMER not in name
 
 
 def is_reconcile_timer(name: str, step: str) -> bool:
-    """Whether `name` is the name of the `reconcile_timer` of this step."""
     return name.startswith(reconcile_timer(step))

@@ -103,8 +103,7 @@ class WorkerCard(BaseModel, frozen=True):
     sdk: str
     places: tuple[Place, ...]
     keys: dict[str, bool]
-    """Whether the worker has the API key of each model provider; the dictionary key is the name of the environment
-    variable."""
+    """By the name of the environment variable, whether the worker has the API key of a model provider."""
     clock: datetime
     server_clock: datetime
     """The time of the Temporal server, shortly before `clock` (the worker's time) was read."""
@@ -173,11 +172,9 @@ class Pruned(BaseModel, frozen=True):
     """What `prune` has deleted from a store, and how much it kept."""
 
     payloads: int
-    """Number of deleted payloads."""
     size: int
     """Bytes of the deleted payloads."""
     turns: int = 0
-    """Number of deleted turns of conversations."""
     after: str | None = None
     """The id of the task that was examined last, if there are more tasks to examine; else None."""
     kept: int = 0
@@ -259,7 +256,8 @@ class WorkerFindings(ToolsFindings):
     price: Price | None = None
     """The highest price of the planner's models; None if a price is unknown, or the planner is no model."""
     price_date: date | None = None
-    """The day on which the oldest published price of the worker's models counted; None if no price is published."""
+    """The oldest day on which a published price of the worker's models was known to be valid; None if none is
+    published."""
 
 
 class PlanFindings(Findings):
@@ -448,11 +446,7 @@ class InspectWorkflow:
     @workflow.run
     @undecoded
     async def run(self, *arguments: InquiryInput | RawValue) -> Findings:
-        """Have a worker answer the inquiry.
-
-        Raises:
-            ApplicationError: the worker could not answer, or the inquiry cannot be read.
-        """
+        """Have a worker answer the inquiry; raise ApplicationError if it cannot, or if the inquiry cannot be read."""
         question = require_argument("inquiry", arguments, InquiryInput, UNKNOWN_INQUIRY).root
         if isinstance(question, PlanInquiry):  # it needs the activities of a task, not `inspect`
             drafted = await _draft(question.task)
@@ -467,7 +461,6 @@ class InspectWorkflow:
 
 
 async def _draft(task: Task) -> Draft:
-    """Ask the planner for its first proposal for `task`, and run none of its steps."""
     progress = Progress.of(task).model_copy(update={"is_draft": True})
     try:
         catalogue = await read_catalogue(task.requirements, describe_opening(progress))

@@ -42,15 +42,12 @@ CALLS_PER_UNDO = 10
 """How many tool calls the undo of one step may make, even if the task has used up its limit of tool calls."""
 UNFINISHED = (StepStatus.FAILED, StepStatus.CANCELLED, StepStatus.RUNNING, StepStatus.WAITING)
 """States of steps that may have applied their effect although they are not completed."""
-
-
 _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 class Undo(BaseModel):
     progress: Progress
-    """The state of the task that is to be undone, as its query `progress` returns it, but with `origin` set to the
-    task's first run id."""
+    """The state of the task to undo, as the query `progress` returns it, but with `origin` set to its first run id."""
 
 
 @workflow.defn(name="UndoWorkflow")
@@ -65,8 +62,7 @@ class UndoWorkflow(TakesTurns):
     def __init__(self, *arguments: Undo | RawValue) -> None:
         self._refused: Ending | None = None
         try:
-            undo: Undo = read_argument(arguments, Undo)
-            self._progress = undo.progress
+            self._progress: Progress = read_argument(arguments, Undo).progress
         except MalformedArgument as malformed:
             self._progress = Progress.of(UNREADABLE)
             self._refused = refusal(f"What is to be undone cannot be read: {malformed}.")
@@ -79,11 +75,7 @@ class UndoWorkflow(TakesTurns):
     @workflow.run
     @undecoded
     async def run(self, *arguments: Undo | RawValue) -> Outcome:
-        """Undo the effects of the task.
-
-        Raises:
-            ApplicationError: an effect is not undone, or its outcome is unknown.
-        """
+        """Undo the effects of the task; raise ApplicationError if one is not undone, or its outcome is unknown."""
         if self._refused:
             self._progress.end(self._refused, workflow.now())
             outcome = self._progress.outcome(workflow.now())
@@ -105,10 +97,7 @@ class UndoWorkflow(TakesTurns):
 
 
 async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
-    """Undo the effects of a task whose steps have ended; `progress.undo` then records which effects were undone.
-
-    `changed` is called whenever the details of the task have changed.
-    """
+    """Undo the effects of a task whose steps have ended, as `progress.undo` records; report changes with `changed`."""
     for record in progress.with_status(StepStatus.PENDING):
         record.status = StepStatus.SKIPPED
     effects = [record for record in progress.records if _is_effect(record)]
@@ -120,10 +109,9 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     for record in effects:
         _report_first_kind(progress, record)
     for record in newest_first(progress):
-        if record.status is not StepStatus.COMPLETED:
-            continue
-        progress.undo.append(await _undo(progress, catalogue, record, changed))
-        changed()
+        if record.status is StepStatus.COMPLETED:
+            progress.undo.append(await _undo(progress, catalogue, record, changed))
+            changed()
     if progress.folded.effects:
         reason = f"{progress.folded.effects} of a long task are not kept any more: `effects` lists them"
         progress.undo.append(UndoRecord(step_id="earlier steps", reason=reason))
@@ -202,7 +190,6 @@ class UndoCall(BaseModel, frozen=True):
     """The call that undoes the effect of a step."""
 
     step: str
-    """The id of the step whose effect it undoes."""
     kind: str
     args: dict[str, JsonValue]
 
@@ -222,11 +209,7 @@ class NoUndo(Exception):
 
 
 def undo_call(record: StepRecord, specs: Mapping[str, ToolSpec]) -> UndoCall:
-    """The call that undoes the effect of a step.
-
-    Raises:
-        NoUndo: no tool undoes the effect, or the arguments for the tool are not known.
-    """
+    """The call that undoes the effect of a step; NoUndo if no tool does, or its arguments are not known."""
     companion = specs[record.kind].undo if record.kind in specs else None
     if companion is None or companion.kind not in specs:
         raise NoUndo(f"{record.kind} has no undo")

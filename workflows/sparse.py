@@ -17,10 +17,7 @@ class Sparse(BaseModel):
 
 
 def without_defaults(model: BaseModel, written: dict[str, Any]) -> dict[str, Any]:
-    """Return `written`, the serialised fields of `model`, without optional fields that have their default values.
-
-    A `Literal` field with a single value is kept.
-    """
+    """Return `written`, the serialised fields of `model`, without those that `Sparse` leaves out."""
     fields = {field.alias or name: name for name, field in type(model).model_fields.items()}
     return {key: value for key, value in written.items() if _is_needed(model, fields[key])}
 

@@ -36,10 +36,7 @@ def capitalised(text: str) -> str:
 
 
 def few(names: Sequence[str], most: int, between: str = ", ") -> str:
-    """The first `most` names or clauses, and how many more there are: `a, b and 3 more`, or `a; b; and 3 more`.
-
-    `between` is the separator.
-    """
+    """The first `most` names or clauses, and how many more there are: `a, b and 3 more`, or `a; b; and 3 more`."""
     before = " " if between == ", " else between
     return between.join(names[:most]) + (f"{before}and {len(names) - most} more" if len(names) > most else "")
 

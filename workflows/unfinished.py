@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from temporalio import workflow
 
 UNFINISHED = "replan_unfinished"
@@ -14,10 +14,8 @@ MAX_TOLD = 10_000
 size at which it would be put into the store."""
 
 
-class Unfinished(BaseModel):
+class Unfinished(BaseModel, frozen=True):
     """The last characters of a reply that is still coming: untrusted, and perhaps never finished."""
-
-    model_config = ConfigDict(frozen=True)
 
     activity: str
     """The id of the activity that asks the model."""

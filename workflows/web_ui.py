@@ -54,10 +54,7 @@ _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!|~<>&$-])")
 
 
 def escape(text: str, width: int | None = None) -> str:
-    """The text on one line, with markup and invisible characters escaped.
-
-    `width` is the most characters of the text before it is escaped for markup; None for no limit.
-    """
+    """The text on one line, cut to `width` (None: whole), with invisible characters and then markup escaped."""
     plain = legible(text, None if width is None else width + 1)  # one more, so that it is seen to be cut
     return _SPECIAL.sub(r"\\\1", plain if width is None else shorten(plain, width))
 
@@ -114,7 +111,6 @@ def _headline(progress: Progress) -> str:
 
 
 def _requests(progress: Progress) -> list[str]:
-    """Lines about the oldest open request to a person: what is asked, and how it is answered."""
     opened = progress.open_requests
     if not opened or progress.ending is not None:
         return []
@@ -167,7 +163,6 @@ def _is_turns(progress: Progress) -> bool:
 
 
 def _planning(progress: Progress) -> list[str]:
-    """Lines about unusable planners, the newest summary, rejected proposals, and the wait for the planner."""
     passed = {(failover.planner, failover.code): failover.reason for failover in reversed(progress.failovers)}
     lines = [
         f"- {escape(planner, 80)} could not be used: {escape(code)}. {escape(reason, 200)}"

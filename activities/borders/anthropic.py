@@ -9,26 +9,25 @@ from typing import Any
 
 from activities.borders import model_api
 from activities.borders.model_api import ModelRow
-from activities.borders.table import Entry, Table, Verdict
+from activities.borders.table import Entry, Table, Verdict, named
 
 PROVIDER = "Anthropic's API"
 
-BY_CODE: Mapping[str, ModelRow] = {
-    "contract_spend_limit_reached": model_api.SPENT,
-    "enforced_spend_limit_reached": model_api.SPENT,
-    "linked_organization_spend_limit_reached": model_api.SPENT,
-    "linked_organization_billing_unavailable": model_api.QUOTA,
-    "storage_quota_exceeded": model_api.QUOTA,
-    "organization_on_hold": model_api.HOLD,
-    "organization_type_not_supported": model_api.FORBIDDEN,
-    "organization_not_enrolled_in_beta": model_api.FORBIDDEN,
-    "parent_organization_required": model_api.FORBIDDEN,
-    "workspace_policy_violation": model_api.FORBIDDEN,
-    "cmek_key_disabled": model_api.FORBIDDEN,
-    "cmek_key_network_blocked": model_api.FORBIDDEN,
-    "request_body_timeout": model_api.LATE,
-    "request_body_too_large_after_decoding": model_api.TOO_LONG,
-}
+BY_CODE: Mapping[str, ModelRow] = named(
+    (
+        model_api.SPENT,
+        "contract_spend_limit_reached enforced_spend_limit_reached linked_organization_spend_limit_reached",
+    ),
+    (model_api.QUOTA, "linked_organization_billing_unavailable storage_quota_exceeded"),
+    (model_api.HOLD, "organization_on_hold"),
+    (
+        model_api.FORBIDDEN,
+        "organization_type_not_supported organization_not_enrolled_in_beta parent_organization_required"
+        " workspace_policy_violation cmek_key_disabled cmek_key_network_blocked",
+    ),
+    (model_api.LATE, "request_body_timeout"),
+    (model_api.TOO_LONG, "request_body_too_large_after_decoding"),
+)
 """Rows (code and reason of a Fault) by `error.details.error_code`; for any other code, BY_WORDS decides."""
 
 BY_TYPE: Mapping[str, ModelRow] = {

@@ -5,164 +5,113 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from activities.borders import http
-from activities.borders.service_api import (
-    BROKEN,
-    BUSY,
-    CERTIFICATE,
-    CLIENT_BUG,
-    CLIENT_BUG_UNSENT,
-    CONFLICT,
-    CREDENTIALS,
-    FAILED,
-    FORBIDDEN,
-    INVALID,
-    MISSING,
-    NO_ANSWER,
-    NO_CODE,
-    OVERLOADED,
-    QUOTA,
-    REJECTED,
-    STALE,
-    THROTTLED,
-    UNREADABLE,
-    UNSUPPORTED,
-    WARNING,
-    WRONG_REGION,
-    Rows,
-    answered,
-    behind,
-    code_in,
-    field,
-    named,
-    refused,
-    some,
-    statuses,
-    unknown,
-    unsent,
-)
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, qualified
+from activities.borders import http, service_api as api
+from activities.borders.service_api import answered, behind, code_in, field, refused, some, statuses, unknown, unsent
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, named, of_module, qualified
 from activities.borders.waits import wait_of
 from workflows.faults.fault import QUADRANT, Code
 
 AWS: Mapping[str, Row] = named(
     (
-        (
-            THROTTLED,
-            "Throttling ThrottlingException ThrottledException RequestThrottled RequestThrottledException"
-            " TooManyRequestsException TooManyRequests ProvisionedThroughputExceededException RequestLimitExceeded"
-            " BandwidthLimitExceeded EC2ThrottledException LimitExceededThrottling ReplicatedWriteThrottling"
-            " ResourceProvisionedThroughputExceededException KMSThrottlingException ThrottlingError"
-            " ProvisionedThroughputExceeded",
-        ),
-        (
-            OVERLOADED,
-            "SlowDown InsufficientInstanceCapacity InsufficientCapacity InsufficientCapacityException",
-        ),
-        (
-            MISSING,
-            "NoSuchKey NoSuchBucket NoSuchUpload NoSuchVersion NoSuchEntity ResourceNotFoundException NotFoundException"
-            " NotFound NonExistentQueue QueueDoesNotExist UnknownResourceException StreamingDistributionNotFound",
-        ),
-        (
-            FORBIDDEN,
-            "AccessDenied AccessDeniedException UnauthorizedOperation UnauthorizedAccess ForbiddenException"
-            " AuthorizationError AuthorizationErrorException AuthorizationFailure InsufficientPrivilegesException"
-            " OptInRequired OptInRequiredException SubscriptionRequiredException AllAccessDisabled AccountProblem"
-            " AccountSuspendedException PendingVerification RegionDisabledException SNSNoAuthorization"
-            " OperationNotPermitted OperationNotPermittedException KMSAccessDeniedException",
-        ),
-        (
-            CREDENTIALS,
-            "ExpiredToken ExpiredTokenException RequestExpired InvalidClientTokenId SignatureDoesNotMatch"
-            " UnrecognizedClientException InvalidAccessKeyId InvalidSignatureException InvalidToken IncompleteSignature"
-            " IncompleteSignatureException MissingAuthenticationToken MissingAuthenticationTokenException AuthFailure"
-            " RequestTimeTooSkewed TokenRefreshRequired InvalidSecurity NotSignedUp UnauthorizedException"
-            " UnauthorizedClientException NotAuthorized NotAuthorizedException InvalidIdentityToken"
-            " InvalidIdentityTokenException IDPRejectedClaim AccessTokenExpired",
-        ),
-        (
-            STALE,
-            "ConditionalCheckFailed ConditionalCheckFailedException PreconditionFailed PreconditionFailedException"
-            " PreconditionNotMetException InvalidIfMatchVersion VersionMismatchException StaleDataException"
-            " WAFStaleDataException UpdateOutOfSyncException",
-        ),
-        (
-            CONFLICT,
-            "ConflictException Conflict BucketAlreadyExists BucketAlreadyOwnedByYou BucketNotEmpty DeleteConflict"
-            " ResourceInUseException ResourceInUse ResourceConflictException DuplicateItem DuplicateItemException"
-            " IdempotentParameterMismatch IdempotentParameterMismatchException InvalidStateException InvalidState"
-            " InvalidObjectState DependencyViolation IncorrectState IncorrectInstanceState"
-            " KMSInvalidStateException InvalidBucketState",
-        ),
-        (
-            INVALID,
-            "ValidationException ValidationError ValidationErrorException InvalidParameterValue InvalidArgument"
-            " BadRequestException BadRequest InvalidRequest MalformedXML EntityTooLarge EntityTooSmall KeyTooLongError"
-            " MissingParameter ItemCollectionSizeLimitExceeded ItemCollectionSizeLimitExceededException"
-            " RequestEntityTooLargeException BatchRequestTooLong TooManyEntriesInBatchRequest",
-        ),
-        (
-            BUSY,
-            "TransactionConflict TransactionConflictException OperationAborted"
-            " ConditionalRequestConflict PriorRequestNotComplete ConcurrentModification ConcurrentModificationException"
-            " ConcurrentUpdateException EntityTemporarilyUnmodifiable EntityTemporarilyUnmodifiableException"
-            " ResourceNotReadyException ResourceNotReady ModelNotReadyException OperationInProgress"
-            " ENILimitReachedRetry RetryLatestCommitFailedException",
-        ),
-        # A request with the same token, of an earlier attempt, still runs, and may take effect.
-        (
-            unknown(Code.BUSY, "Another request with this token is still running."),
-            "TransactionInProgressException",
-        ),
-        (QUOTA, "LimitExceeded LimitExceededException ServiceQuotaExceededException ServiceQuotaExceeded"),
-        (
-            UNSUPPORTED,
-            "UnsupportedOperation UnsupportedOperationException InvalidAction UnknownOperationException NotImplemented"
-            " MethodNotAllowed MethodNotAllowedException OperationNotSupportedException",
-        ),
-        (
-            REJECTED,
-            "MessageRejected SendingPausedException MailFromDomainNotVerifiedException DryRunOperation",
-        ),
-        (
-            FAILED,
-            "InternalError InternalFailure InternalServerError InternalServerException InternalServiceError"
-            " InternalServerErrorException InternalFailureException ServiceUnavailable ServiceUnavailableException"
-            " ServiceException ServerException ServiceFailureException DependencyFailureException Unavailable",
-        ),
-        # S3 says that the body did not arrive in time, others that the answer was not ready: the latter proves nothing.
-        (
-            NO_ANSWER,
-            "RequestTimeout RequestTimeoutException OperationTimeoutException DependencyTimeoutException",
-        ),
-        (
-            refused(Code.UNREACHABLE, "The body of the request did not arrive as a whole."),
-            "IncompleteBody BadDigest",
-        ),
-        (WRONG_REGION, "PermanentRedirect AuthorizationHeaderMalformed IllegalLocationConstraintException"),
-    )
+        api.THROTTLED,
+        "Throttling ThrottlingException ThrottledException RequestThrottled RequestThrottledException"
+        " TooManyRequestsException TooManyRequests ProvisionedThroughputExceededException RequestLimitExceeded"
+        " BandwidthLimitExceeded EC2ThrottledException LimitExceededThrottling ReplicatedWriteThrottling"
+        " ResourceProvisionedThroughputExceededException KMSThrottlingException ThrottlingError"
+        " ProvisionedThroughputExceeded",
+    ),
+    (api.OVERLOADED, "SlowDown InsufficientInstanceCapacity InsufficientCapacity InsufficientCapacityException"),
+    (
+        api.MISSING,
+        "NoSuchKey NoSuchBucket NoSuchUpload NoSuchVersion NoSuchEntity ResourceNotFoundException NotFoundException"
+        " NotFound NonExistentQueue QueueDoesNotExist UnknownResourceException StreamingDistributionNotFound",
+    ),
+    (
+        api.FORBIDDEN,
+        "AccessDenied AccessDeniedException UnauthorizedOperation UnauthorizedAccess ForbiddenException"
+        " AuthorizationError AuthorizationErrorException AuthorizationFailure InsufficientPrivilegesException"
+        " OptInRequired OptInRequiredException SubscriptionRequiredException AllAccessDisabled AccountProblem"
+        " AccountSuspendedException PendingVerification RegionDisabledException SNSNoAuthorization"
+        " OperationNotPermitted OperationNotPermittedException KMSAccessDeniedException",
+    ),
+    (
+        api.CREDENTIALS,
+        "ExpiredToken ExpiredTokenException RequestExpired InvalidClientTokenId SignatureDoesNotMatch"
+        " UnrecognizedClientException InvalidAccessKeyId InvalidSignatureException InvalidToken IncompleteSignature"
+        " IncompleteSignatureException MissingAuthenticationToken MissingAuthenticationTokenException AuthFailure"
+        " RequestTimeTooSkewed TokenRefreshRequired InvalidSecurity NotSignedUp UnauthorizedException"
+        " UnauthorizedClientException NotAuthorized NotAuthorizedException InvalidIdentityToken"
+        " InvalidIdentityTokenException IDPRejectedClaim AccessTokenExpired",
+    ),
+    (
+        api.STALE,
+        "ConditionalCheckFailed ConditionalCheckFailedException PreconditionFailed PreconditionFailedException"
+        " PreconditionNotMetException InvalidIfMatchVersion VersionMismatchException StaleDataException"
+        " WAFStaleDataException UpdateOutOfSyncException",
+    ),
+    (
+        api.CONFLICT,
+        "ConflictException Conflict BucketAlreadyExists BucketAlreadyOwnedByYou BucketNotEmpty DeleteConflict"
+        " ResourceInUseException ResourceInUse ResourceConflictException DuplicateItem DuplicateItemException"
+        " IdempotentParameterMismatch IdempotentParameterMismatchException InvalidStateException InvalidState"
+        " InvalidObjectState DependencyViolation IncorrectState IncorrectInstanceState"
+        " KMSInvalidStateException InvalidBucketState",
+    ),
+    (
+        api.INVALID,
+        "ValidationException ValidationError ValidationErrorException InvalidParameterValue InvalidArgument"
+        " BadRequestException BadRequest InvalidRequest MalformedXML EntityTooLarge EntityTooSmall KeyTooLongError"
+        " MissingParameter ItemCollectionSizeLimitExceeded ItemCollectionSizeLimitExceededException"
+        " RequestEntityTooLargeException BatchRequestTooLong TooManyEntriesInBatchRequest",
+    ),
+    (
+        api.BUSY,
+        "TransactionConflict TransactionConflictException OperationAborted"
+        " ConditionalRequestConflict PriorRequestNotComplete ConcurrentModification ConcurrentModificationException"
+        " ConcurrentUpdateException EntityTemporarilyUnmodifiable EntityTemporarilyUnmodifiableException"
+        " ResourceNotReadyException ResourceNotReady ModelNotReadyException OperationInProgress"
+        " ENILimitReachedRetry RetryLatestCommitFailedException",
+    ),
+    # A request with the same token, of an earlier attempt, still runs, and may take effect.
+    (unknown(Code.BUSY, "Another request with this token is still running."), "TransactionInProgressException"),
+    (api.QUOTA, "LimitExceeded LimitExceededException ServiceQuotaExceededException ServiceQuotaExceeded"),
+    (
+        api.UNSUPPORTED,
+        "UnsupportedOperation UnsupportedOperationException InvalidAction UnknownOperationException NotImplemented"
+        " MethodNotAllowed MethodNotAllowedException OperationNotSupportedException",
+    ),
+    (api.REJECTED, "MessageRejected SendingPausedException MailFromDomainNotVerifiedException DryRunOperation"),
+    (
+        api.FAILED,
+        "InternalError InternalFailure InternalServerError InternalServerException InternalServiceError"
+        " InternalServerErrorException InternalFailureException ServiceUnavailable ServiceUnavailableException"
+        " ServiceException ServerException ServiceFailureException DependencyFailureException Unavailable",
+    ),
+    # S3 says that the body did not arrive in time, others that the answer was not ready: the latter proves nothing.
+    (api.NO_ANSWER, "RequestTimeout RequestTimeoutException OperationTimeoutException DependencyTimeoutException"),
+    (refused(Code.UNREACHABLE, "The body of the request did not arrive as a whole."), "IncompleteBody BadDigest"),
+    (api.WRONG_REGION, "PermanentRedirect AuthorizationHeaderMalformed IllegalLocationConstraintException"),
 )
 """Rows by AWS error code; services share most codes (botocore/data/*/service-2.json, and the guides of S3 and EC2)."""
 
 _AWS_PATTERNS: tuple[tuple[str, Row], ...] = (
-    (r"Throttl|TooManyRequests|RequestRateExceeded", THROTTLED),
-    (r"^NoSuch|^Unknown|^Nonexistent|NotFound|(DoesNot|Not|Non)Exist", MISSING),
-    (r"AlreadyExists?|Exists$|^Duplicate|Duplicate$|InUse|Conflict|Already|NotEmpty", CONFLICT),
-    (r"(Limit|Quota)\w*Exceeded|LimitReached|^TooMany", QUOTA),
-    (r"AccessDenied|Unauthorized|NotAuthorized|Forbidden|NotPermitted|PermissionDenied", FORBIDDEN),
-    (r"^ExpiredToken", CREDENTIALS),
-    (r"InProgress|NotReady|Locked|Concurrent", BUSY),
-    (r"^Invalid\w*State$|^Incorrect\w*State$", CONFLICT),
+    (r"Throttl|TooManyRequests|RequestRateExceeded", api.THROTTLED),
+    (r"^NoSuch|^Unknown|^Nonexistent|NotFound|(DoesNot|Not|Non)Exist", api.MISSING),
+    (r"AlreadyExists?|Exists$|^Duplicate|Duplicate$|InUse|Conflict|Already|NotEmpty", api.CONFLICT),
+    (r"(Limit|Quota)\w*Exceeded|LimitReached|^TooMany", api.QUOTA),
+    (r"AccessDenied|Unauthorized|NotAuthorized|Forbidden|NotPermitted|PermissionDenied", api.FORBIDDEN),
+    (r"^ExpiredToken", api.CREDENTIALS),
+    (r"InProgress|NotReady|Locked|Concurrent", api.BUSY),
+    (r"^Invalid\w*State$|^Incorrect\w*State$", api.CONFLICT),
     (
         r"^Invalid|^Malformed|Unsupported|NotSupported|^Missing|^Illegal|^Bad|Validation|Mismatch|TooLarge|TooLong",
-        INVALID,
+        api.INVALID,
     ),
     (
         r"^Internal|Internal(Server|Service)?(Error|Failure)?$|^Server(Internal|$)|Unavailable|^Service(Failure|Error)?$",
-        FAILED,
+        api.FAILED,
     ),
-    (r"Timeout$|TimedOut$", NO_ANSWER),
+    (r"Timeout$|TimedOut$", api.NO_ANSWER),
 )
 """Rows by a pattern of error codes, without the ending Exception, Fault or Error; the first pattern that matches
 counts. Most services answer any error with status 400, so that only the code distinguishes errors."""
@@ -173,8 +122,8 @@ def _aws_row(code: str, status: Any) -> Row | None:
     short = code.rpartition(".")[2]  # InvalidInstanceID.NotFound, AWS.SimpleQueueService.NonExistentQueue
     # The events of a stream carry their shape's name, which begins with a small letter.
     row = next((AWS[name] for name in (code, short, code[:1].upper() + code[1:]) if name in AWS), None)
-    if row is QUOTA and status == 429:  # some services limit their rate under this name
-        return THROTTLED
+    if row is api.QUOTA and status == 429:  # some services limit their rate under this name
+        return api.THROTTLED
     if row:
         return row
     number = int(code) if code.isdecimal() else status if isinstance(status, int) else 0  # HEAD has only a status
@@ -194,14 +143,11 @@ def _aws(error: Any) -> Verdict | None:
 
 def _aws_response(response: Any, operation: Any) -> Verdict | None:
     """The verdict on an error response to an operation; None if no row fits."""
-    code, operation = (
-        code_in(field(response, "Error", "Code")),
-        code_in(operation) or "The call",
-    )
+    code, operation = code_in(field(response, "Error", "Code")), code_in(operation) or "The call"
     row = _aws_row(code, field(response, "ResponseMetadata", "HTTPStatusCode"))
     reasons = [code_in(field(reason, "Code")) for reason in some(field(response, "CancellationReasons"))]
     if code == "TransactionCanceledException":
-        row = _worst(AWS.get(reason, REJECTED) for reason in reasons if reason not in ("", "None")) or CONFLICT
+        row = _worst(AWS.get(reason, api.REJECTED) for reason in reasons if reason not in ("", "None")) or api.CONFLICT
     observed = {"code": code, "operation": operation} | ({"reasons": reasons[:40]} if reasons else {})
     wait = wait_of(field(response, "ResponseMetadata", "HTTPHeaders"))
     return answered(f"AWS answered {operation} with", code, row, observed, wait) if row else None
@@ -235,7 +181,7 @@ _WAITER_FAILED = unknown(Code.CONFLICT, "What the waiter waits for has failed: o
 def _by_certificate(error: Any) -> Verdict | None:
     """The verdict on an untrusted certificate; None for any other error of TLS."""
     untrusted = any(qualified(type(exception)) == "ssl.SSLCertVerificationError" for exception in behind(error))
-    return CERTIFICATE.verdict() if untrusted else None
+    return api.CERTIFICATE.verdict() if untrusted else None
 
 
 def _by_carried(error: Any) -> Verdict | None:
@@ -250,156 +196,139 @@ def _by_carried(error: Any) -> Verdict | None:
 
 _AWS_STATUSES = {**AWS, **statuses()}
 _NO_CREDENTIALS = unsent(Code.UNAUTHORIZED, "The worker has no valid AWS credentials: configure or renew them.")
-_AWS_CONFIG = unsent(Code.BUG, "The AWS client is configured wrongly: correct the region, profile, or options.")
 _AWS_USE = unsent(Code.BUG, "The tool uses botocore wrongly; nothing was sent: fix the tool.")
 _AWS_ARGUMENTS = unsent(
     Code.INVALID_INPUT, "The arguments do not fit the AWS operation; nothing was sent: change them."
 )
 _AWS_CUT = unsent(Code.UNREACHABLE, "No connection to AWS could be made; nothing was sent.")
 
-_BOTOCORE: Rows = (
-    (Choice("its error code, else its HTTP status", _AWS_STATUSES, _aws, NO_CODE), "ClientError"),
-    # It arrives in the middle of a response, so the request was accepted.
-    (
-        Choice(
-            "its error code",
-            {code: replace(row, proves=Proof.UNKNOWN) for code, row in AWS.items()},
-            _aws_event,
-            FAILED,
-        ),
-        "EventStreamError",
-    ),
-    (
-        Choice("the error code of its last response", {"a failed state": _WAITER_FAILED, **AWS}, _waiter, _WAITED),
-        "WaiterError",
-    ),
-    # botocore makes these before a request is written; they do not tell whether it retried one that was.
-    (_AWS_CUT, "ConnectionError EndpointConnectionError ConnectTimeoutError ProxyConnectionError"),
-    (
-        Choice(
-            "whether the certificate was rejected",
-            {"rejected": CERTIFICATE},
-            _by_certificate,
-            BROKEN,
-        ),
-        "SSLError",
-    ),
-    (NO_ANSWER, "ReadTimeoutError"),
-    (BROKEN, "HTTPClientError ConnectionClosedError ResponseStreamingError IncompleteReadError"),
-    (
-        unknown(Code.UNREACHABLE, "The answer of AWS arrived damaged."),
-        "ChecksumError FlexibleChecksumError",
-    ),
-    # The client's own limit of retries, so an attempt was made before.
-    (unknown(Code.RATE_LIMITED, "The client waits before further retries."), "CapacityNotAvailableError"),
-    (
-        _NO_CREDENTIALS,
-        "NoCredentialsError PartialCredentialsError CredentialRetrievalError NoAuthTokenError TokenRetrievalError"
-        " SSOError SSOTokenLoadError UnauthorizedSSOTokenError RefreshWithMFAUnsupportedError UnknownCredentialError",
-    ),
-    (
-        unsent(Code.UNREACHABLE, "The service for the worker's AWS credentials does not answer; nothing was sent."),
-        "MetadataRetrievalError",
-    ),
-    (
-        _AWS_ARGUMENTS,
-        "ParamValidationError MissingParametersError ValidationError UnknownKeyError RangeError InvalidDNSNameError"
-        " UnsupportedS3ArnError UnsupportedS3ControlArnError InvalidHostLabelError UnsupportedOutpostResourceError"
-        " EndpointResolutionError",
-    ),
-    (unknown(Code.UNEXPECTED_RESULT, "AWS sent the same page twice."), "PaginationError"),
-    (
-        _AWS_CONFIG,
-        "DataNotFoundError UnknownServiceError UnknownRegionError ApiVersionNotFoundError InvalidIMDSEndpointError"
-        " InvalidIMDSEndpointModeError UnknownSignatureVersionError ServiceNotInRegionError BaseEndpointResolverError"
-        " NoRegionError EndpointVariantError UnknownEndpointError UnknownFIPSEndpointError ProfileNotFound"
-        " ConfigParseError ConfigNotFound InvalidRegionError UnsupportedSignatureVersionError"
-        " InvalidS3AddressingStyleError UnsupportedS3ConfigurationError UnsupportedS3AccesspointConfigurationError"
-        " UnsupportedS3ControlConfigurationError InvalidEndpointDiscoveryConfigurationError"
-        " InvalidRetryConfigurationError InvalidMaxRetryAttemptsError InvalidRetryModeError"
-        " InvalidS3UsEast1RegionalEndpointConfigError InvalidSTSRegionalEndpointsConfigError InvalidConfigError"
-        " InfiniteLoopConfigError InvalidProxiesConfigError InvalidDefaultsMode InvalidEndpointConfigurationError"
-        " EndpointProviderError UnknownEndpointResolutionBuiltInName InvalidChecksumConfigError"
-        " UnsupportedServiceProtocolsError MD5UnavailableError MissingDependencyException",
-    ),
-    (
-        _AWS_USE,
-        "UnknownParameterError AliasConflictParameterError UnknownServiceStyle OperationNotPageableError"
-        " InvalidExpressionError WaiterConfigError UnknownClientMethodError UndefinedModelAttributeError"
-        " MissingServiceIdError StubResponseError StubAssertionError UnStubbedResponseError",
-    ),
-    # The body is rewound for a second request, so a first one was sent.
-    (CLIENT_BUG, "BotoCoreError UnseekableStreamError AwsChunkedWrapperError"),
-    (WARNING, "UnsupportedTLSVersionWarning ImminentRemovalWarning"),
+_S3_UPLOAD = Choice(
+    "the ClientError that it carries",
+    _AWS_STATUSES,
+    _by_carried,
+    otherwise=unknown(Code.SERVER_ERROR, "The upload to S3 failed."),
 )
 
-_S3_UPLOAD = unknown(Code.SERVER_ERROR, "The upload to S3 failed.")
-
 TABLE: Table = {
-    **named(_BOTOCORE, "botocore.exceptions"),
-    **named(
+    **of_module(
+        "botocore.exceptions",
+        (Choice("its error code, else its HTTP status", _AWS_STATUSES, _aws, api.NO_CODE), "ClientError"),
+        # It arrives in the middle of a response, so the request was accepted.
         (
-            (_AWS_USE, "EndpointDiscoveryException EndpointDiscoveryRequired"),
-            (_AWS_CUT, "EndpointDiscoveryRefreshFailed"),
-        ),
-        "botocore.discovery",
-    ),
-    **named(
-        (
-            (
-                UNREADABLE,
-                "ParserError ChecksumMismatch DuplicateHeader InvalidHeadersLength InvalidPayloadLength"
-                " NoInitialResponseError",
+            Choice(
+                "its error code",
+                {code: replace(row, proves=Proof.UNKNOWN) for code, row in AWS.items()},
+                _aws_event,
+                api.FAILED,
             ),
+            "EventStreamError",
         ),
-        "botocore.eventstream",
-    ),
-    "botocore.parsers.ResponseParserError": UNREADABLE,
-    **named(
-        ((_AWS_USE, "InvalidShapeError InvalidShapeReferenceError NoShapeFoundError OperationNotFoundError"),),
-        "botocore.model",
-    ),
-    **named(
         (
-            (_AWS_ARGUMENTS, "InvalidArnException"),
-            (_NO_CREDENTIALS, "BadIMDSRequestError _RetriesExceededError"),  # of the machine's metadata
+            Choice("the error code of its last response", {"a failed state": _WAITER_FAILED, **AWS}, _waiter, _WAITED),
+            "WaiterError",
         ),
+        # botocore makes these before a request is written; they do not tell whether it retried one that was.
+        (_AWS_CUT, "ConnectionError EndpointConnectionError ConnectTimeoutError ProxyConnectionError"),
+        (
+            Choice("whether the certificate was rejected", {"rejected": api.CERTIFICATE}, _by_certificate, api.BROKEN),
+            "SSLError",
+        ),
+        (api.NO_ANSWER, "ReadTimeoutError"),
+        (api.BROKEN, "HTTPClientError ConnectionClosedError ResponseStreamingError IncompleteReadError"),
+        (unknown(Code.UNREACHABLE, "The answer of AWS arrived damaged."), "ChecksumError FlexibleChecksumError"),
+        # The client's own limit of retries, so an attempt was made before.
+        (unknown(Code.RATE_LIMITED, "The client waits before further retries."), "CapacityNotAvailableError"),
+        (
+            _NO_CREDENTIALS,
+            "NoCredentialsError PartialCredentialsError CredentialRetrievalError NoAuthTokenError TokenRetrievalError"
+            " SSOError SSOTokenLoadError UnauthorizedSSOTokenError RefreshWithMFAUnsupportedError"
+            " UnknownCredentialError",
+        ),
+        (
+            unsent(Code.UNREACHABLE, "The service for the worker's AWS credentials does not answer; nothing was sent."),
+            "MetadataRetrievalError",
+        ),
+        (
+            _AWS_ARGUMENTS,
+            "ParamValidationError MissingParametersError ValidationError UnknownKeyError RangeError InvalidDNSNameError"
+            " UnsupportedS3ArnError UnsupportedS3ControlArnError InvalidHostLabelError UnsupportedOutpostResourceError"
+            " EndpointResolutionError",
+        ),
+        (unknown(Code.UNEXPECTED_RESULT, "AWS sent the same page twice."), "PaginationError"),
+        (
+            unsent(Code.BUG, "The AWS client is configured wrongly: correct the region, profile, or options."),
+            "DataNotFoundError UnknownServiceError UnknownRegionError ApiVersionNotFoundError"
+            " InvalidIMDSEndpointError InvalidIMDSEndpointModeError UnknownSignatureVersionError"
+            " ServiceNotInRegionError BaseEndpointResolverError NoRegionError EndpointVariantError"
+            " UnknownEndpointError UnknownFIPSEndpointError ProfileNotFound ConfigParseError ConfigNotFound"
+            " InvalidRegionError UnsupportedSignatureVersionError InvalidS3AddressingStyleError"
+            " UnsupportedS3ConfigurationError UnsupportedS3AccesspointConfigurationError"
+            " UnsupportedS3ControlConfigurationError InvalidEndpointDiscoveryConfigurationError"
+            " InvalidRetryConfigurationError InvalidMaxRetryAttemptsError InvalidRetryModeError"
+            " InvalidS3UsEast1RegionalEndpointConfigError InvalidSTSRegionalEndpointsConfigError InvalidConfigError"
+            " InfiniteLoopConfigError InvalidProxiesConfigError InvalidDefaultsMode InvalidEndpointConfigurationError"
+            " EndpointProviderError UnknownEndpointResolutionBuiltInName InvalidChecksumConfigError"
+            " UnsupportedServiceProtocolsError MD5UnavailableError MissingDependencyException",
+        ),
+        (
+            _AWS_USE,
+            "UnknownParameterError AliasConflictParameterError UnknownServiceStyle OperationNotPageableError"
+            " InvalidExpressionError WaiterConfigError UnknownClientMethodError UndefinedModelAttributeError"
+            " MissingServiceIdError StubResponseError StubAssertionError UnStubbedResponseError",
+        ),
+        # The body is rewound for a second request, so a first one was sent.
+        (api.CLIENT_BUG, "BotoCoreError UnseekableStreamError AwsChunkedWrapperError"),
+        (api.WARNING, "UnsupportedTLSVersionWarning ImminentRemovalWarning"),
+    ),
+    **of_module(
+        "botocore.discovery",
+        (_AWS_USE, "EndpointDiscoveryException EndpointDiscoveryRequired"),
+        (_AWS_CUT, "EndpointDiscoveryRefreshFailed"),
+    ),
+    **of_module(
+        "botocore.eventstream",
+        (
+            api.UNREADABLE,
+            "ParserError ChecksumMismatch DuplicateHeader InvalidHeadersLength InvalidPayloadLength"
+            " NoInitialResponseError",
+        ),
+    ),
+    "botocore.parsers.ResponseParserError": api.UNREADABLE,
+    **of_module(
+        "botocore.model",
+        (_AWS_USE, "InvalidShapeError InvalidShapeReferenceError NoShapeFoundError OperationNotFoundError"),
+    ),
+    **of_module(
         "botocore.utils",
+        (_AWS_ARGUMENTS, "InvalidArnException"),
+        (_NO_CREDENTIALS, "BadIMDSRequestError _RetriesExceededError"),  # of the machine's metadata
     ),
     # A bug on purpose: only their subclasses above are raised, which have rows of their own.
-    "botocore.vendored.requests.exceptions.RequestException": CLIENT_BUG,
-    "botocore.vendored.requests.packages.urllib3.exceptions.HTTPError": CLIENT_BUG,
-    "botocore.vendored.requests.packages.urllib3.exceptions.HTTPWarning": WARNING,
-    **named(
-        (
-            (CLIENT_BUG, "Boto3Error"),  # for the classes of newer versions
-            (CLIENT_BUG_UNSENT, "ResourceLoadException NoVersionFound UnknownAPIVersionError"),
-            (CLIENT_BUG_UNSENT, "ResourceNotExistsError DynamoDBOperationNotSupportedError"),
-            (CLIENT_BUG_UNSENT, "DynamoDBNeedsConditionError DynamoDBNeedsKeyConditionError"),
-            (BROKEN, "RetriesExceededError"),  # of a download
-            (
-                Choice("the ClientError that it carries", _AWS_STATUSES, _by_carried, _S3_UPLOAD),
-                "S3TransferFailedError S3UploadFailedError",
-            ),
-            (WARNING, "PythonDeprecationWarning"),
-        ),
+    "botocore.vendored.requests.exceptions.RequestException": api.CLIENT_BUG,
+    "botocore.vendored.requests.packages.urllib3.exceptions.HTTPError": api.CLIENT_BUG,
+    "botocore.vendored.requests.packages.urllib3.exceptions.HTTPWarning": api.WARNING,
+    **of_module(
         "boto3.exceptions",
+        (api.CLIENT_BUG, "Boto3Error"),  # for the classes of newer versions
+        (api.CLIENT_BUG_UNSENT, "ResourceLoadException NoVersionFound UnknownAPIVersionError"),
+        (api.CLIENT_BUG_UNSENT, "ResourceNotExistsError DynamoDBOperationNotSupportedError"),
+        (api.CLIENT_BUG_UNSENT, "DynamoDBNeedsConditionError DynamoDBNeedsKeyConditionError"),
+        (api.BROKEN, "RetriesExceededError"),  # of a download
+        (_S3_UPLOAD, "S3TransferFailedError S3UploadFailedError"),
+        (api.WARNING, "PythonDeprecationWarning"),
     ),
-    **named(
-        (
-            (BROKEN, "RetriesExceededError"),
-            (Choice("the ClientError that it carries", _AWS_STATUSES, _by_carried, _S3_UPLOAD), "S3UploadFailedError"),
-            (unknown(Code.BUSY, "The object in S3 changed during the download."), "S3DownloadFailedError"),
-            (UNREADABLE, "S3ValidationError"),
-            # Another part of the transfer failed first.
-            (BROKEN, "FatalError"),
-            (CLIENT_BUG, "InvalidSubscriberMethodError TransferNotDoneError"),
-        ),
+    **of_module(
         "s3transfer.exceptions",
+        (api.BROKEN, "RetriesExceededError"),
+        (_S3_UPLOAD, "S3UploadFailedError"),
+        (unknown(Code.BUSY, "The object in S3 changed during the download."), "S3DownloadFailedError"),
+        (api.UNREADABLE, "S3ValidationError"),
+        # Another part of the transfer failed first.
+        (api.BROKEN, "FatalError"),
+        (api.CLIENT_BUG, "InvalidSubscriberMethodError TransferNotDoneError"),
     ),
     # Nobody outside of s3transfer sees these.
-    **named(
-        ((BROKEN, "QueueShutdownError bandwidth.RequestExceededException utils.NoResourcesAvailable"),),
-        "s3transfer",
+    **of_module(
+        "s3transfer", (api.BROKEN, "QueueShutdownError bandwidth.RequestExceededException utils.NoResourcesAvailable")
     ),
 }

@@ -124,25 +124,21 @@ def from_entry_points(package: str) -> Table:
 def _entry(name: str, declaration: Declared, where: str) -> Entry:
     if not callable(declaration):
         return _row(declaration, name)
-    reason = f"The function in {where} for {name} gives no fault: correct the function."
-    return Choice("a function", {}, _asking(declaration, name, where), otherwise=Row(Code.BUG, reason, Proof.UNKNOWN))
-
-
-def _asking(function: Callable[[Any], str | DeclaredFault], name: str, where: str) -> Callable[[Any], Verdict]:
-    """A function that returns the verdict that `function` of the user chooses for an exception."""
+    no_fault = f"The function in {where} for {name} gives no fault"
 
     def decide(error: BaseException) -> Verdict:
         try:
-            chosen = function(error)
+            chosen = declaration(error)
             wrong = list(_wrong(chosen))
         except Exception as failed:  # it is the user's
             wrong = [f"it raised {type(failed).__name__}."]
         if wrong:
-            reason = f"The function in {where} for {name} gives no fault, since {wrong[0]} Correct the function."
+            reason = f"{no_fault}, since {wrong[0]} Correct the function."
             return Row(Code.BUG, reason, Proof.UNKNOWN).verdict()
         return _row(chosen, name).verdict()
 
-    return decide
+    otherwise = Row(Code.BUG, f"{no_fault}: correct the function.", Proof.UNKNOWN)
+    return Choice("a function", {}, decide, otherwise)
 
 
 def _row(declaration: str | DeclaredFault, name: str) -> Row:

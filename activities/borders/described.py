@@ -59,7 +59,6 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
             places = ", ".join(map(".".join, guessed_status.PLACES))
             lines.append(f"  guessed  if it carries an HTTP status from 400 to 599 in one of {places}:")
             lines.append("           then it becomes what docs/errors.md says of that status, and proves nothing")
-        if raised and raised.__module__ != "builtins":
             lines.append(f'  a tool may declare it: raises={{{raised.__name__}: "CODE"}} with a code of docs/errors.md')
     else:
         lines += _lines("" if source == title else f"as {source}", entry)
@@ -108,7 +107,7 @@ def _lines(whence: str, entry: Entry) -> Iterator[str]:
     if whence:
         yield f"  {whence}"
     if isinstance(entry, Row):
-        yield f"  becomes  {entry.code.value} ({_words(QUADRANT[entry.code])}): {entry.reason}"
+        yield f"  becomes  {entry.code.value} ({QUADRANT[entry.code].value.replace('_', ', ')}): {entry.reason}"
         yield f"  then     {FOLLOWS[QUADRANT[entry.code]]}"
         yield f"  proves   {PROVES[entry.proves]}"
         return
@@ -118,15 +117,10 @@ def _lines(whence: str, entry: Entry) -> Iterator[str]:
         yield f"    {value:<{width}}  {row.code.value:<19}  {row.proves.value:<8}  {FOLLOWS[QUADRANT[row.code]]}"
 
 
-def _words(quadrant: Quadrant) -> str:
-    return quadrant.value.replace("_", ", ")
-
-
 def _class(name: str) -> type[BaseException] | None:
     """The class of this name; None if it cannot be imported here, but a table has the name.
 
-    Raises:
-        UnknownClass: no class of exceptions has this name.
+    Raises UnknownClass if no class of exceptions has this name.
     """
     # A tools file is a module whose name nobody knows.
     for module in [module for key, module in sys.modules.items() if key.startswith("replan_tools_")]:

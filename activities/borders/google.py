@@ -2,70 +2,42 @@
 
 import math
 import re
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from activities.borders import http
-from activities.borders.service_api import (
-    BROKEN,
-    CLIENT_BUG,
-    CLIENT_BUG_UNSENT,
-    CREDENTIALS,
-    FAILED,
-    FORBIDDEN,
-    INVALID,
-    MISSING,
-    NO_ANSWER,
-    NO_CODE,
-    QUOTA,
-    STALE,
-    THROTTLED,
-    UNREADABLE,
-    UNSUPPORTED,
-    WARNING,
-    answered,
-    behind,
-    code_in,
-    field,
-    named,
-    refused,
-    some,
-    statuses,
-    unknown,
-    unsent,
-)
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, traceback_of
+from activities.borders import http, service_api as api
+from activities.borders.service_api import answered, behind, code_in, field, refused, some, statuses, unknown, unsent
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, frames, named, of_module
 from activities.borders.waits import wait_of
 from workflows.faults.fault import Code, Quadrant
 
 GRPC: Mapping[str, Row] = {
     # Either side may have cancelled it, at any time.
     "CANCELLED": unknown(Code.UNREACHABLE, "The call was cancelled before its answer arrived."),
-    "UNKNOWN": FAILED,
-    "INVALID_ARGUMENT": INVALID,
-    "DEADLINE_EXCEEDED": NO_ANSWER,
-    "NOT_FOUND": MISSING,
+    "UNKNOWN": api.FAILED,
+    "INVALID_ARGUMENT": api.INVALID,
+    "DEADLINE_EXCEEDED": api.NO_ANSWER,
+    "NOT_FOUND": api.MISSING,
     "ALREADY_EXISTS": refused(Code.CONFLICT, "It exists already: choose another name, or use what is there."),
-    "PERMISSION_DENIED": FORBIDDEN,
+    "PERMISSION_DENIED": api.FORBIDDEN,
     "RESOURCE_EXHAUSTED": unknown(Code.RATE_LIMITED, "There were too many requests, or a message was too large."),
-    "FAILED_PRECONDITION": STALE,
+    "FAILED_PRECONDITION": api.STALE,
     "ABORTED": refused(Code.BUSY, "The service rolled the call back because of another one at the same time."),
-    "OUT_OF_RANGE": INVALID,
-    "UNIMPLEMENTED": replace(UNSUPPORTED, proves=Proof.UNKNOWN),
-    "INTERNAL": FAILED,
+    "OUT_OF_RANGE": api.INVALID,
+    "UNIMPLEMENTED": replace(api.UNSUPPORTED, proves=Proof.UNKNOWN),
+    "INTERNAL": api.FAILED,
     "UNAVAILABLE": unknown(Code.UNREACHABLE, "The service cannot be reached, or is not ready."),
     "DATA_LOSS": unknown(Code.NEEDS_PERSON, "The service has lost or damaged data: ask its operator."),
-    "UNAUTHENTICATED": CREDENTIALS,
+    "UNAUTHENTICATED": api.CREDENTIALS,
 }
 """Rows by gRPC status (https://grpc.io/docs/guides/status-codes), in the order of their numbers from 1.
 
 A status proves something only if the client never makes it itself after the request or its answer was on its way (the
 table in grpc/doc/statuscodes.md): the client makes UNAUTHENTICATED and PERMISSION_DENIED before.
 """
-_BY_SERVICE: Mapping[str, Row] = {"RESOURCE_EXHAUSTED": THROTTLED, "UNIMPLEMENTED": UNSUPPORTED}
+_BY_SERVICE: Mapping[str, Row] = {"RESOURCE_EXHAUSTED": api.THROTTLED, "UNIMPLEMENTED": api.UNSUPPORTED}
 """Rows by a status that the client can make, too, for errors whose metadata show that the service gave the status."""
 _SENT_TOO_LARGE = unsent(
     Code.INVALID_INPUT,
@@ -126,7 +98,7 @@ def _by_size(error: Any) -> Row | None:
     """
     try:
         details = str(error.details())
-    except Exception:
+    except Exception:  # a tool may have made the exception
         return None
     if "CLIENT: Received message larger than max" in details:
         return _LARGE_ANSWER
@@ -138,9 +110,8 @@ def _by_size(error: Any) -> Row | None:
 
 def _frames(error: Any) -> Iterator[FrameType]:
     """The frames of gRPC's clients through which an exception came; empty for a response over HTTP."""
-    trace = traceback_of(error) if isinstance(error, BaseException) else None
-    frames = (frame for frame, _ in traceback.walk_tb(trace))
-    return (frame for frame in frames if frame.f_globals.get("__name__") in ("grpc._channel", "grpc.aio._call"))
+    passed = frames(error, "grpc") if isinstance(error, BaseException) else ()
+    return (frame for module, frame in passed if module in ("grpc._channel", "grpc.aio._call"))
 
 
 def _request_size(frame: FrameType) -> int | None:
@@ -226,58 +197,47 @@ _GRPC_NO_STATUS = unknown(Code.BUG, "The gRPC call failed without a status: fix 
 _BY_GRPC_STATUS = Choice("its gRPC status", _GRPC_ROWS, _grpc, _GRPC_NO_STATUS)
 
 _GRPC_TABLE: Table = {
-    **named(
-        (
-            (
-                _BY_GRPC_STATUS,
-                "RpcError _channel._InactiveRpcError _channel._MultiThreadedRendezvous _interceptor._FailureOutcome"
-                " _channel._Rendezvous _channel._SingleThreadedRendezvous aio._call.AioRpcError",
-            ),
-            (NO_ANSWER, "FutureTimeoutError"),
-            (GRPC["CANCELLED"], "FutureCancelledError"),
-            (CLIENT_BUG, "experimental.UsageError"),
-            (WARNING, "experimental.ExperimentalApiWarning"),
-        ),
+    **of_module(
         "grpc",
-    ),
-    **named(
         (
-            (_BY_GRPC_STATUS, "AioRpcStatus"),
-            (CLIENT_BUG, "BaseError AbortError ExecuteBatchError InternalError UsageError"),
-            (BROKEN, "_ServerStoppedError _RequestCallError _WatchConnectivityFailed"),
+            _BY_GRPC_STATUS,
+            "RpcError _channel._InactiveRpcError _channel._MultiThreadedRendezvous _interceptor._FailureOutcome"
+            " _channel._Rendezvous _channel._SingleThreadedRendezvous aio._call.AioRpcError",
         ),
+        (api.NO_ANSWER, "FutureTimeoutError"),
+        (GRPC["CANCELLED"], "FutureCancelledError"),
+        (api.CLIENT_BUG, "experimental.UsageError"),
+        (api.WARNING, "experimental.ExperimentalApiWarning"),
+    ),
+    **of_module(
         "grpc._cython.cygrpc",
+        (_BY_GRPC_STATUS, "AioRpcStatus"),
+        (api.CLIENT_BUG, "BaseError AbortError ExecuteBatchError InternalError UsageError"),
+        (api.BROKEN, "_ServerStoppedError _RequestCallError _WatchConnectivityFailed"),
     ),
     # The beta API, which gRPC still ships.
-    **named(
-        (
-            (CLIENT_BUG, "face.face.AbortionError face.face.LocalError"),
-            (GRPC["CANCELLED"], "face.face.CancellationError"),
-            (NO_ANSWER, "face.face.ExpirationError"),
-            (BROKEN, "face.face.NetworkError face.face.LocalShutdownError face.face.RemoteShutdownError"),
-            (FAILED, "face.face.RemoteError"),
-            (UNSUPPORTED, "face.face.NoSuchMethodError base.base.NoSuchMethodError"),
-        ),
+    **of_module(
         "grpc.framework.interfaces",
+        (api.CLIENT_BUG, "face.face.AbortionError face.face.LocalError"),
+        (GRPC["CANCELLED"], "face.face.CancellationError"),
+        (api.NO_ANSWER, "face.face.ExpirationError"),
+        (api.BROKEN, "face.face.NetworkError face.face.LocalShutdownError face.face.RemoteShutdownError"),
+        (api.FAILED, "face.face.RemoteError"),
+        (api.UNSUPPORTED, "face.face.NoSuchMethodError base.base.NoSuchMethodError"),
     ),
-    **named(
-        (
-            (CLIENT_BUG, "abandonment.Abandoned"),
-            (GRPC["CANCELLED"], "future.CancelledError"),
-            (NO_ANSWER, "future.TimeoutError"),
-        ),
+    **of_module(
         "grpc.framework.foundation",
+        (api.CLIENT_BUG, "abandonment.Abandoned"),
+        (GRPC["CANCELLED"], "future.CancelledError"),
+        (api.NO_ANSWER, "future.TimeoutError"),
     ),
 }
 
 
-_GOOGLE_REASONS: Mapping[str, Row] = {
-    "rateLimitExceeded": THROTTLED,
-    "userRateLimitExceeded": THROTTLED,
-    "RATE_LIMIT_EXCEEDED": THROTTLED,
-    "quotaExceeded": QUOTA,
-    "dailyLimitExceeded": QUOTA,
-}
+_GOOGLE_REASONS: Mapping[str, Row] = named(
+    (api.THROTTLED, "rateLimitExceeded userRateLimitExceeded RATE_LIMIT_EXCEEDED"),
+    (api.QUOTA, "quotaExceeded dailyLimitExceeded"),
+)
 """Rows by the reason that some Google APIs give with status 403 for errors that are not about permissions."""
 
 
@@ -321,7 +281,7 @@ def _google(status: str = "") -> Choice:
 
     own = {name: row for name, row in _GRPC_ROWS.items() if status and name.startswith(status)}
     rows = own or ({status: row_of_status} if row_of_status else {**_GRPC_ROWS, **statuses()})
-    return Choice("its status and reason", rows, decide, row_of_status or NO_CODE)
+    return Choice("its status and reason", rows, decide, row_of_status or api.NO_CODE)
 
 
 def _google_retry(error: Any) -> Verdict | None:
@@ -387,65 +347,48 @@ _GOOGLE_TABLE: Table = {
             "DeadlineExceeded": "DEADLINE_EXCEEDED",
         }.items()
     },
-    **named(
-        (
-            (
-                Choice("the error that was retried", {**_GRPC_ROWS, **statuses()}, _google_retry, _RETRIED),
-                "RetryError",
-            ),
-            (CLIENT_BUG, "GoogleAPIError UnseekableStreamError"),
-            (CLIENT_BUG_UNSENT, "DuplicateCredentialArgs AsyncRestUnsupportedParameterError"),
-            (BROKEN, "ResumableTransferError UploadCancelledError"),
-            (unknown(Code.TIMEOUT, "The upload became too slow."), "TransferStalledError"),
-            (UNREADABLE, "MissingStatusHeaderError"),
-        ),
+    **of_module(
         "google.api_core.exceptions",
+        (Choice("the error that was retried", {**_GRPC_ROWS, **statuses()}, _google_retry, _RETRIED), "RetryError"),
+        (api.CLIENT_BUG, "GoogleAPIError UnseekableStreamError"),
+        (api.CLIENT_BUG_UNSENT, "DuplicateCredentialArgs AsyncRestUnsupportedParameterError"),
+        (api.BROKEN, "ResumableTransferError UploadCancelledError"),
+        (unknown(Code.TIMEOUT, "The upload became too slow."), "TransferStalledError"),
+        (api.UNREADABLE, "MissingStatusHeaderError"),
     ),
-    **named(
-        (
-            (CLIENT_BUG_UNSENT, "_feature_gating_helpers.FeatureGatingError iam.InvalidOperationException"),
-            (CLIENT_BUG_UNSENT, "universe.EmptyUniverseError universe.UniverseMismatchError"),
-            (NO_ANSWER, "future.polling._OperationNotComplete future.async_future._OperationNotComplete"),
-        ),
+    **of_module(
         "google.api_core",
+        (api.CLIENT_BUG_UNSENT, "_feature_gating_helpers.FeatureGatingError iam.InvalidOperationException"),
+        (api.CLIENT_BUG_UNSENT, "universe.EmptyUniverseError universe.UniverseMismatchError"),
+        (api.NO_ANSWER, "future.polling._OperationNotComplete future.async_future._OperationNotComplete"),
     ),
-    **named(
-        (
-            # The asyncio session raises the first three for the call itself, others only for the token.
-            (BROKEN, "TransportError"),
-            (NO_ANSWER, "TimeoutError"),
-            (UNREADABLE, "ResponseError"),
-            # After an answer 401 the token is renewed, so the call itself may have been sent and refused.
-            (
-                Choice("whether it says that a retry can help", {"a retry can": _TOKEN_LATER}, _google_refresh, _TOKEN),
-                "RefreshError ReauthFailError ReauthSamlChallengeFailError OAuthError",
-            ),
-            (
-                _GOOGLE_CREDENTIALS,
-                "DefaultCredentialsError UserAccessTokenError MutualTLSChannelError ClientCertError MalformedError"
-                " InvalidResource InvalidOperation InvalidValue InvalidType OSError",
-            ),
-            (
-                unknown(Code.UNAUTHORIZED, "The Google credentials of the worker cannot be used."),
-                "GoogleAuthError",
-            ),
-        ),
+    **of_module(
         "google.auth.exceptions",
+        # The asyncio session raises the first three for the call itself, others only for the token.
+        (api.BROKEN, "TransportError"),
+        (api.NO_ANSWER, "TimeoutError"),
+        (api.UNREADABLE, "ResponseError"),
+        # After an answer 401 the token is renewed, so the call itself may have been sent and refused.
+        (
+            Choice("whether it says that a retry can help", {"a retry can": _TOKEN_LATER}, _google_refresh, _TOKEN),
+            "RefreshError ReauthFailError ReauthSamlChallengeFailError OAuthError",
+        ),
+        (
+            _GOOGLE_CREDENTIALS,
+            "DefaultCredentialsError UserAccessTokenError MutualTLSChannelError ClientCertError MalformedError"
+            " InvalidResource InvalidOperation InvalidValue InvalidType OSError",
+        ),
+        (unknown(Code.UNAUTHORIZED, "The Google credentials of the worker cannot be used."), "GoogleAuthError"),
     ),
     "google.auth.transport._mtls_helper._MemfdCreationError": _GOOGLE_CREDENTIALS,
-    **named(
-        (
-            (
-                UNREADABLE,
-                "message.DecodeError json_format.ParseError json_format.EnumStringValueParseError",
-            ),
-            (UNREADABLE, "text_format.ParseError"),
-            (CLIENT_BUG, "message.Error message.EncodeError message.FrozenInstanceError json_format.Error"),
-            (CLIENT_BUG, "json_format.SerializeToJsonError text_format.Error runtime_version.VersionError"),
-            (CLIENT_BUG, "descriptor.Error descriptor.TypeTransformationError descriptor_database.Error"),
-            (CLIENT_BUG, "descriptor_database.DescriptorDatabaseConflictingDefinitionError"),
-        ),
+    **of_module(
         "google.protobuf",
+        (api.UNREADABLE, "message.DecodeError json_format.ParseError json_format.EnumStringValueParseError"),
+        (api.UNREADABLE, "text_format.ParseError"),
+        (api.CLIENT_BUG, "message.Error message.EncodeError message.FrozenInstanceError json_format.Error"),
+        (api.CLIENT_BUG, "json_format.SerializeToJsonError text_format.Error runtime_version.VersionError"),
+        (api.CLIENT_BUG, "descriptor.Error descriptor.TypeTransformationError descriptor_database.Error"),
+        (api.CLIENT_BUG, "descriptor_database.DescriptorDatabaseConflictingDefinitionError"),
     ),
 }
 

@@ -31,10 +31,6 @@ def guess(error: BaseException) -> Verdict | None:
         status = attribute(error, *place)
         status = status.value if isinstance(status, Enum) else status
         if isinstance(status, int) and not isinstance(status, bool) and 400 <= status < 600:
-            return _by_status(error, int(status), ".".join((class_name(error), *place)))
+            verdict, where = http.by_answer(error, int(status)), ".".join((class_name(error), *place))
+            return replace(verdict, fault=verdict.fault.model_copy(update={"guessed": where}), proves=Proof.UNKNOWN)
     return None
-
-
-def _by_status(error: BaseException, status: int, where: str) -> Verdict:
-    verdict = http.by_answer(error, status)
-    return replace(verdict, fault=verdict.fault.model_copy(update={"guessed": where}), proves=Proof.UNKNOWN)

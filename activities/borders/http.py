@@ -5,10 +5,8 @@ The exceptions of ssl are here, too.
 """
 
 import re
-import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,7 +14,18 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from activities import sends
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, attribute, carried, class_names, traceback_of
+from activities.borders.table import (
+    Choice,
+    Proof,
+    Row,
+    Table,
+    Verdict,
+    attribute,
+    carried,
+    class_names,
+    frames,
+    of_module,
+)
 from activities.borders.waits import wait_of
 from workflows.faults.fault import QUADRANT, Code, Quadrant
 
@@ -104,14 +113,7 @@ def _first(*values: Any) -> Any:
 
 
 def _is_a(error: BaseException, *names: str) -> bool:
-    """Whether the class of an exception, or one of its parents, has one of these qualified names."""
     return any(name in names for name in class_names(type(error)))
-
-
-def _frames(error: BaseException) -> Iterator[tuple[str, FrameType]]:
-    """The module and the frame of each function through which an exception came, outermost first."""
-    for frame, _line in traceback.walk_tb(traceback_of(error)):
-        yield str(frame.f_globals.get("__name__")), frame
 
 
 # Whether the request was sent.
@@ -144,10 +146,8 @@ Nothing else shows earlier requests: the exception of a redirected or repeated r
 
 def _was_connecting(error: BaseException) -> bool:
     """Whether an exception was raised before its client had a connection."""
-    return _is_a(error, *_CONNECTING) or any(
-        module.partition(".")[0] in _WIRE and (frame.f_code.co_name in _CONNECTS or "handshake" in frame.f_code.co_name)
-        for module, frame in _frames(error)
-    )
+    functions = [frame.f_code.co_name for _, frame in frames(error, *_WIRE)]
+    return _is_a(error, *_CONNECTING) or any(name in _CONNECTS or "handshake" in name for name in functions)
 
 
 def _earlier(error: BaseException, *responses: object) -> list[list[Any] | tuple[Any, ...]]:
@@ -158,7 +158,7 @@ def _earlier(error: BaseException, *responses: object) -> list[list[Any] | tuple
     noted = [
         read(frame.f_locals)
         for exception in [error, *carried(error)]
-        for module, frame in _frames(exception)
+        for module, frame in frames(exception)
         if (read := _EARLIER.get((module, frame.f_code.co_name)))
     ]
     return [some for some in (*noted, *responses) if isinstance(some, list | tuple)]
@@ -183,7 +183,6 @@ def _may_have_changed(earlier: object) -> bool:
 
 
 def _method(request: object) -> object:
-    """The method of a request, given by its response or by urllib3's note of it."""
     return _first(attribute(request, "method"), attribute(request, "request", "method"), attribute(request, "_method"))
 
 
@@ -236,7 +235,7 @@ def _connection(error: BaseException) -> Verdict:
         return _if_alone(_UNREACHED, error)
     # OpenSSL raises one class in the handshake, before the request is sent, and later, while it sends or receives.
     # Without a traceback, as from another process, it is taken for one of the handshake, where nearly all arise.
-    is_traced = any(module.partition(".")[0] in _WIRE for exception in inner for module, _frame in _frames(exception))
+    is_traced = any(True for exception in inner for _ in frames(exception, *_WIRE))
     if not is_traced and any(_is_a(exception, *_TLS) for exception in inner):
         return _if_alone(_UNREACHED, error)
     if any(_is_a(exception, "urllib3.exceptions.ResponseError") for exception in inner):
@@ -248,11 +247,8 @@ def _connection(error: BaseException) -> Verdict:
 
 def _was_redirected(error: BaseException) -> bool:
     """Whether urllib3 gave up on a redirect; after too many failures it raises the same exception."""
-    last = [frame for module, frame in _frames(error) if module in _URLLIB3_SENDS and frame.f_code.co_name == "urlopen"]
-    return bool(last and last[-1].f_locals.get("redirect_location"))
-
-
-_URLLIB3_SENDS = ("urllib3.connectionpool", "urllib3.poolmanager")
+    sent = [frame for _, frame in frames(error, "urllib3") if frame.f_code.co_name == "urlopen"]
+    return bool(sent and sent[-1].f_locals.get("redirect_location"))
 
 
 def _no_connection(error: BaseException) -> Verdict:
@@ -279,7 +275,7 @@ def _status(error: BaseException) -> Verdict:
     response = _first(attribute(error, "response"), error)
     status = _first(attribute(response, "status_code"), attribute(response, "status"))
     if not isinstance(status, int) or isinstance(status, bool):
-        return _NO_STATUS.verdict()
+        return _unexpected("The service did not accept the request, and its HTTP status is not known.").verdict()
     verdict, method = by_answer(error, status), _method_and_service(error, response)[0]
     known = attribute(response, "history"), attribute(response, "raw", "retries", "history")
     if _was_preceded(error, *known):
@@ -334,7 +330,6 @@ def _body(response: object) -> JsonValue:
 
 
 def _tunnel(error: BaseException) -> Verdict:
-    """The verdict on a proxy that rejected a tunnel, by the HTTP status of the proxy."""
     return _if_alone(_BY_PROXY.get(str(attribute(error, "status")), _NO_TUNNEL), error)
 
 
@@ -364,8 +359,6 @@ _FAILED = Row(Code.UNREACHABLE, "The HTTP request failed.", Proof.UNKNOWN)
 _GARBLED = Row(Code.UNREACHABLE, "The server closed the connection, or did not speak HTTP.", Proof.UNKNOWN)
 _ENDLESS = _unexpected("The address redirects without end: use another.")
 _REDIRECT = _unexpected("The address redirects to one that is no HTTP address: use another.")
-_NO_JSON = _unexpected("The response is no JSON.")
-_NO_STATUS = _unexpected("The service did not accept the request, and its HTTP status is not known.")
 _UNDECODABLE = _unexpected("The response cannot be decoded.")
 _NO_MESSAGE = _unexpected("The message of the WebSocket has another type than the tool expects.")
 _NO_ADDRESS = _unsent_row(Code.INVALID_INPUT, "This address cannot be opened: give a complete one.")
@@ -410,177 +403,149 @@ _FULL_POOL = _unsent(Code.BUSY, "All connections of the worker are in use.")
 _NO_URL = _unsent(Code.INVALID_INPUT, "This is no URL: give a complete one.")
 _SCHEME = _unsent(Code.INVALID_INPUT, "The address must begin with http:// or https://.")
 _WRONG_PROXY = _unsent(Code.NEEDS_PERSON, "The address of the proxy is wrong: correct the settings of the worker.")
+_URL_ERROR = Choice(
+    "its reason: an exception, or a text", {**_CONNECTION.rows, "text": _NO_ADDRESS}, _url_error, otherwise=_BROKEN
+)
 _HEADER = Choice("whose header it is", {"the request's": _WRONG_HEADER}, _header, otherwise=_GARBLED)
 
-_SHARED: Table = {
-    "TimeoutException": _SILENT,
-    "ConnectTimeout": _LATE_CONNECTION,
-    "PoolTimeout": _FULL_POOL,
-    "NetworkError": _BROKEN,
-    "ConnectError": _NO_CONNECTION,
+_SHARED = (
+    (_SILENT, "TimeoutException"),
+    (_LATE_CONNECTION, "ConnectTimeout"),
+    (_FULL_POOL, "PoolTimeout"),
+    (_BROKEN, "NetworkError"),
+    (_NO_CONNECTION, "ConnectError"),
     # It is raised only while a tunnel is opened, and the request comes after that.
-    "ProxyError": _unsent(Code.UNREACHABLE, "The proxy did not let the request through."),
-    "ProtocolError": _GARBLED,
-    "LocalProtocolError": _BUG,
-    "UnsupportedProtocol": _SCHEME,
-}
-_HTTPX: Table = {
-    **_SHARED,
-    "HTTPStatusError": _BY_STATUS,
-    "HTTPError": _FAILED,
-    "InvalidURL": _NO_URL,
-    "TooManyRedirects": _ENDLESS,
-    "DecodingError": _UNDECODABLE,
-    "StreamError": _BUG,
-    "CookieConflict": _BUG,
-}
-_HTTPCORE: Table = {**_SHARED, "ConnectionNotAvailable": _FULL_POOL}
-_HTTPX2: Table = {
-    **_HTTPX,
-    "SSEError": _unexpected("The response is no event stream."),
-    "websockets._exceptions.HTTPXWSException": _FAILED,
-    "websockets._exceptions.WebSocketUpgradeError": _BY_STATUS,
-    "websockets._exceptions.WebSocketDisconnect": _BROKEN,
-    "websockets._exceptions.WebSocketNetworkError": _BROKEN,
-    "websockets._exceptions.WebSocketInvalidTypeReceived": _NO_MESSAGE,
-    "websockets._api.QueueShutDown": _BROKEN,
-    "websockets._api.EndOfStream": _BROKEN,
-    "websockets._api.ShouldClose": _BROKEN,
-    "websockets._transport.ASGIWebSocketTransportError": _BUG,
-}
-_REQUESTS: Table = {
-    "exceptions.RequestException": _FAILED,
-    "exceptions.HTTPError": _BY_STATUS,
-    "exceptions.ConnectionError": _CONNECTION,
-    "exceptions.SSLError": _CONNECTION,
-    # urllib3 forgets that it had reached the proxy when the connection breaks, so that this, too, may come later.
-    "exceptions.ProxyError": _CONNECTION,
-    "exceptions.ConnectTimeout": _LATE_CONNECTION,
-    "exceptions.Timeout": _SILENT,
-    "exceptions.ChunkedEncodingError": _BROKEN,
-    "exceptions.ContentDecodingError": _UNDECODABLE,
-    "exceptions.RetryError": _FAILING,
-    "exceptions.TooManyRedirects": _ENDLESS,
-    "exceptions.JSONDecodeError": _NO_JSON,
-    "exceptions.InvalidJSONError": _unsent(Code.BUG, "The tool sends what cannot be written as JSON: fix the tool."),
-    "exceptions.InvalidHeader": _HEADER,
-    "exceptions.URLRequired": _NO_URL,
-    "exceptions.MissingSchema": _SCHEME,
-    "exceptions.InvalidSchema": _SCHEME,
-    "exceptions.InvalidURL": _NO_URL,
-    "exceptions.InvalidProxyURL": _WRONG_PROXY,
-    "exceptions.StreamConsumedError": _BUG,
-    # A redirect or a retry has to send a body again that can be read once only.
-    "exceptions.UnrewindableBodyError": _BUG,
-    "cookies.CookieConflictError": _BUG,
-}
-_URLLIB3: Table = {
-    "exceptions.HTTPError": _FAILED,
-    "exceptions.MaxRetryError": _CONNECTION,
-    "exceptions.SSLError": _CONNECTION,
-    "exceptions.ProxyError": _CONNECTION,
-    "exceptions.ProtocolError": _CONNECTION,
-    "exceptions.NewConnectionError": _NO_CONNECTION,
-    "exceptions.ConnectTimeoutError": _LATE_CONNECTION,
-    "exceptions.TimeoutError": _SILENT,
-    "exceptions.IncompleteRead": _BROKEN,
-    "exceptions.InvalidChunkLength": _GARBLED,
-    "exceptions.ResponseError": _FAILING,
-    "exceptions.DecodeError": _UNDECODABLE,
-    "exceptions.InvalidHeader": _GARBLED,
-    "exceptions.HeaderParsingError": _GARBLED,
-    "exceptions.EmptyPoolError": _FULL_POOL,
-    # A connection is given back to a pool that is full: the response is there.
-    "exceptions.FullPoolError": Row(Code.BUSY, "All connections of the worker are in use.", Proof.UNKNOWN),
-    "exceptions.ClosedPoolError": _BUG,
-    "exceptions.HostChangedError": _BUG,
-    "exceptions.TimeoutStateError": _BUG,
-    "exceptions.ResponseNotChunked": _BUG,
-    "exceptions.BodyNotHttplibCompatible": _BUG,
-    "exceptions.UnrewindableBodyError": _BUG,
-    "exceptions.LocationValueError": _NO_URL,
-    "exceptions.URLSchemeUnknown": _SCHEME,
-    "exceptions.ProxySchemeUnknown": _WRONG_PROXY,
-    "exceptions.ProxySchemeUnsupported": _WRONG_PROXY,
-    "util.ssl_match_hostname.CertificateError": _NO_CONNECTION,
-}
-_AIOHTTP: Table = {
-    "client_exceptions.ClientError": _FAILED,
-    "client_exceptions.ClientResponseError": _BY_STATUS,
-    "client_exceptions.TooManyRedirects": _ENDLESS,
-    # The proxy rejects the tunnel, and the request comes after that. Its statuses say nothing of the service.
-    "client_exceptions.ClientHttpProxyError": Choice(
-        "the HTTP status of the proxy", _BY_PROXY, _tunnel, otherwise=_NO_TUNNEL
-    ),
-    "client_exceptions.ClientConnectionError": _BROKEN,
-    # The connector alone raises it, for whatever errno, before it has a connection.
-    "client_exceptions.ClientConnectorError": _NO_CONNECTION,
-    "client_exceptions.ServerFingerprintMismatch": _NO_CONNECTION,
-    "client_exceptions.ServerTimeoutError": _SILENT,
-    "client_exceptions.ConnectionTimeoutError": _LATE_CONNECTION,
-    "client_exceptions.ClientPayloadError": Choice(
-        "the exception that it wraps", {"not decoded": _UNDECODABLE}, _payload, otherwise=_BROKEN
-    ),
-    "client_exceptions.UploadAbortedError": _BROKEN,
-    "client_exceptions.InvalidURL": _NO_URL,
-    "client_exceptions.NonHttpUrlClientError": _SCHEME,
-    "client_exceptions.RedirectClientError": _REDIRECT,
-    "client_exceptions.InvalidUrlRedirectClientError": _REDIRECT,
-    "client_exceptions.NonHttpUrlRedirectClientError": _REDIRECT,
-    "client_exceptions.WSMessageTypeError": _NO_MESSAGE,
-    "_websocket.models.WebSocketError": _GARBLED,
-    "_websocket.models.WSHandshakeError": _GARBLED,
-    "http_exceptions.HttpProcessingError": _GARBLED,
-    "http_exceptions.ContentEncodingError": _UNDECODABLE,
-    "http_exceptions.LineTooLong": _unexpected("The response has a line that is too long for the tool."),
-    "compression_utils.TooManyMembersError": _UNDECODABLE,
-    "streams.EofStream": _BROKEN,
-    "payload.LookupError": _BUG,
-    "web_exceptions.HTTPException": _SERVER,
-    "web_app.CleanupError": _SERVER,
-    "web_protocol.PayloadAccessError": _SERVER,
-    "web_protocol.RequestPayloadError": _SERVER,
-    "web_runner.GracefulExit": _SERVER,
-}
-_STANDARD: Table = {
-    "urllib.error.HTTPError": _BY_STATUS,
-    "urllib.error.URLError": Choice(
-        "its reason: an exception, or a text", {**_CONNECTION.rows, "text": _NO_ADDRESS}, _url_error, otherwise=_BROKEN
-    ),
-    "urllib.error.ContentTooShortError": _BROKEN,
-    "http.client.HTTPException": _GARBLED,
-    "http.client.IncompleteRead": _BROKEN,
-    "http.client.RemoteDisconnected": _GARBLED,  # also a ConnectionResetError
-    "http.client.InvalidURL": _NO_URL,
-    "http.client.NotConnected": _BUG,
-    "http.client.ImproperConnectionState": _BUG,
-    "http.client.UnimplementedFileMode": _BUG,
-    "http.cookies.CookieError": _BUG,
-    "http.cookiejar.LoadError": Row(
-        Code.NEEDS_PERSON, "The file of cookies cannot be read: repair or delete it.", Proof.UNKNOWN
-    ),
-    "ssl.SSLError": _CONNECTION,
-    # A socket that does not block tells its owner to wait, and the tool does not.
-    "ssl.SSLWantReadError": _BUG,
-    "ssl.SSLWantWriteError": _BUG,
-    # The server ends TLS in order, after the handshake.
-    "ssl.SSLZeroReturnError": _BROKEN,
-}
+    (_unsent(Code.UNREACHABLE, "The proxy did not let the request through."), "ProxyError"),
+    (_GARBLED, "ProtocolError"),
+    (_BUG, "LocalProtocolError"),
+    (_SCHEME, "UnsupportedProtocol"),
+)
+_HTTPCORE = (*_SHARED, (_FULL_POOL, "ConnectionNotAvailable"))
+_HTTPX = (
+    *_SHARED,
+    (_BY_STATUS, "HTTPStatusError"),
+    (_FAILED, "HTTPError"),
+    (_NO_URL, "InvalidURL"),
+    (_ENDLESS, "TooManyRedirects"),
+    (_UNDECODABLE, "DecodingError"),
+    (_BUG, "StreamError CookieConflict"),
+)
 
 TABLE: Table = {
-    **_STANDARD,
-    **{
-        f"{package}.{name}": entry
-        for package, table in {
-            "httpcore": _HTTPCORE,
-            "httpcore2": _HTTPCORE,
-            "httpx": _HTTPX,
-            "httpx2": _HTTPX2,
-            "requests": _REQUESTS,
-            "urllib3": _URLLIB3,
-            "aiohttp": _AIOHTTP,
-        }.items()
-        for name, entry in table.items()
-    },
+    "urllib.error.HTTPError": _BY_STATUS,
+    "urllib.error.URLError": _URL_ERROR,
+    "urllib.error.ContentTooShortError": _BROKEN,
+    **of_module(
+        "http",
+        (_GARBLED, "client.HTTPException"),
+        (_BROKEN, "client.IncompleteRead"),
+        (_GARBLED, "client.RemoteDisconnected"),  # also a ConnectionResetError
+        (_NO_URL, "client.InvalidURL"),
+        (_BUG, "client.NotConnected client.ImproperConnectionState client.UnimplementedFileMode cookies.CookieError"),
+        (
+            Row(Code.NEEDS_PERSON, "The file of cookies cannot be read: repair or delete it.", Proof.UNKNOWN),
+            "cookiejar.LoadError",
+        ),
+    ),
+    **of_module(
+        "ssl",
+        (_CONNECTION, "SSLError"),
+        # A socket that does not block tells its owner to wait, and the tool does not.
+        (_BUG, "SSLWantReadError SSLWantWriteError"),
+        # The server ends TLS in order, after the handshake.
+        (_BROKEN, "SSLZeroReturnError"),
+    ),
+    **of_module("httpcore", *_HTTPCORE),
+    **of_module("httpcore2", *_HTTPCORE),
+    **of_module("httpx", *_HTTPX),
+    **of_module("httpx2", *_HTTPX, (_unexpected("The response is no event stream."), "SSEError")),
+    **of_module(
+        "httpx2.websockets",
+        (_FAILED, "_exceptions.HTTPXWSException"),
+        (_BY_STATUS, "_exceptions.WebSocketUpgradeError"),
+        (_BROKEN, "_exceptions.WebSocketDisconnect _exceptions.WebSocketNetworkError"),
+        (_NO_MESSAGE, "_exceptions.WebSocketInvalidTypeReceived"),
+        (_BROKEN, "_api.QueueShutDown _api.EndOfStream _api.ShouldClose"),
+        (_BUG, "_transport.ASGIWebSocketTransportError"),
+    ),
+    **of_module(
+        "requests.exceptions",
+        (_FAILED, "RequestException"),
+        (_BY_STATUS, "HTTPError"),
+        # urllib3 forgets that it had reached the proxy when the connection breaks, so ProxyError, too, may come later.
+        (_CONNECTION, "ConnectionError SSLError ProxyError"),
+        (_LATE_CONNECTION, "ConnectTimeout"),
+        (_SILENT, "Timeout"),
+        (_BROKEN, "ChunkedEncodingError"),
+        (_UNDECODABLE, "ContentDecodingError"),
+        (_FAILING, "RetryError"),
+        (_ENDLESS, "TooManyRedirects"),
+        (_unexpected("The response is no JSON."), "JSONDecodeError"),
+        (_unsent(Code.BUG, "The tool sends what cannot be written as JSON: fix the tool."), "InvalidJSONError"),
+        (_HEADER, "InvalidHeader"),
+        (_NO_URL, "URLRequired"),
+        (_SCHEME, "MissingSchema InvalidSchema"),
+        (_NO_URL, "InvalidURL"),
+        (_WRONG_PROXY, "InvalidProxyURL"),
+        # A redirect or a retry has to send a body again that can be read once only.
+        (_BUG, "StreamConsumedError UnrewindableBodyError"),
+    ),
+    "requests.cookies.CookieConflictError": _BUG,
+    **of_module(
+        "urllib3.exceptions",
+        (_FAILED, "HTTPError"),
+        (_CONNECTION, "MaxRetryError SSLError ProxyError ProtocolError"),
+        (_NO_CONNECTION, "NewConnectionError"),
+        (_LATE_CONNECTION, "ConnectTimeoutError"),
+        (_SILENT, "TimeoutError"),
+        (_BROKEN, "IncompleteRead"),
+        (_GARBLED, "InvalidChunkLength"),
+        (_FAILING, "ResponseError"),
+        (_UNDECODABLE, "DecodeError"),
+        (_GARBLED, "InvalidHeader HeaderParsingError"),
+        (_FULL_POOL, "EmptyPoolError"),
+        # A connection is given back to a pool that is full: the response is there.
+        (Row(Code.BUSY, "All connections of the worker are in use.", Proof.UNKNOWN), "FullPoolError"),
+        (_BUG, "ClosedPoolError HostChangedError TimeoutStateError ResponseNotChunked BodyNotHttplibCompatible"),
+        (_BUG, "UnrewindableBodyError"),
+        (_NO_URL, "LocationValueError"),
+        (_SCHEME, "URLSchemeUnknown"),
+        (_WRONG_PROXY, "ProxySchemeUnknown ProxySchemeUnsupported"),
+    ),
+    "urllib3.util.ssl_match_hostname.CertificateError": _NO_CONNECTION,
+    **of_module(
+        "aiohttp.client_exceptions",
+        (_FAILED, "ClientError"),
+        (_BY_STATUS, "ClientResponseError"),
+        (_ENDLESS, "TooManyRedirects"),
+        # The proxy rejects the tunnel, and the request comes after that. Its statuses say nothing of the service.
+        (Choice("the HTTP status of the proxy", _BY_PROXY, _tunnel, otherwise=_NO_TUNNEL), "ClientHttpProxyError"),
+        (_BROKEN, "ClientConnectionError"),
+        # The connector alone raises the first, for whatever errno, before it has a connection.
+        (_NO_CONNECTION, "ClientConnectorError ServerFingerprintMismatch"),
+        (_SILENT, "ServerTimeoutError"),
+        (_LATE_CONNECTION, "ConnectionTimeoutError"),
+        (
+            Choice("the exception that it wraps", {"not decoded": _UNDECODABLE}, _payload, otherwise=_BROKEN),
+            "ClientPayloadError",
+        ),
+        (_BROKEN, "UploadAbortedError"),
+        (_NO_URL, "InvalidURL"),
+        (_SCHEME, "NonHttpUrlClientError"),
+        (_REDIRECT, "RedirectClientError InvalidUrlRedirectClientError NonHttpUrlRedirectClientError"),
+        (_NO_MESSAGE, "WSMessageTypeError"),
+    ),
+    **of_module(
+        "aiohttp",
+        (_GARBLED, "_websocket.models.WebSocketError _websocket.models.WSHandshakeError"),
+        (_GARBLED, "http_exceptions.HttpProcessingError"),
+        (_UNDECODABLE, "http_exceptions.ContentEncodingError"),
+        (_unexpected("The response has a line that is too long for the tool."), "http_exceptions.LineTooLong"),
+        (_UNDECODABLE, "compression_utils.TooManyMembersError"),
+        (_BROKEN, "streams.EofStream"),
+        (_BUG, "payload.LookupError"),
+        (_SERVER, "web_exceptions.HTTPException web_app.CleanupError web_protocol.PayloadAccessError"),
+        (_SERVER, "web_protocol.RequestPayloadError web_runner.GracefulExit"),
+    ),
 }
 """Entries for all clients; the tools' `Web` uses httpcore2."""

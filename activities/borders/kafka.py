@@ -9,95 +9,63 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from activities.borders.service_api import (
-    CLIENT_BUG,
-    CLIENT_BUG_UNSENT,
-    CREDENTIALS,
-    FORBIDDEN,
-    INVALID,
-    NO_ANSWER,
-    QUOTA,
-    REJECTED,
-    THROTTLED,
-    UNREADABLE,
-    UNSUPPORTED,
-    answered,
-    field,
-    named,
-    refused,
-    unknown,
-    unsent,
-)
-from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict, class_name
+from activities.borders import service_api as api
+from activities.borders.service_api import answered, field, refused, unknown, unsent
+from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict, class_name, named, of_module
 from workflows.faults.fault import Code
 
 _LOST = unknown(Code.UNREACHABLE, "The broker of Kafka cannot be reached, or no longer leads the partition.")
 _UNREACHED = unsent(Code.UNREACHABLE, "No broker of Kafka can be reached; nothing was sent.")
-_FAILED = unknown(Code.SERVER_ERROR, "The broker of Kafka failed.")
-_FEW = refused(Code.UNREACHABLE, "Too few replicas of the partition are there, so that the broker wrote nothing.")
-_FEW_AFTER = unknown(Code.UNREACHABLE, "The broker wrote the messages, and too few replicas followed.")
-_BUSY = unknown(Code.BUSY, "Kafka is not ready for it at the moment.")
 _REBALANCED = unknown(Code.BUSY, "The group gave the partitions to other members: join it again.")
 _ABORTED = unknown(Code.BUSY, "The transaction was aborted: begin it anew.")
 _FENCED = refused(Code.CONFLICT, "Another producer or member with the same id has taken over: find out which one.")
-_WRITTEN = unknown(Code.CONFLICT, "The broker has the messages already.")
-_THERE = refused(Code.CONFLICT, "It exists already, or is in use: observe the state and choose again.")
 _NO_OFFSET = refused(Code.GONE, "The partition does not have this offset: choose another one.")
-_TOO_LARGE = refused(Code.INVALID_INPUT, "The message is larger than Kafka takes: send less.")
 _NOT_FOUND = refused(Code.NOT_FOUND, "Kafka has no such topic, partition or group: look for it under another name.")
-_FULL = unsent(Code.BUSY, "The queue of the producer is full; the message was not sent.")
-_STUCK = unsent(Code.TIMEOUT, "The message waited too long in the producer, and was not sent.")
 _UNSERIALISED = unsent(Code.INVALID_INPUT, "The message cannot be written in its format; nothing was sent.")
-_CERTIFICATE = unsent(Code.NEEDS_PERSON, "The worker and the broker do not agree on TLS: correct the certificate.")
-_END = refused(Code.NO_RESULTS, "There are no more messages.")
 _PURGED = unknown(Code.BUG, "The tool closed its producer before the messages were delivered: flush it first.")
 _FATAL = unknown(Code.BUG, "The client of Kafka cannot be used any more: make a new one in the tool.")
 
 KAFKA: Mapping[str, Row] = named(
-    (
-        (_FAILED, "-1 2 56"),
-        (_LOST, "5 6 8 9 13 15 16 41 74 75 77 78 80 83"),
-        (NO_ANSWER, "7"),
-        (_FEW, "19"),
-        (_FEW_AFTER, "20"),
-        (_BUSY, "14 51 60 88"),
-        (_REBALANCED, "22 25 27 79 82 110 111 113"),
-        (_ABORTED, "45 48 49 59 120"),
-        (_WRITTEN, "46"),
-        (_FENCED, "47 52 90"),
-        (_THERE, "36 68 86 92"),
-        (_NO_OFFSET, "1"),
-        (_NOT_FOUND, "3 57 62 69 85 91 100 105"),
-        (_TOO_LARGE, "10 12 18"),
-        (INVALID, "17 21 24 26 28 32 37 38 39 40 42 50 67 87"),
-        (REJECTED, "44"),
-        (FORBIDDEN, "29 30 31 53 63 64 65"),
-        (CREDENTIALS, "34 58 66 93"),
-        (THROTTLED, "89"),
-        (QUOTA, "81"),
-        (UNSUPPORTED, "33 35 43 54 61 73 76"),
-    )
+    (unknown(Code.SERVER_ERROR, "The broker of Kafka failed."), "-1 2 56"),
+    (_LOST, "5 6 8 9 13 15 16 41 74 75 77 78 80 83"),
+    (api.NO_ANSWER, "7"),
+    (refused(Code.UNREACHABLE, "Too few replicas of the partition are there, so that the broker wrote nothing."), "19"),
+    (unknown(Code.UNREACHABLE, "The broker wrote the messages, and too few replicas followed."), "20"),
+    (unknown(Code.BUSY, "Kafka is not ready for it at the moment."), "14 51 60 88"),
+    (_REBALANCED, "22 25 27 79 82 110 111 113"),
+    (_ABORTED, "45 48 49 59 120"),
+    (unknown(Code.CONFLICT, "The broker has the messages already."), "46"),
+    (_FENCED, "47 52 90"),
+    (refused(Code.CONFLICT, "It exists already, or is in use: observe the state and choose again."), "36 68 86 92"),
+    (_NO_OFFSET, "1"),
+    (_NOT_FOUND, "3 57 62 69 85 91 100 105"),
+    (refused(Code.INVALID_INPUT, "The message is larger than Kafka takes: send less."), "10 12 18"),
+    (api.INVALID, "17 21 24 26 28 32 37 38 39 40 42 50 67 87"),
+    (api.REJECTED, "44"),
+    (api.FORBIDDEN, "29 30 31 53 63 64 65"),
+    (api.CREDENTIALS, "34 58 66 93"),
+    (api.THROTTLED, "89"),
+    (api.QUOTA, "81"),
+    (api.UNSUPPORTED, "33 35 43 54 61 73 76"),
 )
 """Rows by the number of a broker's error."""
 LIBRDKAFKA: Mapping[str, Row] = named(
-    (
-        (_LOST, "-195 -187 -198 -196"),
-        (_UNREACHED, "-193"),
-        (NO_ANSWER, "-192 -185"),
-        (_STUCK, "-166"),
-        (_FULL, "-184"),
-        (_NOT_FOUND, "-190 -188 -179"),
-        (_CERTIFICATE, "-181"),
-        (replace(CREDENTIALS, proves=Proof.NOT_SENT), "-169"),
-        (CLIENT_BUG_UNSENT, "-186 -172 -170 -174 -164"),
-        (_UNSERIALISED, "-162 -161"),
-        (UNREADABLE, "-160 -159 -199"),
-        (_END, "-191 -168"),
-        (_REBALANCED, "-147 -142"),
-        (_FENCED, "-144"),
-        (_PURGED, "-152 -151"),
-        (_FATAL, "-150 -197"),
-    )
+    (_LOST, "-195 -187 -198 -196"),
+    (_UNREACHED, "-193"),
+    (api.NO_ANSWER, "-192 -185"),
+    (unsent(Code.TIMEOUT, "The message waited too long in the producer, and was not sent."), "-166"),
+    (unsent(Code.BUSY, "The queue of the producer is full; the message was not sent."), "-184"),
+    (_NOT_FOUND, "-190 -188 -179"),
+    (unsent(Code.NEEDS_PERSON, "The worker and the broker do not agree on TLS: correct the certificate."), "-181"),
+    (replace(api.CREDENTIALS, proves=Proof.NOT_SENT), "-169"),
+    (api.CLIENT_BUG_UNSENT, "-186 -172 -170 -174 -164"),
+    (_UNSERIALISED, "-162 -161"),
+    (api.UNREADABLE, "-160 -159 -199"),
+    (refused(Code.NO_RESULTS, "There are no more messages."), "-191 -168"),
+    (_REBALANCED, "-147 -142"),
+    (_FENCED, "-144"),
+    (_PURGED, "-152 -151"),
+    (_FATAL, "-150 -197"),
 )
 """Rows by the number of an error of librdkafka."""
 
@@ -132,73 +100,67 @@ def _by_kafka_error(otherwise: Row) -> Choice:
     return Choice("the number of its KafkaError", rows, decide, otherwise)
 
 
-_REJECTED = replace(REJECTED, proves=Proof.UNKNOWN)
+_REJECTED = replace(api.REJECTED, proves=Proof.UNKNOWN)
 _COMMITTED = unknown(Code.BUSY, "The group gave the partitions to other members before the offsets were committed.")
 
 _BY_FLAG = Choice(
     "the flag `retriable` of its class",
     {"retriable": _LOST},
     lambda error: _LOST.verdict() if error.retriable is True else None,
-    CLIENT_BUG,
+    api.CLIENT_BUG,
 )
 
 _OWN: tuple[tuple[Entry, str], ...] = (
     (_BY_FLAG, "KafkaError"),
-    (CLIENT_BUG, "IllegalStateError"),
-    (CLIENT_BUG_UNSENT, "IllegalArgumentError KafkaConfigurationError UnsupportedCodecError"),
+    (api.CLIENT_BUG, "IllegalStateError"),
+    (api.CLIENT_BUG_UNSENT, "IllegalArgumentError KafkaConfigurationError UnsupportedCodecError"),
     (
         _LOST,
         "KafkaConnectionError NodeNotReadyError StaleMetadata Cancelled TooManyInFlightRequests CorrelationIdError",
     ),
-    (UNREADABLE, "KafkaProtocolError"),
+    (api.UNREADABLE, "KafkaProtocolError"),
     # Also while the producer looks for the topic, and then nothing was sent: it does not say which.
-    (NO_ANSWER, "KafkaTimeoutError"),
+    (api.NO_ANSWER, "KafkaTimeoutError"),
     (_UNREACHED, "MetadataEmptyBrokerList"),
     (_COMMITTED, "CommitFailedError"),
     (_NO_OFFSET, "NoOffsetForPartitionError"),
-    (THROTTLED, "QuotaViolationError"),
-    (UNSUPPORTED, "UnrecognizedBrokerVersion"),
+    (api.THROTTLED, "QuotaViolationError"),
+    (api.UNSUPPORTED, "UnrecognizedBrokerVersion"),
 )
 """Entries by the names of the classes that kafka-python and aiokafka share."""
 
 TABLE: Table = {
-    **named(_OWN, "kafka.errors"),
-    **named(
-        (
-            (_by_number(_REJECTED), "BrokerResponseError"),
-            (_by_number(_LOST), "RetriableError InvalidMetadataError"),  # nearer than that of its number
-            (UNREADABLE, "InvalidReceiveError"),
-            (_NO_OFFSET, "LogTruncationError"),
-            (_LOST, "UnknownBrokerIdError"),
-            (_ABORTED, "TransactionAbortedError"),
-        ),
+    **of_module("kafka.errors", *_OWN),
+    **of_module(
         "kafka.errors",
+        (_by_number(_REJECTED), "BrokerResponseError"),
+        (_by_number(_LOST), "RetriableError InvalidMetadataError"),  # nearer than that of its number
+        (api.UNREADABLE, "InvalidReceiveError"),
+        (_NO_OFFSET, "LogTruncationError"),
+        (_LOST, "UnknownBrokerIdError"),
+        (_ABORTED, "TransactionAbortedError"),
     ),
-    "kafka.consumer.fetcher.RecordTooLargeError": UNREADABLE,
+    "kafka.consumer.fetcher.RecordTooLargeError": api.UNREADABLE,
     "kafka.coordinator.base.UnjoinedGroupException": _REBALANCED,
-    **named(_OWN, "aiokafka.errors"),
-    **named(
-        (
-            (_by_number(_REJECTED), "BrokerResponseError"),
-            (_UNREACHED, "NoBrokersAvailable KafkaUnavailableError"),
-            (UNSUPPORTED, "IncompatibleBrokerVersion"),
-            (replace(CREDENTIALS, proves=Proof.NOT_SENT), "AuthenticationFailedError AuthenticationMethodNotSupported"),
-            (CLIENT_BUG, "ConsumerStoppedError IllegalOperation ProducerClosed"),
-            (UNREADABLE, "RecordTooLargeError"),
-            (_FENCED, "ProducerFenced"),
-        ),
+    **of_module("aiokafka.errors", *_OWN),
+    **of_module(
         "aiokafka.errors",
+        (_by_number(_REJECTED), "BrokerResponseError"),
+        (_UNREACHED, "NoBrokersAvailable KafkaUnavailableError"),
+        (api.UNSUPPORTED, "IncompatibleBrokerVersion"),
+        (replace(api.CREDENTIALS, proves=Proof.NOT_SENT), "AuthenticationFailedError AuthenticationMethodNotSupported"),
+        (api.CLIENT_BUG, "ConsumerStoppedError IllegalOperation ProducerClosed"),
+        (api.UNREADABLE, "RecordTooLargeError"),
+        (_FENCED, "ProducerFenced"),
     ),
     "cimpl.KafkaException": _by_kafka_error(_REJECTED),
-    **named(((CLIENT_BUG, "ConcurrentModificationException IllegalStateException"),), "cimpl"),
+    **of_module("cimpl", (api.CLIENT_BUG, "ConcurrentModificationException IllegalStateException")),
     "confluent_kafka.serialization.SerializationError": _UNSERIALISED,
-    **named(
-        (
-            (_by_kafka_error(_UNSERIALISED), "KeySerializationError ValueSerializationError"),
-            (_by_kafka_error(UNREADABLE), "KeyDeserializationError ValueDeserializationError"),
-        ),
+    **of_module(
         "confluent_kafka.error",
+        (_by_kafka_error(_UNSERIALISED), "KeySerializationError ValueSerializationError"),
+        (_by_kafka_error(api.UNREADABLE), "KeyDeserializationError ValueDeserializationError"),
     ),
-    "confluent_kafka.avro.error.ClientError": CLIENT_BUG,
+    "confluent_kafka.avro.error.ClientError": api.CLIENT_BUG,
     "confluent_kafka.avro.serializer.SerializerError": _UNSERIALISED,
 }

@@ -3,15 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
-from activities.borders.service_api import BROKEN, CLIENT_BUG, REJECTED, field, named, refused, some, unsent
-from activities.borders.table import Choice, Row, Table, Verdict
+from activities.borders import service_api as api
+from activities.borders.service_api import field, refused, some, unsent
+from activities.borders.table import Choice, Row, Table, Verdict, named, of_module
 from workflows.faults.fault import Code
 
-_CLOSING = refused(Code.UNREACHABLE, "The mail server closes the connection, and takes nothing at the moment.")
 _LATER = refused(Code.BUSY, "The mail server cannot take the message at the moment.")
-_FULL = refused(Code.BUSY, "The mailbox is full, or the mail server has no room at the moment.")
 _LOGIN = refused(Code.UNAUTHORIZED, "The mail server does not accept the user or the password: correct them.")
-_TOO_LARGE = refused(Code.INVALID_INPUT, "The message is larger than the mail server takes: send less.")
 _ADDRESS = refused(Code.INVALID_INPUT, "The mail server does not accept an address: correct it.")
 _UNSUPPORTED = refused(Code.MALFORMED_SCHEMA, "The mail server does not support a command of the tool: fix the tool.")
 _NOT_TAKEN = refused(
@@ -20,16 +18,14 @@ _NOT_TAKEN = refused(
 _NO_SERVICE = unsent(Code.UNREACHABLE, "The mail server gives no service to this worker; nothing was sent.")
 
 SMTP: Mapping[str, Row] = named(
-    (
-        (_CLOSING, "421"),
-        (_LATER, "450 451 454 455"),
-        (_FULL, "422 452"),
-        (_LOGIN, "432 530 534 535 538"),
-        (_UNSUPPORTED, "500 502 503 504 555"),
-        (_ADDRESS, "501 510 511 512 515 553"),
-        (_TOO_LARGE, "523 552"),
-        (_NOT_TAKEN, "521 541 550 551 554 556"),
-    )
+    (refused(Code.UNREACHABLE, "The mail server closes the connection, and takes nothing at the moment."), "421"),
+    (_LATER, "450 451 454 455"),
+    (refused(Code.BUSY, "The mailbox is full, or the mail server has no room at the moment."), "422 452"),
+    (_LOGIN, "432 530 534 535 538"),
+    (_UNSUPPORTED, "500 502 503 504 555"),
+    (_ADDRESS, "501 510 511 512 515 553"),
+    (refused(Code.INVALID_INPUT, "The message is larger than the mail server takes: send less."), "523 552"),
+    (_NOT_TAKEN, "521 541 550 551 554 556"),
 )
 """Rows by the code of a reply; for any other code the first digit decides: 4 for a temporary failure."""
 
@@ -59,19 +55,14 @@ def _by_recipients(error: Any) -> Verdict | None:
     return row.verdict(observed={"smtp_code": code}) if row else None
 
 
-TABLE: Table = named(
-    (
-        (_by_code(REJECTED), "SMTPResponseException SMTPSenderRefused SMTPDataError"),
-        (
-            Choice("the code of the reply for the first recipient", SMTP, _by_recipients, _ADDRESS),
-            "SMTPRecipientsRefused",
-        ),
-        (_by_code(_LOGIN), "SMTPAuthenticationError"),
-        (_by_code(_NO_SERVICE), "SMTPConnectError SMTPHeloError"),
-        (_UNSUPPORTED, "SMTPNotSupportedError"),
-        # After the message was sent, it may have been taken.
-        (BROKEN, "SMTPServerDisconnected"),
-        (CLIENT_BUG, "SMTPException"),
-    ),
+TABLE: Table = of_module(
     "smtplib",
+    (_by_code(api.REJECTED), "SMTPResponseException SMTPSenderRefused SMTPDataError"),
+    (Choice("the code of the reply for the first recipient", SMTP, _by_recipients, _ADDRESS), "SMTPRecipientsRefused"),
+    (_by_code(_LOGIN), "SMTPAuthenticationError"),
+    (_by_code(_NO_SERVICE), "SMTPConnectError SMTPHeloError"),
+    (_UNSUPPORTED, "SMTPNotSupportedError"),
+    # After the message was sent, it may have been taken.
+    (api.BROKEN, "SMTPServerDisconnected"),
+    (api.CLIENT_BUG, "SMTPException"),
 )

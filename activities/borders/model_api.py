@@ -18,69 +18,63 @@ from workflows.faults.fault import QUADRANT, Code
 ModelRow = tuple[Code, str]
 """The code of a Fault, and the part of its reason that follows the provider's name."""
 
-QUOTA: ModelRow = (Code.QUOTA_EXHAUSTED, "has no credit left for us: pay or raise the limit in its console")
-SPENT: ModelRow = (Code.QUOTA_EXHAUSTED, "has reached the limit that was set for spending: raise it in its console")
-KEY: ModelRow = (Code.UNAUTHORIZED, "does not accept the worker's key: fix the key in its environment and restart it")
-FORBIDDEN: ModelRow = (
-    Code.FORBIDDEN,
-    "does not permit this to the worker's key: ask for the permission, or use another key",
-)
-HOLD: ModelRow = (Code.FORBIDDEN, "has put the organisation of the key on hold: settle it in its console")
-NO_MODEL: ModelRow = (
+QUOTA = (Code.QUOTA_EXHAUSTED, "has no credit left for us: pay or raise the limit in its console")
+SPENT = (Code.QUOTA_EXHAUSTED, "has reached the limit that was set for spending: raise it in its console")
+KEY = (Code.UNAUTHORIZED, "does not accept the worker's key: fix the key in its environment and restart it")
+FORBIDDEN = (Code.FORBIDDEN, "does not permit this to the worker's key: ask for the permission, or use another key")
+HOLD = (Code.FORBIDDEN, "has put the organisation of the key on hold: settle it in its console")
+NO_MODEL = (
     Code.NEEDS_PERSON,
     "has no such model, or the address is wrong: check the worker's --planner and where it sends requests",
 )
-OTHER_WIRE: ModelRow = (
+OTHER_WIRE = (
     Code.NEEDS_PERSON,
     "takes this model's requests in Responses, not in Chat Completions: set its wire in the worker's settings file",
 )
-NO_TOOLS: ModelRow = (
+NO_TOOLS = (
     Code.NEEDS_PERSON,
     "offers no tool calls for this model: use a model that has them, or turn them on"
     " (vLLM: --enable-auto-tool-choice and --tool-call-parser)",
 )
-GATEWAY_KEY: ModelRow = (
+GATEWAY_KEY = (
     Code.UNAUTHORIZED,
     "has a key that its own provider does not accept: fix the key in the settings of that gateway",
 )
-ENCRYPTED: ModelRow = (
+ENCRYPTED = (
     Code.NEEDS_PERSON,
     "cannot read the reasoning that it sent earlier, perhaps to a key of another organisation: set the earlier key",
 )
-THINKING: ModelRow = (
+THINKING = (
     Code.NEEDS_PERSON,
     "does not accept the thinking that a reply had before: a proxy has changed it, or it is of another model or key;"
     " ask the model without that proxy, and start the task again",
 )
-CUT_OFF: ModelRow = (
+CUT_OFF = (
     Code.NEEDS_PERSON,
     "could not end its reply within the limit of a reply: raise it with --reply-tokens,"
     " or let the model reason less with --effort low",
 )
-NO_EFFORT: ModelRow = (
+NO_EFFORT = (
     Code.NEEDS_PERSON,
     "does not take this effort from the model: leave out --effort, or choose another one,"
     " also in reasoning_effort of the worker's settings file",
 )
-RESIDENCY: ModelRow = (
+RESIDENCY = (
     Code.FORBIDDEN,
     "serves this organisation at another address: set OPENAI_BASE_URL to the address of its region",
 )
-OURS: ModelRow = (Code.MALFORMED_SCHEMA, "says that Replan's request is malformed: report it, or use another model")
-TOO_LONG: ModelRow = (
-    Code.TOO_LARGE,
-    "finds the conversation too long for this model: split the task, or use a larger one",
-)
-SLOW_DOWN: ModelRow = (Code.RATE_LIMITED, "wants fewer requests")
-BUSY: ModelRow = (Code.BUSY, "was busy with a conflicting request")
-OVERLOADED: ModelRow = (Code.OVERLOADED, "is overloaded")
-BROKEN: ModelRow = (Code.SERVER_ERROR, "failed")
-LATE: ModelRow = (Code.TIMEOUT, "ended the request after a timeout")
-FILTERED: ModelRow = (Code.REFUSED, "rejected the request as against its rules: write the task in other words")
-CUT: ModelRow = (Code.UNREACHABLE, "could not be reached, or the connection broke")
-SILENT: ModelRow = (Code.TIMEOUT, "did not answer in time")
-GARBLED: ModelRow = (Code.SERVER_ERROR, "sent an invalid reply, perhaps from a proxy")
-MISUSED: ModelRow = (Code.BUG, "is called wrongly by Replan: report it")
+OURS = (Code.MALFORMED_SCHEMA, "says that Replan's request is malformed: report it, or use another model")
+TOO_LONG = (Code.TOO_LARGE, "finds the conversation too long for this model: split the task, or use a larger one")
+SLOW_DOWN = (Code.RATE_LIMITED, "wants fewer requests")
+BUSY = (Code.BUSY, "was busy with a conflicting request")
+OVERLOADED = (Code.OVERLOADED, "is overloaded")
+BROKEN = (Code.SERVER_ERROR, "failed")
+LATE = (Code.TIMEOUT, "ended the request after a timeout")
+FILTERED = (Code.REFUSED, "rejected the request as against its rules: write the task in other words")
+CUT = (Code.UNREACHABLE, "could not be reached, or the connection broke")
+SILENT = (Code.TIMEOUT, "did not answer in time")
+GARBLED = (Code.SERVER_ERROR, "sent an invalid reply, perhaps from a proxy")
+MISUSED = (Code.BUG, "is called wrongly by Replan: report it")
 
 BY_WORDS: Mapping[str, ModelRow] = {
     # LiteLLM's proxy, whose code is the status: names of its exceptions, and what providers and its router said.
@@ -147,11 +141,7 @@ def always(provider: str, row: ModelRow) -> Entry:
 
 
 def by(
-    what: str,
-    provider: str,
-    rows: Iterable[ModelRow],
-    decide: Callable[[Any], Verdict],
-    otherwise: ModelRow = BROKEN,
+    what: str, provider: str, rows: Iterable[ModelRow], decide: Callable[[Any], Verdict], otherwise: ModelRow = BROKEN
 ) -> Entry:
     """An entry that chooses between the rows of a provider by `decide`; `what` says for people what decides."""
     named = {code.value: _row(provider, (code, says)) for code, says in rows}

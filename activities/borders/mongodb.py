@@ -10,34 +10,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from activities.borders.service_api import (
-    BROKEN,
-    BUSY,
-    CLIENT_BUG,
-    CLIENT_BUG_UNSENT,
-    CONFLICT,
-    CREDENTIALS,
-    FAILED,
-    FORBIDDEN,
-    INVALID,
-    MISSING,
-    NO_ANSWER,
-    NO_CODE,
-    OVERLOADED,
-    QUOTA,
-    THROTTLED,
-    UNREADABLE,
-    UNSUPPORTED,
-    answered,
-    code_in,
-    field,
-    named,
-    refused,
-    some,
-    unknown,
-    unsent,
-)
-from activities.borders.table import Choice, Proof, Row, Table, Verdict
+from activities.borders import service_api as api
+from activities.borders.service_api import answered, code_in, field, refused, some, unknown, unsent
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, named, of_module
 from workflows.faults.fault import Code
 
 _TRANSIENT = "TransientTransactionError"
@@ -50,7 +25,6 @@ _NOT_CONFIRMABLE = unknown(
     Code.NEEDS_PERSON,
     "The write was made, but the tool asks for more servers than there are: correct its writeConcern.",
 )
-_WRONG_COMMAND = refused(Code.BUG, "MongoDB rejected the command: fix the tool.")
 _CURSOR_GONE = unknown(Code.BUSY, "The cursor ended before everything was read: the query has to run again.")
 _EXISTS = refused(Code.CONFLICT, "There is one with the same unique value already: choose another.")
 _TAKEN = refused(Code.CONFLICT, "There is one with this name already: choose another.")
@@ -58,28 +32,26 @@ _PARTLY = unknown(Code.REFUSED, "MongoDB rejected some of the writes: read which
 _WRONG_VALUE = unsent(Code.INVALID_INPUT, "MongoDB cannot store such a value; nothing was sent: change the arguments.")
 
 MONGODB: Mapping[str, Row] = named(
-    (
-        (FAILED, "1 8"),
-        (INVALID, "2 14 121 10334 17280"),
-        (_LOST, "6 7 89 91 133 189 9001 11600 11602"),
-        (_NO_PRIMARY, "10107 13435 13436 10058"),
-        (_STOPPED, "50 262 11601"),
-        (_WRONG_COMMAND, "9 40 52 66 72 40324"),
-        (FORBIDDEN, "13"),
-        (CREDENTIALS, "18"),
-        (UNSUPPORTED, "20 59 115 263 303"),
-        # Of a transaction, and of one document: the server has undone it.
-        (BUSY, "24 46 112 117 225 251"),
-        (MISSING, "26 27"),
-        (_TAKEN, "48 68 85 86"),
-        (_CURSOR_GONE, "43 136 175 237"),
-        (_UNCONFIRMED, "64"),
-        (_NOT_CONFIRMABLE, "79 100"),
-        (QUOTA, "14031"),
-        (OVERLOADED, "146"),
-        (THROTTLED, "462"),
-        (_EXISTS, "11000 11001 12582"),
-    )
+    (api.FAILED, "1 8"),
+    (api.INVALID, "2 14 121 10334 17280"),
+    (_LOST, "6 7 89 91 133 189 9001 11600 11602"),
+    (_NO_PRIMARY, "10107 13435 13436 10058"),
+    (_STOPPED, "50 262 11601"),
+    (refused(Code.BUG, "MongoDB rejected the command: fix the tool."), "9 40 52 66 72 40324"),
+    (api.FORBIDDEN, "13"),
+    (api.CREDENTIALS, "18"),
+    (api.UNSUPPORTED, "20 59 115 263 303"),
+    # Of a transaction, and of one document: the server has undone it.
+    (api.BUSY, "24 46 112 117 225 251"),
+    (api.MISSING, "26 27"),
+    (_TAKEN, "48 68 85 86"),
+    (_CURSOR_GONE, "43 136 175 237"),
+    (_UNCONFIRMED, "64"),
+    (_NOT_CONFIRMABLE, "79 100"),
+    (api.QUOTA, "14031"),
+    (api.OVERLOADED, "146"),
+    (api.THROTTLED, "462"),
+    (_EXISTS, "11000 11001 12582"),
 )
 """Rows by the number of an error of the server."""
 
@@ -94,13 +66,13 @@ def _by_code(otherwise: Row, *, is_sure: bool = True) -> Choice:
         number, labels = _number(error), set(some(field(error, "_error_labels")))
         row = MONGODB.get(number, otherwise)
         if _TRANSIENT in labels:
-            row = replace(BUSY, reason=_ABORTED)
+            row = replace(api.BUSY, reason=_ABORTED)
         if _UNCONFIRMED_COMMIT in labels or not is_sure:
             row = replace(row, proves=Proof.UNKNOWN)
         return answered("MongoDB answered with error", number, row, _observed(error))
 
     rows = MONGODB if is_sure else {number: replace(row, proves=Proof.UNKNOWN) for number, row in MONGODB.items()}
-    return Choice("the number of MongoDB's error", {**rows, _TRANSIENT: BUSY}, decide, otherwise)
+    return Choice("the number of MongoDB's error", {**rows, _TRANSIENT: api.BUSY}, decide, otherwise)
 
 
 _ABORTED = "MongoDB aborted the transaction, as it does when another one changes the same documents."
@@ -123,60 +95,48 @@ def _observed(error: Any) -> JsonValue:
 
 
 TABLE: Table = {
-    **named(
-        (
-            (_by_code(NO_CODE), "OperationFailure WriteError"),
-            (_by_code(_EXISTS), "DuplicateKeyError"),
-            (_by_code(_CURSOR_GONE), "CursorNotFound"),
-            (_by_code(_STOPPED), "ExecutionTimeout"),
-            (_by_code(_UNCONFIRMED, is_sure=False), "WriteConcernError WTimeoutError"),
-            # The writes before the one that failed, or all others, are done.
-            (
-                _by_code(_PARTLY, is_sure=False),
-                "BulkWriteError ClientBulkWriteException",
-            ),
-            (_by_code(_LOST), "NotPrimaryError"),
-            (BROKEN, "ConnectionFailure AutoReconnect _OperationCancelled"),
-            (NO_ANSWER, "NetworkTimeout"),
-            (
-                unsent(Code.UNREACHABLE, "No server of MongoDB that fits the tool's wishes answers; nothing was sent."),
-                "ServerSelectionTimeoutError",
-            ),
-            (
-                unsent(Code.BUSY, "All connections of the pool are in use; nothing was sent."),
-                "WaitQueueTimeoutError",
-            ),
-            (CLIENT_BUG_UNSENT, "ConfigurationError InvalidURI InvalidName"),
-            (_TAKEN, "CollectionInvalid"),
-            (
-                unsent(Code.INVALID_INPUT, "The document is larger than MongoDB allows; it was not sent: store less."),
-                "DocumentTooLarge",
-            ),
-            (UNREADABLE, "ProtocolError"),
-            (CLIENT_BUG, "PyMongoError InvalidOperation EncryptionError EncryptedCollectionError"),
-        ),
+    **of_module(
         "pymongo.errors",
-    ),
-    "pymongo.pool_shared._PoolClosedError": CLIENT_BUG_UNSENT,
-    **named(
+        (_by_code(api.NO_CODE), "OperationFailure WriteError"),
+        (_by_code(_EXISTS), "DuplicateKeyError"),
+        (_by_code(_CURSOR_GONE), "CursorNotFound"),
+        (_by_code(_STOPPED), "ExecutionTimeout"),
+        (_by_code(_UNCONFIRMED, is_sure=False), "WriteConcernError WTimeoutError"),
+        # The writes before the one that failed, or all others, are done.
+        (_by_code(_PARTLY, is_sure=False), "BulkWriteError ClientBulkWriteException"),
+        (_by_code(_LOST), "NotPrimaryError"),
+        (api.BROKEN, "ConnectionFailure AutoReconnect _OperationCancelled"),
+        (api.NO_ANSWER, "NetworkTimeout"),
         (
-            (_WRONG_VALUE, "InvalidDocument InvalidStringData"),
-            (
-                unsent(Code.INVALID_INPUT, "This is no id of MongoDB, which has 24 hexadecimal digits: give another."),
-                "InvalidId",
-            ),
-            (UNREADABLE, "InvalidBSON"),
-            (CLIENT_BUG, "BSONError"),
+            unsent(Code.UNREACHABLE, "No server of MongoDB that fits the tool's wishes answers; nothing was sent."),
+            "ServerSelectionTimeoutError",
         ),
+        (unsent(Code.BUSY, "All connections of the pool are in use; nothing was sent."), "WaitQueueTimeoutError"),
+        (api.CLIENT_BUG_UNSENT, "ConfigurationError InvalidURI InvalidName"),
+        (_TAKEN, "CollectionInvalid"),
+        (
+            unsent(Code.INVALID_INPUT, "The document is larger than MongoDB allows; it was not sent: store less."),
+            "DocumentTooLarge",
+        ),
+        (api.UNREADABLE, "ProtocolError"),
+        (api.CLIENT_BUG, "PyMongoError InvalidOperation EncryptionError EncryptedCollectionError"),
+    ),
+    "pymongo.pool_shared._PoolClosedError": api.CLIENT_BUG_UNSENT,
+    **of_module(
         "bson.errors",
-    ),
-    **named(
+        (_WRONG_VALUE, "InvalidDocument InvalidStringData"),
         (
-            (MISSING, "NoFile"),
-            (CONFLICT, "FileExists"),
-            (UNREADABLE, "CorruptGridFile"),
-            (CLIENT_BUG, "GridFSError"),
+            unsent(Code.INVALID_INPUT, "This is no id of MongoDB, which has 24 hexadecimal digits: give another."),
+            "InvalidId",
         ),
+        (api.UNREADABLE, "InvalidBSON"),
+        (api.CLIENT_BUG, "BSONError"),
+    ),
+    **of_module(
         "gridfs.errors",
+        (api.MISSING, "NoFile"),
+        (api.CONFLICT, "FileExists"),
+        (api.UNREADABLE, "CorruptGridFile"),
+        (api.CLIENT_BUG, "GridFSError"),
     ),
 }

@@ -10,55 +10,34 @@ from typing import Any
 
 from activities.borders import model_api
 from activities.borders.model_api import ModelRow
-from activities.borders.table import Entry, Table, Verdict
+from activities.borders.table import Entry, Table, Verdict, named
 
 PROVIDER = "OpenAI's API"
 
-BY_CODE: Mapping[str, ModelRow] = {
-    "insufficient_quota": model_api.QUOTA,
-    "billing_not_active": model_api.QUOTA,
-    "billing_hard_limit_reached": model_api.SPENT,
-    "invalid_api_key": model_api.KEY,
-    "invalid_organization": model_api.KEY,
-    "mismatched_organization": model_api.KEY,
-    "account_deactivated": model_api.HOLD,
-    "access_terminated": model_api.HOLD,
-    "unsupported_country_region_territory": model_api.FORBIDDEN,
-    "model_not_found": model_api.NO_MODEL,
-    "context_length_exceeded": model_api.TOO_LONG,
-    "string_above_max_length": model_api.TOO_LONG,
-    "rate_limit_exceeded": model_api.SLOW_DOWN,
-    "content_filter": model_api.FILTERED,
-    "content_policy_violation": model_api.FILTERED,
-    "server_error": model_api.BROKEN,
-    "invalid_encrypted_content": model_api.ENCRYPTED,
-    "data_residency_mismatch": model_api.RESIDENCY,
-    "budget_exceeded": model_api.SPENT,  # LiteLLM
-    "exceed_context_size_error": model_api.TOO_LONG,  # llama.cpp
-    "vector_store_timeout": model_api.LATE,
-    **dict.fromkeys(
-        ("invalid_prompt", "bio_policy", "misalignment_policy_violation", "image_content_policy_violation"),
-        model_api.FILTERED,
+BY_CODE: Mapping[str, ModelRow] = named(
+    (model_api.QUOTA, "insufficient_quota billing_not_active"),
+    (model_api.SPENT, "billing_hard_limit_reached"),
+    (model_api.KEY, "invalid_api_key invalid_organization mismatched_organization"),
+    (model_api.HOLD, "account_deactivated access_terminated"),
+    (model_api.FORBIDDEN, "unsupported_country_region_territory"),
+    (model_api.NO_MODEL, "model_not_found"),
+    (model_api.TOO_LONG, "context_length_exceeded string_above_max_length"),
+    (model_api.SLOW_DOWN, "rate_limit_exceeded"),
+    (model_api.FILTERED, "content_filter content_policy_violation"),
+    (model_api.BROKEN, "server_error"),
+    (model_api.ENCRYPTED, "invalid_encrypted_content"),
+    (model_api.RESIDENCY, "data_residency_mismatch"),
+    (model_api.SPENT, "budget_exceeded"),  # LiteLLM
+    (model_api.TOO_LONG, "exceed_context_size_error"),  # llama.cpp
+    (model_api.LATE, "vector_store_timeout"),
+    (model_api.FILTERED, "invalid_prompt bio_policy misalignment_policy_violation image_content_policy_violation"),
+    (  # Replan sends no images
+        model_api.OURS,
+        "empty_image_file failed_to_download_image image_file_not_found image_file_too_large image_parse_error"
+        " image_too_large image_too_small invalid_base64_image invalid_image invalid_image_format invalid_image_mode"
+        " invalid_image_url unsupported_image_media_type",
     ),
-    **dict.fromkeys(
-        (
-            "empty_image_file",
-            "failed_to_download_image",
-            "image_file_not_found",
-            "image_file_too_large",
-            "image_parse_error",
-            "image_too_large",
-            "image_too_small",
-            "invalid_base64_image",
-            "invalid_image",
-            "invalid_image_format",
-            "invalid_image_mode",
-            "invalid_image_url",
-            "unsupported_image_media_type",
-        ),
-        model_api.OURS,  # Replan sends no images
-    ),
-}
+)
 """Rows (code and reason of a Fault) by the `code` of an error, in a response with an error's status, or in a response
 that reports `failed`; for any other code, BY_WORDS decides, then the error's `type`."""
 
@@ -90,25 +69,18 @@ def _always(row: ModelRow) -> Entry:
     return model_api.always(PROVIDER, row)
 
 
-TABLE: Table = {
-    "openai.OpenAIError": _always(model_api.MISUSED),
-    "openai.APIError": model_api.by(
-        "its code, then its type", PROVIDER, [*BY_CODE.values(), *model_api.STATUS.values()], _judge
-    ),
-    "openai.APIStatusError": model_api.by(
-        "its code, its type, then its HTTP status", PROVIDER, [*BY_CODE.values(), *model_api.STATUS.values()], _judge
-    ),
-    "openai.OAuthError": _always(model_api.KEY),
-    "openai.APIConnectionError": _always(model_api.CUT),
-    "openai.APITimeoutError": _always(model_api.SILENT),
-    "openai.APIResponseValidationError": _always(model_api.GARBLED),
-    "openai.LengthFinishReasonError": _always(model_api.MISUSED),
-    "openai.ContentFilterFinishReasonError": _always(model_api.MISUSED),
-    "openai.InvalidWebhookSignatureError": _always(model_api.MISUSED),
-    "openai.WebSocketConnectionClosedError": _always(model_api.CUT),
-    "openai.WebSocketQueueFullError": _always(model_api.MISUSED),
-    "openai._exceptions.SubjectTokenProviderError": _always(model_api.KEY),
-    "openai._response.MissingStreamClassError": _always(model_api.MISUSED),
-    "openai._legacy_response.MissingStreamClassError": _always(model_api.MISUSED),
-}
+_ROWS = (*BY_CODE.values(), *model_api.STATUS.values())
+
+TABLE: Table = named(
+    (_always(model_api.MISUSED), "openai.OpenAIError openai.LengthFinishReasonError"),
+    (_always(model_api.MISUSED), "openai.ContentFilterFinishReasonError openai.InvalidWebhookSignatureError"),
+    (_always(model_api.MISUSED), "openai.WebSocketQueueFullError openai._response.MissingStreamClassError"),
+    (_always(model_api.MISUSED), "openai._legacy_response.MissingStreamClassError"),
+    (model_api.by("its code, then its type", PROVIDER, _ROWS, _judge), "openai.APIError"),
+    (model_api.by("its code, its type, then its HTTP status", PROVIDER, _ROWS, _judge), "openai.APIStatusError"),
+    (_always(model_api.KEY), "openai.OAuthError openai._exceptions.SubjectTokenProviderError"),
+    (_always(model_api.CUT), "openai.APIConnectionError openai.WebSocketConnectionClosedError"),
+    (_always(model_api.SILENT), "openai.APITimeoutError"),
+    (_always(model_api.GARBLED), "openai.APIResponseValidationError"),
+)
 """Entries by class of exception; every class with an HTTP status is a subclass of APIStatusError."""

@@ -10,19 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from activities.borders import http
-from activities.borders.table import MAX_CARRIED, Entry, Proof, Row, Verdict, carried
+from activities.borders.table import MAX_CARRIED, Proof, Row, Verdict, carried
 from workflows.faults.fault import QUADRANT, Code, Quadrant
 
 MAX_ITEMS = 200
 """The most items of a list in an answer that are looked at; a transaction of DynamoDB has at most 100."""
-
-Rows = tuple[tuple[Entry, str], ...]
-"""Entries, each with the names of the classes or codes that it is for."""
-
-
-def named(rows: Rows, module: str = "") -> dict[str, Any]:
-    """The entries by name; `module`, if given, is put in front of each name, which is then that of a class."""
-    return {f"{module}.{name}" if module else name: entry for entry, names in rows for name in names.split()}
 
 
 def behind(error: BaseException) -> list[BaseException]:

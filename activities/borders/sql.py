@@ -10,16 +10,15 @@ import re
 import sqlite3
 import ssl
 import sys
-import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from types import FrameType
 from typing import Any
 
 from pydantic import JsonValue
 from sqlalchemy import exc
 
 from activities.borders import entry_of, judge
+from activities.borders.service_api import refused, unknown, unsent
 from activities.borders.table import (
     Choice,
     Proof,
@@ -28,9 +27,11 @@ from activities.borders.table import (
     Verdict,
     attribute,
     class_names,
+    frames,
+    named,
+    of_module,
     parents,
     qualified,
-    traceback_of,
 )
 from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
 from workflows.faults.fault import Code
@@ -41,105 +42,74 @@ MAX_NAME = 256
 MAX_MESSAGE = 2000
 """Characters of libpq's message that are searched: the time for a pattern grows with their square."""
 
-_UNREACHED = Row(
-    Code.UNREACHABLE, "The database cannot be reached, or is starting or stopping; nothing was sent.", Proof.NOT_SENT
+_UNREACHED = unsent(Code.UNREACHABLE, "The database cannot be reached, or is starting or stopping; nothing was sent.")
+_LOST = unknown(Code.UNREACHABLE, "The connection to the database was lost.")
+_INPUT_OUTPUT = unknown(Code.UNREACHABLE, "The file of the database cannot be read or written.")
+_GONE = unsent(
+    Code.UNREACHABLE, "The file of the database was deleted or replaced: put it back, or start the worker again."
 )
-_LOST = Row(Code.UNREACHABLE, "The connection to the database was lost.", Proof.UNKNOWN)
-_UNREADABLE = Row(Code.UNREACHABLE, "The file of the database cannot be opened.", Proof.REFUSED)
-_INPUT_OUTPUT = Row(Code.UNREACHABLE, "The file of the database cannot be read or written.", Proof.UNKNOWN)
-_GONE = Row(
-    Code.UNREACHABLE,
-    "The file of the database was deleted or replaced: put it back, or start the worker again.",
-    Proof.NOT_SENT,
-)
-_SERVER = Row(Code.SERVER_ERROR, "The machine of the database failed to read or write a file.", Proof.UNKNOWN)
-_TIMEOUT = Row(
-    Code.TIMEOUT,
-    "The database stopped the statement or its transaction, which took too long or was cancelled.",
-    Proof.REFUSED,
+_TIMEOUT = refused(
+    Code.TIMEOUT, "The database stopped the statement or its transaction, which took too long or was cancelled."
 )
 _STOPPED = replace(_TIMEOUT, proves=Proof.UNKNOWN)
-_NO_MEMORY = Row(Code.OVERLOADED, "The database has too little memory, or too many threads.", Proof.REFUSED)
-_LOCKED = Row(Code.BUSY, "The database is locked by another writer.", Proof.REFUSED)
-_IN_USE = Row(Code.BUSY, "All connections to the database are in use.", Proof.NOT_SENT)
-_NEVER_CONNECTED = Row(
+_NO_MEMORY = refused(Code.OVERLOADED, "The database has too little memory, or too many threads.")
+_LOCKED = refused(Code.BUSY, "The database is locked by another writer.")
+_IN_USE = unsent(Code.BUSY, "All connections to the database are in use.")
+_NEVER_CONNECTED = unsent(
     Code.UNREACHABLE,
     "The tool's pool cannot connect to the database: check its address, its user and its password; nothing was sent.",
-    Proof.NOT_SENT,
 )
-_STALE = Row(Code.BUSY, "The tables were changed while the statement ran: it has to run again.", Proof.REFUSED)
-_LIMIT = Row(Code.RATE_LIMITED, "The database allows this user no more requests for now.", Proof.REFUSED)
-_LOGIN = Row(
-    Code.UNAUTHORIZED,
-    "The database rejects the user or the password: correct the address that the tool connects to.",
-    Proof.NOT_SENT,
+_STALE = refused(Code.BUSY, "The tables were changed while the statement ran: it has to run again.")
+_LIMIT = refused(Code.RATE_LIMITED, "The database allows this user no more requests for now.")
+_LOGIN = unsent(
+    Code.UNAUTHORIZED, "The database rejects the user or the password: correct the address that the tool connects to."
 )
-_DENIED = Row(
-    Code.FORBIDDEN, "The database does not let its user do that: give the user the permission.", Proof.REFUSED
-)
-_CLOSED = Row(Code.FORBIDDEN, "The database may not be written by the worker: give it the permission.", Proof.REFUSED)
-_TLS = Row(
+_DENIED = refused(Code.FORBIDDEN, "The database does not let its user do that: give the user the permission.")
+_CLOSED = refused(Code.FORBIDDEN, "The database may not be written by the worker: give it the permission.")
+_TLS = unsent(
     Code.NEEDS_PERSON,
     "The worker and the database do not agree on TLS: correct the certificate, or the options of the connection.",
-    Proof.NOT_SENT,
 )
-_NO_DATABASE = Row(
-    Code.NEEDS_PERSON, "The server has no such database: create it, or correct the tool's address.", Proof.REFUSED
+_NO_DATABASE = refused(Code.NEEDS_PERSON, "The server has no such database: create it, or correct the tool's address.")
+_BLOCKED = unsent(Code.NEEDS_PERSON, "The database does not take connections from the worker's machine: unblock it.")
+_DAMAGED = unknown(Code.NEEDS_PERSON, "The database is damaged, or is none: restore it from a backup.")
+_FULL = refused(Code.QUOTA_EXHAUSTED, "The disk of the database is full: free some space.")
+_CONFIGURED = refused(Code.QUOTA_EXHAUSTED, "A limit in the database's configuration is reached: raise it.")
+_CONSTRAINT = refused(
+    Code.CONFLICT, "The database rejected the change, since it breaks a constraint: read the rows and choose again."
 )
-_BLOCKED = Row(
-    Code.NEEDS_PERSON, "The database does not take connections from the worker's machine: unblock it.", Proof.NOT_SENT
-)
-_DAMAGED = Row(Code.NEEDS_PERSON, "The database is damaged, or is none: restore it from a backup.", Proof.UNKNOWN)
-_FULL = Row(Code.QUOTA_EXHAUSTED, "The disk of the database is full: free some space.", Proof.REFUSED)
-_CONFIGURED = Row(Code.QUOTA_EXHAUSTED, "A limit in the database's configuration is reached: raise it.", Proof.REFUSED)
-_CONSTRAINT = Row(
-    Code.CONFLICT,
-    "The database rejected the change, since it breaks a constraint: read the rows and choose again.",
-    Proof.REFUSED,
-)
-_SEVERAL = Row(Code.CONFLICT, "Several rows match: choose one of them.", Proof.REFUSED)
-_NO_ROW = Row(Code.NOT_FOUND, "There is no such row: look for it under another name.", Proof.REFUSED)
-_RAISED = Row(Code.REFUSED, "A trigger or a function of the database rejected the change.", Proof.REFUSED)
-_NOT_READ = Row(
-    Code.UNEXPECTED_RESULT, "The statement was carried out, and a value of its result cannot be read.", Proof.UNKNOWN
-)
-_VALUE = Row(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.", Proof.REFUSED)
-_TOO_LARGE = Row(Code.INVALID_INPUT, "A value is too large for the database: make it smaller.", Proof.REFUSED)
-_NO_TABLE = Row(
+_SEVERAL = refused(Code.CONFLICT, "Several rows match: choose one of them.")
+_NO_ROW = refused(Code.NOT_FOUND, "There is no such row: look for it under another name.")
+_RAISED = refused(Code.REFUSED, "A trigger or a function of the database rejected the change.")
+_NOT_READ = unknown(Code.UNEXPECTED_RESULT, "The statement was carried out, and a value of its result cannot be read.")
+_VALUE = refused(Code.INVALID_INPUT, "The database cannot store such a value: change the arguments.")
+_TOO_LARGE = refused(Code.INVALID_INPUT, "A value is too large for the database: make it smaller.")
+_NO_TABLE = refused(
     Code.BUG,
     "The tool uses a table that does not exist: declare it as Table(..., metadata), with `from replan import metadata`,"
     " and start the worker again, which creates it; in a datasource of the tool, create it yourself.",
-    Proof.REFUSED,
 )
-_WRONG_SQL = Row(Code.BUG, "The database rejects the SQL of the tool: fix the tool.", Proof.REFUSED)
-_ABORTED = Row(
+_WRONG_SQL = refused(Code.BUG, "The database rejects the SQL of the tool: fix the tool.")
+_ABORTED = refused(
     Code.BUG,
     "The tool went on after a statement of the transaction had failed: let the first exception end the transaction.",
-    Proof.REFUSED,
 )
-_INTERNAL = Row(Code.BUG, "The database failed with an internal error: look into its log.", Proof.UNKNOWN)
-_POOL = Row(
-    Code.BUG, "The tool's pool of connections is closed, or not yet open: keep it open while tools run.", Proof.NOT_SENT
-)
-_BUG = Row(Code.BUG, "The tool uses its database wrongly: fix the tool.", Proof.UNKNOWN)
-_OTHER_VERSION = Row(
+_INTERNAL = unknown(Code.BUG, "The database failed with an internal error: look into its log.")
+_POOL = unsent(Code.BUG, "The tool's pool of connections is closed, or not yet open: keep it open while tools run.")
+_BUG = unknown(Code.BUG, "The tool uses its database wrongly: fix the tool.")
+_OTHER_VERSION = refused(
     Code.WRONG_STORE,
     "Replan's own tables are missing there, or of another version than this worker: start a worker of that version on"
     " it, or start this one again, which migrates older tables.",
-    Proof.REFUSED,
 )
 
 
-def _by_code(*groups: tuple[Row, str]) -> Mapping[str, Row]:
-    return {code: row for row, codes in groups for code in codes.split()}
-
-
-_SQLSTATE = _by_code(
+_SQLSTATE = named(
     (_UNREACHED, "08001 08004 57P03"),
     # 40003: completion unknown. 08P01: poolers answer so when they have no server. 57: the server is stopped or dies.
     # An administrator may end the session while it waits, after the commit, for a standby: so the effect is unknown.
     (_LOST, "08 40003 57 HV00N"),
-    (_SERVER, "58"),
+    (unknown(Code.SERVER_ERROR, "The machine of the database failed to read or write a file."), "58"),
     # The server ends an idle transaction or session (25P03, 25P04, 57P05), and rolls back what was not committed.
     (_TIMEOUT, "57014 25P03 25P04 57P05"),
     (_NO_MEMORY, "53"),
@@ -167,7 +137,7 @@ _SQLSTATE = _by_code(
 )
 """Rows by SQLSTATE (PostgreSQL's manual, appendix A) or by the beginning of it: the longest beginning wins."""
 
-_ERRNO = _by_code(
+_ERRNO = named(
     (_UNREACHED, "2001 2002 2003 2004 2005 2012"),
     # 0: PyMySQL's own connection is closed. 1053: the server shuts down. 2006 comes after a part was sent, too.
     (_LOST, "0 1053 1152 1158 1159 1160 1161 1184 1927 2006 2013 2027 2055 3169 4031"),
@@ -197,8 +167,8 @@ _ERRNO = _by_code(
 )
 """Rows by the errno of MySQL and MariaDB (https://dev.mysql.com/doc/mysql-errors/en/, https://mariadb.com/kb/en/)."""
 
-_SQLITE = _by_code(
-    (_UNREADABLE, "SQLITE_CANTOPEN"),
+_SQLITE = named(
+    (refused(Code.UNREACHABLE, "The file of the database cannot be opened."), "SQLITE_CANTOPEN"),
     (_INPUT_OUTPUT, "SQLITE_IOERR"),  # unknown, since a commit that failed so may have reached the disk
     (_GONE, "SQLITE_READONLY_DBMOVED"),
     (_TIMEOUT, "SQLITE_INTERRUPT"),
@@ -216,7 +186,7 @@ _SQLITE = _by_code(
 )
 """Rows by the beginning of SQLite's result code (https://sqlite.org/rescode.html): the longest beginning wins."""
 
-_ORACLE: Mapping[str, Row] = _by_code(
+_ORACLE: Mapping[str, Row] = named(
     (_UNREACHED, "ORA-01033 ORA-12170 ORA-12541 ORA-12543 DPY-6005"),
     (_LOST, "ORA-00028 ORA-01012 ORA-01092 ORA-03113 ORA-03114 ORA-03135 ORA-12537 ORA-12547 DPY-4011 DPY-1001"),
     (_LOST, "ORA-01034 ORA-01089"),
@@ -326,24 +296,17 @@ def _statements(error: Any) -> Iterator[str]:
     found = (
         attribute(error, "statement"),
         attribute(error, "cursor", "query"),
-        *(frame.f_locals.get("query") for frame in _frames(error, "psycopg", "asyncpg", "pymysql")),
-        *(frame.f_locals.get("statement") for frame in _frames(error, "oracledb")),
+        *(frame.f_locals.get("query") for _, frame in frames(error, "psycopg", "asyncpg", "pymysql")),
+        *(frame.f_locals.get("statement") for _, frame in frames(error, "oracledb")),
     )
     for query in found:
         if query is not None:
             yield query if isinstance(query, str) else query.decode() if isinstance(query, bytes) else repr(query)
 
 
-def _frames(error: Any, *packages: str) -> Iterator[FrameType]:
-    """The frames of these packages' functions through which an exception came."""
-    for frame, _line in traceback.walk_tb(traceback_of(error)):
-        if str(frame.f_globals.get("__name__")).partition(".")[0] in packages:
-            yield frame
-
-
 def _of_psycopg(error: Any) -> Verdict:
     """The verdict on psycopg's DataError, from the server or psycopg itself, before or after the statement was sent."""
-    functions = [frame.f_code.co_name for frame in _frames(error, "psycopg", "psycopg_c", "psycopg_binary")]
+    functions = [frame.f_code.co_name for _, frame in frames(error, "psycopg", "psycopg_c", "psycopg_binary")]
     if _code(error):
         return _driver(_POSTGRESQL, _VALUE)(error)
     if any(re.search("fetch|load|iter", name) for name in functions):
@@ -354,7 +317,7 @@ def _of_psycopg(error: Any) -> Verdict:
 
 def _of_pool(error: Any) -> Verdict | None:
     """The verdict on a pool that gave no connection, if all its attempts to connect have failed; else None."""
-    for frame in _frames(error, "psycopg_pool"):
+    for _, frame in frames(error, "psycopg_pool"):
         pool: Any = frame.f_locals.get("self")
         counts = pool.get_stats() if hasattr(pool, "get_stats") else {}
         if counts.get("connections_errors") and "connections_ms" not in counts:
@@ -367,7 +330,7 @@ _READ = re.compile(r"\W*(?:select|with(?!.*\b(?:insert|update|delete|merge)\b))\
 
 def _several(error: Any) -> Verdict | None:
     """The verdict on MultipleResultsFound if the statement only reads; None if the statement may have changed rows."""
-    results = [frame.f_locals.get("self") for frame in _frames(error, "sqlalchemy")]
+    results = [frame.f_locals.get("self") for _, frame in frames(error, "sqlalchemy")]
     more = [attribute(result, name) for result in results for name in ("_real_result", "raw")]
     statements = [attribute(result, "context", "statement") for result in [*results, *more]]
     is_read = any(isinstance(statement, str) and _READ.match(statement) for statement in statements)
@@ -468,7 +431,7 @@ def _drivers(package: str, rows: Mapping[str, Row], *, operational: Row = _LOST,
     }
 
 
-_DRIVERS: Table = {
+TABLE: Table = {
     **_drivers("sqlite3", _SQLITE),
     **_drivers("psycopg", _POSTGRESQL),
     "psycopg.DataError": Choice(
@@ -478,8 +441,8 @@ _DRIVERS: Table = {
         otherwise=replace(_VALUE, proves=Proof.UNKNOWN),
     ),
     "psycopg.errors.ConnectionTimeout": _UNREACHED,
-    "psycopg.errors.CancellationTimeout": Row(
-        Code.TIMEOUT, "The database did not confirm in time that a statement was cancelled.", Proof.UNKNOWN
+    "psycopg.errors.CancellationTimeout": unknown(
+        Code.TIMEOUT, "The database did not confirm in time that a statement was cancelled."
     ),
     "psycopg.errors.PipelineAborted": _ABORTED,
     "psycopg.Rollback": _BUG,  # for the inside of `Connection.transaction()`, which catches it
@@ -497,21 +460,17 @@ _DRIVERS: Table = {
     # The server has an answer for the statement, but not one in the shape that was prepared.
     "asyncpg.exceptions.InvalidCachedStatementError": _STALE,
     # The answer came, and cannot be read: so the statement ran.
-    "asyncpg.exceptions._base.OutdatedSchemaCacheError": Row(Code.BUSY, _STALE.reason, Proof.UNKNOWN),
-    "asyncpg.exceptions._base.TargetServerAttributeNotMatched": Row(
-        Code.UNREACHABLE, "No server of the database has the wanted role now, such as primary.", Proof.NOT_SENT
+    "asyncpg.exceptions._base.OutdatedSchemaCacheError": unknown(Code.BUSY, _STALE.reason),
+    "asyncpg.exceptions._base.TargetServerAttributeNotMatched": unsent(
+        Code.UNREACHABLE, "No server of the database has the wanted role now, such as primary."
     ),
     "asyncpg.exceptions._base.InterfaceError": _driver(_BY_OWN_MESSAGE["asyncpg"], _BUG),
     "asyncpg.exceptions._base.DataError": _VALUE,
     "asyncpg.exceptions._base.InternalClientError": _BUG,
-    **dict.fromkeys(
-        (
-            "asyncpg.exceptions.PostgresWarning",
-            "asyncpg.exceptions._base.InterfaceWarning",
-            "asyncpg.cluster.ClusterError",
-            "asyncpg.pgproto.pgproto.BufferError",
-        ),
-        _BUG,
+    **of_module(
+        "asyncpg",
+        (_BUG, "exceptions.PostgresWarning exceptions._base.InterfaceWarning cluster.ClusterError"),
+        (_BUG, "pgproto.pgproto.BufferError"),
     ),
     # Errors over 1999 and without a class are OperationalErrors, so an errno that no table knows proves nothing.
     **_drivers("pymysql.err", _ERRNO, operational=_INTERNAL, internal=_LOST),
@@ -522,10 +481,6 @@ _DRIVERS: Table = {
     # The driver catches these two itself.
     "oracledb.thin_impl.MarkerDetected": _LOST,
     "oracledb.thin_impl.OutOfPackets": _LOST,
-}
-
-TABLE: Table = {
-    **_DRIVERS,
     "sqlalchemy.exc.SQLAlchemyError": _wrapper(_BUG),
     "sqlalchemy.exc.EmulatedDBAPIException": _wrapper(_BUG),
     # This one class does not keep the exception that it wraps.
@@ -540,29 +495,20 @@ TABLE: Table = {
     "sqlalchemy.exc.MultipleResultsFound": Choice(
         "the statement", {"SELECT": _SEVERAL}, _several, otherwise=replace(_SEVERAL, proves=Proof.UNKNOWN)
     ),
-    "sqlalchemy.orm.exc.StaleDataError": Row(
-        Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again.", Proof.REFUSED
+    "sqlalchemy.orm.exc.StaleDataError": refused(
+        Code.PRECONDITION_FAILED, "The row has changed since it was read: read it again."
     ),
-    **dict.fromkeys(
-        (
-            "sqlalchemy.exc.SAWarning",
-            "sqlalchemy.exc.SADeprecationWarning",
-            "sqlalchemy.exc.SAPendingDeprecationWarning",
-            "sqlalchemy.exc.SATestSuiteWarning",
-        ),
-        _BUG,
+    **of_module(
+        "sqlalchemy.exc", (_BUG, "SAWarning SADeprecationWarning SAPendingDeprecationWarning SATestSuiteWarning")
     ),
-    qualified(WriteInReadTransaction): Row(
+    qualified(WriteInReadTransaction): refused(
         Code.BUG,
         "The tool writes to a database where it may only read, as a @tool.read everywhere and a @tool.unkeyed in the"
         " store: declare it @tool.transactional.",
-        Proof.REFUSED,
     ),
     qualified(DatabaseFileGone): _GONE,
-    qualified(DatabaseUnavailable): Row(
-        Code.STORE_UNAVAILABLE,
-        "The database of the call is locked or cannot be reached; nothing was done.",
-        Proof.NOT_SENT,
+    qualified(DatabaseUnavailable): unsent(
+        Code.STORE_UNAVAILABLE, "The database of the call is locked or cannot be reached; nothing was done."
     ),
 }
 

@@ -6,36 +6,23 @@ have no row: they are bugs of the tool, and a row for ValueError would also cove
 
 import errno
 import socket
-import traceback
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
 from activities.borders import judge
-from activities.borders.table import (
-    MAX_CARRIED,
-    Choice,
-    Proof,
-    Row,
-    Table,
-    Verdict,
-    qualified,
-    traceback_of,
-)
+from activities.borders.service_api import refused, unknown, unsent
+from activities.borders.table import MAX_CARRIED, Choice, Proof, Row, Table, Verdict, frames, qualified
 from workflows.faults.fault import Code
 
-_CUT = Row(Code.UNREACHABLE, "The connection broke or could not be made.", Proof.UNKNOWN)
-_UNSENT = Row(Code.UNREACHABLE, "No connection could be made; nothing was sent.", Proof.NOT_SENT)
-_TIMEOUT = Row(Code.TIMEOUT, "The tool did not answer in time.", Proof.UNKNOWN)
+_CUT = unknown(Code.UNREACHABLE, "The connection broke or could not be made.")
+_UNSENT = unsent(Code.UNREACHABLE, "No connection could be made; nothing was sent.")
+_TIMEOUT = unknown(Code.TIMEOUT, "The tool did not answer in time.")
 # A socket that does not block may have sent a part.
-_BLOCKED = Row(Code.BUSY, "The resource is in use at the moment.", Proof.UNKNOWN)
-_DENIED = Row(
-    Code.FORBIDDEN, "The worker may not use this file, address or process: give it the permission.", Proof.REFUSED
-)
-_REJECTED = Row(
-    Code.BUG, "The operating system rejected a call of the tool: fix the tool or the machine.", Proof.UNKNOWN
-)
+_BLOCKED = unknown(Code.BUSY, "The resource is in use at the moment.")
+_DENIED = refused(Code.FORBIDDEN, "The worker may not use this file, address or process: give it the permission.")
+_REJECTED = unknown(Code.BUG, "The operating system rejected a call of the tool: fix the tool or the machine.")
 
 _BY_ERRNO: Mapping[str, Row] = {
     # A router's answer may also end a connection that was in use; only where it was raised can prove more.
@@ -43,61 +30,51 @@ _BY_ERRNO: Mapping[str, Row] = {
     **dict.fromkeys(("ECONNRESET", "ECONNABORTED", "EPIPE", "ESHUTDOWN"), _CUT),
     "ECONNREFUSED": _UNSENT,
     "ETIMEDOUT": _TIMEOUT,
-    "EADDRNOTAVAIL": Row(
-        Code.UNREACHABLE,
-        "The worker's machine does not have this address, or no free port for it; nothing was sent.",
-        Proof.NOT_SENT,
+    "EADDRNOTAVAIL": unsent(
+        Code.UNREACHABLE, "The worker's machine does not have this address, or no free port for it; nothing was sent."
     ),
-    "EADDRINUSE": Row(Code.BUSY, "Another program uses this address; nothing was sent.", Proof.NOT_SENT),
-    "ENOBUFS": Row(Code.BUSY, "The worker's machine has no free buffers for its network.", Proof.UNKNOWN),
+    "EADDRINUSE": unsent(Code.BUSY, "Another program uses this address; nothing was sent."),
+    "ENOBUFS": unknown(Code.BUSY, "The worker's machine has no free buffers for its network."),
     **dict.fromkeys(("EAGAIN", "EWOULDBLOCK", "EALREADY", "EINPROGRESS"), _BLOCKED),
-    "EINTR": Row(Code.BUSY, "The call was interrupted.", Proof.UNKNOWN),
-    "EBUSY": Row(Code.BUSY, "The file or device is in use at the moment.", Proof.REFUSED),
-    "ETXTBSY": Row(Code.BUSY, "The program is running, or is being written, at the moment.", Proof.REFUSED),
-    "EDEADLK": Row(Code.BUSY, "A lock of the file is held by a program that waits for this one.", Proof.REFUSED),
+    "EINTR": unknown(Code.BUSY, "The call was interrupted."),
+    "EBUSY": refused(Code.BUSY, "The file or device is in use at the moment."),
+    "ETXTBSY": refused(Code.BUSY, "The program is running, or is being written, at the moment."),
+    "EDEADLK": refused(Code.BUSY, "A lock of the file is held by a program that waits for this one."),
     # The file was replaced on the file server: opening it again helps.
-    "ESTALE": Row(Code.UNREACHABLE, "The file server no longer knows the opened file.", Proof.UNKNOWN),
+    "ESTALE": unknown(Code.UNREACHABLE, "The file server no longer knows the opened file."),
     # What was written before the disk was full, or failed, may stay.
-    "ENOSPC": Row(Code.QUOTA_EXHAUSTED, "The worker's disk is full: free some space.", Proof.UNKNOWN),
-    "EDQUOT": Row(Code.QUOTA_EXHAUSTED, "The worker's quota of the disk is used up: raise it.", Proof.UNKNOWN),
-    "EFBIG": Row(
-        Code.QUOTA_EXHAUSTED, "The file is larger than the worker or its disk allows: raise the limit.", Proof.UNKNOWN
-    ),
-    "ENOMEM": Row(Code.QUOTA_EXHAUSTED, "The worker's machine lacks memory: give it more.", Proof.UNKNOWN),
-    "EIO": Row(Code.NEEDS_PERSON, "A disk or device of the worker's machine failed: check it.", Proof.UNKNOWN),
-    "EMFILE": Row(Code.QUOTA_EXHAUSTED, "The worker has too many open files: raise that limit.", Proof.NOT_SENT),
-    "ENFILE": Row(
-        Code.QUOTA_EXHAUSTED, "The worker's machine has too many open files: raise that limit.", Proof.NOT_SENT
-    ),
-    "ENOLCK": Row(Code.QUOTA_EXHAUSTED, "The worker's machine gives no more locks of files.", Proof.REFUSED),
+    "ENOSPC": unknown(Code.QUOTA_EXHAUSTED, "The worker's disk is full: free some space."),
+    "EDQUOT": unknown(Code.QUOTA_EXHAUSTED, "The worker's quota of the disk is used up: raise it."),
+    "EFBIG": unknown(Code.QUOTA_EXHAUSTED, "The file is larger than the worker or its disk allows: raise the limit."),
+    "ENOMEM": unknown(Code.QUOTA_EXHAUSTED, "The worker's machine lacks memory: give it more."),
+    "EIO": unknown(Code.NEEDS_PERSON, "A disk or device of the worker's machine failed: check it."),
+    "EMFILE": unsent(Code.QUOTA_EXHAUSTED, "The worker has too many open files: raise that limit."),
+    "ENFILE": unsent(Code.QUOTA_EXHAUSTED, "The worker's machine has too many open files: raise that limit."),
+    "ENOLCK": refused(Code.QUOTA_EXHAUSTED, "The worker's machine gives no more locks of files."),
     **dict.fromkeys(("EACCES", "EPERM"), _DENIED),
-    "EROFS": Row(Code.FORBIDDEN, "The file system is read-only: let the worker write to it.", Proof.REFUSED),
-    "ENOENT": Row(Code.NOT_FOUND, "There is no such file or folder: look for it under another name.", Proof.REFUSED),
-    "EEXIST": Row(Code.CONFLICT, "A file with this name exists already: choose another name.", Proof.REFUSED),
-    "ENOTEMPTY": Row(Code.CONFLICT, "The folder is not empty: choose another, or empty it first.", Proof.REFUSED),
-    "EISDIR": Row(Code.INVALID_INPUT, "This is a folder, not a file: choose a file.", Proof.REFUSED),
-    "ENOTDIR": Row(Code.INVALID_INPUT, "This is a file, not a folder: choose a folder.", Proof.REFUSED),
-    "ENAMETOOLONG": Row(Code.INVALID_INPUT, "The name is too long: choose a shorter one.", Proof.REFUSED),
-    "ELOOP": Row(Code.INVALID_INPUT, "The path leads through too many links: choose another.", Proof.REFUSED),
-    "E2BIG": Row(Code.INVALID_INPUT, "The arguments of a program are too long: give less.", Proof.REFUSED),
-    "EXDEV": Row(
-        Code.BUG, "The tool renames a file onto another file system: use shutil.move in the tool.", Proof.REFUSED
-    ),
-    "ECHILD": Row(Code.BUG, "A process that the tool started is gone: fix the tool.", Proof.UNKNOWN),
-    "ESRCH": Row(Code.BUG, "A process that the tool needs is gone: fix the tool.", Proof.UNKNOWN),
+    "EROFS": refused(Code.FORBIDDEN, "The file system is read-only: let the worker write to it."),
+    "ENOENT": refused(Code.NOT_FOUND, "There is no such file or folder: look for it under another name."),
+    "EEXIST": refused(Code.CONFLICT, "A file with this name exists already: choose another name."),
+    "ENOTEMPTY": refused(Code.CONFLICT, "The folder is not empty: choose another, or empty it first."),
+    "EISDIR": refused(Code.INVALID_INPUT, "This is a folder, not a file: choose a file."),
+    "ENOTDIR": refused(Code.INVALID_INPUT, "This is a file, not a folder: choose a folder."),
+    "ENAMETOOLONG": refused(Code.INVALID_INPUT, "The name is too long: choose a shorter one."),
+    "ELOOP": refused(Code.INVALID_INPUT, "The path leads through too many links: choose another."),
+    "E2BIG": refused(Code.INVALID_INPUT, "The arguments of a program are too long: give less."),
+    "EXDEV": refused(Code.BUG, "The tool renames a file onto another file system: use shutil.move in the tool."),
+    "ECHILD": unknown(Code.BUG, "A process that the tool started is gone: fix the tool."),
+    "ESRCH": unknown(Code.BUG, "A process that the tool needs is gone: fix the tool."),
 }
 """Rows by the name of an errno."""
 _ROWS = {getattr(errno, name): row for name, row in _BY_ERRNO.items() if hasattr(errno, name)}
 
-_WRONG_LOOK_UP = Row(
-    Code.BUG, "The tool looks up a host in a way that does not exist; nothing was sent: fix the tool.", Proof.NOT_SENT
+_WRONG_LOOK_UP = unsent(
+    Code.BUG, "The tool looks up a host in a way that does not exist; nothing was sent: fix the tool."
 )
-_UNKNOWN_HOST = Row(
-    Code.UNREACHABLE, "The host's name has no address; nothing was sent: check the name.", Proof.NOT_SENT
-)
-_NO_LOOK_UP = Row(Code.UNREACHABLE, "The host's name could not be looked up; nothing was sent.", Proof.NOT_SENT)
+_UNKNOWN_HOST = unsent(Code.UNREACHABLE, "The host's name has no address; nothing was sent: check the name.")
+_NO_LOOK_UP = unsent(Code.UNREACHABLE, "The host's name could not be looked up; nothing was sent.")
 _BY_LOOK_UP: Mapping[str, Row] = {
-    "EAI_AGAIN": Row(Code.UNREACHABLE, "The name server gave no answer; nothing was sent.", Proof.NOT_SENT),
+    "EAI_AGAIN": unsent(Code.UNREACHABLE, "The name server gave no answer; nothing was sent."),
     **dict.fromkeys(("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY"), _UNKNOWN_HOST),
     **dict.fromkeys(("EAI_BADFLAGS", "EAI_FAMILY", "EAI_SERVICE", "EAI_SOCKTYPE"), _WRONG_LOOK_UP),
 }
@@ -114,8 +91,7 @@ def _was_connecting(error: BaseException) -> bool:
     Class and number do not show this: ETIMEDOUT may also end a connection that was in use, and for a host with several
     addresses asyncio may raise an OSError without a number.
     """
-    frames = (frame for frame, _ in traceback.walk_tb(traceback_of(error)))
-    return any((frame.f_globals.get("__name__"), frame.f_code.co_name) in _CONNECTING for frame in frames)
+    return any((module, frame.f_code.co_name) in _CONNECTING for module, frame in frames(error))
 
 
 def _by_errno(error: OSError) -> Verdict:
@@ -140,31 +116,26 @@ def _by_look_up(error: OSError) -> Verdict:
     return (_LOOK_UPS.get(number, _NO_LOOK_UP) if isinstance(number, int) else _NO_LOOK_UP).verdict()
 
 
-_NO_PROGRAM = Row(
+_NO_PROGRAM = unsent(
     Code.NEEDS_PERSON,
     "A program that the tool runs is not on the worker's machine, or cannot be run there: install it.",
-    Proof.NOT_SENT,
 )
 
 
 def _while_starting(error: OSError) -> Verdict | None:
     """The verdict on a missing program; None if the folder (`cwd`) is missing, or no program was being started."""
-    for frame, _ in traceback.walk_tb(traceback_of(error)):
-        if (frame.f_globals.get("__name__"), frame.f_code.co_name) == ("subprocess", "_execute_child"):
+    for module, frame in frames(error):
+        if (module, frame.f_code.co_name) == ("subprocess", "_execute_child"):
             folder: object = frame.f_locals.get("cwd")
             return None if folder is not None and error.filename == folder else _NO_PROGRAM.verdict()
     return None
 
 
 # What an exit code means, only the tool can know: it may be a rejection as well as an outage, after any effect.
-_FAILED = Row(
-    Code.BUG,
-    "A program that the tool ran failed: declare in raises={CalledProcessError: ...} what it means.",
-    Proof.UNKNOWN,
+_FAILED = unknown(
+    Code.BUG, "A program that the tool ran failed: declare in raises={CalledProcessError: ...} what it means."
 )
-_KILLED = Row(
-    Code.BUG, "A program that the tool ran was killed: find out by what, e.g. for lack of memory.", Proof.UNKNOWN
-)
+_KILLED = unknown(Code.BUG, "A program that the tool ran was killed: find out by what, e.g. for lack of memory.")
 
 
 def _by_exit_code(error: Any) -> Verdict:
@@ -174,12 +145,10 @@ def _by_exit_code(error: Any) -> Verdict:
     return (_KILLED if code < 0 else _FAILED).verdict(observed={"exit_code": int(code)})
 
 
-_NEVER_RIGHT = Row(
-    Code.UNEXPECTED_RESULT,
-    "The tool retried until it gave up, and no result was the one that it waits for.",
-    Proof.UNKNOWN,
+_NEVER_RIGHT = unknown(
+    Code.UNEXPECTED_RESULT, "The tool retried until it gave up, and no result was the one that it waits for."
 )
-_UNREADABLE = Row(Code.BUG, "The tool retried until it gave up, and does not say why: fix the tool.", Proof.UNKNOWN)
+_UNREADABLE = unknown(Code.BUG, "The tool retried until it gave up, and does not say why: fix the tool.")
 
 
 def _by_last_attempt(error: BaseException) -> Verdict:
@@ -203,7 +172,7 @@ def _by_last_attempt(error: BaseException) -> Verdict:
 
 
 def _bug(reason: str) -> Row:
-    return Row(Code.BUG, reason, Proof.UNKNOWN)
+    return unknown(Code.BUG, reason)
 
 
 _LOOP = _bug("The tool uses asyncio or a future wrongly: fix the tool.")
@@ -211,7 +180,7 @@ _POOL = _bug(
     "A thread or process of the tool's pool ended, e.g. for lack of memory: make a new pool, and find out why."
 )
 _CLOSED = _bug("The tool uses a queue that was shut down: fix the tool.")
-_QUEUE_FULL = Row(Code.BUSY, "A queue of the tool is full.", Proof.REFUSED)
+_QUEUE_FULL = refused(Code.BUSY, "A queue of the tool is full.")
 
 TABLE: Table = {
     # The number of a library's own class may be the library's, too: SSLError(1, ...).
@@ -233,9 +202,9 @@ TABLE: Table = {
     "builtins.MemoryError": _bug("The tool ran out of memory: let it hold less at once, or give the worker more."),
     "socket.gaierror": Choice("its number", _BY_LOOK_UP, _by_look_up, otherwise=_NO_LOOK_UP),
     "socket.herror": _NO_LOOK_UP,
-    "json.decoder.JSONDecodeError": Row(Code.UNEXPECTED_RESULT, "The response is no JSON.", Proof.UNKNOWN),
-    "asyncio.exceptions.IncompleteReadError": Row(
-        Code.UNREACHABLE, "The connection ended before the whole response was read.", Proof.UNKNOWN
+    "json.decoder.JSONDecodeError": unknown(Code.UNEXPECTED_RESULT, "The response is no JSON."),
+    "asyncio.exceptions.IncompleteReadError": unknown(
+        Code.UNREACHABLE, "The connection ended before the whole response was read."
     ),
     "asyncio.exceptions.LimitOverrunError": _bug(
         "The response has a longer line than the tool reads: raise `limit=` where the tool opens the stream."
@@ -247,18 +216,18 @@ TABLE: Table = {
     "asyncio.queues.QueueFull": _QUEUE_FULL,
     "asyncio.queues.QueueShutDown": _CLOSED,
     # What another thread or process should have put into the queue may come later, with its effect.
-    "_queue.Empty": Row(Code.TIMEOUT, "Nothing came into a queue of the tool in time.", Proof.UNKNOWN),
+    "_queue.Empty": unknown(Code.TIMEOUT, "Nothing came into a queue of the tool in time."),
     "queue.Full": _QUEUE_FULL,
     "queue.ShutDown": _CLOSED,
     "concurrent.futures._base.Error": _LOOP,
     "concurrent.futures._base.BrokenExecutor": _POOL,
     "subprocess.SubprocessError": _bug("A program that the tool runs could not be started: fix the tool."),
-    "subprocess.TimeoutExpired": Row(Code.TIMEOUT, "A program that the tool ran did not end in time.", Proof.UNKNOWN),
+    "subprocess.TimeoutExpired": unknown(Code.TIMEOUT, "A program that the tool ran did not end in time."),
     "subprocess.CalledProcessError": Choice(
         "its exit code", {"below 0, a signal": _KILLED}, _by_exit_code, otherwise=_FAILED
     ),
     "tenacity.RetryError": Choice(
         "the exception of its last attempt", {"a result": _NEVER_RIGHT}, _by_last_attempt, otherwise=_UNREADABLE
     ),
-    "tenacity.TryAgain": Row(Code.BUSY, "The tool asks to be called again.", Proof.UNKNOWN),
+    "tenacity.TryAgain": unknown(Code.BUSY, "The tool asks to be called again."),
 }

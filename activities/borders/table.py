@@ -6,16 +6,19 @@ module which defines the class (`__module__`) and of the class in it (`__qualnam
 """
 
 import builtins
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from types import TracebackType
-from typing import Any
+from types import FrameType, TracebackType
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 
 from activities.errors import bounded
 from workflows.faults.fault import Code, Fault
+
+T = TypeVar("T")
 
 
 class Proof(StrEnum):
@@ -84,12 +87,22 @@ class Choice:
     def __call__(self, error: BaseException) -> Verdict:
         try:
             return self.decide(error) or self.otherwise.verdict()
-        except Exception:
+        except Exception:  # see `otherwise`
             return self.otherwise.verdict()
 
 
 Entry = Row | Choice
 Table = Mapping[str, Entry]
+
+
+def named(*rows: tuple[T, str]) -> dict[str, T]:
+    """The rows by name; each comes with the names of the classes or codes that it is for, separated by spaces."""
+    return {name: entry for entry, names in rows for name in names.split()}
+
+
+def of_module(module: str, *rows: tuple[Entry, str]) -> Table:
+    """The entries by the qualified names of classes; each comes with the names that its classes have in `module`."""
+    return {f"{module}.{name}": entry for name, entry in named(*rows).items()}
 
 
 def qualified(raised: type[BaseException]) -> str:
@@ -140,6 +153,17 @@ def tells_its_cause(raised: type[BaseException]) -> bool:
 def traceback_of(error: BaseException) -> TracebackType | None:
     found: TracebackType | None = _TRACEBACK.__get__(error)
     return found
+
+
+def frames(error: BaseException, *packages: str) -> Iterator[tuple[str, FrameType]]:
+    """The module and the frame of each function through which an exception came, outermost first.
+
+    With `packages`, only those of functions of these top-level packages.
+    """
+    for frame, _line in traceback.walk_tb(traceback_of(error)):
+        module = str(frame.f_globals.get("__name__"))
+        if not packages or module.partition(".")[0] in packages:
+            yield module, frame
 
 
 def cause_of(error: BaseException) -> BaseException | None:

@@ -7,7 +7,8 @@ from typing import Any, get_args
 from pydantic import ValidationError
 from pydantic_core.core_schema import ErrorType
 
-from activities.borders.table import Choice, Proof, Row, Table, Verdict
+from activities.borders.service_api import unknown
+from activities.borders.table import Choice, Table, Verdict
 from workflows.faults.fault import Code
 
 MAX_NAMED = 5
@@ -23,6 +24,11 @@ may have a value anywhere."""
 _WHOLE = {"literal_error", "enum", "string_pattern_mismatch", "url_scheme", RULE}
 """Types of errors whose message is shown whole, not only up to its first comma: its commas come from the schema, and
 not from an input value."""
+
+
+def fields_of(error: ValidationError) -> str:
+    """As `fields`, for all errors of a failed validation."""
+    return fields(error.errors(include_url=False, include_context=False, include_input=False))
 
 
 def fields(errors: Iterable[Mapping[str, Any]]) -> str:
@@ -48,17 +54,16 @@ def expected(error: Mapping[str, Any]) -> str:
     return message if message[:2].isupper() else message[:1].lower() + message[1:]  # URL, UUID
 
 
-_SHAPE = Row(Code.UNEXPECTED_RESULT, "The result does not have the declared type.", Proof.UNKNOWN)
+_SHAPE = unknown(Code.UNEXPECTED_RESULT, "The result does not have the declared type.")
 
 
 def _broken(error: object) -> Verdict | None:
     if type(error) is not ValidationError:  # it has no children: another class of this name may say anything
         return None
-    found = fields(error.errors(include_url=False, include_context=False, include_input=False))
-    return _SHAPE.verdict(reason=f"{_SHAPE.reason[:-1]}: {found}.")
+    return _SHAPE.verdict(reason=f"{_SHAPE.reason[:-1]}: {fields_of(error)}.")
 
 
-_WRONG_MODEL = Row(Code.BUG, "The tool uses pydantic wrongly: fix its models.", Proof.UNKNOWN)
+_WRONG_MODEL = unknown(Code.BUG, "The tool uses pydantic wrongly: fix its models.")
 
 TABLE: Table = {
     "pydantic.errors.PydanticErrorMixin": _WRONG_MODEL,
@@ -68,9 +73,7 @@ TABLE: Table = {
     "pydantic.v1.errors.PydanticErrorMixin": _WRONG_MODEL,
     "pydantic_core._pydantic_core.SchemaError": _WRONG_MODEL,
     "pydantic_core._pydantic_core.ValidationError": Choice("the wrong fields", {}, _broken, otherwise=_SHAPE),
-    "pydantic_core._pydantic_core.PydanticSerializationError": Row(
-        Code.UNSERIALISABLE,
-        "The tool's result cannot be written as JSON: return a pydantic model of plain values.",
-        Proof.UNKNOWN,
+    "pydantic_core._pydantic_core.PydanticSerializationError": unknown(
+        Code.UNSERIALISABLE, "The tool's result cannot be written as JSON: return a pydantic model of plain values."
     ),
 }

@@ -9,7 +9,7 @@ import email.utils
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from activities.borders.table import attribute
@@ -30,7 +30,7 @@ def wait_of(headers: object) -> float | None:
     A point in time counts from the answer's own `Date`, so that a wrong clock of the worker does not matter.
     """
     known = _known(headers)
-    for read in (_exact, _retry_after, _fields, _github, _openai, _anthropic):
+    for read in (_retry_after, _fields, _github, _openai, _anthropic):
         found = read(known)
         if found is not None and math.isfinite(found):
             return bounded(found)
@@ -46,7 +46,6 @@ def seconds(retry_after: str | None, date: str | None = None) -> float | None:
 
 
 def _known(headers: object) -> Mapping[str, str]:
-    """The headers by their names in lower case, as strings."""
     known = dict[str, str]()
     try:
         items = list(itertools.islice(attribute(headers, "items")(), MAX_HEADERS))
@@ -59,28 +58,19 @@ def _known(headers: object) -> Mapping[str, str]:
     return known
 
 
-def _exact(known: Mapping[str, str]) -> float | None:
-    wait = _number(known.get("retry-after-ms"))
-    return None if wait is None else wait / 1000
-
-
 def _retry_after(known: Mapping[str, str]) -> float | None:
+    if (milliseconds := _number(known.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
     value = known.get("retry-after", "")
     return _number(value) if value[:1].isdecimal() else _until(_http_date(value), known)
 
 
 def _fields(known: Mapping[str, str]) -> float | None:
     """Seconds by `RateLimit: "name";r=0;t=30`, or by an earlier draft's RateLimit-Reset if RateLimit-Remaining is 0."""
-    waits = [_number(parameters[1]) for parameters in _used_up(known.get("ratelimit", "")) if parameters]
-    if found := [wait for wait in waits if wait is not None]:
-        return max(found)
+    used_up = [item for item in known.get("ratelimit", "").split(",") if re.search(r";\s*r=0\s*(;|$)", item)]
+    if waits := [float(found[1]) for item in used_up if (found := re.search(r";\s*t=([0-9]{1,12})\s*(;|$)", item))]:
+        return max(waits)
     return _number(known.get("ratelimit-reset")) if known.get("ratelimit-remaining") == "0" else None
-
-
-def _used_up(field: str) -> Iterator[re.Match[str] | None]:
-    for item in field.split(","):
-        if re.search(r";\s*r=0\s*(;|$)", item):
-            yield re.search(r";\s*t=(\d{1,12})\s*(;|$)", item)
 
 
 def _github(known: Mapping[str, str]) -> float | None:
@@ -117,11 +107,8 @@ def _number(text: str | None) -> float | None:
 
 def _duration(text: str) -> float | None:
     parts = re.findall(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(ms|[smhd])", text)
-    return sum(float(number) * _UNITS[unit] for number, unit in parts) if parts and _is_whole(parts, text) else None
-
-
-def _is_whole(parts: list[tuple[str, str]], text: str) -> bool:
-    return "".join(number + unit for number, unit in parts) == text
+    is_whole = parts and "".join(map("".join, parts)) == text
+    return sum(float(number) * _UNITS[unit] for number, unit in parts) if is_whole else None
 
 
 def _http_date(text: str) -> datetime | None:

@@ -116,14 +116,6 @@ class Attempt:
         """Record how the attempt ended (`is_done`: with a result); return the fault, to which `settle` may add data."""
         return await self.settle(fault, is_done=is_done) if self.settle else fault
 
-    @property
-    def tells_earlier_costs(self) -> bool:
-        """Whether this attempt has to fail if it is cancelled, so that the workflow learns what earlier attempts cost.
-
-        The server takes no details of a cancelled activity from this SDK.
-        """
-        return self.spec in retries.PLANNING and self.number > 1
-
     def show(self, **values: Any) -> None:
         """Add the `repr` of values, cut and without secrets, to the attempt's log line, if this worker logs values."""
         if LOGS_VALUES.get():
@@ -251,7 +243,8 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
         yield attempt
     except asyncio.CancelledError as cancel:
         fault = _fault_of_cancel(spec)
-        if fault is None and attempt.tells_earlier_costs:
+        # Else the costs of earlier attempts are lost: the server takes no details of a cancelled activity of the SDK.
+        if fault is None and spec in retries.PLANNING and number > 1:
             fault = Fault.of(Code.TIMEOUT, "It was cut off.")
         if fault is None:
             await attempt.end(None)
@@ -352,6 +345,7 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
     if may_repeat:
         jittered = retries.backoff(attempt.spec.retry, attempt.number, JITTER.get()())
         delay = max(fault.retry_after or 0.0, jittered)
+        attempt.more["retry_in"] = round(delay, 2)
         # The last heartbeat is all that the next attempt knows of this one; a local activity has one attempt.
         if not activity.info().is_local:
             waited = None if fault.code is Code.INTERRUPTED else delay  # only an operator knows when it goes on
@@ -363,8 +357,6 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
                 reported.model_dump(mode="json"),
                 Held(held=attempt.held, due=due).model_dump(mode="json"),
             )
-    if delay is not None:
-        attempt.more["retry_in"] = round(delay, 2)
     held = fault.code is Code.NEEDS_APPROVAL  # nothing went wrong: a person is asked
     outcome = "needs_approval" if held else "transient_fail" if fault.quadrant.is_transient else "persistent_fail"
     _log(attempt, outcome, began, fault)
@@ -372,7 +364,7 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
         fault.reason,
         fault,
         attempt.earlier,
-        type=fault.failure_type if attempt.call.knows_approvals else fault.quadrant.value,
+        type=fault.failure_type if attempt.call.effect else fault.quadrant.value,
         non_retryable=not may_repeat,
         next_retry_delay=timedelta(seconds=delay) if delay is not None else None,
         category=ApplicationErrorCategory.BENIGN  # no failure of the system: metrics leave it out
@@ -382,7 +374,6 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
 
 
 def _model_use(meter: Meter) -> dict[str, Any]:
-    """The fields of a Fault about the use of models."""
     lost = {"lost_model": meter.lost[-1].model, "lost_use": total(meter.use)} if meter.lost else {}
     return {"model_use": meter.known_use, "unreadable": tuple(meter.unreadable), **lost}
 

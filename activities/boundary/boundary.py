@@ -283,7 +283,6 @@ class Boundary:
         return result
 
     def _inject(self, attempt: Attempt, failpoint: Failpoint) -> None:
-        """Raise the fault that is injected into this call at `failpoint`, if there is one."""
         fault = self._faults.fault(attempt.spec.kind, failpoint)
         if fault is not None:
             attempt.reached = True  # the fault is the answer of the service
@@ -349,8 +348,7 @@ def _unknown_kind() -> Callable[..., Any]:
 def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue, BaseModel]:
     """Decode and validate the arguments; return them as the JSON that was sent, and as the tool's model.
 
-    Raises:
-        FaultRaised: the arguments cannot be decoded, or are invalid.
+    Raises FaultRaised if the arguments cannot be decoded, or are invalid.
     """
     if payload.payload.metadata.get("encoding") == PRUNED_ENCODING:
         raise FaultRaised(Fault.of(Code.NEEDS_PERSON, payload.payload.data.decode()))
@@ -362,7 +360,8 @@ def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue,
     if missing := pruned(value):
         raise FaultRaised(Fault.of(Code.NEEDS_PERSON, missing))
     attempt.shape = shape(value, kind)
-    if changed := _changes(kind, value, attempt.call):
+    is_other = attempt.call.digest not in ("", kind.spec.digest)
+    if is_other and (changed := changes(kind, value, attempt.call.effect)):
         if attempt.call.provided is not None and isinstance(value, dict):  # the tool is not called
             return value, kind.args.model_construct(**value)
         reason = f"The plan was made for another version of {kind.spec.kind}, as before a deploy: {changed}."
@@ -370,26 +369,16 @@ def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue,
     try:
         args = kind.parse(value)
     except ValidationError as error:
-        wrong = validation.fields(error.errors(include_url=False, include_context=False, include_input=False))
-        raise FaultRaised(
-            Fault.of(Code.INVALID_INPUT, f"The arguments do not fit {kind.spec.kind}: {wrong}.")
-        ) from None
+        reason = f"The arguments do not fit {kind.spec.kind}: {validation.fields_of(error)}."
+        raise FaultRaised(Fault.of(Code.INVALID_INPUT, reason)) from None
     attempt.show(args=args)
     return value, args
-
-
-def _changes(kind: Kind, value: JsonValue, call: CallHeader) -> str:
-    """How the tool differs from the one in the task's catalogue, so that the call does not fit; empty if it fits."""
-    return changes(kind, value, call.effect) if call.digest not in ("", kind.spec.digest) else ""
 
 
 def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: Attempt) -> None:
     """Reject a call that a person must approve, unless this very call was approved in this run of the workflow.
 
     The same holds for an undo: the approval of an effect does not approve the call that undoes the effect.
-
-    Raises:
-        FaultRaised: the call is not approved; nothing was called.
     """
     call, run = attempt.call, activity.info().workflow_run_id or ""
     needs = None if call.provided is not None else _needs_approval(kind, args, call)
@@ -415,8 +404,7 @@ def _needs_approval(kind: Kind, args: BaseModel, call: CallHeader) -> str | None
 def _note_return(attempt: Attempt, value: Any) -> None:
     """Record that the tool returned `value`, unless that is an iterator: nobody knows what a generator's body has done.
 
-    Raises:
-        FaultRaised: the value is an iterator, or too large or too deep.
+    Raises FaultRaised if the value is an iterator, or too large or too deep.
     """
     fault = fault_of_extent(attempt.spec.kind, value, _max_bytes(attempt.spec))
     attempt.returned = attempt.ended = fault is None or fault.code is Code.TOO_LARGE
@@ -425,7 +413,6 @@ def _note_return(attempt: Attempt, value: Any) -> None:
 
 
 def _max_bytes(spec: ToolSpec) -> int:
-    """The most bytes of a result as JSON."""
     if activity.info().is_local:
         return MAX_LOCAL_RESULT
     return MAX_RESULT if spec.effect in (Effect.READ, Effect.IDEMPOTENT) else MAX_EFFECT_RESULT
@@ -434,8 +421,7 @@ def _max_bytes(spec: ToolSpec) -> int:
 def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
     """Check a result against its type, its size limit and the `ensure` condition (over `args`, too); return it as JSON.
 
-    Raises:
-        FaultRaised, ValidationError, PydanticSerializationError: the result fails a check, or cannot be JSON.
+    Raises FaultRaised, ValidationError or PydanticSerializationError if the result fails a check, or cannot be JSON.
     """
     checked = kind.result.validate_python(value)
     result: JsonValue = kind.result.dump_python(checked, mode="json")
@@ -458,20 +444,14 @@ def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
 
 
 def _encode_provided(call: _Call, value: JsonValue) -> JsonValue:
-    """Check a result that a person provides as the result of the tool, which is not called.
-
-    Raises:
-        FaultRaised: the tool could not have returned this result.
-    """
+    """Check a result that a person provides. Raises FaultRaised if the tool could not have returned it."""
     kind = call.kind
     try:
         # From JSON: a strict model rejects a date as a Python str, but accepts it in JSON.
         return _encode(kind, call.arguments_seen(), kind.result.validate_json(canonical(value)))
     except ValidationError as error:
-        wrong = validation.fields(error.errors(include_url=False, include_context=False, include_input=False))
-        raise FaultRaised(
-            Fault.of(Code.INVALID_INPUT, f"It does not fit the result of {kind.spec.kind}: {wrong}.")
-        ) from None
+        reason = f"It does not fit the result of {kind.spec.kind}: {validation.fields_of(error)}."
+        raise FaultRaised(Fault.of(Code.INVALID_INPUT, reason)) from None
 
 
 def _is_finite(value: Any) -> bool:

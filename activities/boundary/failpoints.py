@@ -78,11 +78,7 @@ class FaultInjection:
 
     @contextmanager
     def injected(self, option: str) -> Iterator[None]:
-        """Inject the fault of one more option, as long as the block lasts.
-
-        Raises:
-            BadBreak: as for the options of the worker.
-        """
+        """Inject the fault of one more option, as long as the block lasts. Raises BadBreak as the constructor."""
         kind = self._add(option)
         try:
             yield
@@ -133,7 +129,10 @@ def _read(option: str, specs: Mapping[str, ToolSpec]) -> tuple[str, Injection]:
     limit = int(times) if times else float("inf")
     how, _, failpoint = what.partition("@")
     if how in SIGNALS:
-        return kind, Injection(SIGNALS[how], _failpoint(option, how, failpoint), limit)
+        if failpoint not in set(Failpoint):
+            names = ", ".join(Failpoint)
+            raise BadBreak(f"--break {option}: there is no failpoint {failpoint!r}: write {how}@ and one of {names}.")
+        return kind, Injection(SIGNALS[how], Failpoint(failpoint), limit)
     spec = specs[kind]
     if what in LEAVES_OUTCOME_UNKNOWN and spec.effect not in MAY_BE_REPEATED and spec.reconcile is None:
         raise BadBreak(
@@ -142,13 +141,6 @@ def _read(option: str, specs: Mapping[str, ToolSpec]) -> tuple[str, Injection]:
         )
     fault = Fault.of(_code(option, what), f"Broken on purpose ({what}), as --break said.")
     return kind, Injection(fault, Failpoint.AFTER_COMMIT if what == LOST else Failpoint.BEFORE_CLAIM, limit)
-
-
-def _failpoint(option: str, how: str, name: str) -> Failpoint:
-    if name not in set(Failpoint):
-        names = ", ".join(Failpoint)
-        raise BadBreak(f"--break {option}: there is no failpoint {name!r}: write {how}@ and one of {names}.")
-    return Failpoint(name)
 
 
 def _code(option: str, what: str) -> Code:

@@ -68,14 +68,8 @@ class LedgerEntry(NamedTuple):
 
     @property
     def row(self) -> dict[str, Any]:
-        return {
-            "key": self.key,
-            "task": self.task,
-            "step": self.step,
-            "kind": self.kind,
-            "digest": self.digest,
-            "claim": self.fencing_token,
-        }
+        fields = self._asdict()
+        return {"claim": fields.pop("fencing_token"), **fields}
 
 
 class EffectResult(NamedTuple):
@@ -196,11 +190,7 @@ async def effects_of(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]
 
 
 def _claim(tx: Connection, entry: LedgerEntry) -> EffectResult | None:
-    """Claim the key, and return None; or return the recorded result.
-
-    Raises:
-        EffectUndone, ArgumentsDiffer, OutcomeUnknown: the key has a row without a result that this call may return.
-    """
+    """Claim the key, and return None; or return the recorded result. Raises as `_recorded`."""
     # The other call may delete its claim between these two queries: then try to claim the key again.
     while not _try_to_claim(tx, entry):
         if recorded := _recorded(tx, entry):
@@ -209,11 +199,7 @@ def _claim(tx: Connection, entry: LedgerEntry) -> EffectResult | None:
 
 
 def _try_to_claim(tx: Connection, entry: LedgerEntry) -> bool:
-    """Try to claim the key; returns whether this call has it now.
-
-    A key is claimed if it has no row, or if its row has the same arguments, a lower fencing token,
-    no result, and was not undone.
-    """
+    """Claim the key if it has no row, or one with the same arguments, a lower fencing token, no result and no undo."""
     row = {**entry.row, "at": datetime.now(UTC)}
     with translated_outage():
         if insert_new(tx, LEDGER, row):
@@ -236,8 +222,7 @@ def _own_row(entry: LedgerEntry) -> tuple[ColumnElement[bool], ...]:
 def _recorded(tx: Connection, entry: LedgerEntry) -> EffectResult | None:
     """The recorded result of a key that another call claimed; None if that call has just deleted its claim.
 
-    Raises:
-        EffectUndone, ArgumentsDiffer, OutcomeUnknown: the row has no result that this call may return.
+    Raises EffectUndone, ArgumentsDiffer or OutcomeUnknown if the row has no result that this call may return.
     """
     columns = select(LEDGER.c.digest, LEDGER.c.result, LEDGER.c.undone_at).where(LEDGER.c.key == entry.key)
     row = tx.execute(columns).one_or_none()

@@ -19,7 +19,6 @@ if TYPE_CHECKING:  # at run time only where a trace is recorded
 
 TURNS = (retries.PLAN.kind, retries.REPLAN.kind)
 
-
 ContextOf = Callable[[Mapping[str, Payload]], "Context | None"]
 """Reads the context of the trace from the headers of an activity; None for an activity that belongs to no trace."""
 
@@ -29,39 +28,38 @@ class StepSpans(Interceptor):
 
     def __init__(self, tracer: "Tracer", context_of: ContextOf, captures_content: bool) -> None:
         """With `captures_content`, spans have arguments, results and prompts."""
-        self._made_with = (tracer, context_of, captures_content)
+        self.tracer = tracer
+        self.context_of = context_of
+        self.captures_content = captures_content
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return _Spanned(next, *self._made_with)
+        return _Spanned(next, self)
 
 
 class _Spanned(ActivityInboundInterceptor):
-    def __init__(
-        self, next: ActivityInboundInterceptor, tracer: "Tracer", context_of: ContextOf, captures_content: bool
-    ) -> None:
+    def __init__(self, next: ActivityInboundInterceptor, spans: StepSpans) -> None:
         super().__init__(next)
-        self._tracer = tracer
-        self._context_of = context_of
-        self._captures_content = captures_content
+        self._spans = spans
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
-        parent = self._context_of(input.headers)
+        tracer, captures_content = self._spans.tracer, self._spans.captures_content
+        parent = self._spans.context_of(input.headers)
         if parent is None:  # of a workflow that answers the console
             return await super().execute_activity(input)
         from opentelemetry import context, trace
 
         name, attributes = _described(activity.info())
-        span = self._tracer.start_span(name, parent, attributes=attributes)
+        span = tracer.start_span(name, parent, attributes=attributes)
         token = context.attach(trace.set_span_in_context(span, parent))
         try:
             if not span.is_recording():  # the sampler left the task out
                 return await super().execute_activity(input)
-            recorder = tracing.Recorder(self._tracer, self._captures_content, span)
+            recorder = tracing.Recorder(tracer, captures_content, span)
             tracing.RECORDER.set(recorder)  # each attempt has a context of its own
-            if self._captures_content:
+            if captures_content:
                 span.set_attributes(recorder.content(gen_ai__tool__call__arguments=_arguments(input)))
             result = await super().execute_activity(input)
-            if self._captures_content and isinstance(result, StepReturn):
+            if captures_content and isinstance(result, StepReturn):
                 span.set_attributes(recorder.content(gen_ai__tool__call__result=canonical(result.result)))
             return result
         finally:
@@ -70,7 +68,6 @@ class _Spanned(ActivityInboundInterceptor):
 
 
 def _described(info: activity.Info) -> tuple[str, tracing.Attributes]:
-    """The name and the attributes of the span of an activity."""
     kind, task = info.activity_type, {"gen_ai.conversation.id": info.workflow_id or ""}
     if kind in TURNS:
         return turn_span(kind, task)
@@ -82,12 +79,7 @@ def _described(info: activity.Info) -> tuple[str, tracing.Attributes]:
 
 def turn_span(kind: str, more: tracing.Attributes) -> tuple[str, tracing.Attributes]:
     """The name and the attributes of a planner turn's span; `kind` is `plan` or `replan`, `more` further attributes."""
-    return "plan replan", {
-        "gen_ai.operation.name": "plan",
-        "gen_ai.agent.name": "replan",
-        "replan.turn": kind,
-        **more,
-    }
+    return "plan replan", {"gen_ai.operation.name": "plan", "gen_ai.agent.name": "replan", "replan.turn": kind, **more}
 
 
 def _arguments(input: ExecuteActivityInput) -> str:

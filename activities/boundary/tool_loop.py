@@ -103,15 +103,11 @@ class ToolLoop:
     @contextlib.asynccontextmanager
     async def entered(self, context: AbstractAsyncContextManager[T]) -> AsyncIterator[T]:
         """Enter and leave `context` on this loop, for connections that belong to this loop."""
-
-        async def leave() -> None:
-            await context.__aexit__(None, None, None)
-
-        value = await self.run(lambda: _entering(context))
+        value = await self.run(context.__aenter__)
         try:
             yield value
         finally:
-            await self.run(leave)
+            await self.run(lambda: context.__aexit__(None, None, None))
 
     def _serve(self) -> None:
         try:
@@ -155,7 +151,6 @@ class ToolLoop:
         )
 
     def _stack(self) -> traceback.StackSummary:
-        """Where the loop's thread is now, with the innermost frame last."""
         frame = sys._current_frames().get(self._thread.ident or 0)
         return traceback.extract_stack(frame) if frame else traceback.StackSummary()
 
@@ -184,7 +179,6 @@ class _Loop(asyncio.SelectorEventLoop):
         raise RuntimeError("A tool may not stop the event loop, on which the calls of all tools run.")
 
     def end(self) -> None:
-        """Stop the loop for good."""
         self.is_ended = True
         super().stop()
 
@@ -195,7 +189,7 @@ class _Loop(asyncio.SelectorEventLoop):
 async def contained(work: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[], T]:
     """Await `work`, and return a function that returns or raises what `work` did; only a cancel is raised here.
 
-    asyncio passes SystemExit and KeyboardInterrupt of a task on to whoever runs the loop, which would end it.
+    asyncio passes SystemExit and KeyboardInterrupt of a task on to the code that runs the loop, which would end.
     """
     try:
         result = await work()
@@ -211,10 +205,6 @@ def _raise(error: BaseException) -> Any:
         raise error
     finally:
         del error  # its traceback has this frame: they would keep each other until the next garbage collection
-
-
-async def _entering(context: AbstractAsyncContextManager[T]) -> T:
-    return await context.__aenter__()
 
 
 def _named_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:

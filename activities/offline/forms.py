@@ -12,15 +12,7 @@ from datetime import date
 from typing import Any
 
 from activities.offline.grammar import format_time, parse_day, parse_time, read_name, read_words, unquote
-from activities.toolbox.declare.form import (
-    CallResult,
-    Calls,
-    Form,
-    PlannedCall,
-    Pronoun,
-    Referent,
-    Value,
-)
+from activities.toolbox.declare.form import CallResult, Calls, Form, PlannedCall, Pronoun, Referent, Value
 from activities.toolbox.expressions.expression import unknown_words
 
 NUMBER = Referent("a number that an earlier clause brings", "Write the number instead")
@@ -98,10 +90,6 @@ def _fetch_call(url: str) -> PlannedCall:
     return PlannedCall("fetch_page", "fetch", {"url": url}, url, {TEXT: "text", CONTENT: "text", PAGE: "text"})
 
 
-def _read(found: re.Match[str], _today: date) -> Calls:
-    return (_read_call(pronoun(found["name"], DOCUMENT) or unquote(found["name"])),)
-
-
 def _summarise(found: re.Match[str], _today: date) -> Calls | None:
     what, count = found["what"], found["count"]
     sentences: dict[str, Value] = {"sentences": int(count)} if count else {}
@@ -151,7 +139,7 @@ FORMS = (
     Form(
         "read document NAME",
         rf"(?:read|open)\s+(?:{_DOCUMENT}|(?={IT}\b|{THEM}\b|{FILE}))(?P<name>{IT}|{NAME})",
-        _read,
+        lambda found, _today: (_read_call(pronoun(found["name"], DOCUMENT) or unquote(found["name"])),),
         example="search the documents for refunds then read it",
         kinds=("read_document",),
     ),

@@ -7,37 +7,39 @@ most similar, and the page with all of them.
 
 import difflib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from pydantic import JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from activities.offline.forms import FORMS, read_groups
 from activities.offline.grammar import Clause, read_name, split_clauses
-from activities.offline.phrases import PHRASES
 from activities.offline.repair import UnclearEffect, rejection_reason, remaining_steps, repair, unfinished_steps
-from activities.toolbox.declare.form import CallResult, Calls, Form, Pronoun, Referent, Things, Value
+from activities.toolbox.declare.form import CallResult, Calls, Form, Pronoun, Things, Value
 from activities.toolbox.declare.kind import Kind
+from activities.toolbox.documents.excerpt import DocumentText
+from activities.toolbox.documents.search import Found
+from activities.toolbox.expressions.calculate import Calculation, plain
+from activities.toolbox.http.fetch_page import WebPage
+from activities.toolbox.reasoning.compose import Composition
+from activities.toolbox.reasoning.summarise import Summary
+from activities.toolbox.workspace import Written
 from workflows.account.records import StepRecord, StepStatus
 from workflows.json_values import canonical, text_of
 from workflows.planning.situation import Situation
-from workflows.plans.proposal import (
-    TURN_ID,
-    Answer,
-    GiveUp,
-    NewSteps,
-    Proposal,
-    Step,
-)
+from workflows.plans.proposal import TURN_ID, Answer, GiveUp, NewSteps, Proposal, Step
 from workflows.plans.references import references
 
 PAGE = "docs/offline-planner.md lists the forms; with a model key a model plans, which understands free text."
 MIN_LIKENESS = 0.4  # similarity from which on a form is named as the nearest, even without a common word
 MAX_SENTENCE = 500
+MAX_PHRASE_TEXT = 400  # characters of a text that the sentence about a result shows
 BEGUN = "A model chose the steps turn by turn, and no rule can say what is missing: what was finished stays."
 IN_WORDS = "The rules answer in words, and the answer of this task is to fit a schema: that needs a model."
+Result = TypeVar("Result", bound=BaseModel)
+Phrase = Callable[[JsonValue], str]
 _WORDS = re.compile(r"[^\W\d_]{3,}")
 _FILLER = {"and", "the", "for", "all", "most", "each", "other", "what"}
 
@@ -96,8 +98,8 @@ def _sentence(record: StepRecord, kind: Kind | None, today: date) -> str:
     with suppress(ValidationError):  # an earlier version of the kind may have another result
         if kind is not None and kind.sentence is not None:
             return kind.sentence(kind.result.validate_json(canonical(record.result)), today)
-        if record.kind in PHRASES:
-            return PHRASES[record.kind](record.result)
+        if record.kind in _PHRASES:
+            return _PHRASES[record.kind](record.result)
     label = record.step.title or (record.step.id if any(references(record.step.args)) else record.label)
     return f"{label or record.step.id}: {_brief(record.result)}"
 
@@ -106,6 +108,39 @@ def _brief(value: JsonValue) -> str:
     if isinstance(value, dict) and value:
         return ", ".join(f"{name} {text_of(item)}" for name, item in value.items())
     return text_of(value)
+
+
+def _phrase(model: type[Result], write: Callable[[Result], str]) -> Phrase:
+    return lambda result: write(model.model_validate(result))
+
+
+def _hits(found: Found) -> str:
+    if not found.hits:
+        return f"Nothing was found for {found.query}."
+    best = found.hits[0]
+    page = f" page {best.page}," if best.page else ""
+    return f"{best.title}: {best.text} ({best.path},{page} line {best.line})"
+
+
+def _short(text: str) -> str:
+    line = " ".join(text[: 2 * MAX_PHRASE_TEXT].split())
+    return line if len(line) <= MAX_PHRASE_TEXT else f"{line[:MAX_PHRASE_TEXT].rsplit(' ', 1)[0]} …"
+
+
+_SUMMARY = _phrase(Summary, lambda result: f"In short: {result.summary}")
+_PHRASES: Mapping[str, Phrase] = {
+    "search": _phrase(Found, _hits),
+    "calculate": _phrase(Calculation, lambda result: f"{result.expression} = {plain(result.value)}."),
+    "read_document": _phrase(
+        DocumentText, lambda text: f"{text.title or text.name}: {_short(text.text)} ({text.name})"
+    ),
+    "fetch_page": _phrase(WebPage, lambda page: f"{page.title or 'The page says'}: {_short(page.text)} ({page.url})"),
+    "summarise": _SUMMARY,
+    "key_sentences": _SUMMARY,
+    "compose": _phrase(Composition, lambda result: result.text),
+    "write_file": _phrase(Written, lambda file: f"Saved {file.path} ({file.bytes:,} bytes)."),
+}
+"""For each built-in kind, what writes a result as a sentence; it raises ValidationError if the model does not fit."""
 
 
 class _PlannedStep(NamedTuple):
@@ -130,8 +165,7 @@ class _FormReader:
     def calls(self, clause: Clause, today: date) -> Calls:
         """Read a clause by the first form that can read it.
 
-        Raises:
-            NotUnderstood: no form can read the clause, or its calls need a kind that is not usable.
+        Raises NotUnderstood if no form can read the clause, or its calls need a kind that is not usable.
         """
         for form in self.forms:
             found = form.whole.fullmatch(clause.text)
@@ -194,23 +228,19 @@ def _likeness(text: str, form: Form) -> float:
 def _sources(clause: Clause, calls: Calls, steps: Sequence[_PlannedStep]) -> Sequence[_PlannedStep | None]:
     """The steps whose results the clause's pronoun stands for; `[None]` if the clause has no pronoun.
 
-    Raises:
-        NotUnderstood: no step in `steps` has a result that the pronoun can stand for.
+    Raises NotUnderstood if no step in `steps` has a result that the pronoun can stand for.
     """
     pronouns = [value for call in calls for value in call.args.values() if isinstance(value, Pronoun)]
     if not pronouns:
         return [None]
-    fitting = [planned for planned in steps if pronouns[0].referent in planned.things]
-    if not fitting:
-        raise _nothing_before(clause, pronouns[0].referent)
-    return fitting if pronouns[0].is_plural else fitting[-1:]
-
-
-def _nothing_before(clause: Clause, referent: Referent) -> NotUnderstood:
+    referent = pronouns[0].referent
+    fitting = [planned for planned in steps if referent in planned.things]
+    if fitting:
+        return fitting if pronouns[0].is_plural else fitting[-1:]
     word = re.search(r"\b(?:it|them|these|those|that|the (?:result|summary|page|text)s?)\b", clause.text, re.IGNORECASE)
     pronoun = word.group() if word else "it"
     reason = f"In {clause.text[:120]!r} it is not clear what `{pronoun}` means: it must be {referent.description}."
-    return NotUnderstood(f"{reason} {referent.remedy}. {PAGE}")
+    raise NotUnderstood(f"{reason} {referent.remedy}. {PAGE}")
 
 
 def _steps(

@@ -4,12 +4,15 @@ A rejected call is made again with an alternative for one argument: `at: "14:30"
 Steps that had not started are planned again, with their needs and references pointing to the new ids. The same call is
 repeated only if the observed state has changed so that it allows the call now. If the task waits for people, the user
 is asked which of several equally good alternatives to use for an effect, and which name was meant by an unknown name.
+The planner keeps nothing between two requests. A reply belongs to the question whose text it names, so the same
+situation always leads to the same question, and then to the same plan.
 """
 
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import date
+from typing import NamedTuple, NoReturn, TypeVar
 
 from pydantic import JsonValue
 
@@ -22,19 +25,22 @@ from activities.offline.alternatives import (
     limit_kept_now,
     shape_of,
 )
-from activities.offline.questions import Unanswered, ask_user, named_option, option
+from activities.offline.grammar import format_time, parse_day, parse_time
 from activities.toolbox.declare.kind import Kind
-from workflows.account.records import FaultRecord, StepRecord, StepStatus
+from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.faults.fault import Code
 from workflows.json_values import canonical
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Effect
-from workflows.plans.proposal import GiveUp, Mistake, NewSteps, Question, Step
+from workflows.plans.proposal import MAX_OPTION, MAX_OPTIONS, GiveUp, Mistake, NewSteps, Question, Step
 
 MAX_CHANGED = 1  # how many arguments of a call a rule changes after a rejection
 MAX_LISTED = 5
 MAX_REASON = 1_000  # how many characters of a fault's reason a question repeats
+MAX_REPEATED = 80  # how many characters of an unusable reply the next question repeats
 NOUNS = {"time": "time", "date": "day", "moment": "time"}  # by shape, what a question calls the values of an argument
+
+T = TypeVar("T")
 
 
 class UnclearEffect(Exception):
@@ -43,6 +49,14 @@ class UnclearEffect(Exception):
 
 class NoRepair(Exception):
     """The rules find no new plan; the message says why."""
+
+
+class Unanswered(Exception):
+    """The user must answer `question` before there can be a plan."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question.text)
+        self.question = question
 
 
 def unfinished_steps(situation: Situation) -> list[StepRecord]:
@@ -89,21 +103,14 @@ class _CallKey(NamedTuple):
 
 
 class _Repair:
-    """Makes one new plan, without calls that failed before and without the calls in `rejected`.
-
-    For the calls in `rejected`, the last plan of the offline planner was rejected.
-    """
+    """Makes one new plan, without calls that failed before and without those for which the last plan was `rejected`."""
 
     def __init__(self, situation: Situation, kinds: Mapping[str, Kind], rejected: frozenset[_CallKey]) -> None:
         self._situation = situation
         self._kinds = kinds
         self._unfinished = unfinished_steps(situation)
-        failed = [
-            record
-            for record in situation.records
-            if record.status is StepStatus.FAILED and not self._is_only_id(record)
-        ]
-        self._failed = {_call_of(record): record for record in failed}
+        failed = [record for record in situation.records if record.status is StepStatus.FAILED]
+        self._failed = {_call_of(record): record for record in failed if not self._is_only_id(record)}
         self._rejected = rejected
         self._excluded = rejected | self._failed.keys()
         self._planned = {_call_of(record) for record in self._unfinished if self._has_effect(record)}
@@ -117,9 +124,7 @@ class _Repair:
     def plan(self) -> NewSteps:
         """Plan the unfinished steps again, without those whose effects an earlier run has already applied.
 
-        Raises:
-            NoRepair: a step cannot be planned again.
-            Unanswered: the user must answer a question first.
+        Raises NoRepair if a step cannot be planned again, Unanswered if the user must answer a question first.
         """
         steps = tuple([self._retry(record) for record in self._unfinished if record.step.id not in self._done])
         return NewSteps(steps=steps, because="; ".join(self._because) or "what had not started goes on")
@@ -152,11 +157,7 @@ class _Repair:
         """The first alternative to the step's call that may be planned, or the user's choice; None if there is none.
 
         The call with the alternative has not failed and is not in `rejected`. If the call has an effect, no other step
-        plans the same call.
-
-        Raises:
-            NoRepair: the call would overwrite a change that somebody else has made.
-            Unanswered: the user must choose, and has not chosen yet.
+        plans the same call. Raises as `plan`.
         """
         failed, unusable = self._failed_record(record), self._excluded | self._planned
         found = find_alternatives(_args_of(record), self._observed(failed))
@@ -174,21 +175,18 @@ class _Repair:
         """The first of the `usable` alternatives, or the one that the user chooses.
 
         The user is asked only if the task may ask, the step has an effect, and the second alternative is as near.
-
-        Raises:
-            Unanswered: the user has not chosen yet.
         """
         first, old = usable[0], _args_of(record)[usable[0].argument]
-        options = {name: alternative for alternative in usable if (name := option(alternative.value))}
+        options = {name: alternative for alternative in usable if (name := _option(alternative.value))}
         is_open = len(options) > 1 and are_equally_near(old, first.value, usable[1].value)
         if not (is_open and self._situation.may_ask and self._has_effect(record)):
             return first
 
         def read(reply: str) -> Alternative | None:
-            return options.get(named_option(reply, options, self._situation.now.date()) or "")
+            return options.get(_named_option(reply, options, self._situation.now.date()) or "")
 
         noun = NOUNS.get(shape_of(old) or "", first.argument)
-        chosen = ask_user(self._situation, self._question(record, f"Which {noun} instead of {old}?"), [*options], read)
+        chosen = _ask_user(self._situation, self._question(record, f"Which {noun} instead of {old}?"), [*options], read)
         return chosen._replace(words=f"the user chose {str(chosen.value)[:80]}")
 
     def _meant(self, record: StepRecord) -> Alternative | None:
@@ -196,28 +194,24 @@ class _Repair:
 
         None if no similar name was observed, if the call does not have exactly one text argument, or if the task may
         not ask. Only the user's answer replaces a name.
-
-        Raises:
-            Unanswered: the user has not answered yet.
         """
         failed, args = self._failed_record(record), _args_of(record)
         names = self._similar_names(failed)
         misnamed = [argument for argument, value in args.items() if shape_of(value) == "text"]
         if not (names and len(misnamed) == 1 and self._situation.may_ask):
             return None
-        options = {option(_with_words(name, words)): name for name, words in names.items()}
-        spelt = (
-            {option(words): name for name, words in names.items()} | {option(name): name for name in names} | options
-        )
+        options = {_option(_with_words(name, words)): name for name, words in names.items()}
+        by_words = {_option(words): name for name, words in names.items()}
+        spelt = by_words | {_option(name): name for name in names} | options
 
         def read(reply: str) -> Alternative | None:
-            chosen = named_option(reply, spelt, self._situation.now.date())
+            chosen = _named_option(reply, spelt, self._situation.now.date())
             name = spelt[chosen] if chosen else reply
             meant = Alternative(misnamed[0], name, f"the user meant {name[:80]!r}")
             return None if self._call_with(record, meant) in self._excluded else meant
 
         text = self._question(record, f"Which {misnamed[0]} did you mean instead of {str(args[misnamed[0]])[:80]!r}?")
-        meant = ask_user(self._situation, text, [*options], read)
+        meant = _ask_user(self._situation, text, [*options], read)
         self._because.append(f"{self._rejection(failed)}; {meant.words}")
         return meant
 
@@ -237,16 +231,11 @@ class _Repair:
         """
         if self._has_effect(record):
             return None
-        done = (
-            earlier
-            for earlier in self._situation.records
-            if earlier.status is StepStatus.COMPLETED and not earlier.left_out
-        )
-        results = {earlier.step.id: earlier.result for earlier in done}
-        failed, args = self._failed_record(record), _args_of(record)
+        done = [earlier for earlier in self._situation.records if earlier.status is StepStatus.COMPLETED]
+        results = {earlier.step.id: earlier.result for earlier in done if not earlier.left_out}
         for item in find_later_items(record.step.args, results):
-            if _CallKey(record.step.kind, canonical({**args, item.argument: item.value})) not in self._excluded:
-                self._because.append(f"{self._rejection(failed)}; {item.words}")
+            if self._call_with(record, item) not in self._excluded:
+                self._because.append(f"{self._rejection(self._failed_record(record))}; {item.words}")
                 return item
         return None
 
@@ -285,7 +274,6 @@ class _Repair:
         return kind, call
 
     def _give_up(self, record: StepRecord) -> NoReturn:
-        """Raise NoRepair, with the reason why nothing can be called in place of the step."""
         step, failed = record.step, self._failed_record(record)
         if not self._is_usable(step.kind):
             raise NoRepair(f"{step.id} needs {step.kind}, which cannot be used any more{self._why(record)}")
@@ -321,18 +309,14 @@ class _Repair:
         return kind is not None and kind.spec.effect is not Effect.READ
 
     def _observed(self, record: StepRecord) -> JsonValue:
-        observed = [
-            observation.value for observation in self._situation.observations if observation.step_id == record.step.id
-        ]
-        fault = self._fault(record)
-        return observed[-1] if observed else fault.observed if fault else None
+        observed, fault = self._observations(record), self._fault(record)
+        return observed[-1].value if observed else fault.observed if fault else None
+
+    def _observations(self, record: StepRecord) -> list[Observation]:
+        return [found for found in self._situation.observations if found.step_id == record.step.id]
 
     def _unread(self, record: StepRecord) -> str:
-        reasons = [
-            observation.unread
-            for observation in self._situation.observations
-            if observation.step_id == record.step.id and observation.unread
-        ]
+        reasons = [observation.unread for observation in self._observations(record) if observation.unread]
         return f" The state could not be read again: {reasons[-1]}" if reasons else ""
 
     def _why(self, record: StepRecord) -> str:
@@ -480,3 +464,30 @@ def _near(observed: JsonValue) -> dict[str, str]:
 
 def _with_words(name: str, words: str) -> str:
     return (f"{name} ({words})" if words and words != name else name)[:80]
+
+
+def _ask_user(situation: Situation, text: str, options: Sequence[str], read: Callable[[str], T | None]) -> T:
+    """Return the value that `read` finds in the user's newest reply to the question `text`.
+
+    `options` are the answers that the question offers. Raises Unanswered without a reply that `read` can read.
+    """
+    replies = [word.text for word in situation.words if word.question.endswith(text)]
+    if replies and (found := read(replies[-1])) is not None:
+        return found
+    again = f"{replies[-1][:MAX_REPEATED]!r} cannot be taken. " if replies else ""
+    raise Unanswered(Question(text=f"{again}{text}", options=tuple(options[:MAX_OPTIONS])))
+
+
+def _option(value: object) -> str:
+    """Write a value as an option of a question: on one line, with at most MAX_OPTION characters."""
+    return " ".join(str(value).split())[:MAX_OPTION].strip()
+
+
+def _named_option(reply: str, options: Iterable[str], today: date) -> str | None:
+    """Return the option that a reply names, in capital or small letters; None if the reply names no option.
+
+    The reply may write a time or a day as in a task, e.g. `3 pm`.
+    """
+    at, day = parse_time(reply), parse_day(reply, today)
+    spellings = {_option(reply).casefold(), *([format_time(at)] if at else []), *([day.isoformat()] if day else [])}
+    return next((name for name in options if name.casefold() in spellings), None)

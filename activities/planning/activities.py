@@ -18,7 +18,7 @@ from activities.offline.planner import OfflinePlanner
 from activities.planning.checks import check_proposal, check_written, why_task_is_refused
 from activities.planning.origins.trace import trace
 from activities.planning.planner import ConversationalPlanner, Planner, RecordedTurn
-from activities.planning.recorder import TurnRecorder, is_clean
+from activities.planning.recorder import TurnRecorder
 from activities.planning.transcript import Transcript
 from activities.providers.metering import total
 from activities.providers.prices import highest_price
@@ -68,13 +68,18 @@ class Planning:
         worker reports requests to people to a receiver (`--notify`); `page` is the address where people open the page.
         """
         self._planner = planner
-        self._specs = {name: kind.spec for name, kind in kinds.items()}
         self._kinds = {name: kind for name, kind in kinds.items() if not kind.is_hidden}
-        self._searchable = searchable
+        self._catalogue = Catalogue(
+            form=FORM,
+            specs={name: kind.spec for name, kind in kinds.items()},
+            planner=planner.name,
+            searchable=searchable,
+            patience=patience,
+            store=store,
+            notifies=notifies,
+            page=page or "",
+        )
         self._documents = documents
-        self._store = store
-        self._patience = patience
-        self._notifies, self._page = notifies, page
         self._recorder = TurnRecorder(transcript) if transcript else None
         self._planner_for_task = planner_for_task
         self._breaks = breaks or FaultInjection((), {})
@@ -95,18 +100,23 @@ class Planning:
             try:
                 planner = await self._select(requirements.get("planner"))
             except UnknownPlanner as unknown:
-                return self._catalogue(str(requirements["planner"]), str(unknown))
+                named = {"planner": str(requirements["planner"]), "refused": str(unknown)}
+                return self._catalogue.model_copy(update=named)
             own_prices = planner.prices if isinstance(planner, ConversationalPlanner) else {}
             prices = {**own_prices, **self._step_prices}
             continues = requirements.get("continues")
-            continued = await self._recorder.newest_turns(str(continues)) if self._recorder and continues else None
+            continued = None
+            if self._recorder and continues:
+                continued = (await self._recorder.transcript.load(str(continues))).newest()
             refused = why_task_is_refused(requirements, planner, self._kinds, prices, self._documents, continued)
-            costs = {
+            settings = {
+                "planner": BY_HAND if requirements.get("by_hand") else planner.name,
+                "refused": refused,
                 "price": highest_price(own_prices.values()),
                 "step_price": highest_price(self._step_prices.values()),
+                "prices": prices,
             }
-            name = BY_HAND if requirements.get("by_hand") else planner.name
-            found = self._catalogue(name, refused).model_copy(update={**costs, "prices": prices})
+            found = self._catalogue.model_copy(update=settings)
             if "opening" in requirements and not refused:
                 opening = await self._open(planner, Situation.model_validate(requirements["opening"]), this)
                 found = found.model_copy(update={"opening": opening})
@@ -114,16 +124,13 @@ class Planning:
                 return found.model_copy(update={"plans_locally": True})
             if not isinstance(planner, ConversationalPlanner) or self._recorder is None:
                 return found
-            clean = bool(continued) and is_clean(continued or ())
+            is_clean = bool(continued) and not any(turn.situation.is_tainted for turn in continued or ())
             sizes = {"preamble": planner.preamble(self._kinds), "last_news": LAST_NEWS}
             longest = planner.longest_reply
-            return found.model_copy(update={"converses": True, "is_clean": clean, **sizes, "longest_reply": longest})
+            return found.model_copy(update={"converses": True, "is_clean": is_clean, **sizes, "longest_reply": longest})
 
     async def _open(self, planner: Planner, opening: Situation, this: Attempt) -> Proposed | None:
-        """Return the proposal for the first situation, `opening`; None if the planner needs I/O to make the proposal.
-
-        A hand-written plan without mistakes is returned without its steps.
-        """
+        """Return the first proposal, a hand-written plan without its steps; None if the planner needs I/O for it."""
         if opening.plan is None and not isinstance(planner, OfflinePlanner):
             return None
         converses = isinstance(planner, ConversationalPlanner) and self._recorder is not None
@@ -133,19 +140,6 @@ class Planning:
         if opening.plan is None or proposed.rejected:
             return proposed
         return proposed.model_copy(update={"proposal": NewSteps(steps=())})
-
-    def _catalogue(self, planner: str, refused: str | None) -> Catalogue:
-        return Catalogue(
-            form=FORM,
-            specs=self._specs,
-            planner=planner,
-            searchable=self._searchable,
-            patience=self._patience,
-            store=self._store,
-            refused=refused,
-            notifies=self._notifies,
-            page=self._page or "",
-        )
 
     @activity.defn(name=retries.PLAN.kind)
     async def plan(self, situation: Situation) -> Proposed:
@@ -175,18 +169,15 @@ class Planning:
         self._break(spec, Failpoint.BEFORE_CLAIM)
         if situation.converses:
             proposed = await self._converse(planner, situation, spec, this)
+        # A hand-written plan is checked like a planner's proposal, but no planner is asked.
+        elif written := check_written(situation, self._kinds):
+            proposed = written
         else:
-            # A hand-written plan is checked like a planner's proposal, but no planner is asked.
-            written = check_written(situation, self._kinds)
-            own = written or await self._ask(planner, situation)
-            proposed = own if written else _with_earlier_use(own, this, this.meter.wasted)
+            reply = await planner.propose(situation, self._kinds)
+            named = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
+            proposed = _with_earlier_use(await self._check(named, (), situation), this, this.meter.wasted)
         self._break(spec, Failpoint.AFTER_COMMIT)
         return proposed
-
-    async def _ask(self, planner: Planner, situation: Situation) -> Proposed:
-        reply = await planner.propose(situation, self._kinds)
-        named = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
-        return await self._check(named, (), situation)
 
     async def _check(self, proposed: Proposed, past: Sequence[RecordedTurn], situation: Situation) -> Proposed:
         checked = check_proposal(proposed, self._kinds)
@@ -232,11 +223,7 @@ class Planning:
             raise FaultRaised(fault)
 
     def _reach(self, spec: ToolSpec, situation: Situation, this: Attempt, point: Failpoint) -> None:
-        """Kill or freeze the worker if its option `--break` names this failpoint.
-
-        At AFTER_CLAIM, just before the request to the model, raise FaultRaised if earlier attempts lost so many replies
-        that the budget does not cover another request.
-        """
+        """Act as `--break` says at this failpoint; raise FaultRaised if lost replies used up what a request needs."""
         limit, billed = situation.max_lost_replies, _earlier_bills(this)
         if point is Failpoint.AFTER_CLAIM and limit is not None and billed > limit:
             fault = Fault.of(Code.QUOTA_EXHAUSTED, TOO_MANY_LOST.format(lost=billed))
@@ -258,11 +245,7 @@ def _with_use(proposed: Proposed, uses: Iterable[ModelUse]) -> Proposed:
 def _with_earlier_use(
     proposed: Proposed, this: Attempt, more: Sequence[ModelUse], *, was_recorded: bool = False
 ) -> Proposed:
-    """Return the proposal with the cost of all requests that were made for it.
-
-    The cost includes other requests of this attempt (`more`), and requests of earlier attempts that brought no usable
-    reply. `was_recorded` is True if another attempt recorded the proposal.
-    """
+    """Add the cost of `more` requests of this attempt, and of those of earlier attempts without a usable reply."""
     faults = parse_faults(this.earlier)
     uses = [fault.model_use for fault in faults if fault.model_use and fault.model_use.calls]
     own, lost = _use_of(proposed), [fault for fault in faults if _is_lost(fault)]

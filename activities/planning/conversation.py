@@ -123,15 +123,12 @@ def user_turn(before: RecordedTurn | None, situation: Situation) -> UserTurn:
     goal = [remove_hidden(prompts.task_text(situation, is_next=before is not None))] if situation.text else []
     results = tuple(_results(before, situation)) if before else ()
     rejected = prompts.rejected_reply(situation.rejected) if situation.rejected and not results else []
+    untrusted = situation.untrusted_input
     undone = [record.step.id for record in situation.planned if record.status is StepStatus.UNDONE]
     facts = [
         *prompts.undone_steps(undone),
         *goal,
-        *(
-            [f"{prompts.INPUT}\n{fenced('input', situation.untrusted_input, NEVER_CUT)}"]
-            if situation.untrusted_input
-            else []
-        ),
+        *([f"{prompts.INPUT}\n{fenced('input', untrusted, NEVER_CUT)}"] if untrusted else []),
         *(prompts.asked_before(word) + prompts.said_by_person(word) for word in _untold(before, situation)),
         *_earlier_effects(situation),
         *_observed(situation.observations, situation.shown),
@@ -164,16 +161,10 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
 
 
 def _observed(observations: Sequence[Observation], shown: int) -> Iterator[str]:
-    """Yield a text for each state that was observed at a rejection (`stale`) or after it.
-
-    `shown` is the most characters of a state that the text shows.
-    """
+    """Yield a text for each state that was observed at a rejection (`stale`) or after it."""
     for observation in observations:
-        how = (
-            "As it was at the refusal"
-            if observation.stale
-            else f"Seen at {observation.at:%H:%M:%S %Z}, after the refusal"
-        )
+        seen = f"Seen at {observation.at:%H:%M:%S %Z}, after the refusal"
+        how = "As it was at the refusal" if observation.stale else seen
         arguments = f" of {fenced('arguments', observation.args, min(shown, MAX_ARGS))}" if observation.args else ""
         call = f"{observation.step_id}, with {observation.kind}{arguments}"
         yield f"{how} of {call}:\n{fenced(observation.kind, observation.value, shown)}"
@@ -207,15 +198,13 @@ def _results(before: RecordedTurn, situation: Situation) -> Iterator[ToolResult]
     for index, call in enumerate(calls):
         if situation.rejected:
             step_id = ids[index] if len(ids) == len(calls) and call.name != PROPOSE else None
-            yield ToolResult(
-                call.id, prompts.rejected_call(situation.rejected, step_id, is_first=not index), is_error=True
-            )
+            text = prompts.rejected_call(situation.rejected, step_id, is_first=not index)
+            yield ToolResult(call.id, text, is_error=True)
         elif call.name == PROPOSE:
             yield _call_result(call.id, situation.planned, situation)
         elif index < len(ids):
-            yield _call_result(
-                call.id, [record for record in situation.records if record.step.id == ids[index]], situation
-            )
+            records = [record for record in situation.records if record.step.id == ids[index]]
+            yield _call_result(call.id, records, situation)
         elif words := _replies(before, situation):
             yield ToolResult(call.id, "\n".join(map(prompts.said_by_person, words)))
         else:
@@ -267,7 +256,6 @@ def _result(record: StepRecord, shown: int) -> str:
 
 
 def _rejection(id: str, fault: FaultRecord, shown: int) -> str:
-    """The text for a rejected call: the reason, the observed state, and what the model may try next."""
     text = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason, shown)}"
     if fault.observed is not None:
         text += f"\nWhat it saw:\n{fenced(id, fault.observed, shown)}"
@@ -306,10 +294,7 @@ def _last_turn(past: Sequence[RecordedTurn]) -> RecordedTurn | None:
 
 
 def _goal(past: Sequence[RecordedTurn], index: int, new: Situation | None) -> Situation | None:
-    """The newest situation before `index` with the task's text, to show the text again beside a summary.
-
-    None if a turn from `index` on, or `new`, has the text.
-    """
+    """The newest situation before `index` with the task's text; None if `new` or a turn from `index` on has it."""
     later = [*(turn.situation for turn in past[index:]), *([new] if new else [])]
     if any(situation.text for situation in later):
         return None

@@ -38,13 +38,13 @@ def built_in(kinds: Mapping[str, Kind]) -> list[Demonstration]:
     if not reads:
         return []
     kind = min(reads, key=lambda read: len(read.args_schema.get("required", ())))
-    args, result = sample(kind.args_schema), sample(kind.result_schema)
-    move = DemonstratedMove(kind=kind.spec.kind, args=args if isinstance(args, dict) else {}, result=result)
-    name = kind.spec.kind
+    args, result, name = sample(kind.args_schema), sample(kind.result_schema), kind.spec.kind
+    thought = prompts.EXAMPLE_THOUGHT.format(kind=name)
+    move = DemonstratedMove(kind=name, args=args if isinstance(args, dict) else {}, result=result, thought=thought)
     return [
         Demonstration(
             task=f"Say what {name} shows for these sample values.",
-            moves=(move.model_copy(update={"thought": prompts.EXAMPLE_THOUGHT.format(kind=name)}),),
+            moves=(move,),
             thought="The observation holds what was asked.",
             answer=f"{name} shows the sample values above.",
         )

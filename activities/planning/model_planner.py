@@ -37,7 +37,7 @@ from activities.providers.messages import (
     UserTurn,
     estimate_tokens,
 )
-from activities.providers.metering import MeteredModel, Role, ask_model
+from activities.providers.metering import MeteredModel, ask_model
 from activities.providers.prices import COMPACT_AT, cost_in_usd
 from activities.providers.registry import PROVIDERS
 from activities.providers.strict import with_strict_schemas
@@ -49,15 +49,7 @@ from workflows.json_values import canonical
 from workflows.limits.spending import MAX_OUTPUT, MIN_LAST_OUTPUT
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Price
-from workflows.plans.proposal import (
-    Answer,
-    GiveUp,
-    Mistake,
-    NewSteps,
-    Proposal,
-    Proposed,
-    Step,
-)
+from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, Proposal, Proposed, Step
 
 STRATEGIES: Mapping[str, Strategy] = {"plan": PlanStrategy(), "react": ReactStrategy()}
 TEXT_STRATEGIES: Mapping[str, Strategy] = {"plan": TextPlanStrategy(), "react": TextReactStrategy()}
@@ -137,10 +129,7 @@ class ModelPlanner:
         return max(_tokens(_request(strategy, _EMPTY, kinds, ())) for strategy in STRATEGIES.values())
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposed:
-        """Ask the model for the next steps, or for the end of the task.
-
-        `situation` describes the whole task; the model gets the task as a conversation.
-        """
+        """Ask the model for the next steps, or the end of the task; it gets the whole task as a conversation."""
         past, new = conversation.split_situation(situation)
         return (await self.converse(new, kinds, past, task="", branch=0)).proposed
 
@@ -148,7 +137,9 @@ class ModelPlanner:
         self, situation: Situation, kinds: Mapping[str, Kind], past: Sequence[RecordedTurn], *, task: str, branch: int
     ) -> PlannerReply:
         await self._learn()
-        strategy, kinds = self._strategy(situation), _kinds_shown(kinds, past, situation)
+        is_text = self._options.are_calls_text(self.name, situation.calls)
+        strategy = (TEXT_STRATEGIES if is_text else STRATEGIES)[situation.strategy]
+        kinds = _kinds_shown(kinds, past, situation)
         turns = conversation.turns(past, situation)
         request = _request(strategy, situation, kinds, turns, self._max_reply, self._usual_reply)
         if past and not past[-1].is_summary:
@@ -161,7 +152,7 @@ class ModelPlanner:
             # Its server would cut the request without a word.
             raise NeedsPerson(TOO_SMALL.format(name=self.name, window=self._told_window))
         try:
-            reply = await self._ask(request, "planner")
+            reply = await ask_model(self._model, request, self._timeout, "planner")
         except Exception as error:  # `classify` maps every exception to a fault
             if oldest and classify(error).code is Code.TOO_LARGE:
                 return self._too_long(oldest)
@@ -180,29 +171,17 @@ class ModelPlanner:
             proposed = self._proposed(GiveUp(reason=str(unusable)), reply, rejected=(Mistake(text=str(unusable)),))
         return PlannerReply(proposed, Exchange(told, reply.turn, reply.stop, reply.usage))
 
-    def _strategy(self, situation: Situation) -> Strategy:
-        is_text = self._options.are_calls_text(self.name, situation.calls)
-        return (TEXT_STRATEGIES if is_text else STRATEGIES)[situation.strategy]
-
     async def summarise(self, past: Sequence[RecordedTurn], oldest: int) -> PlannerReply:
-        """Ask the model for a summary of the first `oldest` turns of `past`.
-
-        Raises:
-            Unreachable: the reply is empty or cut off.
-        """
+        """Ask the model for a summary of the first `oldest` turns; raises Unreachable if it is empty or cut off."""
         await self._learn()
         user_turn = UserTurn(conversation.text_to_summarise(past, oldest))
-        reply = await self._ask(
-            Request(prompts.SUMMARY, (), (user_turn,), self._max_summary, skip_cache=True), "compaction"
-        )
+        request = Request(prompts.SUMMARY, (), (user_turn,), self._max_summary, skip_cache=True)
+        reply = await ask_model(self._model, request, self._timeout, "compaction")
         if reply.stop is not StopReason.DONE or not reply.turn.text.strip():
             # Transient: a second request may bring a whole summary.
             raise Unreachable(f"{self.name} gave no whole summary.", code="server_error")
         exchange = Exchange(user_turn, reply.turn, reply.stop, reply.usage)
         return PlannerReply(self._proposed(Answer(result=None), reply), exchange)
-
-    async def _ask(self, request: Request, role: Role) -> Reply:
-        return await ask_model(self._model, request, self._timeout, role)
 
     def _too_long(self, oldest: int) -> PlannerReply:
         reason = "The conversation is too long for the model: it is summarised first."

@@ -1,6 +1,6 @@
 """Asks a planner once for each turn of its conversation; the reply for a repeated turn comes from the transcript."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from temporalio import activity
@@ -47,7 +47,10 @@ class TurnRecorder:
             DatabaseUnavailable: the store cannot be reached.
             Exception: what the planner raises.
         """
-        turns = await self._turns(task, situation)
+        turns = await self.transcript.load(task, situation.continues)
+        is_first = bool(situation.text) and not situation.continues
+        if not is_first and not turns.before(situation.turn, situation.branch):
+            raise FaultRaised(Fault.of(Code.WRONG_STORE, CONVERSATION_LOST))
         if recorded := turns.recorded(situation):
             return recorded.proposed, True
         if written := check_written(situation, kinds):
@@ -60,22 +63,6 @@ class TurnRecorder:
         reach(Failpoint.BEFORE_COMMIT)
         checked = await check(reply.proposed, turns.before(situation.turn, situation.branch))
         return await self._record(situation, turns, PlannerReply(checked, reply.exchange))
-
-    async def newest_turns(self, run: str) -> list[RecordedTurn]:
-        """Load the turns of the task whose first run is `run`, as `TaskTurns.newest` returns them."""
-        return (await self.transcript.load(run)).newest()
-
-    async def _turns(self, task: str, situation: Situation) -> TaskTurns:
-        """Load the turns of the task.
-
-        Raises:
-            FaultRaised: the store does not have the turns before `situation`.
-        """
-        turns = await self.transcript.load(task, situation.continues)
-        is_first = bool(situation.text) and not situation.continues
-        if not is_first and not turns.before(situation.turn, situation.branch):
-            raise FaultRaised(Fault.of(Code.WRONG_STORE, CONVERSATION_LOST))
-        return turns
 
     async def _record(self, situation: Situation, turns: TaskTurns, reply: PlannerReply) -> tuple[Proposed, bool]:
         """Record the reply; return the recorded proposal, and whether another attempt recorded this turn first.
@@ -108,8 +95,3 @@ async def _ask(
         update={"result_schema": first.result_schema, "demonstrations": first.demonstrations}
     )
     return await planner.converse(request, kinds, past, task=turns.task, branch=turns.branch_for(situation))
-
-
-def is_clean(turns: Iterable[RecordedTurn]) -> bool:
-    """Whether a conversation has no untrusted content."""
-    return not any(turn.situation.is_tainted for turn in turns)

@@ -6,12 +6,10 @@ from typing import Any
 from pydantic import JsonValue
 
 DEPTH = 4
-"""How deep a sample value is nested."""
 SAMPLES: Mapping[str, JsonValue] = {
     **{"date": "2026-01-31", "time": "14:30:00", "date-time": "2026-01-31T14:30:00Z", "email": "ann@example.com"},
     **{"uri": "https://example.com/", "uuid": "00000000-0000-4000-8000-000000000000"},
 }
-"""A value of each format."""
 
 
 def sample(schema: Mapping[str, Any]) -> JsonValue:

@@ -6,9 +6,10 @@ A strategy says what the model is told, which tools it may call, and how its rep
 
 import itertools
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
@@ -65,57 +66,39 @@ class UnusableReply(Exception):
     """A reply cannot be read as a proposal; the message tells the model why."""
 
 
-class Strategy(Protocol):
-    """How a model is asked for what comes next, and how its reply is read."""
+class Strategy(ABC):
+    """How a model is asked for what comes next, and how its reply is read; by default, for calls by the API."""
 
-    @property
-    def cut_off(self) -> str:
-        """What a model is told if its reply was cut off."""
+    cut_off: ClassVar[str]
+    """What a model is told if its reply was cut off."""
+    is_textual = False
+    """Whether the model writes its calls as text."""
 
-    @property
-    def is_textual(self) -> bool:
-        """Whether the model writes its calls as text."""
-
+    @abstractmethod
     def system(self, situation: Situation, kinds: Mapping[str, Kind]) -> str:
         """The system prompt for the model."""
 
+    @abstractmethod
     def tools(self, situation: Situation, kinds: Mapping[str, Kind]) -> list[ToolDefinition]:
         """The tools that the model may call, always in the same order, so that the provider can cache them."""
 
     def written(self, request: Request, situation: Situation, kinds: Mapping[str, Kind]) -> Request:
         """Return the request as it is sent to the model, e.g. with demonstrations, or with calls written as text."""
-
-    def understood(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind]) -> Reply:
-        """Return the reply, with the calls that the model wrote as text moved to `turn.calls`.
-
-        Raises:
-            UnusableReply: the text has not the form that the strategy demands.
-        """
-
-    def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
-        """Read a reply as a proposal. The step ids that are made here contain `branch` (see `RecordedTurn`) if not 0.
-
-        Raises:
-            UnusableReply: the reply cannot be read as a proposal.
-        """
-
-
-class _Native:
-    """What the strategies do where models make calls by the API."""
-
-    is_textual = False
-
-    def written(self, request: Request, situation: Situation, kinds: Mapping[str, Kind]) -> Request:
         if not situation.demonstrations or situation.strategy != "react":
             return request
         shown = demonstrations.turns(situation.demonstrations, call_names(kinds))
         return replace(request, turns=[*shown, *request.turns])
 
     def understood(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind]) -> Reply:
+        """Return the reply, with calls written as text moved to `turn.calls`; raises UnusableReply for a wrong form."""
         return reply
 
+    @abstractmethod
+    def read(self, reply: Reply, situation: Situation, kinds: Mapping[str, Kind], branch: int) -> Proposal:
+        """Read a reply as a proposal, or raise UnusableReply; its step ids contain `branch` (see `RecordedTurn`)."""
 
-class ReactStrategy(_Native):
+
+class ReactStrategy(Strategy):
     """The model calls the kinds directly. It ends with text, or with `finish` if the answer must fit a schema."""
 
     cut_off = prompts.TURN_CUT_OFF
@@ -157,7 +140,7 @@ class ReactStrategy(_Native):
         return steps.model_copy(update={"effects": tuple(effect for call in planned for effect in _effects(call))})
 
 
-class PlanStrategy(_Native):
+class PlanStrategy(Strategy):
     """The model makes one call per turn: `propose_plan` with a list of steps, `find_tools`, or a call in `ENDINGS`."""
 
     cut_off = prompts.PLAN_CUT_OFF
@@ -192,10 +175,7 @@ def require_no_call(words: str, tools: Iterable[ToolDefinition]) -> None:
 
 
 def last_answer_tool(situation: Situation) -> ToolDefinition | None:
-    """The tool whose arguments, as JSON text, the last answer should be.
-
-    None if the last answer may be any text, or if this is not the last request.
-    """
+    """The tool whose arguments, as JSON, the last answer should be; None for any text, or before the last request."""
     is_by_schema = situation.is_last and situation.result_schema is not None
     return _finish(situation.result_schema) if is_by_schema else None
 
@@ -243,7 +223,6 @@ def needs_contract(kinds: Mapping[str, Kind]) -> bool:
 
 
 def _require_readable(*calls: ToolCall) -> None:
-    """Raise UnusableReply if the arguments of a call could not be read."""
     broken = [prompts.UNREADABLE_ARGS.format(name=call.name, why=call.broken) for call in calls if call.broken]
     if broken:
         raise UnusableReply("; ".join(broken))
@@ -255,13 +234,7 @@ def _effects(call: ToolCall) -> list[AllowedEffect]:
 
 
 def _planned_effects(name: str, args: Mapping[str, JsonValue]) -> list[AllowedEffect]:
-    """Read the effects that a model plans in `args` of its call of the tool `name`.
-
-    An argument of an effect without values and without a bound needs a trusted source.
-
-    Raises:
-        UnusableReply: `args` do not fit.
-    """
+    """Read the effects that a model plans; an argument without values and bound needs a trusted source."""
     planned = _parsed(_PlannedEffects, name, args)
     return [
         AllowedEffect(
@@ -269,8 +242,7 @@ def _planned_effects(name: str, args: Mapping[str, JsonValue]) -> list[AllowedEf
             count=effect.count or 1,
             args={
                 argument.name: Term(
-                    values=tuple(argument.values or ()),
-                    at_most=None if argument.values else argument.at_most,
+                    values=tuple(argument.values or ()), at_most=None if argument.values else argument.at_most
                 )
                 for argument in effect.arguments
             },
@@ -390,10 +362,7 @@ def _kind_tool(kind: Kind, name: str = "") -> ToolDefinition:
 
 
 def call_names(kinds: Iterable[str]) -> dict[str, str]:
-    """For each kind, the name by which a model calls it: at most MAX_CALL_NAME letters, digits, `_` and `-`.
-
-    Providers reject names with other characters, and longer names.
-    """
+    """For each kind, the name by which a model calls it: at most MAX_CALL_NAME letters, digits, `_` and `-`."""
     names, all_kinds = dict[str, str](), [*kinds]
     for kind in all_kinds:
         plain = re.sub("[^A-Za-z0-9_-]", "_", kind)
@@ -432,7 +401,6 @@ QUESTION = _closed_object(
     },
     required=["question", "options", "free_text"],
 )
-"""The schema of the arguments of `ask`."""
 
 REFERENCE = "reference"
 DEFINITIONS = "#/$defs/"

@@ -167,12 +167,10 @@ def _calls_of(value: Any) -> Iterator[tuple[str, Any]]:
         return
     if not isinstance(value, dict):
         return
-    if isinstance(value.get("tool_calls"), list):
-        yield from _calls_of(value["tool_calls"])
-        return
-    if isinstance(value.get("function"), dict):
-        yield from _calls_of(value["function"])
-        return
+    for key, form in (("tool_calls", list), ("function", dict)):
+        if isinstance(value.get(key), form):
+            yield from _calls_of(value[key])
+            return
     name = next((value[key] for key in NAMES if isinstance(value.get(key), str)), None)
     arguments = next((value[key] for key in ARGUMENTS if isinstance(value.get(key), dict | str)), None)
     if name is not None and arguments is not None:

@@ -130,15 +130,11 @@ def _with(reply: Reply, turn: AssistantTurn) -> Reply:
 
 
 def _as_text(request: Request, *, by_move: bool) -> Request:
-    """Rewrite a request so that calls and their results are text, and no tool is offered.
-
-    With `by_move`, calls are written as in textual ReAct (Thought, Action, Action Input), else as JSON.
-    """
+    """Rewrite calls and their results as text, in the form of textual ReAct (`by_move`) or as JSON; offer no tool."""
     return replace(request, tools=(), turns=[_turn_as_text(turn, by_move=by_move) for turn in request.turns])
 
 
 def _turn_as_text(turn: Turn, *, by_move: bool) -> Turn:
-    """Rewrite a turn as `_as_text` rewrites a request."""
     if isinstance(turn, UserTurn):
         results = [f"{text_calls.OBSERVATION} {result.text}" for result in turn.results]
         return UserTurn("\n".join(filter(None, [*results, turn.text])))

@@ -68,7 +68,7 @@ VOLATILE_FIELDS: Mapping[str, set[str]] = {
 
 
 class Transcript:
-    """The conversations of all tasks of a store."""
+    """The conversations of all tasks of a store; each method raises DatabaseUnavailable if it cannot be reached."""
 
     def __init__(self, engine: AsyncEngine, namespace: str | None = None) -> None:
         """`engine` connects to the store; `namespace` is the id of the tasks' namespace, None if unknown."""
@@ -81,9 +81,6 @@ class Transcript:
 
         `continues` is the first run of the task that `task` continues. It is needed only until the first turn of `task`
         is recorded, because this turn names the continued task.
-
-        Raises:
-            DatabaseUnavailable: the store cannot be reached.
         """
         async with transaction(reading(self._engine)) as tx:
             return await _load(tx, task, continues)
@@ -93,9 +90,6 @@ class Transcript:
 
         `before` is the branch of the turn that comes before `turn`. `workflow` is the task's workflow id; None if
         unknown.
-
-        Raises:
-            DatabaseUnavailable: the store cannot be reached; nothing is recorded.
         """
         row = {
             "task": turn.task,
@@ -122,13 +116,7 @@ class Transcript:
         return await write(self._engine, record)
 
     async def cards(self, run: str) -> tuple[TurnCard, ...]:
-        """Return the turns that led to the newest turn of a task, and that turn last, in the form for the console.
-
-        `run` is the run id of the task's first run.
-
-        Raises:
-            DatabaseUnavailable: the store cannot be reached.
-        """
+        """The turns of the task whose first run is `run`, as `TaskTurns.newest` returns them, in the console's form."""
         async with transaction(reading(self._engine)) as tx:
             turns = await _load(tx, run)
             rows = await _rows(tx, {turns.task, *(turn.task for turn in turns.continued)})

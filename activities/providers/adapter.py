@@ -34,7 +34,7 @@ from activities.providers.messages import (
     estimate_input,
     estimate_tokens,
 )
-from activities.providers.metering import arrives, count_rejected, says
+from activities.providers.metering import current_reply
 from activities.providers.prices import of_model
 from activities.providers.streaming import IDLE_TIMEOUT, WRONG_SHAPE, Draft
 from activities.providers.strict import Standing
@@ -76,19 +76,12 @@ class AdapterOptions:
     """By model, what its provider did with strict schemas, as long as this process runs (see `StrictModel`)."""
 
     def are_calls_text(self, model: str, chosen: str | None) -> bool:
-        """Whether a model writes its calls as text.
-
-        The task decides (`chosen`: `native`, `text`, or None), else the settings, else whether its server rejected
-        native calls.
-        """
+        """Whether a model writes its calls as text: as the task says (`chosen`), else the settings, else its server."""
         known = "text" if model in self.without_calls else "native"
         return (chosen or of_model(self.calls, model) or known) == "text"
 
     def learn_no_calls(self, model: str, chosen: str | None, error: Exception) -> bool:
-        """Record that a model has no native calls, if `error` says so; return whether that was recorded.
-
-        Nothing is recorded if the task (`chosen`) or the settings say how the model makes its calls.
-        """
+        """If nothing was `chosen` and `error` says so, record that a model has no native calls, and return True."""
         if chosen or of_model(self.calls, model) or not offers_no_calls(error):
             return False
         self.without_calls.add(model)
@@ -96,31 +89,21 @@ class AdapterOptions:
         return True
 
 
+@dataclass(frozen=True, repr=False)
 class Endpoint:
     """The address and the key of a server that speaks a provider's protocol."""
 
-    __slots__ = ("_key", "_program", "_usual_url", "idle_timeout", "url")
+    key: str
+    url: str | None = None
+    """None for the provider's own address."""
+    idle_timeout: float = IDLE_TIMEOUT
+    """Seconds without a byte after which a reply counts as stalled."""
+    program: str = ""
+    """The names of the server's models begin with it; if it is empty, with the provider's name."""
+    usual_url: str = ""
+    """The address at which the names of the models do not contain the host."""
 
-    def __init__(
-        self,
-        key: str,
-        url: str | None = None,
-        idle_timeout: float = IDLE_TIMEOUT,
-        *,
-        program: str = "",
-        usual_url: str = "",
-    ) -> None:
-        """A reply counts as stalled after `idle_timeout` seconds without a byte; `url` is None for the usual address.
-
-        The names of the server's models begin with `program`, if it is not empty, else with the provider's name. They
-        do not contain the host if `url` is `usual_url`.
-        """
-        self._key, self._program, self._usual_url = key, program, usual_url
-        self.url = url
-        self.idle_timeout = idle_timeout
-
-    def __repr__(self) -> str:
-        """Show the host, never the key."""
+    def __repr__(self) -> str:  # never the key, nor credentials in the address
         return f"Endpoint({self.host!r})"
 
     @property
@@ -135,13 +118,13 @@ class Endpoint:
 
     def model_name(self, provider: str, model: str) -> str:
         """A model's full name: `provider:MODEL`, followed by `@HOST` if this server is not the provider's own."""
-        name = f"{self._program or provider}:{model}"
-        return f"{name}@{self.host}" if self.url and self.url != self._usual_url else name
+        name = f"{self.program or provider}:{model}"
+        return f"{name}@{self.host}" if self.url and self.url != self.usual_url else name
 
     def client_options(self, timeout: float) -> dict[str, Any]:
         """The arguments for the client of either SDK; `timeout` is in seconds."""
         # Temporal retries, so the SDK does not.
-        return {"api_key": self._key, "base_url": self.url, "timeout": timeout, "max_retries": 0}
+        return {"api_key": self.key, "base_url": self.url, "timeout": timeout, "max_retries": 0}
 
 
 class ModelAdapter(ABC):
@@ -158,6 +141,8 @@ class ModelAdapter(ABC):
 
     without_spans: ClassVar[Mapping[str, Any]] = {}
     """The options of the SDK's client that turn its own spans off, since Replan records the call."""
+    _hides_reasoning = False
+    """Whether the model may use tokens for reasoning that its stream does not show."""
 
     def __init__(self, model: str, endpoint: Endpoint, effort: str | None = None) -> None:
         """`effort` is the reasoning effort to ask for, None for the model's usual effort."""
@@ -193,12 +178,7 @@ class ModelAdapter(ABC):
         return replace(reply, usage=_completed(reply.usage, request, response, self._most_output(request, draft)))
 
     async def _begun(self, client: Any, request: Request) -> Any:
-        """Send the request and return the SDK's stream of the reply.
-
-        Raises:
-            NoReply: the provider's own server sent nothing for the endpoint's `idle_timeout` seconds.
-            Exception: any exception of the SDK.
-        """
+        """Return the SDK's stream of the reply; raise NoReply if the provider's own server is silent for too long."""
         # A server of the user's own may load the model before it answers.
         patience = self._endpoint.idle_timeout if self._is_own else None
         try:
@@ -211,11 +191,7 @@ class ModelAdapter(ABC):
             raise NoReply(reason, End.NO_ANSWER, code="timeout") from None
 
     async def _sent(self, client: Any, request: Request) -> Any:
-        """Send the request and return the SDK's stream of the reply.
-
-        If the endpoint has a `url` and rejects the request as too large, the request is sent once more without a limit
-        for the reply, unless the API needs a limit.
-        """
+        """Send the request; if the user's server rejects it as too large, send it once more without a limit."""
         limit = self._limit(request)
         try:
             return await self._send(client, request, limit)
@@ -224,16 +200,11 @@ class ModelAdapter(ABC):
             if not (is_rejected and limit and self._endpoint.url and not self.needs_limit):
                 raise
         # vLLM rejects a limit that does not fit into its window beside the input. Then every reply is shorter.
-        count_rejected()
+        current_reply().rejected += 1
         return await self._send(client, request, None)
 
     async def _received(self, stream: Any, draft: Draft, request: Request) -> Any:
-        """Read the whole stream and return the SDK's response.
-
-        Raises:
-            NoReply: the reply stalled, broke off, or ended in the middle.
-            Exception: any exception of the SDK.
-        """
+        """Read the whole stream, and return the SDK's response; raise NoReply if it stalls or ends in the middle."""
         if EVENT_STREAM not in stream.response.headers.get("content-type", ""):  # some servers never stream
             try:
                 async with stream:
@@ -241,11 +212,12 @@ class ModelAdapter(ABC):
             except httpx2.HTTPError as error:
                 reason = f"{self._server} could not be reached, or the connection broke."
                 raise NoReply(reason, End.BROKEN_OFF) from error
-        says(lambda: spoken.words(draft, request))
+        arriving = current_reply()
+        arriving.words = lambda: spoken.words(draft, request)
 
         def tell() -> None:
-            is_hidden = self._hides_reasoning or draft.hides_thoughts
-            arrives(draft.written, draft.counted(), shows_all=not is_hidden)
+            arriving.written, arriving.told, arriving.has_begun = draft.written, draft.counted(), True
+            arriving.shows_all = not (self._hides_reasoning or draft.hides_thoughts)
 
         # A server of the user's own may load the model, or read a long prompt, after it has answered.
         await streaming.read(stream, draft, self._endpoint.idle_timeout, tell, waits_for_words=not self._is_own)
@@ -274,11 +246,6 @@ class ModelAdapter(ABC):
         """Whether the provider itself answers, at its own address."""
         return self._server == self.api
 
-    @property
-    def _hides_reasoning(self) -> bool:
-        """Whether the model may use tokens for reasoning that its stream does not show."""
-        return False
-
     @abstractmethod
     async def _send(self, client: Any, request: Request, limit: int | None) -> Any:
         """Send the request in the provider's form, and return the SDK's stream; `limit` is what `_limit` returned."""
@@ -306,16 +273,26 @@ def count(counts: object, name: str) -> int:
     return number if isinstance(number, int) and 0 < number <= MOST_TOKENS else 0
 
 
+def counts(used: object, input: str, output: str) -> Usage:
+    """The counts of OpenAI's APIs, the names of which begin with `input` or `output`."""
+    details = getattr(used, f"{input}_tokens_details", None)
+    read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
+    return Usage(
+        # The APIs count the tokens of the cache here, too.
+        input=max(0, count(used, f"{input}_tokens") - read - written),
+        output=count(used, f"{output}_tokens"),
+        cache_read=read,
+        cache_write=written,
+        reasoning=count(getattr(used, f"{output}_tokens_details", None), "reasoning_tokens"),
+    )
+
+
 def _end_of(draft: Draft) -> End:
-    """How a request with an unreadable response without usage ended."""
     return End.BROKEN_OFF if draft.has_begun else End.NO_REPLY
 
 
 def _completed(counted: Usage, request: Request, response: Any, most: int = 0) -> Usage:
-    """The tokens of a request and its response, with estimates for what the server did not count.
-
-    The estimate of the reply is at least `most` tokens, the most that the provider can bill for a reply without usage.
-    """
+    """Estimate what the server did not count; `most` is the most that it can bill for a reply that it did not count."""
     input_tokens, output_tokens = counted.tokens - counted.output, counted.output
     if input_tokens and output_tokens:
         return counted

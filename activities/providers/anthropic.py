@@ -11,7 +11,6 @@ from activities.providers.streaming import Draft
 from activities.providers.strict import ANTHROPIC
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from anthropic import AsyncStream
     from anthropic.types import ContentBlock, Message, RawMessageStreamEvent
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
@@ -27,27 +26,21 @@ class StrictRow(NamedTuple):
     sources: tuple[str, ...]
 
 
+OLD = ("claude-2*", "claude-3*", "claude-instant*", "claude-*-4", "claude-*-4-[01]*", "claude-*-4-20*")
 # "Gemini Enterprise Agent Platform supports structured outputs for all Anthropic Claude 4.5 and later models."
 VERTEX = (
     "https://docs.cloud.google.com/gemini-enterprise-agent-platform/models/partner-models/claude/structured-outputs"
 )
 STRICT: Sequence[StrictRow] = (
     # They are not in the list of the models with structured outputs.
-    StrictRow(
-        ("claude-2*", "claude-3*", "claude-instant*", "claude-*-4", "claude-*-4-[01]*", "claude-*-4-20*"),
-        False,
-        (ANTHROPIC.source,),
-    ),
+    StrictRow(OLD, False, (ANTHROPIC.source,)),
     StrictRow(("claude-*-4-[5-9]*", "claude-mythos-preview"), True, (ANTHROPIC.source,)),
     StrictRow(("claude-*-5", "claude-*-5-*"), True, (ANTHROPIC.source, VERTEX)),
 )
 """The first row that matches a model's name decides. A model without a row is probably newer, and gets strict schemas:
 if it rejects them, they are left out (see `StrictModel`)."""
 EFFORTS = "https://platform.claude.com/docs/en/build-with-claude/effort"
-WITHOUT_EFFORT: Sequence[str] = (
-    *("claude-2*", "claude-3*", "claude-instant*", "claude-*-4", "claude-*-4-[01]*", "claude-*-4-20*"),
-    *("claude-sonnet-4-5*", "claude-haiku-4*"),
-)
+WITHOUT_EFFORT: Sequence[str] = (*OLD, "claude-sonnet-4-5*", "claude-haiku-4*")
 """Patterns of the models that EFFORTS does not list; they reject an effort with a 400."""
 CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
 """Marks the end of the part of a request that the provider shall cache, because the next request begins with the same
@@ -81,8 +74,8 @@ class AnthropicModel(ModelAdapter):
     needs_limit = True
     without_spans: ClassVar[Mapping[str, Any]] = {"open_telemetry": {"traces": False, "propagation": False}}
 
-    async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[RawMessageStreamEvent]":
-        stream: AsyncStream[RawMessageStreamEvent] = await client.messages.create(
+    async def _send(self, client: Any, request: Request, limit: int | None) -> Any:
+        return await client.messages.create(
             model=self._model,
             stream=True,
             max_tokens=limit,
@@ -91,7 +84,6 @@ class AnthropicModel(ModelAdapter):
             **_tools(request),
             **_format(request),
         )
-        return stream
 
     def _draft(self) -> Draft:
         return _AnthropicDraft()

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json
 
 from activities.providers import spoken
-from activities.providers.adapter import Endpoint, ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
-from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, Usage
+from activities.providers.adapter import Endpoint, ModelAdapter, counts, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Usage
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from openai import AsyncStream
     from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 STOP_REASONS: Mapping[str | None, StopReason] = {
@@ -41,7 +40,7 @@ class ChatCompletions(ModelAdapter):
     ) -> None:
         """`is_reasoning` is whether the model reasons without showing its reasoning; None if that is not known."""
         super().__init__(model, endpoint, effort)
-        self._is_reasoning = self._is_own if is_reasoning is None else is_reasoning
+        self._hides_reasoning = self._is_own if is_reasoning is None else is_reasoning
 
     async def reply(self, request: Request) -> Reply:
         """Do as `ModelAdapter.reply`; a reply that fills its limit is cut off, even if the server reports `stop`."""
@@ -50,12 +49,8 @@ class ChatCompletions(ModelAdapter):
         is_full = limit is not None and not reply.usage.is_estimated and reply.usage.output >= limit
         return replace(reply, stop=StopReason.CUT) if is_full and reply.stop is StopReason.DONE else reply
 
-    @property
-    def _hides_reasoning(self) -> bool:
-        return self._is_reasoning
-
-    async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[ChatCompletionChunk]":
-        stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(
+    async def _send(self, client: Any, request: Request, limit: int | None) -> Any:
+        return await client.chat.completions.create(
             model=self._model,
             stream=True,
             stream_options={"include_usage": True},
@@ -66,7 +61,6 @@ class ChatCompletions(ModelAdapter):
             **_tools(request),
             **_format(request),
         )
-        return stream
 
     def _draft(self) -> Draft:
         return _ChatDraft(self._response)
@@ -89,14 +83,7 @@ class ChatCompletions(ModelAdapter):
         return Reply(replace_surrogates(turn), self._usage(response), stop)
 
     def _usage(self, response: "ChatCompletion") -> Usage:
-        used = response.usage
-        details = getattr(used, "prompt_tokens_details", None)
-        read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
-        # `prompt_tokens` contains the tokens of the cache, our `input` does not.
-        whole = max(0, count(used, "prompt_tokens") - read - written)
-        thought = count(getattr(used, "completion_tokens_details", None), "reasoning_tokens")
-        reply_tokens = count(used, "completion_tokens")
-        return Usage(input=whole, output=reply_tokens, cache_read=read, cache_write=written, reasoning=thought)
+        return counts(response.usage, "prompt", "completion")
 
 
 class _ChatDraft(Draft):
@@ -107,6 +94,7 @@ class _ChatDraft(Draft):
         self._calls = list[dict[str, Any]]()
         self._message: dict[str, Any] = {"role": "assistant", "content": "", "reasoning": "", "tool_calls": self._calls}
         self._usage: Any = None
+        self._stop: str | None = None
 
     def add(self, chunk: "ChatCompletionChunk") -> None:
         self._usage = chunk.usage or self._usage  # in the last chunk, after the reason to stop
@@ -132,8 +120,6 @@ class _ChatDraft(Draft):
         ended = {"index": 0, "message": self._message, "finish_reason": self._stop}
         self.response = self._completion({"choices": [ended], "usage": self._usage})
 
-    _stop: str | None = None
-
     def text(self) -> str:
         return str(self._message["content"])
 
@@ -152,10 +138,7 @@ class _ChatDraft(Draft):
             call["function"]["arguments"] = _joined(call["function"]["arguments"], function.arguments)
 
     def _open(self, part: Any) -> dict[str, Any]:
-        """The call that a part belongs to, or a new call that the part begins.
-
-        Some servers give each call the index 0, or no index, and no id.
-        """
+        """The call that a part belongs to, or a new one: some servers give no id, and each call the index 0 or none."""
         index = part.index
         found = next((call for call in reversed(self._calls) if index is None or call["index"] == index), None)
         if found is None or _begins(found, part):
@@ -187,7 +170,6 @@ def _is_whole(arguments: Any) -> bool:
 
 
 def _reasoning(delta: Any) -> str:
-    """The reasoning in a delta or a message: each server has a field of its own for it."""
     return next((text for name in REASONING if isinstance(text := getattr(delta, name, None), str)), "")
 
 
@@ -232,16 +214,12 @@ def _format(request: Request) -> dict[str, Any]:
 def _messages(request: Request, model: str) -> Iterator[dict[str, Any]]:
     yield {"role": "system", "content": request.system}
     for turn in with_unique_ids(request.turns, model):
-        yield from _turn_messages(turn)
-
-
-def _turn_messages(turn: Turn) -> Iterator[dict[str, Any]]:
-    if isinstance(turn, AssistantTurn):
-        functions = [(call.id, {"name": call.name, "arguments": canonical(call.args)}) for call in turn.calls]
-        calls = [{"id": id, "type": "function", "function": function} for id, function in functions]
-        yield {"role": "assistant", "content": turn.text or None, **({"tool_calls": calls} if calls else {})}
-        return
-    for result in turn.results:
-        yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
-    if turn.text:
-        yield {"role": "user", "content": turn.text}
+        if isinstance(turn, AssistantTurn):
+            functions = [(call.id, {"name": call.name, "arguments": canonical(call.args)}) for call in turn.calls]
+            calls = [{"id": id, "type": "function", "function": function} for id, function in functions]
+            yield {"role": "assistant", "content": turn.text or None, **({"tool_calls": calls} if calls else {})}
+            continue
+        for result in turn.results:
+            yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+        if turn.text:
+            yield {"role": "user", "content": turn.text}

@@ -3,11 +3,10 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 from activities import tracing
-from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Turn, UserTurn
+from activities.providers.messages import Reply, Request, StopReason, Turn, UserTurn
 
 FINISH_REASONS: Mapping[StopReason, str] = {
     StopReason.DONE: "stop",
@@ -19,10 +18,7 @@ FINISH_REASONS: Mapping[StopReason, str] = {
 
 @contextmanager
 def chat_span(name: str, request: Request) -> Iterator[Callable[[Reply], None]]:
-    """Record one request to the model with the full name `name` in a span.
-
-    The block gets a function, and calls it with the reply.
-    """
+    """Record one request to the model with the full name `name` in a span; call what it yields with the reply."""
     recorder = tracing.RECORDER.get()
     if recorder is None:
         yield lambda _reply: None
@@ -71,16 +67,10 @@ def _text(text: str) -> dict[str, str]:
 
 def _message(turn: Turn) -> dict[str, Any]:
     text = [_text(turn.text)] if turn.text else []
-    match turn:
-        case UserTurn():
-            answers = [
-                {"type": "tool_call_response", "id": result.call_id, "response": result.text} for result in turn.results
-            ]
-            return {"role": "user", "parts": [*answers, *text]}
-        case AssistantTurn():
-            calls = [asdict(call) for call in turn.calls]
-            tool_calls = [
-                {"type": "tool_call", "id": call["id"], "name": call["name"], "arguments": call["args"]}
-                for call in calls
-            ]
-            return {"role": "assistant", "parts": [*text, *tool_calls]}
+    if isinstance(turn, UserTurn):
+        answers = [
+            {"type": "tool_call_response", "id": result.call_id, "response": result.text} for result in turn.results
+        ]
+        return {"role": "user", "parts": [*answers, *text]}
+    calls = [{"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.args} for call in turn.calls]
+    return {"role": "assistant", "parts": [*text, *calls]}

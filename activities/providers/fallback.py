@@ -26,9 +26,7 @@ Result = TypeVar("Result")
 
 
 async def ask_first_usable(
-    candidates: Sequence[Candidate],
-    ask: Callable[[Candidate], Awaitable[Result]],
-    passed_over: list[PassedOver] | None = None,
+    candidates: Sequence[Candidate], ask: Callable[[Candidate], Awaitable[Result]], passed_over: list[PassedOver]
 ) -> Result:
     """Return the answer of the first usable candidate; add the unusable candidates before it to `passed_over`.
 
@@ -40,7 +38,6 @@ async def ask_first_usable(
         Exception: the first error that does not make a candidate unusable, or that is a bug. If all candidates are
             unusable: the transient error with the shortest wait, or the last candidate's error if none is transient.
     """
-    unusable = passed_over if passed_over is not None else list[PassedOver]()
     errors = list[tuple[float, Exception]]()
     for candidate in candidates:
         try:
@@ -50,10 +47,10 @@ async def ask_first_usable(
             if not _is_unusable(fault):
                 raise
             log.warning("passed_over", model=candidate.name, code=fault.code.value, reason=fault.reason)
-            unusable.append(PassedOver(planner=candidate.name, code=fault.code.value, reason=fault.reason))
+            passed_over.append(PassedOver(planner=candidate.name, code=fault.code.value, reason=fault.reason))
             errors.append((fault.retry_after or 0.0 if fault.quadrant.is_transient else math.inf, error))
     chosen = min(reversed(range(len(errors))), key=lambda place: errors[place][0])
-    del unusable[chosen]
+    del passed_over[chosen]
     raise errors[chosen][1]
 
 
@@ -81,4 +78,4 @@ class FallbackModel:
         self.name = ", ".join(model.name for model in models)
 
     async def reply(self, request: Request) -> Reply:
-        return await ask_first_usable(self._models, lambda model: model.reply(request))
+        return await ask_first_usable(self._models, lambda model: model.reply(request), [])

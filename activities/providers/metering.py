@@ -27,14 +27,7 @@ from activities.providers.messages import (
     estimate_input,
 )
 from activities.providers.prices import cost_in_usd
-from workflows.account.metrics import (
-    LOST_REPLIES,
-    MICRO,
-    MODEL_CALLS,
-    MODEL_COST,
-    MODEL_TOKENS,
-    Sample,
-)
+from workflows.account.metrics import LOST_REPLIES, MICRO, MODEL_CALLS, MODEL_COST, MODEL_TOKENS, Sample
 from workflows.faults.fault import ModelUse
 from workflows.limits.spending import BYTES_PER_TOKEN, MAX_OUTPUT, request_cost
 from workflows.plans.catalogue import Price
@@ -50,7 +43,6 @@ UNREADABLE = "{name} counted tokens for a response without a usable reply, twice
 CHECK_ADDRESS, TRY_LATER = "check what answers at its address", "it failed, so try again later"
 """The remedies for a response that has not the shape of a reply, and for a response that reports a failure."""
 TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
-"""The fields of Usage with tokens."""
 IDENTIFIERS = {
     "status_code": "status_code",
     "type": "provider_type",
@@ -165,9 +157,10 @@ class Arriving:
     failure: Usage | None = None
     """The tokens that the server counted for a response that reports a failure; None if there was none."""
     rejected: int = 0
-    """How many earlier requests for this reply the provider rejected because of their form."""
+    """How many earlier requests for this reply the provider rejected because of their form; it gets another form."""
     words: Callable[[], tuple[int, str]] = lambda: (0, "")
-    """Returns the text for people so far, which is untrusted: the number of its characters, and its end."""
+    """Returns the text for people so far, which is untrusted: the number of its characters, and its end. Any thread may
+    call it."""
     id: str = field(default_factory=lambda: secrets.token_hex(4))
 
     @property
@@ -179,32 +172,9 @@ class Arriving:
 _ARRIVING: ContextVar[Arriving | None] = ContextVar("replan_arriving", default=None)
 
 
-def arrives(written: int, told: Usage, *, shows_all: bool) -> None:
-    """Record in the meter how much of the current request's reply has come.
-
-    `written` is the number of bytes, and `told` are the tokens that the server has counted so far. `shows_all` is
-    whether the server sends all that the model writes, so that no reasoning is hidden.
-    """
-    if (arriving := _ARRIVING.get()) is not None:
-        arriving.written, arriving.told, arriving.shows_all, arriving.has_begun = written, told, shows_all, True
-
-
-def failure_counted(usage: Usage) -> None:
-    """Record in the meter what the server counted for a response to the current request that reports a failure."""
-    if (arriving := _ARRIVING.get()) is not None and usage.tokens:
-        arriving.failure = usage
-
-
-def says(words: Callable[[], tuple[int, str]]) -> None:
-    """Set the function `words`, which returns the text of the current reply so far; any thread may call it."""
-    if (arriving := _ARRIVING.get()) is not None:
-        arriving.words = words
-
-
-def count_rejected() -> None:
-    """Record in the meter that the provider rejected the form of the current request, which is sent in another form."""
-    if (arriving := _ARRIVING.get()) is not None:
-        arriving.rejected += 1
+def current_reply() -> Arriving:
+    """The reply of the current request, to record how it arrives; one that nobody reads if no MeteredModel asked."""
+    return _ARRIVING.get() or Arriving()
 
 
 REPLIES: ContextVar[list[Arriving] | None] = ContextVar("replan_replies", default=None)
@@ -230,12 +200,7 @@ class MeteredModel:
         self._price = price
 
     async def reply(self, request: Request) -> Reply:
-        """Send one request to the model, unless it gave MAX_UNREADABLE unusable responses with counted tokens.
-
-        Raises:
-            NeedsPerson: the model gave so many unusable responses, in this attempt and earlier attempts.
-            Exception: any exception of the model.
-        """
+        """Send one request; raises NeedsPerson after MAX_UNREADABLE unusable responses with counted tokens."""
         meter = _METER.get() or Meter()
         if meter.was_unreadable_twice(self.name):
             raise NeedsPerson(UNREADABLE.format(name=self.name, remedy=TRY_LATER))
@@ -299,10 +264,9 @@ class MeteredModel:
     def _counted(self, usage: Usage) -> ModelUse:
         """Count the usage of a request in the metrics of the worker, and return it with its cost."""
         use, labels = self._use(usage), self._labels
-        tokens = {name: getattr(usage, name) for name in TOKENS}
         counting.count(
             Sample(MODEL_CALLS, labels),
-            *(Sample(MODEL_TOKENS, (*labels, name), number) for name, number in tokens.items()),
+            *(Sample(MODEL_TOKENS, (*labels, name), getattr(usage, name)) for name in TOKENS),
             Sample(MODEL_COST, labels, (use.usd or 0.0) * MICRO),
         )
         return use
@@ -322,11 +286,7 @@ class StepModel:
         self._calls = calls
 
     async def reply(self, request: Request) -> Reply:
-        """Send one request, and wait for the reply until the attempt's deadline.
-
-        Raises:
-            Exception: any exception that `ask_model` raises.
-        """
+        """Send one request, and wait for the reply until the attempt's deadline, as `ask_model` does."""
         # Without a limit, a server of the user's own could use more tokens than the step reserved.
         limited = replace(request, max_output=request.max_output or MAX_OUTPUT, calls=request.calls or self._calls)
         return await ask_model(self._model, limited, deadline.left(), "step")

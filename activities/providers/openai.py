@@ -10,7 +10,7 @@ import structlog
 from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.chat_completions import ChatCompletions
 from activities.providers.messages import Reply, Request
-from activities.providers.metering import count_rejected
+from activities.providers.metering import current_reply
 from activities.providers.prices import of_model
 from activities.providers.responses import Responses
 
@@ -115,7 +115,7 @@ class OpenAIModel:
                 raise
         self._options.without_responses.add(self.name)
         log.warning("no_responses", model=self.name, remedy="set its wire in the settings file to save this request")
-        count_rejected()
+        current_reply().rejected += 1
         return await self._chat.reply(request)
 
 

@@ -71,35 +71,26 @@ NO_KEY = "none"
 
 
 def model_named(
-    name: str, environment: Mapping[str, str], base_url: str | None, options: AdapterOptions | None = None
+    name: str, environment: Mapping[str, str], base_url: str | None, options: AdapterOptions
 ) -> LanguageModel:
-    """The model that `PROVIDER:MODEL` or `PROVIDER` means; `base_url` is for models of `openai`.
-
-    Raises:
-        UnknownPlanner: there is no such provider, its key is missing, or its address cannot be used.
-    """
+    """The model of `PROVIDER:MODEL` or `PROVIDER`; `base_url` is for `openai`. Raises UnknownPlanner."""
     provider_name, _, model = name.partition(":")
-    if provider_name in LOCAL_SERVERS and model:
-        return _local_model(provider_name, model, environment, options or AdapterOptions())
-    provider = PROVIDERS.get(provider_name)
+    server, provider = LOCAL_SERVERS.get(provider_name), PROVIDERS.get(provider_name)
+    if server and model:
+        address = server.address(environment)
+        at_server = Endpoint(NO_KEY, address, options.idle_timeout, program=provider_name, usual_url=server.url)
+        return openai.OpenAIModel(model, at_server, options)
     if provider is None or name.endswith(":"):
         remedy = "use offline, anthropic:MODEL, openai:MODEL, ollama:MODEL, lmstudio:MODEL, or scripted:FILE alone"
         raise UnknownPlanner(f"There is no planner {name!r}: {remedy}.")
     url = (base_url if provider_name == "openai" else None) or environment.get(provider.url, "").strip() or None
-    options, chosen = options or AdapterOptions(), model or provider.default
+    chosen = model or provider.default
     endpoint = Endpoint(_key(name, provider, environment, url), _checked_url(url, provider), options.idle_timeout)
     adapter = provider.adapter(chosen, endpoint, options)
     strict = of_model(options.strict, adapter.name)
     is_strict = endpoint.is_at(provider.host) and provider.takes_strict(chosen) if strict is None else strict
     standings = options.standings.setdefault(adapter.name, {})
     return StrictModel(adapter, provider.rules, standings) if is_strict else adapter
-
-
-def _local_model(name: str, model: str, environment: Mapping[str, str], options: AdapterOptions) -> LanguageModel:
-    server = LOCAL_SERVERS[name]
-    url = server.address(environment)
-    endpoint = Endpoint(NO_KEY, url, options.idle_timeout, program=name, usual_url=server.url)
-    return openai.OpenAIModel(model, endpoint, options)
 
 
 def local_facts(name: str, environment: Mapping[str, str]) -> Callable[[], Awaitable[ModelFacts]] | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from activities.borders import classify
-from activities.providers.adapter import Endpoint, ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.adapter import Endpoint, ModelAdapter, counts, parse_call, replace_surrogates, with_unique_ids
 from activities.providers.messages import (
     AssistantTurn,
     Reply,
@@ -22,13 +22,12 @@ from activities.providers.messages import (
     Usage,
     UserTurn,
 )
-from activities.providers.metering import failure_counted
+from activities.providers.metering import current_reply
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
 
 if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from openai import AsyncStream
-    from openai.types.responses import Response, ResponseOutputItem, ResponseStreamEvent
+    from openai.types.responses import Response, ResponseStreamEvent
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 UNFINISHED = ("queued", "in_progress", "cancelled")
@@ -44,26 +43,21 @@ class Responses(ModelAdapter):
     def __init__(self, model: str, endpoint: Endpoint, effort: str | None = None, *, is_reasoning: bool = True) -> None:
         """`is_reasoning` is False for a model that does not reason, which rejects a request for encrypted reasoning."""
         super().__init__(model, endpoint, effort)
-        self._include = [ENCRYPTED_REASONING] if is_reasoning else []
+        self._hides_reasoning = is_reasoning
 
-    @property
-    def _hides_reasoning(self) -> bool:
-        return bool(self._include)
-
-    async def _send(self, client: Any, request: Request, limit: int | None) -> "AsyncStream[ResponseStreamEvent]":
-        stream: AsyncStream[ResponseStreamEvent] = await client.responses.create(
+    async def _send(self, client: Any, request: Request, limit: int | None) -> Any:
+        return await client.responses.create(
             model=self._model,
             stream=True,
             store=False,
             instructions=request.system,
             input=list(_items(request, self.name)),
-            **({"include": self._include} if self._include else {}),
+            **({"include": [ENCRYPTED_REASONING]} if self._hides_reasoning else {}),
             **({"max_output_tokens": limit} if limit else {}),
             **({"reasoning": {"effort": effort}} if (effort := request.effort or self._effort) else {}),
             **_tools(request),
             **_format(request),
         )
-        return stream
 
     def _draft(self) -> Draft:
         return _ResponsesDraft(self._error)
@@ -86,27 +80,19 @@ class Responses(ModelAdapter):
         parts = [part for item in response.output if item.type == "message" for part in item.content]
         text = "\n".join(part.text for part in parts if part.type == "output_text" and part.text)
         stop = _stop(response, calls, is_refused=any(part.type == "refusal" for part in parts))
-        blocks = _blocks(response.output) if _is_whole(response, calls) else ()
+        items: Iterable[Any] = response.output if _is_whole(response, calls) else ()
+        blocks = tuple(item.to_dict(mode="python", warnings=False) for item in items)
         return Reply(replace_surrogates(AssistantTurn(text, calls, blocks, self.name)), self._usage(response), stop)
 
     def _usage(self, response: "Response") -> Usage:
-        used = response.usage
-        details = getattr(used, "input_tokens_details", None)
-        read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
-        return Usage(
-            # `input_tokens` contains the tokens of the cache, our `input` does not.
-            input=max(0, count(used, "input_tokens") - read - written),
-            output=count(used, "output_tokens"),
-            cache_read=read,
-            cache_write=written,
-            reasoning=count(getattr(used, "output_tokens_details", None), "reasoning_tokens"),
-        )
+        return counts(response.usage, "input", "output")
 
     def _failure(self, response: "Response") -> Exception:
         """The exception for a response that reports a failure; the tokens that it counts are recorded in the meter."""
         error = self._error(response.error)
         fault, usage = classify(error), self._usage(response)
-        failure_counted(usage)
+        if usage.tokens:
+            current_reply().failure = usage
         # The tokens are paid, and each retry would use as many again.
         return UnusableResponse(fault.reason, usage) if usage.tokens and fault.quadrant.is_transient else error
 
@@ -170,10 +156,6 @@ def _is_whole(response: "Response", calls: Iterable[ToolCall]) -> bool:
     """Whether the items of a response can be sent back to the API: a complete item must follow each reasoning."""
     last = response.output[-1].type if response.output else "reasoning"
     return response.status != "incomplete" and last != "reasoning" and not any(call.broken for call in calls)
-
-
-def _blocks(items: Iterable["ResponseOutputItem"]) -> tuple[dict[str, Any], ...]:
-    return tuple(item.to_dict(mode="python", warnings=False) for item in items)
 
 
 def _tools(request: Request) -> dict[str, Any]:

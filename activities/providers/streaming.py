@@ -81,12 +81,7 @@ class _Received(httpx2.AsyncByteStream):
 
 
 async def read(
-    stream: Any,
-    draft: Draft,
-    idle_timeout: float,
-    on_event: Callable[[], None],
-    *,
-    waits_for_words: bool = False,
+    stream: Any, draft: Draft, idle_timeout: float, on_event: Callable[[], None], *, waits_for_words: bool = False
 ) -> None:
     """Add all events of an SDK's stream to `draft`, and call `on_event` after each.
 
@@ -123,10 +118,7 @@ async def read(
 async def _watched(
     response: Any, limit: asyncio.Timeout, idle_timeout: float, begins: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """In the block, let `limit` expire when `response` exceeds MAX_BYTES, or sends no byte for `idle_timeout` seconds.
-
-    The seconds count only after `begins` has returned True.
-    """
+    """Let `limit` expire after MAX_BYTES, or `idle_timeout` seconds without a byte since `begins` returned True."""
 
     # Bytes, not events: a comment of the protocol keeps the connection alive, and the SDK skips it.
     async def watch() -> None:

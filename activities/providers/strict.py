@@ -18,7 +18,7 @@ import structlog
 
 from activities.borders import classify
 from activities.providers.messages import LanguageModel, Reply, Request, ToolDefinition
-from activities.providers.metering import count_rejected
+from activities.providers.metering import current_reply
 from workflows.faults.fault import Code
 from workflows.json_values import digest
 
@@ -137,7 +137,7 @@ class StrictModel:
                     self._standings[sent] = Standing.LATE
                 if not _is_rejection(error):
                     raise
-                count_rejected()
+                current_reply().rejected += 1
             else:
                 self._standings[sent] = Standing.ACCEPTED
                 return reply
@@ -179,11 +179,7 @@ def with_strict_schemas(request: Request, rules: Rules) -> tuple[Request, dict[s
 
 
 def _sum(rules: Rules, *needs: Counter[str]) -> Counter[str]:
-    """Add up what the schemas of a request need.
-
-    Raises:
-        NotStrict: the sum exceeds a limit in `rules.per_request`.
-    """
+    """Add up what the schemas of a request need; raise NotStrict if that exceeds `rules.per_request`."""
     total = sum(needs, Counter[str]())
     for what, most in rules.per_request.items():
         if total[what] > most:
@@ -195,11 +191,7 @@ class _Form:
     """The strict form of a schema, and what it needs of the limits of a request."""
 
     def __init__(self, schema: Mapping[str, Any], rules: Rules) -> None:
-        """Make the strict form.
-
-        Raises:
-            NotStrict: the schema has no strict form under these `rules`.
-        """
+        """Make the strict form; raise NotStrict if there is none under these `rules`."""
         self._root, self._rules = schema, rules
         self._size = Counter[str]()
         self.needs = Counter[str]()
@@ -285,11 +277,7 @@ class _Form:
         return {"properties": fields, "required": names, "additionalProperties": False}
 
     def _is_required(self, part: Any, field: str) -> bool:
-        """Whether an optional property becomes required.
-
-        Raises:
-            NotStrict: the provider requires all properties, and null does not stand for leaving this property out.
-        """
+        """Whether an optional property becomes required; raise NotStrict if it must, and null does not leave it out."""
         if not self._rules.requires_all:
             return False
         # Another optional property must not take null for "left out": the tool's model would reject the null, or take

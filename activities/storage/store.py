@@ -44,6 +44,8 @@ T = TypeVar("T")
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a statement waits for a lock."""
+SHORT_TIMEOUT = 0.1
+"""Seconds for which the thread of the store waits for a lock; a cancel waits for the thread."""
 
 _READ_ONLY = ("SQLITE_READONLY", "25006")
 """The codes of SQLite and PostgreSQL for a write in a transaction that may only read."""
@@ -101,12 +103,8 @@ class SealedText(TypeDecorator[str]):
         return value if value is None or cipher is None else cipher.open(value)
 
 
-def tune(engine: AsyncEngine) -> None:
+def tune(sync: Engine) -> None:
     """Configure an engine for Replan; a second call changes nothing."""
-    _tune(engine.sync_engine)
-
-
-def _tune(sync: Engine) -> None:
     if not event.contains(sync, "handle_error", _translate_write_in_read_transaction):  # twins share it
         event.listen(sync, "handle_error", _translate_write_in_read_transaction)
     sync.hide_parameters = True  # messages go to the log
@@ -164,7 +162,7 @@ def twin(engine: AsyncEngine) -> AsyncEngine:
     made = AsyncEngine(
         Engine(sync.pool.recreate(), sync.dialect, sync.url, execution_options=sync.get_execution_options())
     )
-    tune(made)
+    tune(made.sync_engine)
     if _writer_of(engine):
         _add_writer(made)
     expect_file(made)
@@ -271,7 +269,7 @@ async def open_store(url: str, cipher: Cipher | None = None) -> AsyncEngine:
         engine = _engine(url)
         if is_in_memory(engine):
             raise StoreUnavailable(f"The store {spoken(url)} is a database in memory: {IN_FILE}.")
-        _use_cipher(engine, cipher)
+        setattr(engine.dialect, _CIPHER, cipher)
         if file_of(engine):
             _add_writer(engine)
         await _prepare(engine, Stream.LEDGER, Stream.STORE, tables=metadata)
@@ -324,7 +322,7 @@ async def note_checked(engine: AsyncEngine, namespace: str, queue: str, version:
 
 async def _prepare(engine: AsyncEngine, *streams: Stream, tables: MetaData | None = None) -> None:
     """Tune an engine, migrate the tables of `streams`, and create those of `tables` that are missing."""
-    tune(engine)
+    tune(engine.sync_engine)
     await engine.dispose()  # connections from before are not tuned
     if file_of(engine):
         await asyncio.to_thread(_open_file, engine)
@@ -358,7 +356,7 @@ async def adopt(engine: AsyncEngine, cipher: Cipher | None = None) -> None:
         StoreUnavailable: the database cannot be opened, or was migrated by a newer Replan.
     """
     check = "check its URL in the tools file, and that the worker may create tables there"
-    _use_cipher(engine, cipher)
+    setattr(engine.dialect, _CIPHER, cipher)
     with _opening("The datasource", engine.url, check, "start a newer Replan"):
         await _prepare(engine, Stream.LEDGER)
 
@@ -424,15 +422,10 @@ def _opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None
         raise StoreUnavailable(f"{named} cannot be opened ({cause(error)}): {check}.") from error
 
 
-def _use_cipher(engine: AsyncEngine, cipher: Cipher | None) -> None:
-    setattr(engine.sync_engine.dialect, _CIPHER, cipher)
-
-
 async def _require_keys(engine: AsyncEngine, cipher: Cipher | None) -> None:
     """Check that the cipher has each key that has encrypted something here, and record the key that encrypts now.
 
-    Raises:
-        StoreUnavailable: a key is missing, or the cipher has another key with its id.
+    Raises StoreUnavailable if a key is missing, or the cipher has another key with its id.
     """
     async with reading(engine).begin() as tx:
         rows = (await tx.execute(select(KEYS))).all()
@@ -501,8 +494,9 @@ class _Writer:
         url, options = sync.url.set(drivername="sqlite+pysqlite"), {"replan_writes": True}
         self.engine = create_engine(url, hide_parameters=True, execution_options=options)
         setattr(self.engine.dialect, _CIPHER, getattr(sync.dialect, _CIPHER, None))
-        _tune(self.engine)
-        event.listen(self.engine, "connect", _set_short_timeout)
+        tune(self.engine)
+        short = f"PRAGMA busy_timeout={int(SHORT_TIMEOUT * 1000)}"
+        event.listen(self.engine, "connect", lambda connection, _: connection.execute(short).close())
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
 
     async def run(self, work: Callable[[Connection], T], *, follows_effect: bool) -> T:
@@ -510,9 +504,7 @@ class _Writer:
 
         If another connection holds the lock for writing, the transaction is tried again for BUSY_TIMEOUT seconds, or
         until a cancel comes, unless it `follows_effect`.
-
-        Raises:
-            DBAPIError: the lock was not free in this time, or a statement failed.
+        Raises DBAPIError if the lock was not free in this time, or a statement failed.
         """
         until, cancelled = time.monotonic() + BUSY_TIMEOUT, False
         while True:
@@ -575,14 +567,6 @@ async def time_limit(seconds: float | None) -> AsyncIterator[asyncio.Timeout]:
         if limit.expired() and task is not None and not task.cancelling():
             with suppress(asyncio.CancelledError):
                 await asyncio.sleep(0)
-
-
-SHORT_TIMEOUT = 0.1
-"""Seconds for which the thread waits for a lock; a cancel waits for the thread."""
-
-
-def _set_short_timeout(connection: Any, _record: Any) -> None:
-    connection.execute(f"PRAGMA busy_timeout={int(SHORT_TIMEOUT * 1000)}").close()
 
 
 _WRITE_LOCK = "120"
@@ -674,8 +658,8 @@ def _engine(url: str) -> AsyncEngine:
     engine = create_async_engine(url, hide_parameters=True)
     if engine.dialect.name == "sqlite":
         return engine
-    waits = {"connect_timeout": CONNECT_SECONDS} if engine.dialect.driver == "psycopg" else {}
-    options = {name: value for name, value in waits.items() if name not in engine.url.query}
+    lacks_limit = engine.dialect.driver == "psycopg" and "connect_timeout" not in engine.url.query
+    options = {"connect_timeout": CONNECT_SECONDS} if lacks_limit else {}
     # The server may have restarted since a pooled connection was used.
     return create_async_engine(
         url, hide_parameters=True, pool_pre_ping=True, pool_timeout=POOL_SECONDS, connect_args=options

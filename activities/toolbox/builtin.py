@@ -27,10 +27,7 @@ TOOLS: tuple[Tool[..., Any], ...] = (
 
 
 def tools(*, has_model: bool) -> tuple[Tool[..., Any], ...]:
-    """The built-in tools of a worker.
-
-    If the worker has a model, the tools of `model_tools` are added, and replace tools of the same name.
-    """
+    """The built-in tools of a worker; those of `model_tools` replace tools of the same name if it has a model."""
     if not has_model:
         return TOOLS
     taken = {tool.__name__ for tool in model_tools.TOOLS}

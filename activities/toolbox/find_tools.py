@@ -51,7 +51,11 @@ def find_tools_among(kinds: Mapping[str, Kind]) -> Tool[..., Cards]:
     def find_tools(args: ToolQuery) -> Cards:
         """Find more tools by what they do; those that are found can be used from then on."""
         found = [kinds[name] for name in ranked(kinds, args.query, MAX_FOUND + 1) if name != NAME]
-        return Cards(tools=[_card(kind) for kind in found[:MAX_FOUND]])
+        cards = [
+            Card(kind=kind.spec.kind, description=" ".join(kind.description.split()), effect=kind.spec.effect.value)
+            for kind in found[:MAX_FOUND]
+        ]
+        return Cards(tools=cards)
 
     return find_tools
 
@@ -79,8 +83,3 @@ def ranked(kinds: Mapping[str, Kind], text: str, limit: int) -> list[str]:
 def _terms(text: str) -> list[str]:
     words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", text).lower())
     return [word for word in dict.fromkeys(words) if not FILLER.fullmatch(word)][:MAX_TERMS]
-
-
-def _card(kind: Kind) -> Card:
-    description = " ".join(kind.description.split())
-    return Card(kind=kind.spec.kind, description=description, effect=kind.spec.effect.value)

@@ -39,11 +39,7 @@ class Documents:
 
     @property
     def root(self) -> Path:
-        """The task's folder.
-
-        Raises:
-            NeedsPerson: as `folder`.
-        """
+        """The task's folder; raises NeedsPerson as `folder`."""
         return folder(self.of_worker, self.below)
 
     @property

@@ -26,8 +26,12 @@ UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
 references can take any amount of time."""
 OUTER = ("$schema", "$id")
 COMBINED = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref")
-TURNING = ("contains", "if", "not", "oneOf")
-"""JSON Schema keywords by which a schema may allow less if a part of it allows more."""
+NAMED = ("$defs", "definitions", "dependentSchemas", "properties")
+"""JSON Schema keywords that have a schema for each name of their own; such a name may be that of a keyword."""
+TURNING = ("const", "contains", "enum", "if", "not", "oneOf")
+"""JSON Schema keywords by which a schema may allow less if a part of it allows more, or is changed."""
+UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
+"""JSON Schema keywords by which a schema may allow less if any other keyword is left out."""
 VALUE = "value"
 
 
@@ -77,10 +81,7 @@ class JsonSchema:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The schema for a model's call: the schema itself if `is_object`, else an object with a field `value`.
-
-        The arguments of a call must be an object.
-        """
+        """The schema for a model's call, an object: the schema itself if `is_object`, else one with a field `value`."""
         if self.is_object:
             return self._schema
         inner = relocated(self._schema, f"#/properties/{VALUE}")
@@ -91,22 +92,14 @@ class JsonSchema:
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:
-        """At most `MAX_NAMED` errors of a value, each with its place in the value.
-
-        Raises:
-            BadSchema: the schema refers to itself without end, or is nested too deeply.
-        """
+        """At most `MAX_NAMED` errors of a value, each with its place; raises BadSchema for endless nesting."""
         return [
             f"{misfit.json_path.lstrip('$.') or 'the whole'}: {misfit.message[:MAX_WORDS]}"
             for misfit in self._misfits(value)
         ]
 
     def broken_rules(self, value: JsonValue) -> list[str]:
-        """At most `MAX_NAMED` rules that a value breaks, each with its place in the value, in texts without the value.
-
-        Raises:
-            BadSchema: as `misfits`.
-        """
+        """At most `MAX_NAMED` rules that a value breaks, in texts without the value; else as `misfits`."""
         return [
             f"{misfit.json_path.lstrip('$.')} {_rule(misfit)}".strip()[:MAX_WORDS] for misfit in self._misfits(value)
         ]
@@ -149,12 +142,19 @@ def _rule(misfit: Any) -> str:
 
 
 def checkable(schema: Any) -> Any:
-    """Copy a foreign schema without the rules that `JsonSchema` cannot check; in general the copy allows more values.
+    """Copy a foreign schema without the rules that `JsonSchema` cannot check; the copy allows the same values, or more.
 
-    Left out are the keywords of `UNBOUNDED`, patterns that need backtracking, and references to other documents.
+    Left out are the keywords of `UNBOUNDED`, patterns that need backtracking, and references to other documents; then
+    also the rules that would allow less because of that.
     """
+    copy = _looser(schema, is_changed=False)
+    return copy if copy == schema else _looser(schema, is_changed=True)
+
+
+def _looser(schema: Any, *, is_changed: bool) -> Any:
+    """The copy of `checkable`; `is_changed`: something is left out somewhere, perhaps where a `$ref` leads to."""
     if isinstance(schema, list):
-        return [checkable(part) for part in schema]
+        return [_looser(part, is_changed=is_changed) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
     left_out = {name for name in schema if name in UNBOUNDED and not isinstance(schema[name], bool)}
@@ -164,8 +164,20 @@ def checkable(schema: Any) -> Any:
         left_out.add("pattern")
     if isinstance(reference := schema.get("$ref"), str) and not (reference == "#" or reference.startswith("#/")):
         left_out.add("$ref")
-    looser = {name: checkable(part) for name, part in schema.items() if name not in left_out}
-    return {name: part for name, part in looser.items() if name not in TURNING or part == schema[name]}
+    if is_changed:
+        left_out.update(UNEVALUATED)
+    copy = dict[str, Any]()
+    for name, part in schema.items():
+        if name in left_out:
+            continue
+        if name in NAMED and isinstance(part, Mapping):
+            copy[name] = {key: _looser(value, is_changed=is_changed) for key, value in part.items()}
+            continue
+        looser = _looser(part, is_changed=is_changed)
+        refers = is_changed and any(key == "$ref" for key, _ in _parts(part))
+        if name not in TURNING or (looser == part and not refers):
+            copy[name] = looser
+    return copy
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

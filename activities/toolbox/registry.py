@@ -133,10 +133,7 @@ class Registry(Mapping[str, Kind]):
                 yield f"No table knows the exceptions of {package} ({names}), {is_bug}: {remedy}"
 
     def _add_finder(self) -> list[str]:
-        """Add `find_tools` if there are more than `MAX_SHOWN` kinds.
-
-        Return a mistake if another tool has the name `find_tools`; else the list is empty.
-        """
+        """Add `find_tools` if there are more than `MAX_SHOWN` kinds; return a mistake if another tool has this name."""
         if FIND_TOOLS in self._places:
             taken = f"{FIND_TOOLS}: this is the name of a built-in tool: rename the function."
             return _with_place(self._places[FIND_TOOLS], [taken])
@@ -201,15 +198,10 @@ def _wrapped(line: str) -> str:
 
 
 def _lines(kind: Kind, width: int, place: str) -> list[str]:
-    """The three lines of `--check` about a kind, as one list.
-
-    The kind's name is padded to `width` columns. `place` is FILE:LINE or empty.
-    """
+    """The three lines of `--check` about a kind: its name is padded to `width`, and `place` is FILE:LINE or empty."""
     spec = kind.spec
-    more = [
-        f"{name}: {part.get('format') or part.get('type') or 'any'}"
-        for name, part in kind.args_schema.get("properties", {}).items()
-    ]
+    properties = kind.args_schema.get("properties", {})
+    more = [f"{name}: {part.get('format') or part.get('type') or 'any'}" for name, part in properties.items()]
     more += [f"observe={spec.observe.kind}"] if spec.observe else []
     more += [f"reconcile={spec.reconcile.kind}, settle={spec.settle:g} s"] if spec.reconcile else []
     more += [f"undo={spec.undo.kind}"] if spec.undo else []
@@ -220,9 +212,8 @@ def _lines(kind: Kind, width: int, place: str) -> list[str]:
     more += [] if spec.pure or kind.breaker else ["no breaker"]
     more += [f"breaker: {kind.breaker}"] if kind.breaker and str(kind.breaker) else []
     more += ["untrusted"] if spec.untrusted else []
-    names = [*kind.args_schema.get("properties", {})]
-    authority = spec.authority_of(names)
-    more += [f"authority: {'all' if authority == names else ', '.join(authority)}"] if authority else []
+    authority = spec.authority_of([*properties])
+    more += [f"authority: {'all' if authority == [*properties] else ', '.join(authority)}"] if authority else []
     more += [f"tokens={spec.tokens}"] if spec.tokens else []
     first = f"{spec.kind:<{width}}  {spec.effect:<{max(map(len, Effect))}}  {place}".rstrip()
     return [
@@ -236,9 +227,7 @@ def load_all(names: Iterable[str]) -> dict[Tool[..., Any], str]:
     """Load the tools of files and modules, and those of installed packages with an entry point of `replan.tools`.
 
     The values are the packages (name and version) whose entry points name the tools; empty for a tool of `names`.
-
-    Raises:
-        ToolMistakes: a file, module or package cannot be loaded; the exception has the mistakes of all of them.
+    Raises ToolMistakes, with the mistakes of all that cannot be loaded.
     """
     tools, mistakes = dict[Tool[..., Any], str](), list[str]()
     points = sorted(importlib.metadata.entry_points(group=GROUP), key=lambda point: point.name)
@@ -294,10 +283,7 @@ def _no_module(name: str) -> str:
 
 
 def _raised_in(module: str, error: BaseException) -> str:
-    """`FILE:LINE` at which a module's own code raised an error, or called the code that raised it.
-
-    The name of the module if its code did not run.
-    """
+    """`FILE:LINE` at which a module's own code raised an error, or called what did; else the name of the module."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
     frames = [
@@ -307,11 +293,7 @@ def _raised_in(module: str, error: BaseException) -> str:
 
 
 def load(path: Path) -> list[Tool[..., Any]]:
-    """Import a user's tools file and return the tools that it defines.
-
-    Raises:
-        ToolMistakes: the file is missing, cannot be imported, or defines no tool.
-    """
+    """Import a user's tools file and return the tools that it defines; raises ToolMistakes if there are none."""
     if not path.is_file():
         raise ToolMistakes([f"There is no tools file {path}: check --tools."])
     name = f"replan_tools_{path.stem}"
@@ -343,7 +325,6 @@ def _line(error: BaseException, file: str | None) -> str:
 
 
 def _what(error: BaseException) -> str:
-    """The class of an error, and the first line of its message."""
     words = error.msg if isinstance(error, SyntaxError) else str(error)
     return ": ".join([type(error).__name__, *words.splitlines()[:1]]).rstrip(".")
 

@@ -1,6 +1,6 @@
 """Makes the values of a tool's injected parameters (transaction, key, HTTP client, ...) for one call."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -51,14 +51,17 @@ class Resources:
         Raises:
             BadReach: an entry of `allow_hosts` cannot be used.
         """
+        web = Web(Reach.of(allow_hosts))
         self.engine = engine
-        self._http = http
         self.documents = documents
         self._libraries = Libraries()
         self._workspace = workspace
-        self._web = Web(Reach.of(allow_hosts))
-        self._services = services or Services(self._web)
-        self._servers = servers or Servers({}, engine, self._web)
+        self._shared: Mapping[type, Any] = {
+            httpx2.AsyncClient: http,
+            Web: web,
+            Services: services or Services(web),
+            Servers: servers or Servers({}, engine, web),
+        }
         self.model = model
 
     @asynccontextmanager
@@ -83,18 +86,12 @@ class Resources:
             if self._workspace is None:
                 raise NeedsPerson("This worker has no workspace: start it with --workspace DIR.")
             return Workspace(self._workspace / folder_of(info.workflow_id or info.activity_id))
-        if parameter is Web:
-            return self._web
-        if parameter is Services:
-            return self._services
-        if parameter is Servers:
-            return self._servers
         if parameter is LanguageModel:
             if self.model is None:
                 reason = "This worker has no model: set a key in its environment, or name one with --planner."
                 raise NeedsPerson(reason)
             return StepModel(self.model, call.calls)
-        return self._http
+        return self._shared[parameter]
 
 
 def _limited(kind: Kind, engine: AsyncEngine) -> AsyncEngine:

@@ -104,10 +104,7 @@ def _is_plain(part: str) -> bool:
 
 @contextmanager
 def _opened(root: Path, folders: Sequence[str]) -> Iterator[int]:
-    """Open the `folders` below `root`, create missing ones, and yield the descriptor of the innermost folder.
-
-    If the block fails, each new folder is removed again if it is empty.
-    """
+    """Open or create `folders` below `root`, and yield the last one's descriptor; after an error, remove new ones."""
     # Each folder is opened relative to the one before and without following links: another process may replace a
     # folder by a link at any time, and the path must not lead out of the root.
     with ExitStack() as way:
@@ -176,7 +173,7 @@ class NewFile(BaseModel):
 
 
 class Written(BaseModel):
-    """A file that is there now."""
+    """The file that was written."""
 
     path: str
     """The path of the file, relative to the task's folder."""

@@ -87,8 +87,8 @@ LATER = "Start it again later: what failed last may work by then."
 AFTER_REJECTION = "If it is still wanted, start it again with what the person asked for in its text."
 WITHHELD = (
     "Untrusted content that the task read may have ordered {calls}. Only if you want that yourself, start the task"
-    " again so that a person is asked (`{on_escalation:wait}`), or allow it from the start, e.g. `{contract}`; else"
-    " write the plan by hand (`{plan}`), or ask for less."
+    " again so that a person is asked (`{on_escalation:wait}`), or allow `{kind}` from the start with `{contract}`;"
+    " else write the plan by hand (`{plan}`), or ask for less."
 )
 TAINTED_QUESTION = (
     "The task had read untrusted content, so the question may come from that: answer it only with what you want"
@@ -135,8 +135,7 @@ def _of_ending(outcome: Outcome, code: str) -> Iterator[Sentence]:
     withheld = withheld_calls(outcome)
     kinds = sorted({call.kind for call in withheld.values()})
     if withheld:
-        calls, allowed = words.listed(withheld), Argument("contract", kinds[0])
-        yield Sentence(text=Text.of(WITHHELD, calls=calls, contract=allowed))
+        yield Sentence(text=Text.of(WITHHELD, calls=words.listed(withheld), kind=kinds[0]))
     if code == "question" and outcome.is_tainted:
         yield Sentence(text=TAINTED_QUESTION)
     last = outcome.faults[-1] if outcome.faults else None

@@ -78,7 +78,10 @@ class Cluster:
             raise PostgresFailed(f"initdb failed: {done.stderr}")
 
     async def start(self) -> None:
-        """Start the server, and wait at most START_SECONDS for its answer. Raises PostgresFailed if the server ends."""
+        """Start the server, and wait at most START_SECONDS for its answer.
+
+        Raises PostgresFailed if the server ends, or does not answer in time.
+        """
         listen = ["-h", "127.0.0.1", "-p", str(self.port), "-k", "", "-D", f"{self._home}/data"]
         self._process = spawn([*_unprivileged(), str(self._binaries / "postgres"), *listen, *self._options], self._log)
         for _ in range(START_SECONDS * 20):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from activities.planning.selection import models_named
+from activities.planning.selection import PlannerSelection
 from activities.providers.registry import UnknownPlanner
 from activities.toolbox.registry import Registry, ToolMistakes
 from replan import LanguageModel, tool
@@ -84,17 +84,23 @@ CHOSEN: list[tuple[str | None, dict[str, str], str | None]] = [
 
 @pytest.mark.parametrize(("names", "environment", "expected"), CHOSEN)
 def test_steps_ask_the_first_model_of_the_planners(
-    names: str | None, environment: dict[str, str], expected: str | None
+    names: str | None,
+    environment: dict[str, str],
+    expected: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whoever chooses to plan without a model has steps without one, too."""
-    models = models_named(names, environment)
+    monkeypatch.chdir(tmp_path)
+    Path("plan.json").write_text("[]")
+    models = PlannerSelection(names, environment).models
 
     assert next((model.name for model in models), None) == expected
 
 
 def test_a_model_of_one_s_own_serves_steps_as_well() -> None:
     """At the address that is given for it."""
-    models = models_named(None, {}, "http://localhost:11434/v1")
+    models = PlannerSelection(None, {}, "http://localhost:11434/v1").models
 
     assert [model.name for model in models] == [f"{MINI}@localhost:11434"]
 
@@ -103,4 +109,4 @@ def test_a_model_of_one_s_own_serves_steps_as_well() -> None:
 def test_a_model_that_cannot_be_used_is_a_sentence(names: str) -> None:
     """As it is for planners."""
     with pytest.raises(UnknownPlanner):
-        models_named(names, {})
+        PlannerSelection(names, {})

@@ -150,8 +150,9 @@ def test_a_retry_after_is_only_for_what_time_cures() -> None:
 def test_no_sdk_is_loaded_before_a_model_is_asked() -> None:
     """A worker without keys starts as fast as ever: classifying and choosing a planner import neither."""
     code = (
-        "import sys; from activities.borders import classify; from activities.planning.selection import planner_named;"
-        "planner_named('anthropic,openai,offline', {'ANTHROPIC_API_KEY': 'x', 'OPENAI_API_KEY': 'y'});"
+        "import sys; from activities.borders import classify;"
+        "from activities.planning.selection import PlannerSelection;"
+        "PlannerSelection('anthropic,openai,offline', {'ANTHROPIC_API_KEY': 'x', 'OPENAI_API_KEY': 'y'});"
         "classify(KeyError()); sys.exit(bool({'anthropic', 'openai'} & sys.modules.keys()))"
     )
 

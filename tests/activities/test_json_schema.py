@@ -90,6 +90,18 @@ FOREIGN: dict[str, tuple[Schema, JsonValue]] = {
     "one of two": ({"oneOf": [LOOK_AHEAD, {"type": "string"}]}, "b"),
     "on a condition": ({"if": LOOK_AHEAD, "then": {"maxLength": 0}}, "b"),
     "at most one": ({"contains": LOOK_AHEAD, "minContains": 0, "maxContains": 1}, ["b", "b"]),
+    "at most one by reference": (
+        {"contains": {"$ref": "#/$defs/x"}, "maxContains": 1, "$defs": {"x": LOOK_AHEAD}},
+        ["b", "b"],
+    ),
+    "not a reference": ({"not": {"$ref": "#/$defs/x"}, "$defs": {"x": LOOK_AHEAD}}, "b"),
+    "a definition that is named as a keyword": ({"$ref": "#/$defs/not", "$defs": {"not": LOOK_AHEAD}}, "b"),
+    "a property that is named as a keyword": (
+        {"properties": {"contains": LOOK_AHEAD, "if": {}}, "required": ["if"], "additionalProperties": False},
+        {"contains": "b", "if": 1},
+    ),
+    "a value that looks like a schema": ({"const": {"pattern": "(?=a)b"}}, {"pattern": "(?=a)b"}),
+    "nothing else": ({"oneOf": [{"properties": {"a": LOOK_AHEAD}}], "unevaluatedProperties": False}, {"a": "b"}),
     "names": ({"patternProperties": {"^a": {}}, "additionalProperties": False}, {"ab": 1}),
 }
 

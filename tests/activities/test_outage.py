@@ -205,7 +205,7 @@ async def test_a_pool_without_a_free_connection_is_away(store_url: str) -> None:
 async def test_a_file_that_may_not_be_written_is_for_a_person(embedded: AsyncEngine, tmp_path: Path) -> None:
     """Waiting does not help."""
     engine = create_async_engine(f"sqlite+aiosqlite:///file:{tmp_path}/store.db?mode=ro&uri=true")
-    tune(engine)
+    tune(engine.sync_engine)
     fault = await fault_of(engine)
     await engine.dispose()
 

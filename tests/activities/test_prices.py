@@ -12,7 +12,7 @@ from genai_prices.data import providers
 from genai_prices.types import ModelPrice, Tier, TieredPrices
 
 from activities.planning.fallback import FallbackPlanner
-from activities.planning.selection import planner_named
+from activities.planning.selection import PlannerSelection
 from activities.providers import anthropic, openai, prices
 from activities.providers.messages import Usage
 from activities.providers.prices import PriceList, PublishedModel, published_model
@@ -239,7 +239,7 @@ def test_several_planners_cost_the_highest_of_each_rate(each: list[Price | None]
 )
 def test_a_list_of_planners_has_a_price_where_each_of_its_models_has(names: str, highest: Price | None) -> None:
     """Rules that ask no model cost nothing and do not count."""
-    planner = planner_named(names, KEYS)
+    planner = PlannerSelection(names, KEYS).planner
 
     assert isinstance(planner, FallbackPlanner)
     assert prices.highest_price(planner.prices.values()) == highest

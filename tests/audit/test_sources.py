@@ -129,6 +129,21 @@ def test_a_history_that_is_broken_leaves_the_others(tmp_path: Path) -> None:
     ]
 
 
+def test_a_damaged_entry_leaves_the_others(tmp_path: Path) -> None:
+    """However an archive is packed."""
+    file = tmp_path / "packed.zip"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("0.json", TEXT)
+        archive.writestr("1.json", TEXT)
+    packed = bytearray(file.read_bytes())
+    packed[100:120] = bytes(20)
+    file.write_bytes(packed)
+    items = read(file)
+
+    assert [item.name.rpartition(":")[2] for item in items if isinstance(item, Unreadable)] == ["0.json"]
+    assert counts(items)[1] >= EVENTS
+
+
 def test_an_event_without_an_end_takes_little_memory(tmp_path: Path) -> None:
     """Also one that is packed: 40 MB in 40 KB."""
     line, archive = tmp_path / "line.json", tmp_path / "bomb.zip"

@@ -21,6 +21,7 @@ from client.remedy import (
     render,
     start_worker,
 )
+from client.reset import Fate
 from console.app import COMMANDS
 from server import api
 from server.remedies import as_request, on_page
@@ -44,6 +45,7 @@ STOPS = {
     on_page: "the form below",
 }
 MORE = {as_command: "--tool-calls", in_python: "tool_calls", as_request: "tool_calls", on_page: "Tool calls"}
+CHOSEN = {as_command: "--undo", in_python: "fate='undo'", as_request: "fate='undo'", on_page: "fate"}
 WORKER = dict.fromkeys((as_command, in_python), "`python worker.py --queue big`")
 WORKERS = WORKER | dict.fromkeys((as_request, on_page), "an operator's `python worker.py --queue big`")
 
@@ -51,8 +53,14 @@ WORKERS = WORKER | dict.fromkeys((as_request, on_page), "an operator's `python w
 @pytest.mark.parametrize("door", HOW, ids=lambda door: door.__name__)
 @pytest.mark.parametrize(
     ("part", "words"),
-    [(BACK, HOW), (STOP, STOPS), (Argument("tool_calls"), MORE), (start_worker("big"), WORKERS)],
-    ids=["reset", "cancel", "argument", "worker"],
+    [
+        (BACK, HOW),
+        (STOP, STOPS),
+        (Argument("tool_calls"), MORE),
+        (Argument("fate", Fate.UNDO), CHOSEN),
+        (start_worker("big"), WORKERS),
+    ],
+    ids=["reset", "cancel", "argument", "value", "worker"],
 )
 def test_each_door_says_a_remedy_in_its_own_words(door: Door, part: Remedy | Argument, words: dict[Door, str]) -> None:
     """A command to copy, a method, a request, a place or a label; what only an operator can do is a command."""

@@ -13,7 +13,8 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest, Re
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from client.client import Client as Replan
+from client.client import Client as Replan, TaskHandle
+from client.problem import Problem
 from runtime.dev_server import DevServer
 from tests.console.rollback import Rollbacks, document
 from tests.processes import Processes
@@ -93,6 +94,19 @@ def test_with_undo_the_effect_is_undone_before_the_reset(desk: Bookings) -> None
 
     assert (reset.returncode, ended["status"]) == (0, "completed")
     assert desk.effects(task) == {"book-2": "undone", "book-3": "applied"}
+
+
+async def test_a_program_names_the_fate_by_a_word(desk: Bookings, client: Client) -> None:
+    """As the problem that it got says; another word is an error, and nothing happens."""
+    task = TaskHandle(client, desk.book())
+    with pytest.raises(Problem) as refused:
+        await task.reset("slots")
+    with pytest.raises(ValueError, match="'undone' is not a valid Fate"):
+        await task.reset("slots", fate="undone")  # type: ignore[arg-type]  # as a program without types writes it
+    undone = (await task.reset("slots", fate="undo")).undone
+
+    assert "`fate='undo'`" in str(refused.value.remedy)
+    assert [effect.step for effect in undone] == ["book-2"]
 
 
 async def test_all_calls_of_a_task_have_its_effect_key(desk: Bookings, client: Client) -> None:

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client, WorkflowHandle
 
 from activities.planning.model_planner import ModelPlanner
-from activities.planning.selection import planner_named
+from activities.planning.selection import PlannerSelection
 from activities.providers.adapter import AdapterOptions
 from activities.providers.billing import Bill, End, billing
 from activities.providers.messages import Reply, Request, UserTurn
@@ -229,7 +229,7 @@ async def priced_at_home(
     name = f"{maker_of(provider)}:{model}"
     async with at_home(monkeypatch, provider, api):
         options = AdapterOptions(wires_of(provider, model), idle_timeout=idle)
-        planner = planner_named(name, KEYS, options=options)
+        planner = PlannerSelection(name, KEYS, options=options).planner
         assert isinstance(planner, ModelPlanner)
         async with staged(client, folder, TOOLS, planner, jitter=lambda: 0.01) as stage:
             yield planner, stage.queue

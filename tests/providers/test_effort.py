@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client
 
 from activities.planning.checks import why_task_is_refused
-from activities.planning.selection import planner_named
+from activities.planning.selection import PlannerSelection
 from activities.providers.registry import takes_effort
 from replan.testing.script import ModelReply, finishes
 from tests.harness import staged
@@ -73,7 +73,7 @@ def test_which_models_have_efforts(name: str, takes: bool) -> None:
 @pytest.mark.parametrize("planner", ["openai:gpt-4.1", "anthropic:claude-haiku-4-5", "openai:o3, openai:gpt-4o"])
 def test_an_effort_that_a_model_lacks_is_refused(planner: str) -> None:
     """Before anything is asked, with the model's name and what to do."""
-    chosen = planner_named(planner, KEYS)
+    chosen = PlannerSelection(planner, KEYS).planner
     why = why_task_is_refused({"effort": "low"}, chosen, {}, {}, None, None)
 
     assert why is not None and planner.split(", ")[-1] in why
@@ -83,6 +83,6 @@ def test_an_effort_that_a_model_lacks_is_refused(planner: str) -> None:
 
 def test_the_offline_planner_has_no_effort() -> None:
     """It is no model."""
-    why = why_task_is_refused({"effort": "low"}, planner_named("offline", {}), {}, {}, None, None)
+    why = why_task_is_refused({"effort": "low"}, PlannerSelection("offline", {}).planner, {}, {}, None, None)
 
     assert why is not None and why.startswith("--effort is for models, and offline plans here")

@@ -168,7 +168,7 @@ async def test_a_person_reads_what_was_ordered_and_by_whom_before_allowing_it(
     assert ended.reason.endswith("Untrusted content that the task read may have ordered it.")
     assert 'Untrusted content may have ordered: purchase {"sku":"A-17"}' in closing_lines(ended)
     assert 'may have ordered purchase {"sku":"A-17"}. Only if you want that yourself' in todo
-    assert "(`--on-escalation wait`), or allow it from the start, e.g. `--contract purchase`" in todo
+    assert "(`--on-escalation wait`), or allow `purchase` from the start with `--contract`" in todo
     assert "Untrusted content may have ordered this call: purchase" in shown
 
 

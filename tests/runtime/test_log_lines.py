@@ -4,8 +4,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
-from runtime.log_lines import COMMON, EVENTS, IDS, Fields
+from runtime.log_lines import COMMON, EVENTS, IDS
 from tests.documentation import tables
+from tests.log_lines import Fields
 from tests.processes import ROOT
 from tests.workflows.test_rooms import SOURCES, calls, named, tree
 

@@ -412,8 +412,8 @@ def test_a_request_that_does_not_fit_says_what_is_missing() -> None:
     one = progress(usd=0.01)
 
     assert reserve_turn(one, catalogue(), 300, last_output=0) is None
-    assert spending.what_is_missing(one, catalogue(), 300) == (
-        " (0.01 left; 3100 tokens of input and a reply of 1000 need up to 0.01775)"
+    assert " (0.01 left; 3100 tokens of input and a reply of 1000 need up to 0.01775):" in (
+        spending.turn_limit_message(one, catalogue(), 300, "usd")
     )
 
 

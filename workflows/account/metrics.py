@@ -123,61 +123,25 @@ OLDEST_REQUEST = Metric("replan_oldest_request_seconds", "Since when the oldest 
 INCIDENTS = Metric("replan_incidents", "Causes for which tasks wait for a person.")
 STARTED = Metric("replan_start_time_seconds", "When this worker began to count, in seconds since 1970.")
 
-COUNTED: tuple[Metric, ...] = (
-    TOOL_CALLS,
-    RETRIES,
-    HELPED_RETRIES,
-    WASTED_ATTEMPTS,
-    REPLAYED_RESULTS,
-    CIRCUIT_OPEN,
-    REPLANS,
-    FALLBACKS,
-    ESCALATIONS,
-    UNKNOWN_OUTCOMES,
-    REQUESTS,
-    ANSWERS,
-    PLANNER_CALLS,
-    PLANNER_RETRIES,
-    TOKENS,
-    COST,
-    TASKS,
+COUNTED = (
+    *(TOOL_CALLS, RETRIES, HELPED_RETRIES, WASTED_ATTEMPTS, REPLAYED_RESULTS, CIRCUIT_OPEN),
+    *(REPLANS, FALLBACKS, ESCALATIONS, UNKNOWN_OUTCOMES, REQUESTS, ANSWERS),
+    *(PLANNER_CALLS, PLANNER_RETRIES, TOKENS, COST, TASKS),
 )
 """The counters of workflows; the account of a task has its part of each."""
-DISTRIBUTIONS: tuple[Metric, ...] = (
-    RETRY_DELAY,
-    TIME_TO_REPLAN,
-    TASK_TOOL_CALLS,
-    TASK_STEPS,
-    TASK_DURATION,
-    RETRY_BUDGET_USED,
-    BUDGET_LEFT,
+DISTRIBUTIONS = (
+    *(RETRY_DELAY, TIME_TO_REPLAN),
+    *(TASK_TOOL_CALLS, TASK_STEPS, TASK_DURATION, RETRY_BUDGET_USED, BUDGET_LEFT),
 )
 """The histograms of workflows."""
-OF_ACTIVITIES: tuple[Metric, ...] = (
-    MODEL_CALLS,
-    MODEL_TOKENS,
-    MODEL_COST,
-    LOST_REPLIES,
-    BREAKER_TRANSITIONS,
-    ATTEMPT_DURATION,
-)
+OF_ACTIVITIES = (MODEL_CALLS, MODEL_TOKENS, MODEL_COST, LOST_REPLIES, BREAKER_TRANSITIONS, ATTEMPT_DURATION)
 """The metrics of activities, which each worker counts for itself: the counts of a worker that dies are lost."""
-GAUGES: tuple[Metric, ...] = (
-    BREAKER_STATE,
-    WAITING_CALLS,
-    PATIENCE_USED,
-    WAITING_TASKS,
-    OLDEST_REQUEST,
-    INCIDENTS,
-    STARTED,
-)
+GAUGES = (BREAKER_STATE, WAITING_CALLS, PATIENCE_USED, WAITING_TASKS, OLDEST_REQUEST, INCIDENTS, STARTED)
 """Sampled by each worker, so that all of them have the same values, except for STARTED."""
-METRICS: tuple[Metric, ...] = (*COUNTED, *DISTRIBUTIONS, *OF_ACTIVITIES, *GAUGES)
-
+METRICS = (*COUNTED, *DISTRIBUTIONS, *OF_ACTIVITIES, *GAUGES)
 
 MAX_VALUE = 2.0**63
 """The bound of all values: the SDK keeps a counter as a whole number of 64 bits."""
-
 
 Counts = dict[str, dict[str, int]]
 """Sums by the name of a counter, and by its labels, joined by SEPARATOR. A sum of zero is missing."""
@@ -207,12 +171,10 @@ def counted(counts: Counts, metric: Metric) -> dict[tuple[str, ...], int]:
 
 
 def total(counts: Counts, metric: Metric) -> int:
-    """The sum of a counter over all labels."""
     return sum(counted(counts, metric).values())
 
 
 def add(meter: MetricMeter, samples: Iterable[Sample]) -> None:
-    """Add samples to the metrics of a meter."""
     # Neither is kept: a meter of the SDK finds them by their names, and all of it takes 6 us a sample.
     for metric, labels, value in samples:
         attributes: Mapping[str, str] = dict(zip(metric.labels, labels, strict=True))
@@ -250,7 +212,7 @@ def of_call(
 
 def of_completion(kind: str, retried: Mapping[str, int]) -> Iterator[Sample]:
     """The samples of a call that was completed; `retried` are its retries by the code of the fault before each."""
-    yield from (Sample(HELPED_RETRIES, (kind, code), number) for code, number in retried.items())
+    return (Sample(HELPED_RETRIES, (kind, code), number) for code, number in retried.items())
 
 
 def of_request_to_planner(
@@ -272,12 +234,8 @@ def _retried(taken: int, earlier: Sequence[Fault], repeated: Fault | None) -> It
 
 
 def last_fault(returned: object, earlier: Sequence[Fault] = (), repeated_fault: Fault | None = None) -> Fault | None:
-    """The last counted fault of this execution, else `repeated_fault`.
-
-    An attempt that did not call the tool, such as with an open breaker, does not count.
-    """
-    faults = [*earlier, returned]
-    counted = [fault for fault in faults if isinstance(fault, Fault) and fault.is_counted]
+    """The last fault of this execution whose attempt called the tool, else `repeated_fault`."""
+    counted = [fault for fault in (*earlier, returned) if isinstance(fault, Fault) and fault.is_counted]
     return counted[-1] if counted else repeated_fault
 
 
@@ -293,7 +251,7 @@ def of_fault(fault: FaultRecord) -> Iterator[Sample]:
 
 
 def of_replan(code: str, revision: int) -> Iterator[Sample]:
-    """The samples of a replan because of a fault with this code in the plan with this number."""
+    """The samples of a replan because of a fault with this code in the plan `revision`."""
     yield Sample(REPLANS, (code, f"{MAX_REVISION}+" if revision >= MAX_REVISION else str(revision)))
 
 
@@ -304,7 +262,6 @@ def of_new_plan(faults: Sequence[FaultRecord], now: datetime) -> Iterator[Sample
 
 
 def of_opened(request: HumanRequest) -> Iterator[Sample]:
-    """The samples of a request that was opened."""
     yield Sample(REQUESTS, (request.kind,))
     if request.kind is RequestKind.FAULT:
         yield Sample(ESCALATIONS, (request.code,))
@@ -318,10 +275,7 @@ def of_closed(request: HumanRequest) -> Iterator[Sample]:
 
 
 def of_payment(purpose: str, returned: object, before: Spent, after: Spent) -> Iterator[Sample]:
-    """The samples of the tokens and the cost of one execution: of its result for `purpose`, of the rest as LOST.
-
-    `before` and `after` are what the task had spent before and after the execution.
-    """
+    """The samples of what one execution spent: for its result under `purpose`, for the rest under LOST."""
     used = returned if isinstance(returned, Proposed | StepReturn) else None
     tokens, usd = (used.tokens, used.usd or 0.0) if used else (0, 0.0)
     paid = usd if after.usd is None else after.usd - (before.usd or 0.0)
@@ -341,7 +295,6 @@ def purpose_of(kind: str, *, is_correction: bool) -> str:
 
 
 def of_ending(ending: Ending) -> Iterator[Sample]:
-    """The samples of a task that ended."""
     yield Sample(TASKS, (ending.status, ending.code or ""))
     # Somebody was asked otherwise.
     if ending.status is TaskStatus.ESCALATED and ending.code != UNANSWERED:

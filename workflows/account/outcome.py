@@ -27,10 +27,6 @@ from workflows.plans.proposal import Mistake, Question
 from workflows.sparse import without_defaults
 
 
-def is_none(value: object) -> bool:
-    return value is None
-
-
 class OutcomeStep(BaseModel, frozen=True):
     """A step of a task, as an Outcome reports it.
 
@@ -94,11 +90,10 @@ class Outcome(BaseModel, frozen=True):
     steps: tuple[OutcomeStep, ...]
     faults: tuple[FaultRecord, ...]
     own_faults: tuple[FaultRecord, ...] = Field(default=(), exclude_if=not_)
-    """The faults of Replan's own calls: requests to the planner, observations, and reads that find out whether a call
-    was applied."""
-    counts: dict[str, dict[str, int]] | None = Field(default=None, exclude_if=is_none)
+    """The faults of Replan's own calls: requests to the planner, observations, and reads that reconcile."""
+    counts: dict[str, dict[str, int]] | None = Field(default=None, exclude_if=lambda counts: counts is None)
     """What the task did, as `workflows.account.metrics.Counts`; None if its workflow could not tell."""
-    limits: Limits | None = Field(default=None, exclude_if=is_none)
+    limits: Limits | None = Field(default=None, exclude_if=not_)
     """The limits of the task, with what people added to them; None if its workflow could not tell."""
     omitted: int = 0
     """How many started steps are missing in `steps`, because a long task drops its oldest steps."""
@@ -146,8 +141,7 @@ class Ending(BaseModel, frozen=True):
 
 
 REFUSED = "task_refused"
-"""The code of a task that ended before any call, because the worker cannot read the task, or lacks something that the
-task needs."""
+"""The code of a task that ended before any call: a worker cannot read it, or lacks what the task needs."""
 
 
 def refusal(reason: str) -> Ending:

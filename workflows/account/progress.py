@@ -33,13 +33,11 @@ from workflows.plans.contract import Contract
 from workflows.plans.guards import ProgressGuard, RepeatGuard
 
 MAX_OUTCOME = 512 * 1024
-"""The most bytes that the results of all steps may have together in an Outcome; above this, the largest results are
-left out."""
+"""The most bytes of all results together in an Outcome; above this, the largest results are left out."""
 MAX_RESULT_IN_HISTORY = 32 * 1024
 """Bytes of a result that certainly stays in the history; a payload of 64 kB goes into external storage."""
 MAX_RECORDS = 300
-"""How many steps a task keeps. Older steps are folded: they are dropped, and only their ids and the number of their
-effects are kept."""
+"""How many steps a task keeps; of older ones only the ids and the number of effects (see `Folded`)."""
 MAX_FAULTS, MAX_REVISIONS = 200, 100
 MAX_REPLANS = 10**12
 """More than any task can make; a search attribute cannot have a number beyond 64 bits."""
@@ -50,7 +48,7 @@ MAX_CONTINUED = 1024 * 1024
 
 
 class Folded(BaseModel):
-    """What a long task still knows of the oldest steps, faults and plans that it dropped: step ids and counts."""
+    """What a long task keeps of the steps, faults and plans that it dropped: the ids of the steps, and counts."""
 
     ids: list[str] = Field(default_factory=list)
     """Ids of the dropped steps that had started, because no id may be used twice."""
@@ -81,9 +79,8 @@ class Progress(BaseModel):
     records: list[StepRecord] = Field(default_factory=list)
     faults: list[FaultRecord] = Field(default_factory=list)
     own_faults: list[FaultRecord] = Field(default_factory=list, exclude_if=not_)
-    """The faults of Replan's own calls; see `Outcome.own_faults`."""
+    """See `Outcome.own_faults`."""
     counts: Counts = Field(default_factory=dict, exclude_if=not_)
-    """What the task did, over all its runs."""
     observations: list[Observation] = Field(default_factory=list)
     down: list[str] = Field(default_factory=list)
     """Kinds of tools that the task may not use any more, because their retries are used up."""
@@ -101,8 +98,7 @@ class Progress(BaseModel):
     origin: str | None = None
     """In an UndoWorkflow: the first run id of the task that it undoes. In every other workflow: None."""
     branch: int = 0
-    """The number of the branch of the planner's conversation that this run uses. A task that goes on differently after
-    a reset begins a new branch."""
+    """The branch of the planner's conversation that this run uses; see `Proposed.branch`."""
     told: int = 0
     """The number of the newest plan of whose outcome the planner was told; 0 if there is no such plan."""
     is_opened: bool = False
@@ -115,9 +111,7 @@ class Progress(BaseModel):
     is_draft: bool = Field(default=False, exclude_if=not_)
     """Whether the task only asks for a first proposal, for which a person waits; none of its steps is run."""
     requests: list[HumanRequest] = Field(default_factory=list, exclude_if=not_)
-    """What the task has asked of people, the oldest first, with their answers."""
     extensions: list[HumanAnswer] = Field(default_factory=list, exclude_if=not_)
-    """What people added to the limits of the task."""
     updates: list[str] = Field(default_factory=list, exclude_if=not_)
     """Digests of the ids of the newest accepted Updates, over all runs: no Update is applied twice."""
     words: list[Word] = Field(default_factory=list, exclude_if=not_)
@@ -125,8 +119,7 @@ class Progress(BaseModel):
     words_told: int = Field(default=0, exclude_if=not_)
     """How many of the `words` a planner with a conversation was told."""
     confirmed: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
-    """By the id of a step, the digest (`UndoCall.digest`) of the call that undoes it, which a person has seen and
-    confirmed."""
+    """By the id of a step, the digest (`UndoCall.digest`) of the call that undoes it, which a person has confirmed."""
     undo_when_aborted: bool = Field(default=False, exclude_if=not_)
     waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
     revisions_taken: int = Field(default=0, exclude_if=not_)
@@ -146,7 +139,6 @@ class Progress(BaseModel):
 
     @property
     def turns(self) -> Turns:
-        """The calls of this run whose turn has come at their services."""
         return self._turns
 
     @property
@@ -161,8 +153,8 @@ class Progress(BaseModel):
 
     @property
     def place_in_queue(self) -> float:
-        """When the task began, in seconds since 1970: calls of older tasks have their turn first."""
-        return self.started_at.timestamp()
+        """When the task began, in seconds since 1970, to three decimals: calls of older tasks have their turn first."""
+        return round(self.started_at.timestamp(), 3)
 
     @property
     def open_requests(self) -> list[HumanRequest]:
@@ -217,8 +209,7 @@ class Progress(BaseModel):
         for record in self.with_status(StepStatus.PENDING):
             record.status = StepStatus.SKIPPED
         again = {record.step.id for record in records}
-        untold = {record.step.id: record for record in self._untold}
-        done = {id: record for id, record in untold.items() if record.status is StepStatus.COMPLETED}
+        done = {record.step.id: record for record in self._untold if record.status is StepStatus.COMPLETED}
         new = [_taken_over(record, done[record.step.id]) if record.step.id in done else record for record in records]
         self.records = [record for record in self.records if record.step.id not in again] + new
         self.revisions.append(revision)
@@ -226,9 +217,8 @@ class Progress(BaseModel):
     def add_earlier(self, records: Sequence[StepRecord]) -> None:
         """Add the effects of earlier runs of the task, after a reset that kept or undid them.
 
-        If the current plan has a step with the same id that has not started, the step takes over the earlier outcome;
-        if that outcome is unknown, the step is called later with its old idempotency key, which finds out. Any other
-        effect gets the revision 0: the planner is told of it, and no new step may have its id.
+        A step of the current plan with the same id that has not started takes over the earlier outcome, unless that is
+        unknown. Any other effect gets the revision 0: the planner is told of it, and no new step may have its id.
         """
         for earlier in records:
             own = next((record for record in self.records if record.step.id == earlier.step.id), None)
@@ -253,11 +243,7 @@ class Progress(BaseModel):
         metrics.record(self.counts, samples)
 
     def note_in_history(self, record: StepRecord) -> None:
-        """Record that this run's history has the plan and the result of a step, so that the Outcome can leave them out.
-
-        Called when the step's own activity has returned the result. It records no step that undoes another step, has
-        edited arguments, or has a result above MAX_RESULT_IN_HISTORY.
-        """
+        """Let the Outcome leave out what the events of this run have: a step's plan, its own activity's result."""
         # The plan of an undo is in no event. Clients cannot read a result that is in external storage.
         if (
             record.undoes is None
@@ -275,10 +261,7 @@ class Progress(BaseModel):
         self.ending, self.status, self.ended_at = ending, ending.status, now
 
     def slim(self, specs: Mapping[str, ToolSpec] | None = None) -> "Progress":
-        """A copy without long values, so that it fits into a message.
-
-        The short values that the tools in `specs` need to undo, reconcile or observe a step are kept.
-        """
+        """A copy without long values; short ones that the tools in `specs` need to undo, reconcile or observe stay."""
         omitted, known = self._too_large(), specs or {}
         records = [
             record.slim(omitted.get(record.step.id, 0), known[record.kind].paths if record.kind in known else ())
@@ -288,7 +271,7 @@ class Progress(BaseModel):
 
     def outcome(self, now: datetime) -> Outcome:
         """The Outcome of the task; while it has not ended, its duration is that until `now`."""
-        ending = self.ending or Ending(status=self.status)
+        ending, last = self.ending or Ending(status=self.status), {fault.step_id: fault for fault in self.faults}
         spent = self.budget.spent.model_copy(
             update={"seconds": ((self.ended_at or now) - self.started_at).total_seconds()}
         )
@@ -296,7 +279,7 @@ class Progress(BaseModel):
             "task": self.task.text,
             "by": self.task.by,
             "strategy": self.task.strategy,
-            "steps": self._steps(),
+            "steps": tuple(self._step(record, last.get(record.step.id)) for record in self.slim().records),
             "counts": self.counts or None,
             "limits": self.budget.limits,
             "omitted": len(self.folded.ids),
@@ -305,10 +288,6 @@ class Progress(BaseModel):
             "spent": spent,
         }
         return Outcome.model_validate({**_same(self, Outcome), **dict(ending), **own})
-
-    def _steps(self) -> tuple[OutcomeStep, ...]:
-        last = {fault.step_id: fault for fault in self.faults}
-        return tuple(self._step(record, last.get(record.step.id)) for record in self.slim().records)
 
     def _step(self, record: StepRecord, fault: FaultRecord | None) -> OutcomeStep:
         own: dict[str, Any] = {
@@ -338,7 +317,6 @@ class Progress(BaseModel):
 
 
 def _same(source: BaseModel, model: type[BaseModel]) -> dict[str, Any]:
-    """The fields of `source` that `model` has, too."""
     return {name: value for name, value in source if name in model.model_fields}
 
 

@@ -19,8 +19,7 @@ from workflows.plans.proposal import Mistake, PassedOver, Step
 from workflows.plans.references import Unresolved, pick
 
 MAX_SHOWN_ARGS = 8 * 1024
-"""Bytes. An Outcome (the report of a task) shows longer arguments as they were planned: with references in place of the
-results of other steps."""
+"""Bytes. An Outcome shows longer arguments as they were planned: with references in place of results."""
 MAX_NAMED = 4 * 1024
 """Bytes. When a long result or argument is left out, a value in it up to this size (an id, an address, an amount) is
 kept if an undo or another follow-up call needs it."""
@@ -44,8 +43,7 @@ class StepRecord(BaseModel):
 
     step: Step
     revision: int
-    """The number of the plan to which the step belongs. It is 0 for an effect of an earlier run of the task that a
-    reset kept or undid."""
+    """The number of its plan; 0 for an effect of an earlier run of the task that a reset kept or undid."""
     effect: Effect
     status: StepStatus = StepStatus.PENDING
     attempts: int = 0
@@ -74,17 +72,13 @@ class StepRecord(BaseModel):
     """The bytes of the result, if the result was left out because all results together were too large; else 0."""
     replayed: bool = False
     silent: int = Field(default=0, exclude_if=not_)
-    """How many of the `attempts` before the last one of an activity execution ended without a report: their worker died
-    or froze, or they timed out."""
+    """How many of the `attempts`, except the last of an activity execution, ended without a report."""
     is_tainted: bool = Field(default=False, exclude_if=not_)
-    """Whether the result may contain untrusted content: the tool returns such content, or an argument of the call came
-    from such content."""
+    """Whether the result may contain untrusted content, which the tool returns or an argument of the call came from."""
     unchanged: bool = False
-    """Whether the previous turn made the same call and got the same result, and no effect was applied between the two
-    calls."""
+    """Whether the previous turn made the same call with the same result, and no effect was applied in between."""
     fencing_token: int = 0
-    """How often reconciliation found that the call was not applied. Each repeat of the call carries this number, so
-    that the ledger can reject an older attempt."""
+    """How often the call was found not to be applied; with it, the ledger rejects an older attempt."""
     was_waiting: bool = False
     """Whether the step was cancelled while it waited between two activity executions, so that no call ran."""
     edited: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
@@ -102,8 +96,7 @@ class StepRecord(BaseModel):
     outlived: bool = False
     """Whether, in an earlier run of the task, a thread of the call still ran after its attempt had ended."""
     named: dict[str, JsonValue] = Field(default_factory=dict)
-    """Short values, by path, from arguments or a result that were left out. The calls that undo, reconcile or observe
-    this step need them."""
+    """By path, short values of what was left out; calls that undo, reconcile or observe this step need them."""
 
     @property
     def call_id(self) -> str:
@@ -118,7 +111,6 @@ class StepRecord(BaseModel):
 
     @property
     def is_fallback(self) -> bool:
-        """Whether the step calls a fallback in place of its planned kind."""
         return self.kind != self.step.kind
 
     @property
@@ -127,11 +119,7 @@ class StepRecord(BaseModel):
         return self.step.args if self.args is None or self._has_long_args else self.args
 
     def slim(self, left_out: int, paths: Iterable[str] = ()) -> "StepRecord":
-        """A copy without long arguments and, if `left_out` is not 0, without the result.
-
-        `left_out` is the size of the result in bytes. Short values at `paths` are kept, because the calls that undo,
-        reconcile or observe this step need them.
-        """
+        """A copy without long arguments and, unless `left_out` (its bytes) is 0, the result; `named` keeps `paths`."""
         if not left_out and not self._has_long_args:
             return self
         args = None if self._has_long_args else self.args
@@ -152,10 +140,7 @@ class StepRecord(BaseModel):
         return pick({"args": self.args, "result": self.result, "key": key}, path, "the call")
 
     def args_for(self, companion: Companion, key: str = "") -> dict[str, JsonValue]:
-        """The arguments for a `companion`: a call that observes, reconciles or undoes this call.
-
-        An argument without a value is left out, so that its default applies.
-        """
+        """The arguments for a `companion` of this call; without one that has no value, so that its default applies."""
         args = dict[str, JsonValue]()
         for name, path in companion.args.items():
             with suppress(Unresolved):
@@ -192,10 +177,6 @@ class FaultRecord(Fault):
     def of_call(
         cls, fault: Fault, id: str, revision: int, decision: str, *, at: datetime, reconciled: str | None = None
     ) -> "FaultRecord":
-        """The record of a fault of the activity `id`, which is followed by `decision`.
-
-        `at` is the time of the record. `reconciled` is None if there was no reconciliation.
-        """
         where = {"step_id": id, "revision": revision, "at": at, "defaults": {}}
         return cls.model_validate({**dict(fault), **where, "decision": decision, "reconciled": reconciled})
 
@@ -208,7 +189,7 @@ class UndoRecord(BaseModel, frozen=True):
     """The kind of tool that undoes the effect; empty if there is no such tool."""
     done: bool = False
     reason: str = ""
-    """Why the effect is not undone; empty if the effect is undone."""
+    """Why the effect is not undone."""
 
 
 class Observation(BaseModel, frozen=True):
@@ -222,8 +203,7 @@ class Observation(BaseModel, frozen=True):
     stale: bool = False
     """Whether `value` is only the state that the fault contained, because no tool could read the current state."""
     unread: str = ""
-    """Why the tool in the kind's `observe` did not read the state again; empty if it did, or if the kind has no such
-    tool."""
+    """Why the kind's `observe` did not read the state again; empty if it did, or if the kind has none."""
 
 
 class Revision(BaseModel, frozen=True):
@@ -253,8 +233,7 @@ class WithheldCall(BaseModel, frozen=True):
     step: str
     kind: str
     args: JsonValue
-    """The arguments as proposed, with references to the results of other steps; if they are large, only the beginning
-    of their JSON."""
+    """The arguments as proposed, with references; if they are large, only the beginning of their JSON."""
 
 
 class Rejection(BaseModel, frozen=True):

@@ -26,14 +26,7 @@ MAX_ALLOWED = 100
 """The most effects of a contract that the user writes."""
 REPLANS = {"plan": 2, "react": 20}
 """By strategy, how many replans a task may make if its limits have no number of replans."""
-
-
-def _is_declared(approve: str) -> bool:
-    return approve == "declared"
-
-
-def _is_usual(seconds: float) -> bool:
-    return seconds == retries.ANSWER_WITHIN.total_seconds()
+USUAL_WAIT = retries.ANSWER_WITHIN.total_seconds()
 
 
 class TaskStatus(StrEnum):
@@ -63,10 +56,8 @@ class Remains(BaseModel, frozen=True):
     """
 
     records: tuple[StepRecord, ...] = ()
-    """Steps of the ended task whose outcome its planner has not seen: steps of its newest plan, and steps that were
-    undone."""
+    """Steps whose outcome the planner has not seen: those of the newest plan, and those that were undone."""
     faults: tuple[FaultRecord, ...] = ()
-    """The faults of the steps in `records`."""
     is_tainted: bool = True
 
 
@@ -91,10 +82,10 @@ class Task(BaseModel, frozen=True):
     written, only that number limits them, unless `fruitless` is given, too."""
     on_escalation: Literal["wait", "end", "undo"] = "end"
     """What happens when the task needs a person: it waits for an answer, ends, or ends and is undone."""
-    approve: Literal["declared", "effects", "all"] = Field(default="declared", exclude_if=_is_declared)
+    approve: Literal["declared", "effects", "all"] = Field(default="declared", exclude_if=lambda on: on == "declared")
     """Which calls a person must approve besides those whose tools declare it: none, those that have an effect, all."""
     answer_within: float = Field(
-        default=retries.ANSWER_WITHIN.total_seconds(), gt=0, le=retries.LONGEST_READABLE, exclude_if=_is_usual
+        default=USUAL_WAIT, gt=0, le=retries.LONGEST_READABLE, exclude_if=lambda seconds: seconds == USUAL_WAIT
     )
     """Seconds that a request to a person is open, at most `retries.LONGEST_TIMER`."""
     by: str = Field(default="", max_length=MAX_NAME, exclude_if=not_)
@@ -109,8 +100,7 @@ class Task(BaseModel, frozen=True):
     """Effects that the task may have even after it has read untrusted content, besides those of its plans before. A
     call that is planned before uses up such an effect, too, if the effect allows the call."""
     untrusted_input: str = Field(default="", max_length=MAX_INPUT, exclude_if=not_)
-    """A text that the task is about and that the user did not write, such as a mail: untrusted content, which the
-    planner is shown from the start."""
+    """Untrusted content that the task is about, such as a mail; the planner is shown it from the start."""
     calls: Literal["native", "text"] | None = Field(default=None, exclude_if=not_)
     """How models make their calls, the planner's and that of steps that reason: by the API, or as text, for a server
     without tool calls; None for what the worker knows of the server."""
@@ -148,7 +138,6 @@ class Task(BaseModel, frozen=True):
 
     @property
     def later_plans(self) -> list[tuple[Step, ...]]:
-        """The steps of each proposal in `revisions`; an empty tuple for a proposal that is no plan."""
         return [revision.steps if isinstance(revision, NewSteps) else () for revision in self.revisions]
 
     @property

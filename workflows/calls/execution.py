@@ -17,17 +17,7 @@ from workflows.calls.observing import is_repeat
 from workflows.calls.reconciling import Finding, Verdict, explain_effect, reconcile, with_earlier_outcome
 from workflows.calls.scheduling import ToolCall, is_cancelled, log_decision, pause, raise_if_cancelled
 from workflows.faults import retries
-from workflows.faults.decision import (
-    Ask,
-    Decision,
-    Escalate,
-    Reconcile,
-    Remaining,
-    Replan,
-    UseFallback,
-    Wait,
-    decide,
-)
+from workflows.faults.decision import Ask, Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
 from workflows.faults.fault import Applied, Code, Fault, cause_of
 from workflows.json_values import canonical, digest
 from workflows.limits.spending import Limit
@@ -54,8 +44,7 @@ from workflows.plans.references import Unresolved, resolve
 from workflows.web_ui import summary
 
 MAX_ARGS = 512 * 1024
-"""The most bytes of a step's arguments, with the results of other steps in place of references; the server would
-terminate a workflow that sends 2 MB."""
+"""The most bytes of a step's arguments with results in place of references; the server accepts 2 MB."""
 MAX_SENT = 2 * 1024 * 1024
 """The most bytes of the arguments of all steps that start together; the server accepts 4 MB in one request."""
 
@@ -73,10 +62,7 @@ class Execution:
     def __init__(
         self, progress: Progress, catalogue: Catalogue, changed: Callable[[], None], people: People | None = None
     ) -> None:
-        """`changed` is called whenever the details of the task, which Temporal's web UI shows, have changed.
-
-        `people` are asked if a fault needs a person; if it is None, the task ends in that case.
-        """
+        """`changed` is called whenever the details of the task have changed; `people` is None if nobody is asked."""
         self._progress = progress
         self._catalogue = catalogue
         self._changed = changed
@@ -155,9 +141,7 @@ class Execution:
             if isinstance(decision, Escalate) and people is not None:
                 self._note(record, fault, Ask(), finding)
                 ask = self._ask_approval if fault.code is Code.NEEDS_APPROVAL else self._ask
-                if not (again := await ask(people, record, fault)):
-                    return
-                fault, finding = again
+                fault, finding = await ask(people, record, fault), None
                 continue
             self._note(record, fault, decision, finding)
             match decision:
@@ -184,11 +168,8 @@ class Execution:
             return None
         return self._people if self._people and self._people.are_asked and record.undoes is None else None
 
-    async def _ask(self, people: People, record: StepRecord, fault: Fault) -> tuple[Fault | None, None] | None:
-        """Ask a person about a step that failed with `fault`.
-
-        Returns None if no attempt follows; else a pair: the fault of the next attempt (None if it has none), and None.
-        """
+    async def _ask(self, people: People, record: StepRecord, fault: Fault) -> Fault | None:
+        """Ask a person about a step that failed with `fault`; return the fault of the attempt that follows, if any."""
         reason, again = fault.reason, list[Fault | None]()
         # If the effect may have been applied, only a person who has looked at this very call may let it be repeated.
         cause = cause_of(record.kind, fault.code) if fault.applied is Applied.NONE else ""
@@ -215,7 +196,7 @@ class Execution:
                 return None
             record.status = StepStatus.RUNNING
             if request.closed == REPEATED:
-                return again[0], None
+                return again[0]
             if answer is None or answer.choice is not Choice.PROVIDE:
                 break
             if (refused := await self._provide(record, request)) is None:
@@ -226,7 +207,7 @@ class Execution:
                 record.used, record.losses, record.failed = 0, 0, None
                 if fault.applied is Applied.UNKNOWN:  # a person has looked: the call takes over what was claimed
                     record.fencing_token += 1
-                return await self._attempt(record), None
+                return await self._attempt(record)
             case Choice.SKIP:
                 record.status = StepStatus.SKIPPED
             case Choice.REPLAN:
@@ -238,17 +219,14 @@ class Execution:
                 self._give_up(people, record, request)
         return None
 
-    async def _ask_approval(self, people: People, record: StepRecord, fault: Fault) -> tuple[Fault | None, None] | None:
+    async def _ask_approval(self, people: People, record: StepRecord, fault: Fault) -> Fault | None:
         """Ask a person to approve a call that was rejected with `fault`, because it needs an approval.
 
-        Returns None if no call follows; else a pair: the fault of the approved call (None if it has none), and None. If
-        the person rejects the call, the pair has the fault that stands for the rejection.
+        Returns the fault of the approved call, if any, or the fault that stands for a rejection by the person.
         """
         reason = fault.reason
         if await self._waited_for_another(record, fault):
-            if record.status is StepStatus.SKIPPED:
-                return None
-            return await self._attempt(record), None
+            return None if record.status is StepStatus.SKIPPED else await self._attempt(record)
         while True:
             record.status = StepStatus.WAITING
             others = self._others(record)
@@ -273,17 +251,17 @@ class Execution:
                     for (other, call), code in zip(others, request.given_others, strict=False):
                         shown, added = digest(call.kind, call.args), added_digest(call.defaults)
                         other.approval = Approval(code=code, shown=shown, allowed=shown, added=added)
-                    shown, added = self._digest(record), added_digest(fault.defaults)
+                    shown, added = digest(record.kind, record.args), added_digest(fault.defaults)
                     record.approval = Approval(code=request.given_code, shown=shown, allowed=shown, added=added)
-                    return await self._attempt(record), None
+                    return await self._attempt(record)
                 case Choice.EDIT:
                     if (refused := await self._edit(record, request, fault.defaults)) is None:
-                        return await self._attempt(record), None
+                        return await self._attempt(record)
                     reason = f"{fault.reason} The edited arguments are not accepted: {refused.reason}"
                 case Choice.REJECT:
                     if answer and answer.text:  # the reason of the fault is data for a planner, and this is not
                         self._progress.words.append(Word(text=answer.text))
-                    return self._uncalled(record, Code.REJECTED, _rejected(record, answer)), None
+                    return self._uncalled(record, Code.REJECTED, _rejected(record, answer))
                 case _:
                     self._give_up(people, record, request)
                     return None
@@ -291,21 +269,17 @@ class Execution:
     async def _waited_for_another(self, record: StepRecord, fault: Fault) -> bool:
         """Wait while a request about another step shows the call of this one, too.
 
-        Returns True if that request decided about this step: its call was approved, or the plan ends and the step is
-        skipped. Returns False if a person must still be asked about this step.
+        Returns whether that request decided about this step: its call was approved, or it is skipped as the plan ends.
         """
         self._unapproved[record.step.id] = fault
         record.status, is_shown = StepStatus.WAITING, record.step.id in self._shown
         while record.step.id in self._shown:  # the next step that asks may show it again
             await workflow.wait_condition(lambda: record.step.id not in self._shown)
         self._unapproved.pop(record.step.id, None)
-        if is_shown and record.approval is not None:
-            record.status = StepStatus.RUNNING
-            return True
-        if is_shown and self._draining:
-            record.status = StepStatus.SKIPPED
-            return True
-        return False
+        if not is_shown or (record.approval is None and not self._draining):
+            return False
+        record.status = StepStatus.SKIPPED if record.approval is None else StepStatus.RUNNING
+        return True
 
     def _proposed(
         self, record: StepRecord, args: dict[str, JsonValue], defaults: Mapping[str, JsonValue], **beside: str
@@ -352,22 +326,21 @@ class Execution:
         is_meant = spec.needs_approval(self._progress.task.approve)
         return is_meant or spec.approve == ALWAYS or record.step.id in outside
 
-    def _digest(self, record: StepRecord) -> str:
-        return digest(record.kind, record.args)
-
     async def _edit(self, record: StepRecord, request: HumanRequest, defaults: Mapping[str, JsonValue]) -> Fault | None:
         """Change the arguments as a person edited them; if the tool rejects them, change nothing and return the fault.
 
         `defaults` are the arguments that the tool adds, as the person was shown them. The tool checks the arguments in
         a call that asks for an approval and has none, so it applies no effect.
         """
-        planned, shown, changes, before = record.args, self._digest(record), request.given_args, record.edited
+        planned, changes, before = record.args, request.given_args, record.edited
+        shown = digest(record.kind, planned)
         record.args, record.approval, request.given_args = {**(planned or {}), **changes}, None, {}
         record.edited = {**before, **changes}
         fault = await self._check(record, approve="all")
         if fault is None or fault.code is Code.NEEDS_APPROVAL:
             added = added_digest({name: value for name, value in defaults.items() if name not in changes})
-            record.approval = Approval(code=request.given_code, shown=shown, allowed=self._digest(record), added=added)
+            allowed = digest(record.kind, record.args)
+            record.approval = Approval(code=request.given_code, shown=shown, allowed=allowed, added=added)
             request.refused = ""
             return None
         record.args, record.edited, request.refused = planned, before, fault.reason
@@ -387,10 +360,7 @@ class Execution:
         return fault
 
     async def _check(self, record: StepRecord, **header_fields: Any) -> Fault | None:
-        """Have a worker check what a person gave, in an attempt that does not call the tool; repeat it as a call is.
-
-        Returns the fault of the last attempt; None if that has no fault.
-        """
+        """Have a worker check what a person gave, in attempts that do not call the tool; return the last fault."""
         while True:
             made = record.attempts
             fault = await self._attempt(record, **header_fields)
@@ -407,8 +377,11 @@ class Execution:
             await self._wait(record, fault, decision)
 
     def _change_decision(self, record: StepRecord, decision: Literal["replan", "escalate"]) -> None:
-        newest = max(number for number, fault in enumerate(self._progress.faults) if fault.step_id == record.step.id)
+        newest = self._newest_fault(record)
         self._progress.faults[newest] = self._progress.faults[newest].model_copy(update={"decision": decision})
+
+    def _newest_fault(self, record: StepRecord) -> int:
+        return max(number for number, fault in enumerate(self._progress.faults) if fault.step_id == record.step.id)
 
     def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
         """The fault with what reconciliation found; if the effect was applied, complete the step and return None."""
@@ -459,10 +432,7 @@ class Execution:
         return Fault.of(code, reason, source=record.kind, attempt=0)
 
     async def _attempt(self, record: StepRecord, **header_fields: Any) -> Fault | None:
-        """Execute the step's activity once; return its fault, or None if the step is completed or no attempt is left.
-
-        `header_fields` go into the header of this attempt only.
-        """
+        """Execute the step's activity once; return its fault; None if the step is completed or no attempt is left."""
         raise_if_cancelled()
         call = self._call(record, header_fields)
         granted = await call.reserve_after_siblings()
@@ -528,7 +498,6 @@ class Execution:
             approval=record.approval,
             started=progress.place_in_queue,
             task=progress.task_id if progress.origin is not None else None,
-            knows_approvals=True,
             has_effect_key=progress.task.effect_key is not None,
         )
 
@@ -608,11 +577,7 @@ class Execution:
             )
 
     def _note(self, record: StepRecord, fault: Fault, decision: Decision | Ask, finding: Finding | None) -> None:
-        """Record a fault and the decision that follows it.
-
-        If reconciliation has made a `finding` about the fault, the new record replaces the earlier record of this
-        fault.
-        """
+        """Record a fault and the decision that follows it; with a `finding`, in place of the earlier record of it."""
         verdict = finding.verdict.value if finding else None
         explained = explain_effect(fault, decision, record, self._key(record), finding)
         about = record.step.id, record.revision, decision.action
@@ -621,12 +586,7 @@ class Execution:
             self._progress.faults.append(note)
         else:
             # The newest record of the step is the one of this fault: nothing else of the step ran meanwhile.
-            numbers = (
-                number
-                for number, fault_record in enumerate(self._progress.faults)
-                if fault_record.step_id == record.step.id
-            )
-            self._progress.faults[max(numbers)] = note
+            self._progress.faults[self._newest_fault(record)] = note
         self._progress.count(metrics.of_fault(note))
         if finding is not None and isinstance(decision, Reconcile):
             return  # what was decided before has come to its end

@@ -45,19 +45,17 @@ class CallHeader(Sparse, frozen=True):
     digest: str = ""
     """The digest of the tool's spec that the workflow has in its catalogue."""
     effect: Effect | None = None
-    """The effect of the tool in the workflow's catalogue; None if the workflow is too old to tell."""
+    """The effect of the tool in the workflow's catalogue; None if the workflow is too old to tell, and so too old to
+    know failures of the type `needs_approval`."""
     documents: str | None = None
     """The folder of documents that the task's tools may search: a path below the worker's root folder of documents."""
     store: str | None = None
-    """The id of the store that the task uses; a worker with another store refuses the call. None if any worker may make
-    the call."""
+    """The id of the store of the task; a worker with another store refuses the call. None if any worker may make it."""
     fencing_token: int = 0
-    """How often reconciliation found that the call was not applied. The ledger rejects an older attempt, which carries
-    a smaller number."""
+    """How often the call was found not to be applied; the ledger rejects an older attempt, with a smaller number."""
     is_reset: bool = False
     """Whether a Temporal reset made a run of the task, so that an earlier run may already have made this call."""
     undoes: Undoes | None = None
-    """The effect that the call undoes; None for a call that undoes nothing."""
     provided: Provided | None = None
     """It travels as a second argument of the activity, see `with_provided`."""
     approve: Literal["declared", "effects", "all"] = "declared"
@@ -69,17 +67,14 @@ class CallHeader(Sparse, frozen=True):
     """When the task began, in seconds since 1970: calls wait for their turn in this order. None if the workflow cannot
     be told of a turn."""
     attempts: int = 0
-    """How many attempts the activity execution may make; 0 if it does not matter."""
+    """How many attempts the activity execution may make; 0 for as many as the retry profile of its tool allows."""
     task: str | None = None
     """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
-    knows_approvals: bool = False
-    """Whether the workflow knows failures of the type `needs_approval`; a workflow of 0.1.0 classifies them as bugs."""
     has_effect_key: bool = False
     """Whether the task has an effect key, so that another task may have made a call with the same idempotency key."""
 
 
 def made_by_reset() -> bool:
-    """Whether a Temporal reset made the current run."""
     # Only activities may decide by it, so that the decision is in history: the workflow replays the time before the
     # reset as a part of this run.
     info = workflow.info()

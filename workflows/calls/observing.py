@@ -28,19 +28,14 @@ def is_repeat(progress: Progress, kind: str, args: Mapping[str, JsonValue]) -> b
 
 
 async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> list[Observation]:
-    """Read the current state for each rejected step; steps that need the same read share its result.
-
-    If no read is possible, the observation is the state that the fault contains, and is marked as stale.
-    """
+    """Read the current state for each rejected step; without a read, the state in its fault stands for it, as stale."""
     observations = list[Observation]()
     for fault in faults:
         record = next(record for record in progress.records if record.step.id == fault.step_id)
         companion = catalogue.specs[record.kind].observe
         kind, args = (companion.kind, record.args_for(companion)) if companion else (None, {})
-        known = next(
-            (earlier for earlier in observations if (earlier.kind, earlier.args) == (kind, args) and not earlier.stale),
-            None,
-        )
+        fresh = (earlier for earlier in observations if not earlier.stale)
+        known = next((earlier for earlier in fresh if (earlier.kind, earlier.args) == (kind, args)), None)
         observation = known or await _observe(progress, catalogue, kind, args, record, fault)
         observations.append(observation.model_copy(update={"step_id": record.step.id}))
         if not observation.stale:

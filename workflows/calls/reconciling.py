@@ -21,19 +21,13 @@ from workflows.calls.scheduling import read
 from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Escalate
 from workflows.faults.fault import Applied, Code, Fault, applied_by_call
-from workflows.plans.catalogue import (
-    Catalogue,
-    Companion,
-    Effect,
-    ToolSpec,
-)
+from workflows.plans.catalogue import Catalogue, Companion, Effect, ToolSpec
 from workflows.web_ui import summary
 
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """Faults after which the attempt may still be running."""
 LEDGER_READ = Companion(kind=retries.FIND_EFFECT.kind, args={"key": "key"})
-"""The activity, and its arguments, that looks into the ledger to find out whether a call of a transactional tool was
-applied."""
+"""The read of the ledger that finds out whether a call of a transactional tool was applied."""
 
 
 class Verdict(StrEnum):
@@ -62,16 +56,15 @@ class Finding(NamedTuple):
 async def reconcile(
     progress: Progress, catalogue: Catalogue, record: StepRecord, fault: Fault, changed: Callable[[], None]
 ) -> Finding:
-    """Find out whether the call of `record`, which ended with `fault`, was applied.
-
-    This function may have to wait; it calls `changed` whenever the status of the step changes meanwhile.
-    """
+    """Find out, perhaps after a wait, whether the call of `record` was applied; report each new status to `changed`."""
     spec = catalogue.specs.get(record.kind)
     if spec is None:
         return Finding(Verdict.CANNOT_TELL, because=f"no worker knows {record.kind}")
     companion = spec.reconcile or (LEDGER_READ if spec.effect is Effect.TRANSACTIONAL else None)
     reads = {**catalogue.specs, retries.FIND_EFFECT.kind: retries.FIND_EFFECT}
-    may_run_on = thread_may_run_on(progress, record, fault)
+    own = (fault, *_of_call(record, progress.faults))
+    # A thread of the call that outlived its attempt may apply the effect at any time.
+    may_run_on = record.outlived or any(fault.may_run_on for fault in own)
     still = f"{record.kind} was still running when its attempt ended" if may_run_on else ""
     # A worker of another version may not have the companion any more.
     if companion is None or companion.kind not in reads:
@@ -80,7 +73,7 @@ async def reconcile(
     paths = companion.args.values()
     if record.args is None and any(path.startswith("args") and path not in record.named for path in paths):
         return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
-    is_exiting = any(unsettled.still_running for unsettled in (fault, *_of_call(record, progress.faults)))
+    is_exiting = any(fault.still_running for fault in own)
     running = seconds_until_settled(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
     args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.key_prefix))
 
@@ -124,26 +117,19 @@ async def reconcile(
 def seconds_until_settled(spec: ToolSpec, is_unseen: bool, *, is_exiting: bool = False) -> float:
     """Seconds after a fault until no attempt of the call can still be running, and its effect must be visible.
 
-    `is_unseen`: no worker reported the end of an attempt. `is_exiting`: a worker shut down while a thread of the call
-    ran.
+    `is_unseen`: no worker reported the end of an attempt. `is_exiting`: a worker with a thread of the call shut down.
     """
     longest = retries.longest_attempt(spec) if is_unseen else 0.0
     return max(longest, retries.EXIT_WITHIN.total_seconds() if is_exiting else 0.0) + spec.settle
 
 
 def since_reconciled(faults: Sequence[FaultRecord]) -> Sequence[FaultRecord]:
-    """The faults of a call from the last reconciled fault on: that reconciliation also covers the faults before it.
-
-    If no fault was reconciled, these are all `faults`.
-    """
+    """The faults of a call from the last reconciled one on, if any: its reconciliation covers the faults before it."""
     return faults[max((number for number, fault in enumerate(faults) if fault.reconciled), default=0) :]
 
 
 def with_earlier_outcome(record: StepRecord, effect: Effect, faults: Sequence[FaultRecord], last: Fault) -> Fault:
-    """The fault `last` of a step; its outcome becomes unknown if an earlier attempt may have applied the effect.
-
-    `faults` are the earlier faults of the task; those of other steps, and of other kinds of the step, are ignored.
-    """
+    """The fault `last` of a step; its outcome is unknown if one of the earlier `faults` may have applied the effect."""
     applied = applied_by_call(effect, last, since_reconciled(_of_call(record, faults)))
     return last if applied is last.applied else last.model_copy(update={"applied": applied})
 
@@ -154,11 +140,6 @@ def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
     # Fewer faults than attempts: one attempt left no fault.
     counted = [recorded for recorded in faults if recorded.is_counted]
     return any(recorded.code in UNSEEN for recorded in (fault, *faults)) or len(counted) < record.used
-
-
-def thread_may_run_on(progress: Progress, record: StepRecord, *faults: Fault) -> bool:
-    """Whether a thread of the call outlived its attempt, so that its effect may be applied at any time."""
-    return record.outlived or any(fault.may_run_on for fault in (*faults, *_of_call(record, progress.faults)))
 
 
 def left_thread_behind(progress: Progress, record: StepRecord) -> bool:
@@ -173,10 +154,7 @@ def _of_call(record: StepRecord, faults: Sequence[FaultRecord]) -> list[FaultRec
 def explain_effect(
     fault: Fault, decision: Decision | Ask, record: StepRecord, key: str, finding: Finding | None
 ) -> Fault:
-    """The fault; if a person has to act, with a reason that also says whether the call was or may have been applied.
-
-    `key` is the idempotency key of the call. `finding` is None if there was no reconciliation.
-    """
+    """The fault; if a person has to act, with a reason that also says whether the call was or may have been applied."""
     if not isinstance(decision, Escalate | Ask) or fault.applied is Applied.NONE:
         return fault
     if fault.applied is Applied.APPLIED:

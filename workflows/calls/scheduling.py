@@ -47,8 +47,7 @@ from workflows.plans.proposal import Proposed, StepReturn
 from workflows.web_ui import details, summary
 
 MAX_SITUATION = 1024 * 1024
-"""The most bytes of a Situation (what the planner is told); the server would terminate a workflow that schedules an
-activity with 2 MB."""
+"""The most bytes of a Situation; the server would terminate a workflow that schedules an activity with 2 MB."""
 
 ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TIMEOUT, Code.TOO_LARGE}
 """Codes of faults of a local activity after which an ordinary activity is scheduled: it can reach another worker, which
@@ -101,10 +100,6 @@ class PlannerWaits:
     """The result or fault of the execution during which the task was cancelled, and its earlier faults; None if that
     execution reported nothing."""
 
-    def outlast(self, fault: Fault, remaining: Remaining) -> Wait | None:
-        """The wait for the end of an outage; None if the request does not wait for it."""
-        return outlast(fault, remaining) if self.outlasts else None
-
     async def sleep(self, fault: Fault, earlier: Sequence[Fault], seconds: float, timer: str) -> None:
         """Wait after an execution that failed with `fault`; the web UI shows the timer as `timer`."""
         self.failed.append((fault, earlier))
@@ -149,10 +144,7 @@ class ToolCall:
         return spending.reserve_step(*self._account, self.used)
 
     async def reserve_after_siblings(self) -> int:
-        """Reserve attempts, and return how many; first wait while running steps have reserved what is missing.
-
-        Returns 0 if the budget has none left.
-        """
+        """Reserve as `reserve` does; first wait while running steps have reserved what is missing."""
         # Several steps may wake up for the same attempt: only the reservation decides which of them gets it.
         while not (granted := self.reserve()) and spending.should_wait_for_siblings(*self._account):
             await workflow.wait_condition(lambda: spending.is_open(*self._account, self.used))
@@ -179,11 +171,7 @@ class ToolCall:
     def _settle(
         self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()
     ) -> tuple[int, int]:
-        """Add what the execution used to what is spent, and give back the rest of the reservation.
-
-        `result` is None if the execution was cancelled. Returns how many attempts the execution made, and how many of
-        these ended without a report.
-        """
+        """Settle an execution (None: cancelled); return how many attempts it made, and how many did not report."""
         count, spent = self.progress.count, self.progress.budget.spent
         before = spent.model_copy()
         settled = spending.cancelled_fault(self.spec) if result is None else result
@@ -207,16 +195,14 @@ class ToolCall:
                 return result, ()
             raise_if_cancelled()  # the local activity may have ended normally although it was cancelled
         # The worker cannot see it of an eager activity: the server sends no retry policy with it.
-        header = header.model_copy(update={"attempts": granted})
+        if granted != retries.PROFILES[spec.retry].attempts:
+            header = header.model_copy(update={"attempts": granted})
         result, earlier = await _run(spec, granted, args, StepReturn, id=id, title=title, header=header)
         return result, earlier
 
 
 def log_decision(kind: str, note: FaultRecord, *, seconds: float | None = None, fallback: str | None = None) -> None:
-    """Write the log line that says what follows a fault of a call of `kind`.
-
-    `seconds` is the length of a wait, None for no wait; `fallback` is the kind that is called instead, if any.
-    """
+    """Log what follows a fault of a call of `kind`: a wait of `seconds`, a `fallback` kind that is called instead."""
     more = {"seconds": seconds, "fallback": fallback}
     extra = {
         "step": note.step_id,
@@ -250,7 +236,6 @@ class OwnCall:
         log_decision(self.spec.kind, note, seconds=seconds)
 
     def note_retries(self, faults: Sequence[Fault]) -> None:
-        """Record and log faults after which Temporal has retried the activity."""
         for fault in faults:
             self.note(fault, "retry")
 
@@ -261,10 +246,7 @@ class OwnCall:
 
 
 async def pause(turns: Turns, wait: Wait, key: str, timer: str) -> float:
-    """Wait, as `wait` says, before the call with the idempotency key `key` is repeated.
-
-    The web UI shows the timer as `timer`. Returns the seconds that were slept; 0 if the turn of the call came before.
-    """
+    """Wait as `wait` says before a call is repeated; return the seconds slept, 0 if the turn of the `key` came."""
     if wait.for_turn:
         return await turns.wait(key, wait.seconds, timer)
     await workflow.sleep(retries.timer(wait.seconds), summary=timer)
@@ -337,7 +319,6 @@ class TakesTurns:
     @workflow.signal(name=TURN, description="The turn of a call has come that waits for its service.")
     @undecoded
     def turn(self, *arguments: Turn | RawValue) -> None:
-        """Record that the turn of a call has come; the argument is a Turn."""
         if turn := read_signal(TURN, arguments, Turn):
             self._progress.turns.come(turn.key)
 
@@ -388,29 +369,21 @@ async def ask_planner(
     id = ids.of_request(situation.turn, is_compaction=spec is retries.COMPACT)
     own = OwnCall(progress, spec, id, progress.revision + 1)
     while True:
-        is_by_hand = situation.plan is not None
-        allowance, last_output = _reserve_turn(progress, catalogue, situation, new_bytes, own, is_by_hand=is_by_hand)
+        allowance, last_output = _reserve_turn(progress, catalogue, situation, new_bytes, own)
         if allowance is None:
-            is_last = situation.is_last
-            limit = spending.turn_limit_reached(
-                progress, catalogue, new_bytes, is_last=is_last, last_output=last_output
-            )
-            missing = spending.what_is_missing(progress, catalogue, new_bytes, is_last=is_last, last_output=last_output)
-            needed = spending.sufficient_limit(progress, catalogue, new_bytes, limit)
-            reason = spending.limit_message(progress.budget.limits, limit, needed, missing)
+            turn, is_last = (progress, catalogue, new_bytes), situation.is_last
+            limit = spending.turn_limit_reached(*turn, is_last=is_last, last_output=last_output)
+            reason = spending.turn_limit_message(*turn, limit, is_last=is_last, last_output=last_output)
             raise TaskEnded(TaskStatus.OVER_BUDGET, reason, limit)
         payload: JsonValue = {**request, **allowance.planner_limits}
         waits = PlannerWaits(progress, outlasts=not (situation.is_last or progress.is_draft))
         earlier: Sequence[Fault] = ()
         settle = partial(_settle_turn, progress, catalogue, allowance, situation, waits.failed, spec)
+        is_local = catalogue.plans_locally and not (progress.replanning or situation.rejected)
+        local = payload if is_local else None
         try:
             used: Proposed | Fault = await run_internal_activity(
-                own,
-                payload,
-                Proposed,
-                title=title,
-                waits=waits,
-                local=payload if catalogue.plans_locally and not (progress.replanning or situation.rejected) else None,
+                own, payload, Proposed, title=title, waits=waits, local=local
             )
         except asyncio.CancelledError:
             settle(*(waits.ended or (spending.cancelled_fault(spec, attempt=0 if waits.was_cut_off else 1), ())))
@@ -425,22 +398,17 @@ async def ask_planner(
 
 
 def _reserve_turn(
-    progress: Progress,
-    catalogue: Catalogue,
-    situation: Situation,
-    new_bytes: int,
-    own: OwnCall,
-    *,
-    is_by_hand: bool,
+    progress: Progress, catalogue: Catalogue, situation: Situation, new_bytes: int, own: OwnCall
 ) -> tuple[spending.Allowance | None, int]:
     """Reserve a request, and keep back the longest last answer that fits after the request.
 
     Returns the allowance, None if too little is left, and the most tokens of the last answer. If no last answer fits,
     none is kept back where there is nothing to answer from yet, or where the request itself asks for the end.
     """
-    usual = spending.reserve_turn(progress, catalogue, new_bytes, is_last=situation.is_last, is_by_hand=is_by_hand)
-    if usual or situation.is_last:
-        return usual, 0 if situation.is_last else spending.LAST_OUTPUT
+    is_last, is_by_hand = situation.is_last, situation.plan is not None
+    usual = spending.reserve_turn(progress, catalogue, new_bytes, is_last=is_last, is_by_hand=is_by_hand)
+    if usual or is_last:
+        return usual, 0 if is_last else spending.LAST_OUTPUT
     is_ending = progress.task.strategy == "plan" and not (progress.replanning or situation.rejected)
     is_enough = own.spec is not retries.COMPACT and (is_ending or not progress.is_opened)
     last_outputs = (spending.MIN_LAST_OUTPUT, 0) if is_enough else (spending.MIN_LAST_OUTPUT,)
@@ -501,14 +469,10 @@ async def run_internal_activity(
         if not isinstance(tried, Fault):
             return tried
         own.note(tried, "wait", seconds=0)
-    used, is_draft, repeated = 0, waits is not None and waits.progress.is_draft, None
-    remaining = Remaining(
-        attempts=retries.attempts(spec, retries.RETRIES_PER_KIND, used),
-        patience=retries.MISSING_TOOL_PATIENCE,
-        replans=False,
-    )
+    used, losses, wait_count, waited, repeated = 0, 0, 0, 0.0, None
     while True:
-        granted = max(1, remaining.attempts)  # a wait for an uncounted fault may come when no attempt is left
+        # At least one: a wait for an uncounted fault may come when no attempt is left.
+        granted = max(1, retries.attempts(spec, retries.RETRIES_PER_KIND, used))
         result, earlier = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
         own.measure(result, earlier, repeated)
         own.note_retries(earlier)
@@ -517,16 +481,19 @@ async def run_internal_activity(
         raise_if_cancelled()  # the activity may have ended normally although it was cancelled
         if not isinstance(result, Fault):
             return result
-        used, repeated = used + result.taken, metrics.last_fault(result, earlier, repeated)
-        remaining = remaining.model_copy(
-            update={
-                "attempts": retries.attempts(spec, retries.RETRIES_PER_KIND, used),
-                "losses": remaining.losses + result.uncounted,
-                "deadline": retries.seconds_left(remaining.waited, is_draft=is_draft),
-            }
+        used, losses = used + result.taken, losses + result.uncounted
+        repeated = metrics.last_fault(result, earlier, repeated)
+        remaining = Remaining(
+            attempts=retries.attempts(spec, retries.RETRIES_PER_KIND, used),
+            waits=wait_count,
+            losses=losses,
+            waited=waited,
+            patience=retries.MISSING_TOOL_PATIENCE,
+            replans=False,
+            deadline=retries.seconds_left(waited, is_draft=waits is not None and waits.progress.is_draft),
         )
         decision, lost = decide(result, spec, remaining), int(result.uncounted)
-        if waits and not isinstance(decision, Wait) and (wait := waits.outlast(result, remaining)):
+        if waits and waits.outlasts and not isinstance(decision, Wait) and (wait := outlast(result, remaining)):
             decision, lost = wait, len(spending.lost_replies(result, earlier))
         lost += spending.paid_replies(result, earlier)
         if not isinstance(decision, Wait):
@@ -536,23 +503,18 @@ async def run_internal_activity(
         own.note(result, decision.action, seconds=decision.seconds)
         if lost and isinstance(payload, dict):
             payload = after_lost_replies(payload, result, lost, earlier)
-        remaining = remaining.model_copy(
-            update={"waits": remaining.waits + 1, "waited": remaining.waited + decision.seconds}
-        )
+        wait_count, waited = wait_count + 1, waited + decision.seconds
         timer = ids.retry_timer(spec.kind, result.code)
-        await (
-            waits.sleep(result, earlier, decision.seconds, timer)
-            if waits
-            else workflow.sleep(decision.seconds, summary=timer)
-        )
+        if waits:
+            await waits.sleep(result, earlier, decision.seconds, timer)
+        else:
+            await workflow.sleep(decision.seconds, summary=timer)
 
 
 def after_lost_replies(
     payload: dict[str, JsonValue], fault: Fault, lost: int, earlier: Sequence[Fault] = ()
 ) -> dict[str, JsonValue]:
-    """The input of the next request to a model, after `lost` requests before it that were billed without a proposal.
-
-    The new input allows `lost` fewer lost replies than `payload`.
+    """The input of the next request to a model: `payload`, with `lost` fewer replies that may be lost.
 
     Raises:
         InternalActivityFailed: the budget has reserved nothing for a further request; the lost ones may be billed.
@@ -568,7 +530,6 @@ def after_lost_replies(
 async def _run(
     spec: ToolSpec, attempts: int, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
 ) -> tuple[T | Fault, tuple[Fault, ...]]:
-    """Execute an activity; return its result or its fault, and the known faults of its earlier attempts."""
     with attached(header):
         route, queue = retries.route(spec, attempts), workflow.info().task_queue
         on = retries.control_queue(queue) if spec.kind in retries.INTERNAL_KINDS else queue
@@ -579,10 +540,8 @@ async def _run(
 async def deliver(notification: JsonValue, *, id: str, title: str) -> str:
     """Have a worker with `--notify` notify its receiver, and return the name of the receiver.
 
-    Attempts are made until the schedule-to-close timeout of `retries.DELIVERY` has passed.
-
     Raises:
-        ActivityError: no receiver was told.
+        ActivityError: no receiver was told within the schedule-to-close timeout of `retries.DELIVERY`.
     """
     queue = retries.notification_queue(workflow.info().task_queue)
     return await _scheduled(retries.DELIVERY, notification, str, id=id, title=title, queue=queue)
@@ -645,11 +604,7 @@ async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tu
 
 
 def raise_if_cancelled() -> None:
-    """Raise CancelledError if the current asyncio task was asked to stop, even if its activity ended normally.
-
-    Raises:
-        CancelledError: the current asyncio task was asked to stop.
-    """
+    """Raise CancelledError if the current asyncio task was asked to stop, even if its activity ended normally."""
     if is_cancelled():
         raise asyncio.CancelledError
 

@@ -26,14 +26,10 @@ class Turns:
     _come: set[str] = field(default_factory=set)
 
     def come(self, key: str) -> None:
-        """Record that the turn of the call with the idempotency key `key` has come."""
         self._come.add(key)
 
     async def wait(self, key: str, seconds: float, timer: str) -> float:
-        """Wait up to `seconds` for the turn of a call, on a timer that the web UI shows as `timer`.
-
-        Returns `seconds` if the turn did not come; 0 if it came.
-        """
+        """Wait up to `seconds` for the turn of a call; return `seconds`, or 0 if the turn came."""
         try:
             with suppress(TimeoutError):
                 within = retries.timer(seconds)

@@ -163,8 +163,7 @@ def what_follows(
 ) -> tuple[str, str]:
     """Why a decision was made, and what follows it, as two clauses; either may be empty.
 
-    `reconciled` is what was found out about the effect of the call. `in_turns`: the task works turn by turn. `is_over`:
-    the task ended without another plan.
+    `in_turns`: the task works turn by turn. `is_over`: the task ended without another plan.
     """
     texts = words_of(decision).follows
     because, then = next((texts[fact] for fact in _facts(fault, reconciled) if fact in texts), texts[""])
@@ -218,8 +217,7 @@ def outlast(fault: Fault, remaining: Remaining) -> Wait | None:
 def _unknown(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
     """Decide after an unknown outcome: repeat the call if that is safe, else reconcile it, else ask a person.
 
-    Only an idempotent call may be followed by a fallback or a new plan, because the effect of such a call does no harm
-    if it was applied.
+    Only an idempotent call may be followed by a fallback or a new plan: it does no harm if it was applied.
     """
     # A safe repeat comes before reconciliation: it takes less time and has the same result.
     is_safe = spec.effect in SAFE and fault.quadrant.is_transient

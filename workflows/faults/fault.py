@@ -118,13 +118,11 @@ _PERSISTENT_INFRASTRUCTURAL = frozenset(_CODES[Quadrant.PERSISTENT_INFRASTRUCTUR
 
 
 DEFERRED = frozenset({Code.WORKER_SHUTDOWN, Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE})
-"""Transient codes that do not count as an attempt. The workflow schedules the activity again, and Temporal's
-RetryPolicy does not."""
+"""Transient codes that do not count as attempts; the workflow, not the RetryPolicy, repeats the call."""
 SILENT = (TimeoutType.HEARTBEAT, TimeoutType.START_TO_CLOSE)
 """Types of timeout which mean that the worker died or froze: a live worker reports the tool's timeout earlier."""
 UNCOUNTED = DEFERRED | {Code.MISSING_TOOL, Code.CHANGED_TOOL, Code.NEEDS_APPROVAL}
-"""Codes of faults whose attempts are not counted as attempts of the step: the tool was not called, or its worker
-stopped it."""
+"""Codes whose attempts are not counted for the step: the tool was not called, or its worker stopped it."""
 
 
 FAILURE_TYPES = frozenset({*map(str, Quadrant), Code.NEEDS_APPROVAL.value})
@@ -195,23 +193,19 @@ class Fault(BaseModel, frozen=True):
     attempt: int = Field(default=1, ge=0)
     """The number of the attempt within its activity execution, from 1; 0 if no attempt was made."""
     waited: float | None = None
-    """Seconds that Temporal waits between this attempt and the next attempt of the same activity execution; None if no
-    attempt follows."""
+    """Seconds that Temporal waits between this attempt and the next one of its execution; None if none follows."""
     unsent: bool = False
     """Whether the attempt made no connection, so that a model's provider cannot have billed it."""
     lost: int = 0
-    """How many replies of a model earlier attempts lost. It is set only if the budget therefore allows no further
-    request; else it is 0."""
+    """How many replies of a model earlier attempts lost, if the budget therefore allows no further request; else 0."""
     uncounted: bool = False
-    """Whether the attempt is a loss: its worker went silent. A loss is not counted as an attempt of the step;
-    `retries.MAX_LOSSES` limits losses."""
+    """Whether the attempt is a loss: its worker went silent. It is not counted; `retries.MAX_LOSSES` limits losses."""
     by_id: bool = False
     """Whether the ledger rejected only the step's id, so that the same call may be made under another id."""
     still_running: bool = False
     """Whether the tool's thread still ran when the attempt ended, so that its effect may be applied later."""
     model_use: ModelUse | None = None
-    """What the attempt used of models. None if the kind uses no model, or if a reply was lost, so that the use is
-    unknown."""
+    """What the attempt used of models; None if the kind uses none, or if the use is unknown since a reply was lost."""
     lost_model: str = ""
     """The model whose reply was lost; its provider may bill the reply. Empty if no reply was lost."""
     lost_use: ModelUse | None = Field(default=None, exclude_if=lambda use: use is None)
@@ -222,8 +216,7 @@ class Fault(BaseModel, frozen=True):
     """Seconds that the call may still wait for its turn at its service, which a Signal reports; 0 if it has waited
     enough. None if the call has no place in the queue."""
     is_trial: bool = Field(default=False, exclude_if=not_)
-    """Whether the attempt was a trial call, and found the service still down, or still limiting its callers. It is not
-    counted as an attempt of the step."""
+    """Whether the attempt, which is then not counted, was a trial call and found its service still unusable."""
     held: float = Field(default=0.0, exclude_if=not_)
     """Seconds that an operator held the attempts of the activity execution back, as with `temporal activity pause`."""
     guessed: str = Field(default="", exclude_if=not_)
@@ -282,7 +275,7 @@ def applied_by_call(
 ) -> Applied:
     """Whether a call applied its effect, from the fault of its last attempt and the faults of the attempts before.
 
-    `is_unreported` says that an attempt before may have ended without a fault.
+    `is_unreported`: an attempt before may have ended without a fault.
     """
     before = {fault.applied for fault in earlier}
     if Applied.APPLIED in before and effect is not Effect.READ:  # nothing that comes later takes it back
@@ -304,10 +297,9 @@ def _is_answer(fault: Fault) -> bool:
 
 
 def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> Fault:
-    """Convert the error of an activity, which must not be a cancellation, into a Fault.
+    """The fault in the error of an activity, which must not be a cancellation.
 
-    `attempts` is how many attempts were allowed. If the server does not report how many attempts were made, this number
-    is taken.
+    `attempts` is how many were allowed: this number is taken if the server does not report how many were made.
     """
     cause = error.cause
     is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
@@ -434,10 +426,7 @@ def _parsed(items: Iterable[JsonValue], model: type[M]) -> Iterator[M]:
 
 
 def from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:
-    """The fault in the details of an error; if there is none, a fault that describes the error.
-
-    `attempts` is how many attempts were made if the error does not show it.
-    """
+    """The fault in the details of an error, else one that describes it, after `attempts` if it shows no number."""
     inner = cause.cause
     if cause.type is None and isinstance(inner, ApplicationError) and inner.type in FAILURE_TYPES:
         fault = from_application_error(inner, spec, attempts)  # the arguments could not be fetched: nothing was called

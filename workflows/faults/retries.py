@@ -20,22 +20,19 @@ MAX_PARALLEL = 20
 RETRIES_PER_KIND = 12
 """How many retries all steps of one kind (which call the same tool) may use together within a task."""
 LONGEST_RETRY_AFTER = 60.0
-"""Seconds. If a called system asks for a longer wait (Retry-After), the workflow sets a timer, and Temporal's
-RetryPolicy does not retry."""
+"""Seconds. For a longer wait that a called system asks for, the workflow sets a timer: Temporal does not retry."""
 MAX_LOSSES = 5
 """How many attempts of a step may be lost because their workers went silent. After more losses a person has to act,
 since the tool may crash its workers."""
 MISSING_TOOL_PATIENCE = 60.0
-"""Seconds to wait for a worker that has registered an activity; during a rolling deploy there may be no such worker for
-a short time."""
+"""Seconds to wait for a worker that has an activity: during a rolling deploy, there may be none for a while."""
 HEARTBEAT = timedelta(seconds=20)
 """The heartbeat timeout of each activity: a worker that sends no heartbeat for so long counts as lost.
 
 On a machine whose processors all are busy, the server hands a call over, and takes a heartbeat, some 10 seconds late.
 """
 HEARTBEAT_EVERY = timedelta(seconds=5) / 3
-"""The time between two heartbeats of an attempt. A cancel comes with the answer to a heartbeat, so this time does not
-depend on HEARTBEAT."""
+"""The time between two heartbeats of an attempt, independent of HEARTBEAT: a cancel comes with their answers."""
 CANCEL_NOTICE = timedelta(seconds=1)
 """A running activity learns of its cancellation within this time."""
 HTTP_CONNECT_TIMEOUT = 10.0
@@ -44,8 +41,7 @@ HTTP_READ_DEADLINE = 20.0
 """The most seconds for reading the body of a web server's answer; the rest of the body is left out."""
 # A system that is down in the evening may be repaired in the morning.
 STEP_DEADLINE = timedelta(days=1)
-"""The schedule-to-close timeout of each activity, and the longest total time that a step may wait between its
-activities."""
+"""The schedule-to-close timeout of each activity, and the most that a step waits in total between activities."""
 LONGEST_TIMER = timedelta(days=36_525)
 """A hundred years: the longest timer of a workflow. A date beyond the year 9999 would fail the workflow task."""
 LONGEST_READABLE = 252_000_000_000.0
@@ -72,8 +68,7 @@ LONGEST_LOCAL = timedelta(seconds=7)
 """The most that a local activity may take. Its workflow task waits for it, and must end within 10 seconds; above 8
 seconds the SDK would ask the server for more time."""
 EXIT_WITHIN = timedelta(seconds=12)
-"""When a worker shuts down, it cancels its running calls; then its process ends within this time, even if threads still
-run."""
+"""Within this time after a worker has cancelled its calls, its process ends, even if threads still run."""
 
 NON_RETRYABLE = (
     *("persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError"),
@@ -150,11 +145,9 @@ class CallLimit:
 MAX_LIMIT = 1000
 """The highest `calls` of a CallLimit: the time of each call is kept, so that no period has more calls."""
 TRIAL_LEASE = 5.0
-"""Seconds after which a trial call of a worker that died may be followed by another one. A live worker renews the
-lease while its trial call runs."""
+"""Seconds until another trial call may follow that of a worker that died; a live worker renews the lease."""
 TURN_LEASE = 10.0
-"""Seconds within which a call must be made after its turn has come. Otherwise the next call has its turn, and this call
-waits for another turn."""
+"""Seconds from the turn of a call until the next call has its turn, if the call was not made."""
 MAX_WINDOW = 64
 """How many calls may be under way at once while a breaker is not closed."""
 STEEP_WINDOW = 4.0
@@ -279,18 +272,12 @@ def route(spec: ToolSpec, attempts: int) -> Route:
 
 
 def connect_timeout(timeout: float | None, left: float | None) -> float | None:
-    """Seconds to connect: `timeout`, but at most half of what is `left` of the attempt; None for no limit.
-
-    So a failure to connect is reported before the attempt ends, with the proof that nothing was sent.
-    """
+    """Seconds to connect: at most half of what is `left`, so that a failure is reported in time; None for no limit."""
     return min((limit for limit in (timeout, None if left is None else left / 2) if limit is not None), default=None)
 
 
 def overtime(spec: ToolSpec) -> float:
-    """Seconds that an attempt still waits for the tool's thread after the tool's timeout.
-
-    0 for a tool that only reads, or that needs no thread.
-    """
+    """Seconds that an attempt still waits for the tool's thread after its timeout; 0 for a read or without one."""
     if not spec.is_threaded or spec.effect is Effect.READ:
         return 0.0
     return min(LONGEST_OVERTIME, OVERTIME_TIMES * spec.timeout)
@@ -299,18 +286,14 @@ def overtime(spec: ToolSpec) -> float:
 def longest_attempt(spec: ToolSpec) -> float:
     """The most seconds that an attempt can run, even if its worker went silent and nothing reported its end.
 
-    The tool's thread may run on after the attempt was reported; it ends with the worker's process, within
-    `EXIT_WITHIN`.
+    The tool's thread may run on after that; it ends with the worker's process, within `EXIT_WITHIN`.
     """
     extra = overtime(spec)
     return spec.timeout + (max(extra, EXIT_WITHIN.total_seconds()) if extra else 0.0)
 
 
 def attempts(spec: ToolSpec, retries_left: int, used: int) -> int:
-    """How many more attempts a step may have.
-
-    `used` attempts have been made, and `retries_left` retries are left in the task for this kind of tool.
-    """
+    """How many more attempts a step may have after `used`, with `retries_left` retries for its kind in the task."""
     first, most = 0 if used else 1, PROFILES[spec.retry].attempts
     return max(0, min(most, most - used, first + retries_left))
 
@@ -323,10 +306,7 @@ def backoff(profile: str, attempt: int, jitter: float) -> float:
 
 
 def seconds_left(waited: float, *, is_draft: bool = False) -> float:
-    """Seconds that a step may still wait after it has waited for `waited` seconds; its attempts do not count.
-
-    The total is STEP_DEADLINE; for a draft, for which a person waits, a minute.
-    """
+    """Seconds that a step may still wait after `waited`: up to STEP_DEADLINE in total, for a draft up to a minute."""
     return (LONGEST_RETRY_AFTER if is_draft else STEP_DEADLINE.total_seconds()) - max(waited, 0.0)
 
 

@@ -23,8 +23,7 @@ class Limits(BaseModel, frozen=True):
     replans: int = Field(default=2, ge=0)
     """How many new plans may follow a rejection; `Task` says what a task without this number may do."""
     fruitless: int | None = Field(default=2, ge=1)
-    """If this many consecutive replans complete no step, the task ends as escalated. With None, only `replans` limits
-    replans."""
+    """After this many consecutive replans that complete no step, the task is escalated; None for no such limit."""
     tokens: int | None = Field(default=500_000, ge=1)
     """Tokens of models, as their providers count them: input, output, cache reads and cache writes."""
     usd: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -49,7 +48,6 @@ class LimitRow(NamedTuple):
 
     @property
     def option(self) -> Option:
-        """The option with which a person adds to the limit."""
         return Option(f"how many {self.unit}s more", self.example, "number")
 
     @property
@@ -138,10 +136,7 @@ class Budget(BaseModel):
 
     @property
     def free_usd(self) -> float | None:
-        """US dollars that are neither spent nor reserved.
-
-        None without a limit; 0 as soon as a model call had an unknown price.
-        """
+        """US dollars that are neither spent nor reserved; None without a limit, 0 once a call had an unknown price."""
         limit, spent = self.limits.usd, self.spent.usd or 0.0
         if limit is None:
             return None
@@ -152,18 +147,12 @@ class Budget(BaseModel):
         return retries.attempts(spec, retries.RETRIES_PER_KIND - self.retries.get(spec.kind, 0), used)
 
     def is_open(self, spec: ToolSpec, used: int = 0) -> bool:
-        """Whether a step that waits after `used` attempts should reserve again.
-
-        It should if an attempt is free, or if no running activity can give an attempt back.
-        """
+        """Whether a step after `used` attempts should reserve again: an attempt is free, or none can be given back."""
         calls = self.free > 0 or self.reserved == 0
         return calls and (self._unpromised(spec, used) > 0 or not self.promised.get(spec.kind))
 
     def reserve(self, spec: ToolSpec, used: int = 0, at_most: int | None = None) -> int:
-        """Reserve attempts, at most `at_most` (None for no bound), for a step that has made `used` attempts before.
-
-        Returns how many are reserved for this activity execution; 0 if no tool call is left or `at_most` is 0.
-        """
+        """Reserve at most `at_most` attempts (None for no bound) for a step after `used` attempts; return how many."""
         # At least one: after a lost attempt `decide` repeats a call even if no retry is left.
         granted = min(max(1, self._unpromised(spec, used)), max(0, self.free))
         granted = granted if at_most is None else min(granted, at_most)
@@ -172,10 +161,7 @@ class Budget(BaseModel):
         return granted
 
     def settle(self, spec: ToolSpec, granted: int, taken: int, used: int = 0) -> None:
-        """Settle an activity execution: `taken` of the `granted` attempts are spent, the others are given back.
-
-        `used` is how many attempts the step had made before the execution.
-        """
+        """Settle an execution after `used` attempts of its step: of the `granted` attempts, `taken` are spent."""
         self.reserved -= granted
         self.spent.tool_calls += taken
         _add(self.promised, spec.kind, -_retries(granted, used))
@@ -187,10 +173,7 @@ class Budget(BaseModel):
         self.held_usd = _money(self.held_usd + usd)
 
     def pay(self, calls: int, tokens: int, usd: float | None, estimated: int = 0) -> None:
-        """Add what `calls` model calls used to what is spent; the tokens of `estimated` of these calls are estimated.
-
-        After a call with an unknown price (`usd` is None), the sum of US dollars is unknown.
-        """
+        """Add what `calls` model calls used; after a call with an unknown price (None), the sum of `usd` is unknown."""
         spent = self.spent
         spent.model_calls += calls
         spent.estimated += estimated
@@ -203,7 +186,7 @@ class Budget(BaseModel):
             spent.usd = _money((spent.usd or 0.0) + usd)
 
     def allow(self, calls: int) -> None:
-        """Raise the limit of tool calls, if necessary, so that at least `calls` more can be made."""
+        """Raise the limit of tool calls, if necessary, so that `calls` more can be made."""
         more = self.spent.tool_calls + self.reserved + calls
         self.limits = self.limits.model_copy(update={"tool_calls": max(self.limits.tool_calls, more)})
 

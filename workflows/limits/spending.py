@@ -22,14 +22,11 @@ from workflows.plans.catalogue import Catalogue, Price, ToolSpec
 from workflows.plans.proposal import Proposed, StepReturn
 
 MAX_OUTPUT = 16_000
-"""The most tokens of one reply of the planner: enough for fifty steps with long arguments, and for the reasoning before
-them."""
+"""The most tokens of a planner's reply: enough for fifty steps with long arguments, and for reasoning before."""
 MIN_OUTPUT = 1_000
-"""If the budget allows a reply fewer tokens than this, no proposal is requested: the reply would often be cut off
-before it is complete."""
+"""With fewer tokens for the reply, no proposal is requested: the reply would often be cut off."""
 MIN_LAST_OUTPUT = 256
-"""If the budget allows the final answer fewer tokens than this, it is not requested; a short answer is better than no
-answer."""
+"""With fewer tokens for the final answer, it is not requested; a short answer is better than none."""
 MAY_BE_BILLED = frozenset(
     {
         Code.TIMEOUT,
@@ -46,8 +43,7 @@ MAY_BE_BILLED = frozenset(
 MAX_NEWS = 1_000_000
 """The most tokens for which `room_for_news` returns room; more than the results of any plan."""
 LAST_OUTPUT = 2_000
-"""Tokens that are kept back so that the model can still write a final answer, with its reasoning, when the budget is
-used up."""
+"""Tokens that are kept back for a final answer, with its reasoning, when the budget is used up."""
 BYTES_PER_TOKEN = 3
 """Estimate for JSON and text in Latin letters, where models count three to four bytes per token."""
 MILLION = 1_000_000
@@ -85,8 +81,7 @@ class Allowance(NamedTuple):
     reserved_tokens: int
     reserved_usd: float
     max_lost_replies: int | None = None
-    """How many lost replies the rest of the budget can pay, if each costs as much as is reserved for this request; None
-    without a limit."""
+    """How many lost replies the rest of the budget can pay, each as dear as this request; None without a limit."""
     output: int = 0
     """Tokens of `reserved_tokens` that are for the reply."""
 
@@ -145,8 +140,7 @@ def settle_turn(
 ) -> None:
     """Give back the allowance of a request to the planner, and add what the request used to what is spent.
 
-    `used` is the result or the fault of the final activity execution, `earlier` are the faults of its attempts before
-    the final attempt. `waited` are the failed executions before the final execution.
+    `used` is of the final execution, `earlier` are the faults before it, `waited` are the failed executions before.
     """
     budget = progress.budget
     budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
@@ -171,10 +165,7 @@ def settle_turn(
 
 
 def _leave_out(found: ModelUse, known: list[ModelUse], lost: list[Loss]) -> None:
-    """Remove the attempt that recorded the proposal from `known` or `lost`: the proposal itself reports that use.
-
-    `found` is what that attempt used.
-    """
+    """Remove the attempt that recorded the proposal, and used `found`: the proposal itself reports that use."""
     if found in known:  # it told its use, and then a fault that came after the recording
         known.remove(found)
     elif Loss() in lost:
@@ -182,10 +173,7 @@ def _leave_out(found: ModelUse, known: list[ModelUse], lost: list[Loss]) -> None
 
 
 def _pay_lost(budget: Budget, loss: Loss, price: Price | None, most: Cost) -> None:
-    """Add the most that an attempt can have used to what is spent.
-
-    This is what its worker reported, otherwise `most`, which was reserved for one request.
-    """
+    """Pay the most that an attempt can have used: what its worker reported, else `most`, which was reserved for it."""
     # Not limited to the reservation, whose input was estimated, while the worker may have the server's count of it.
     use = loss.use or ModelUse(calls=1, tokens=most.tokens, usd=most.usd, estimated=1)
     usd = most.usd if use.usd is None else use.usd
@@ -195,49 +183,53 @@ def _pay_lost(budget: Budget, loss: Loss, price: Price | None, most: Cost) -> No
 def turn_limit_reached(
     progress: Progress, catalogue: Catalogue, new_bytes: int = 0, *, is_last: bool = False, last_output: int = 0
 ) -> Literal["tokens", "usd"]:
-    """The limit (tokens or money) that was too low when `reserve_turn` could not reserve a request.
-
-    The parameters are those of `reserve_turn`.
-    """
+    """The limit that was too low when `reserve_turn`, with the same parameters, could not reserve a request."""
     output = MIN_LAST_OUTPUT if is_last else MIN_OUTPUT
     input_tokens = _input_tokens(progress, catalogue, new_bytes)
     return "usd" if _fits(progress, catalogue, input_tokens, output, last_output)[0] else "tokens"
 
 
-def what_is_missing(
-    progress: Progress, catalogue: Catalogue, new_bytes: int, *, is_last: bool = False, last_output: int = 0
+def turn_limit_message(
+    progress: Progress,
+    catalogue: Catalogue,
+    new_bytes: int,
+    limit: Literal["tokens", "usd"],
+    *,
+    is_last: bool = False,
+    last_output: int = 0,
 ) -> str:
-    """How much is left of the limit that is too low, and how much the shortest usable request needs, as a clause.
+    """The message that `limit` is too low: what is left of it, what the shortest usable request needs, what to give.
 
-    The parameters are those of `reserve_turn`.
+    The recommended limit is enough for two requests of usual length. The parameters are those of `reserve_turn`.
     """
+    input_tokens, spent, price = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent, catalogue.price
     output = MIN_LAST_OUTPUT if is_last else MIN_OUTPUT
-    input_tokens = _input_tokens(progress, catalogue, new_bytes)
     kept = _last_answer_cost(catalogue, input_tokens, output, last_output)
-    needs, left = request_cost(catalogue.price, input_tokens, output), _unreserved(progress, kept)
-    limit = turn_limit_reached(progress, catalogue, new_bytes, is_last=is_last, last_output=last_output)
-    of_limit = (needs.tokens, left[0]) if limit == "tokens" else (needs.usd, left[1])
-    need, rest = (f"{max(0, number):.4g}" if limit == "usd" else f"{max(0, number):.0f}" for number in of_limit)
+    needs, left = request_cost(price, input_tokens, output), _unreserved(progress, kept)
+    longest = _max_output(progress, catalogue)
+    usual, last = request_cost(price, input_tokens, longest), _last_answer_cost(catalogue, input_tokens, longest)
+    if limit == "tokens":
+        need, rest = (f"{max(0, number):.0f}" for number in (needs.tokens, left[0]))
+        enough: float = math.ceil((spent.tokens + 2 * usual.tokens + last.tokens) / 1000) * 1000
+    else:
+        need, rest = (f"{max(0, number):.4g}" for number in (needs.usd, left[1]))
+        enough = math.ceil(100 * ((spent.usd or 0) + 2 * usual.usd + last.usd)) / 100
     beside = " beside the last answer" if kept.tokens else ""
-    return f" ({rest} left{beside}; {input_tokens} tokens of input and a reply of {output} need up to {need})"
+    missing = f" ({rest} left{beside}; {input_tokens} tokens of input and a reply of {output} need up to {need})"
+    return limit_message(progress.budget.limits, limit, enough, missing)
 
 
 def room_for_news(progress: Progress, catalogue: Catalogue) -> int:
     """How many bytes the request for the final answer may add to the conversation."""
     context = _input_tokens(progress, catalogue)
     tokens = bisect(
-        range(1, MAX_NEWS + 1),
-        0,
-        key=lambda news: not all(_fits(progress, catalogue, context + news, LAST_OUTPUT, 0)),
+        range(1, MAX_NEWS + 1), 0, key=lambda news: not all(_fits(progress, catalogue, context + news, LAST_OUTPUT, 0))
     )
     return tokens * BYTES_PER_TOKEN
 
 
 def reserve_step(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> int:
-    """Reserve attempts of one activity execution, and tokens and money for them, after `used` attempts of the step.
-
-    Returns how many attempts are reserved; 0 if too little is left.
-    """
+    """Reserve an execution's attempts, their tokens and money, after `used` attempts; return how many."""
     budget, each = progress.budget, _attempt_cost(catalogue.step_price, spec)
     granted = budget.reserve(spec, used, _affordable_attempts(progress, catalogue, spec))
     budget.hold(granted * each.tokens, granted * each.usd)
@@ -253,12 +245,10 @@ def settle_step(
     earlier: Iterable[Fault] = (),
     used: int = 0,
 ) -> int:
-    """Give back what an activity execution did not use, and add what it used, also of models, to what is spent.
+    """Give back what an execution did not use, and add the rest to what is spent; return how many attempts count.
 
-    `granted` attempts were reserved for it. `came_back` is the result or fault of its final attempt, `earlier` are the
-    known faults of the attempts before. `used` is how many attempts the step had made before.
-
-    Returns how many attempts of the execution count as attempts of the step.
+    `granted` attempts were reserved for it, after `used` attempts of the step. `came_back` is of its final attempt,
+    `earlier` are the known faults of the attempts before.
     """
     budget, each = progress.budget, _attempt_cost(catalogue.step_price, spec)
     budget.hold(-granted * each.tokens, -granted * each.usd)
@@ -269,7 +259,8 @@ def settle_step(
         faults = [*earlier]
         taken, failed = came_back.attempt, came_back.attempt - 1
         budget.pay(came_back.model_calls, came_back.tokens, came_back.usd, came_back.estimated)
-    _pay_known(budget, faults)
+    for use in filter(None, (fault.model_use for fault in faults)):
+        budget.pay(use.calls, use.tokens, use.usd, use.estimated)
     budget.settle(spec, granted, taken, used)
     reported = [fault for fault in faults if fault.attempt > 0]
     losses = [Loss(fault.lost_model, fault.lost_use) for fault in reported if _has_lost_reply(fault)]
@@ -281,25 +272,19 @@ def settle_step(
 
 
 def cancelled_fault(spec: ToolSpec, attempt: int = 1) -> Fault:
-    """The fault that stands for a cancelled activity execution, whose reply may be billed.
-
-    `attempt` is the number of its last attempt; 0 if no attempt was under way, so that nothing is billed.
-    """
+    """The fault of a cancelled execution, whose reply may be billed unless `attempt` is 0: none was under way."""
     return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind, attempt=attempt)
 
 
 def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
-    """Whether a step that waits after `used` attempts should reserve again.
-
-    It should if an attempt is free, or if no running activity can give an attempt back.
-    """
-    fits = _affordable_attempts(progress, catalogue, spec) != 0
+    """Whether a step after `used` attempts should reserve again: an attempt is free, or none can be given back."""
+    fits = _affordable_attempts(progress, catalogue, spec) > 0
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 
 
 def should_wait_for_siblings(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> bool:
     """Whether a step should wait, because running steps have reserved what it lacks and may give it back."""
-    budget, fits = progress.budget, _affordable_attempts(progress, catalogue, spec) != 0
+    budget, fits = progress.budget, _affordable_attempts(progress, catalogue, spec) > 0
     return (fits or budget.held_tokens > 0) and (budget.free > 0 or budget.reserved > 0)
 
 
@@ -313,34 +298,15 @@ def step_limit_reached(
     return "usd" if tokens >= spec.tokens else "tokens"
 
 
-def sufficient_limit(
-    progress: Progress, catalogue: Catalogue, new_bytes: int, limit: Literal["tokens", "usd"]
-) -> float:
-    """The value of `limit` to recommend: enough for the request that did not fit, and a second one of the same size."""
-    input_tokens, spent = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent
-    output = _max_output(progress, catalogue)
-    next_one = request_cost(catalogue.price, input_tokens, output)
-    kept = _last_answer_cost(catalogue, input_tokens, output)
-    if limit == "tokens":
-        return math.ceil((spent.tokens + 2 * next_one.tokens + kept.tokens) / 1000) * 1000
-    return math.ceil(100 * ((spent.usd or 0) + 2 * next_one.usd + kept.usd)) / 100
-
-
 def limit_message(limits: Limits, limit: Limit, at_least: float = 0, missing: str = "") -> str:
-    """The message that nothing, or too little, is left of this limit; it recommends a higher limit.
-
-    This is twice the limit, but at least `at_least`. `missing` is the clause that `what_is_missing` returns, or empty.
-    """
+    """The message that too little is left of a limit, with the clause `missing`; it recommends at least `at_least`."""
     value = getattr(limits, limit)
     advice = f"{option_of(limit)} {max(2 * value or 1, at_least):.12g}"
     return f"{LIMITS[limit].reached(value)}{missing}: give more, e.g. {advice}."
 
 
 def with_call_tokens(spec: ToolSpec, args: JsonValue) -> ToolSpec:
-    """A copy of the spec with the tokens that a call with these arguments may use.
-
-    The spec is unchanged if the tool's model reads more than the arguments, or if the tool uses no model.
-    """
+    """The spec with the tokens that a call with these arguments may use, if its model reads only the arguments."""
     if not spec.tokens or spec.tokens_overhead is None:
         return spec
     read = math.ceil(len(canonical(args).encode()) / BYTES_PER_TOKEN)
@@ -383,9 +349,9 @@ def _max_output(progress: Progress, catalogue: Catalogue) -> int:
 def _last_answer_cost(
     catalogue: Catalogue, input_tokens: int, output_tokens: int = 0, last_output: int = LAST_OUTPUT
 ) -> Cost:
-    """The most that the last answer costs after a request of `input_tokens` and a reply of `output_tokens`.
+    """The most that a last answer of `last_output` tokens costs after a request; 0 without a model or such an answer.
 
-    The last answer has `last_output` tokens. The cost is 0 without a model, or if `last_output` is 0.
+    The request has `input_tokens` and a reply of `output_tokens`.
     """
     if not catalogue.converses or not last_output:
         return Cost(0)
@@ -396,10 +362,7 @@ def _last_answer_cost(
 
 def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
     tokens, usd = progress.budget.free_tokens, progress.budget.free_usd
-    return (
-        math.inf if tokens is None else tokens - kept.tokens,
-        math.inf if usd is None else usd - kept.usd,
-    )
+    return (math.inf if tokens is None else tokens - kept.tokens, math.inf if usd is None else usd - kept.usd)
 
 
 def _fits(
@@ -413,28 +376,16 @@ def _fits(
     return cost.tokens <= tokens, is_priced and cost.usd <= usd
 
 
-def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> int | None:
-    """How many attempts of a tool the limits of tokens and money allow; None if there is no such limit."""
-    if not spec.tokens:
-        return None
-    each = _attempt_cost(catalogue.step_price, spec)
-    tokens, usd = _unreserved(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
-    if catalogue.step_price is None and usd < math.inf:
+def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> int:
+    """How many attempts of a tool the limits of tokens and money allow, at most a million."""
+    left = _unreserved(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
+    if spec.tokens and catalogue.step_price is None and left[1] < math.inf:
         return 0
-    attempts = min(tokens / each.tokens, usd / each.usd if each.usd else math.inf)
-    return None if attempts == math.inf else max(0, int(attempts))
-
-
-def _pay_known(budget: Budget, faults: Iterable[Fault]) -> None:
-    for use in filter(None, (fault.model_use for fault in faults)):
-        budget.pay(use.calls, use.tokens, use.usd, use.estimated)
+    return _how_many(left, _attempt_cost(catalogue.step_price, spec))
 
 
 def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[Loss]:
-    """The replies that a failed execution of a planner's activity lost.
-
-    `fault` is that of its last attempt, `earlier` are the known faults of the attempts before.
-    """
+    """The replies lost by a planner's execution that ended with `fault`, after the known faults `earlier`."""
     reported = [report for report in (*earlier, fault) if report.lost_model or report.model_use is not None]
     if not reported:  # its worker died, or is older and does not report what an attempt used
         return [Loss()] * (fault.attempt if may_be_billed(fault) else fault.lost)

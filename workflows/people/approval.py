@@ -9,10 +9,9 @@ from workflows.json_values import digest
 
 
 def approval_code(run: str, key: str, call: str) -> str:
-    """The code of a call that a person is asked to approve.
+    """The code of a call that a person is asked to approve: another one in another `run`, as after a reset.
 
-    `run` is the id of the run, `key` is the idempotency key, and `call` is the digest of the kind and arguments.
-    Another run of the task, as after a reset, has another code for the same call.
+    `key` is the idempotency key, and `call` is the digest of the kind and arguments.
     """
     return digest("approval", run, key, call)[:12]
 

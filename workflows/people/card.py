@@ -63,10 +63,7 @@ class Asker(NamedTuple):
 
 
 def facts(request: HumanRequest, task: Asker) -> list[Fact]:
-    """The facts about a request of a task.
-
-    The texts are those of the task, of its planner and of its tools: each screen must escape them.
-    """
+    """The facts about a request, in words of the task, its planner and its tools, which each screen must escape."""
     started = f", started by {task.by}" if task.by else ""
     found = [Fact(TASK, f"{task.id}: {shorten(task.text, MAX_TASK)}{started}")]
     if request.call is None:

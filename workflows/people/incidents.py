@@ -35,11 +35,7 @@ T = TypeVar("T")
 
 
 def waiting_query(cause: str, queue: str) -> str:
-    """The list filter for the tasks of a queue that wait because of a cause.
-
-    Raises:
-        ValueError: the cause or the queue cannot stand in a query.
-    """
+    """The list filter for the tasks of a queue that wait because of a cause; ValueError if these cannot be quoted."""
     if not (is_quotable(cause) and is_quotable(queue)):
         raise ValueError(f"{cause!r} or {queue!r} cannot stand in a query")
     return (
@@ -53,7 +49,6 @@ class Resolve(BaseModel, frozen=True):
 
     cause: str = Field(min_length=1, max_length=MAX_NAME)
     queue: str = Field(min_length=1)
-    """The queue of the tasks."""
     by: str = Field(default="", max_length=MAX_NAME)
     note: str = Field(default="", max_length=MAX_WORDS)
 
@@ -88,7 +83,7 @@ class Look(BaseModel, frozen=True):
 
 
 class Fate(StrEnum):
-    """What became of a task that was told of a resolution."""
+    """The result for a task that a resolution answered."""
 
     PENDING = "pending"
     WENT_ON = "went_on"
@@ -149,7 +144,7 @@ class Resolved(BaseModel, frozen=True):
 
 
 def fate_of(progress: Progress, resolution: Resolution) -> Seen:
-    """What became of the task with the state `progress`, which was told of a resolution."""
+    """The Fate of a task with the state `progress`, after a resolution answered it."""
     same = [request for request in progress.requests if request.cause == resolution.cause]
     answered = [request for request in same if request.answer and request.answer.resolution == resolution.id]
     for same_request in same:
@@ -180,7 +175,6 @@ class ResolveWorkflow:
 
     @workflow.query
     def resolved(self) -> Resolved:
-        """How far the resolution is."""
         return self._now
 
     @workflow.run

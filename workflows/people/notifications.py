@@ -5,6 +5,7 @@ even after the task has ended, continued as new, or was reset.
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from enum import StrEnum
 from operator import not_
@@ -21,7 +22,7 @@ from workflows.account.progress import Progress
 from workflows.arguments import require_argument, undecoded
 from workflows.calls.scheduling import deliver
 from workflows.faults import retries
-from workflows.people.requests import CHOICES, Choice, HumanRequest, RequestKind
+from workflows.people.requests import CHOICES, REPEATED, UNANSWERED, Choice, HumanRequest, RequestKind
 from workflows.web_ui import summary
 
 
@@ -46,7 +47,6 @@ class Notification(BaseModel, frozen=True):
     event: Event
     at: AwareDatetime
     task: str
-    """The id of the task."""
     queue: str
     request: str
     """The id of the request in the task, such as `r1`."""
@@ -108,6 +108,8 @@ class Notifications:
             self._start(request, Event.REMINDER)
 
     def _start(self, request: HumanRequest, event: Event) -> None:
+        call = request.call
+        about = {"tool": call.kind, "effect": call.effect, "undo": call.undo or ""} if call else {}
         notification = Notification(
             id=ids.notification(request, event.value),
             event=event,
@@ -119,10 +121,8 @@ class Notifications:
             answer=request.answer.choice if request.answer else None,
             request=request.id,
             **request.model_dump(include={"kind", "step", "code", "cause", "since", "until", "choices"}),
+            **about,
         )
-        if call := request.call:
-            about = {"tool": call.kind, "effect": call.effect, "undo": call.undo or ""}
-            notification = notification.model_copy(update=about)
         running = [start for start in self._starts if not start.done()]
         self._starts = [*running, asyncio.create_task(_start_delivery(notification))]
 
@@ -132,9 +132,8 @@ class Notifications:
             return "aborted"
         if request.answer:
             return "answered"
-        return (
-            "repeated" if request.closed == "repeated" else "unanswered" if request.closed == "unanswered" else "ended"
-        )
+        closed: Mapping[str, End] = {REPEATED: "repeated", UNANSWERED: "unanswered"}
+        return closed.get(request.closed, "ended")
 
 
 async def _start_delivery(notification: Notification) -> None:

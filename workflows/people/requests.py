@@ -7,7 +7,7 @@ from enum import StrEnum
 from operator import not_
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, RootModel
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue, RootModel
 
 from workflows.commands import Option, command
 from workflows.json_values import canonical, text_of
@@ -24,8 +24,7 @@ MAX_OTHERS = 20
 MAX_NAME = 200
 """The most characters of a person's name."""
 UNANSWERED, ENDED, REPEATED = "unanswered", "ended", "repeated"
-"""Why a request was closed without an answer: nobody answered in time, its task ended, or the task itself found that
-the cause is gone."""
+"""Why a request was closed without an answer: nobody gave one, its task ended, or its cause is gone."""
 
 
 class RequestKind(StrEnum):
@@ -59,10 +58,8 @@ Words = Annotated[str, Field(max_length=MAX_WORDS)]
 Reason = Annotated[Words, Option("the reason", '"Not needed."')]
 
 
-class Given(BaseModel):
+class Given(BaseModel, frozen=True, extra="forbid"):
     """What a person sends with an answer; every field may be left out."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     request: str = Field(default="", max_length=MAX_NAME)
     """The id of the request; empty if only one is open."""
@@ -143,13 +140,8 @@ class ChoiceRow(NamedTuple):
     @property
     def options(self) -> tuple[Option, ...]:
         """The options of the answer, each with the name of its field."""
-        fields = self.given.model_fields.items()
-        return tuple(
-            option._replace(name=name)
-            for name, field in fields
-            for option in field.metadata
-            if isinstance(option, Option)
-        )
+        found = ((name, item) for name, field in self.given.model_fields.items() for item in field.metadata)
+        return tuple(item._replace(name=name) for name, item in found if isinstance(item, Option))
 
     @property
     def needs_code(self) -> bool:
@@ -166,7 +158,6 @@ class ChoiceRow(NamedTuple):
 
     @property
     def sentence(self) -> str:
-        """The clause `says` as a sentence."""
         return f"{capitalised(self.says)}."
 
     @property
@@ -196,10 +187,7 @@ CHOICES: Mapping[Choice, ChoiceRow] = {
     ),
     Choice.RETRY: ChoiceRow(GivenRetry, "Retry", "the cause is repaired: make the same call again"),
     Choice.REPLAN: ChoiceRow(
-        GivenReplan,
-        "New plan",
-        "make a new plan; the hint tells the planner what to do",
-        sends="Make a new plan",
+        GivenReplan, "New plan", "make a new plan; the hint tells the planner what to do", sends="Make a new plan"
     ),
     Choice.PROVIDE: ChoiceRow(
         GivenProvide,
@@ -209,10 +197,7 @@ CHOICES: Mapping[Choice, ChoiceRow] = {
         sends="Give this result",
     ),
     Choice.SKIP: ChoiceRow(
-        GivenSkip,
-        "Skip",
-        "go on without the step; only if no other step needs it",
-        sends="Skip the step",
+        GivenSkip, "Skip", "go on without the step; only if no other step needs it", sends="Skip the step"
     ),
     Choice.ABORT: ChoiceRow(
         GivenAbort,
@@ -223,11 +208,7 @@ CHOICES: Mapping[Choice, ChoiceRow] = {
     ),
     Choice.REPLY: ChoiceRow(GivenReply, "Reply", "answer the question of the planner", needs_option=True),
     Choice.EXTEND: ChoiceRow(
-        GivenExtend,
-        "Give more",
-        "raise the limit, and go on",
-        needs_option=True,
-        sends="Give so much more",
+        GivenExtend, "Give more", "raise the limit, and go on", needs_option=True, sends="Give so much more"
     ),
 }
 
@@ -240,10 +221,10 @@ def options_for(choice: Choice, about: str) -> tuple[Option, ...]:
 def answer_command(
     task_id: str, choice: Choice, about: str, request: str = "", text: str = "", *, is_whole: bool = False
 ) -> str:
-    """The command of the console that gives an answer.
+    """The command of the console that gives an answer, with the options that it needs.
 
     `about` is the code of the request, `request` its id, empty if it is the only open one. `text` stands for the words
-    of a reply. The command has the options that the answer needs; if `is_whole`, the optional ones, too, in brackets.
+    of a reply. If `is_whole`, the command has the optional options, too, in brackets.
     """
     which = ("--request", request) if request else ()
     words = ("extend", task_id) if choice is Choice.EXTEND else ("answer", task_id, choice.value)
@@ -359,8 +340,7 @@ class HumanRequest(BaseModel):
     given_args: dict[str, JsonValue] = Field(default_factory=dict, exclude=True)
     """The arguments that a person changed, until the step has them."""
     refused: str | None = Field(default=None, exclude_if=not_)
-    """Why the result or the arguments that a person gave were not accepted; None until they were checked, empty if they
-    were accepted."""
+    """Why what a person gave was not accepted; None until it was checked, empty if it was accepted."""
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -373,7 +353,6 @@ class HumanRequest(BaseModel):
 
     @property
     def is_ended(self) -> bool:
-        """Whether the task ended before anybody answered the request."""
         return self.closed == ENDED
 
     def close(self, why: str = "") -> None:
@@ -403,10 +382,7 @@ class Resolution(BaseModel, frozen=True):
     note: str = Field(default="", max_length=MAX_WORDS)
 
     def answer_to(self, request: HumanRequest, at: Any) -> HumanAnswer | None:
-        """The answer of this resolution to a request.
-
-        None if the request is closed, has another cause, or was opened because this resolution did not help.
-        """
+        """The answer to a request; None if it is closed, has another cause, or was opened after this resolution."""
         if not request.is_open or request.cause != self.cause or request.after == self.id:
             return None
         return HumanAnswer(choice=Choice.RETRY, by=self.by, at=at, text=self.note.strip(), resolution=self.id)
@@ -427,23 +403,19 @@ class NotAccepted(ValueError):
 
 
 def find_request(requests: Sequence[HumanRequest], choice: Choice, message: Given) -> HumanRequest:
-    """The open request that an answer is for.
-
-    Raises:
-        NotAccepted: no such request is open, several are open, or the request takes other answers.
-    """
+    """The open request that an answer is for; raises NotAccepted if none, or more than one, takes the answer."""
     open_ones = [request for request in requests if request.is_open]
     if message.request:
-        found = next((request for request in requests if request.id == message.request), None)
-        if found is None:
+        fitting = [request for request in requests if request.id == message.request]
+        if not fitting:
             raise NotAccepted(f"There is no request {message.request!r}{_which(open_ones)}.")
     else:
-        if not open_ones:
-            raise NotAccepted("The task asks nothing now.")
         fitting = [request for request in open_ones if choice in request.choices] or open_ones
+        if not fitting:
+            raise NotAccepted("The task asks nothing now.")
         if len(fitting) > 1:
             raise NotAccepted(f'Several requests are open: say which one with "request"{_which(fitting)}.')
-        found = fitting[0]
+    found = fitting[0]
     _check_open(found)
     if choice not in found.choices:
         takes = ", ".join(answer.value for answer in found.choices)
@@ -473,11 +445,7 @@ def missing_options(choice: Choice, message: Given) -> tuple[Option, ...]:
 
 
 def check_given(choice: Choice, message: Given) -> None:
-    """Check that an answer has the options that it needs.
-
-    Raises:
-        NotAccepted: an option is missing.
-    """
+    """Raise NotAccepted if an answer lacks an option that it needs."""
     if missing_options(choice, message):
         raise NotAccepted(f"Something is missing: {choice.value} takes {CHOICES[choice].argument}.")
 
@@ -490,11 +458,7 @@ def _gives(message: Given, option: Option) -> bool:
 
 
 def check_fits(request: HumanRequest, message: Given) -> None:
-    """Check a reply against the options of its question.
-
-    Raises:
-        NotAccepted: the reply is none of the options, and the question takes no other words.
-    """
+    """Raise NotAccepted if a reply is none of the options of its question, and the question takes no other words."""
     if not isinstance(message, GivenReply) or not request.options or request.free_text:
         return
     if request.option(message.text) is None:
@@ -503,12 +467,9 @@ def check_fits(request: HumanRequest, message: Given) -> None:
 
 
 def check_code(request: HumanRequest, message: Given) -> None:
-    """Check that the person who approves or edits a call was shown this very call, in this run of the task.
+    """Raise NotAccepted unless the person who approves or edits a call was shown this very call, in this run.
 
     Temporal's reset sends the Updates of the old run to the new run again: the codes in them are those of the old run.
-
-    Raises:
-        NotAccepted: the code is missing, or stands for another call or run.
     """
     if not isinstance(message, GivenWithCode) or request.call is None:
         return

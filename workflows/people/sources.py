@@ -6,6 +6,7 @@ It explains, and decides nothing: what untrusted content may do is compared in `
 import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from itertools import islice
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -58,11 +59,8 @@ def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonVal
         for origin in progress.contract.origins
         if origin.step == record.step.id and (origin.at == name or origin.at.startswith(f"{name}."))
     ]
-    for origin in suspects:
-        yield _suspect(origin)
-    for number, leaf in enumerate(_leaves(planned)):
-        if number >= MAX_LEAVES:
-            return
+    yield from map(_suspect, suspects)
+    for leaf in islice(_leaves(planned), MAX_LEAVES):
         if is_reference(leaf):
             yield _result(progress, str(leaf["$from"]), str(leaf.get("path", "")))
         elif by_hand:
@@ -122,12 +120,8 @@ def _numbers(text: str) -> Iterator[Decimal]:
 
 
 def _has(result: JsonValue, value: JsonValue) -> bool:
-    for number, leaf in enumerate(_leaves(result)):
-        if number >= MAX_SEEN:
-            return False
-        if leaf == value and isinstance(leaf, bool) == isinstance(value, bool):
-            return True
-    return False
+    leaves = islice(_leaves(result), MAX_SEEN)
+    return any(leaf == value and isinstance(leaf, bool) == isinstance(value, bool) for leaf in leaves)
 
 
 def _leaves(value: JsonValue) -> Iterator[JsonValue]:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -91,9 +91,8 @@ class People:
     ) -> HumanRequest:
         """Open a request, wait until it is answered or closed, and return it; without an answer, its `closed` says why.
 
-        `record` is the step that waits, None for the whole task. `cause` is the incident of the request. `repeat` is
-        called at the time of the reminder, and at each such interval after that; if it returns True, the task needs no
-        answer any more. `more` are further fields of the request.
+        `record` is the step that waits, None for the whole task. `repeat` is called at the time of the reminder, and at
+        each such interval after that; if it returns True, no answer is needed any more. `more` are further fields.
         """
         progress, within = self._progress, retries.timer(self._progress.task.answer_within)
         about = {"step": record.step.id, "attempts": record.attempts} if record else {}
@@ -131,32 +130,24 @@ class People:
 
     async def ask_for_budget(self, limit: Limit) -> bool:
         """Ask a person to extend a limit that is reached; return whether it was extended."""
-        budgets = (request for request in self._progress.open_requests if request.kind is RequestKind.BUDGET)
-        opened = next((request for request in budgets if request.code == limit), None)
-        if opened is None:
-            reason = limit_message(self._progress.budget.limits, limit)
-            opened = await self.ask(RequestKind.BUDGET, limit, reason, (Choice.EXTEND, Choice.ABORT))
-        else:  # another step asks already
-            await workflow.wait_condition(lambda: opened is None or not opened.is_open)
-        return opened.answer is not None and opened.answer.choice is Choice.EXTEND
+        about, reason = (RequestKind.BUDGET, limit), limit_message(self._progress.budget.limits, limit)
+        same = (opened for opened in self._progress.open_requests if (opened.kind, opened.code) == about)
+        request = next(same, None) or await self.ask(*about, reason, (Choice.EXTEND, Choice.ABORT))
+        if request.is_open:  # another step asks already
+            await workflow.wait_condition(lambda: not request.is_open)
+        return request.answer is not None and request.answer.choice is Choice.EXTEND
 
     async def ask_about(self, early: TaskEnded) -> None:
-        """Ask a person about `early`, which would end the task; return if the task shall go on.
-
-        Raises:
-            TaskEnded: nobody is asked, nobody answered, or a person ended the task.
-        """
-        ending = early.ending
+        """Ask a person about `early`, which would end the task; raise TaskEnded unless the task shall go on."""
+        ending, code = early.ending, early.ending.code or ""
         if not self.are_asked or ending.status not in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET):
             raise early
         if ending.status is TaskStatus.OVER_BUDGET:
-            limit: Any = ending.code
-            if limit == "deadline" or not await self.ask_for_budget(limit):
+            if code == "deadline" or not await self.ask_for_budget(code):
                 self.raise_if_aborted()
                 raise early
             return
         choices = (Choice.RETRY, Choice.REPLAN, Choice.ABORT)
-        code = ending.code or ""
         request = await self.ask(RequestKind.FAULT, code, ending.reason, choices, cause=cause_of(PLANNER, code))
         self.raise_if_aborted()
         if request.answer is None:
@@ -165,11 +156,7 @@ class People:
             self._progress.words.append(Word(text=request.answer.text))
 
     def raise_if_aborted(self) -> None:
-        """End the task if a person has answered `abort`.
-
-        Raises:
-            TaskEnded: a person answered `abort`.
-        """
+        """Raise TaskEnded if a person has answered `abort`."""
         if self.abort is not None:
             by = f" by {self.abort.by}" if self.abort.by else ""
             why = f": {self.abort.text}" if self.abort.text else ""
@@ -224,7 +211,6 @@ def unanswered(request: HumanRequest) -> TaskEnded:
 
 
 def log_closed(request: HumanRequest) -> None:
-    """Write the log line of a request that was closed."""
     fields = {"answer": request.answer.choice.value if request.answer else None, "closed": request.closed}
     seconds = round((workflow.now() - request.since).total_seconds(), 1)
     workflow.logger.info("request_closed", extra={**_named(request), **fields, "seconds": seconds})
@@ -235,21 +221,17 @@ def _named(request: HumanRequest) -> dict[str, Any]:
     return {**about, "step": request.step} if request.step else about
 
 
-class _Asking(Protocol):
-    _progress: Progress
-
-
 def _update(choice: Choice) -> Callable[..., Any]:
     """The Update with which a person gives this answer; what its validator rejects leaves no trace in history."""
 
     @undecoded
-    async def handle(self: _Asking, *arguments: Any) -> str:
+    async def handle(self: "Answers", *arguments: Any) -> str:
         if _is_repeated(self._progress):
             return choice.value
         return await _accept(self._progress, choice, _read(choice, arguments))
 
     @undecoded
-    def check(self: _Asking, *arguments: Any) -> None:
+    def check(self: "Answers", *arguments: Any) -> None:
         if _is_repeated(self._progress):
             return
         read = _read(choice, arguments)
@@ -270,7 +252,6 @@ class Answers:
     @workflow.signal(name=RESOLVE, description="The cause of an incident was repaired: repeat what waits for it.")
     @undecoded
     def resolve(self, *arguments: Resolution | RawValue) -> None:
-        """Answer the open requests that wait for the cause of a resolution; the argument is a Resolution."""
         resolution = read_signal(RESOLVE, arguments, Resolution)
         if resolution is None:
             return
@@ -315,16 +296,14 @@ def _is_null(arguments: tuple[Any, ...]) -> bool:
 
 
 def _check(progress: Progress, choice: Choice, message: Given) -> HumanRequest | None:
-    """The request that an answer is for; None if the answer needs no request.
-
-    Raises:
-        NotAccepted: the task does not accept the answer now.
-    """
+    """The request that an answer is for, None if it needs none; raises NotAccepted if it is not accepted now."""
     if progress.ending is not None:
         raise NotAccepted("The task has ended.")
     check_given(choice, message)
     if isinstance(message, GivenExtend):
-        _check_amounts(progress, message)
+        for name in message.amounts:
+            if getattr(progress.budget.limits, name) is None:
+                raise NotAccepted(f"The task has no limit of {name}: nothing to extend.")
         if not message.request:
             return None
     request = find_request(progress.requests, choice, message)
@@ -340,12 +319,6 @@ def _check(progress: Progress, choice: Choice, message: Given) -> HumanRequest |
     if isinstance(message, GivenEdit) and (size := len(canonical(message.args).encode())) > MAX_RESULT:
         raise NotAccepted(f"The arguments have {size} bytes, more than {MAX_RESULT}.")
     return request
-
-
-def _check_amounts(progress: Progress, message: GivenExtend) -> None:
-    for name in message.amounts:
-        if getattr(progress.budget.limits, name) is None:
-            raise NotAccepted(f"The task has no limit of {name}: nothing to extend.")
 
 
 async def _accept(progress: Progress, choice: Choice, message: Given) -> str:

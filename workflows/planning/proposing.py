@@ -20,22 +20,12 @@ from workflows.planning import trust
 from workflows.planning.situation import Situation, describe_situation
 from workflows.plans.catalogue import Catalogue
 from workflows.plans.graph import check_graph
-from workflows.plans.proposal import (
-    BY_HAND,
-    MAX_BYTES,
-    Answer,
-    Mistake,
-    NewSteps,
-    Proposal,
-    Proposed,
-    Step,
-)
+from workflows.plans.proposal import BY_HAND, MAX_BYTES, Answer, Mistake, NewSteps, Proposal, Proposed, Step
 from workflows.plans.references import Unresolved, references, resolve
 from workflows.text import nearest
 
 MAX_COMPACTIONS = 2
-"""How many times the conversation may be summarised before one turn; if it is still too long then, a further summary
-does not help."""
+"""How many times the conversation may be summarised before one turn; a further summary does not help."""
 MAX_FAILOVERS = 50
 """How many failovers (planners that could not be used) a task keeps: only the newest."""
 MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 10, 300
@@ -51,9 +41,9 @@ MAX_REJECTIONS = 2
 
 
 def describe_opening(progress: Progress) -> Situation | None:
-    """What the planner is told in the first turn of a task, before the task has its catalogue; None in a later turn.
+    """What the planner is told in the first turn of a task, before the task has its catalogue.
 
-    It is None, too, if the planner must also be told of effects of earlier runs, or of an earlier conversation.
+    None in a later turn, and if the planner must also be told of effects of earlier runs or an earlier conversation.
     """
     if progress.turn or progress.has_untold_effects or progress.task.continues:
         return None
@@ -180,13 +170,13 @@ async def _take_turn(
         # a signal may bring more earlier effects while the planner works; it is not told of those in this turn
         had_untold_effects, words = progress.has_untold_effects, len(progress.words)
         proposed = catalogue.opening if progress.turn == 1 and not had_untold_effects else None
-        if proposed is not None and written is not None and not proposed.rejected:
-            proposed = proposed.model_copy(update={"proposal": written})
-        if proposed is not None:
-            progress.count(metrics.of_request_to_planner(spec.kind, proposed))
         if proposed is None:
             title = _title(progress, rejected, is_last=is_last)
             proposed = await ask_planner(progress, catalogue, spec, situation, title=title)
+        else:
+            progress.count(metrics.of_request_to_planner(spec.kind, proposed))
+            if written is not None and not proposed.rejected:
+                proposed = proposed.model_copy(update={"proposal": written})
         if not proposed.compact:
             _record_turn(progress, catalogue, proposed)
             progress.words_told = words
@@ -198,7 +188,6 @@ async def _take_turn(
 
 
 async def _compact(progress: Progress, catalogue: Catalogue, turns: int) -> None:
-    """Have the planner summarise the oldest `turns` turns of its conversation."""
     progress.turn += 1
     situation = Situation(
         turn=progress.turn,
@@ -275,12 +264,10 @@ def check(
     *,
     is_written: bool = False,
 ) -> list[Mistake]:
-    """The mistakes because of which a proposal may not be run; empty if it may.
+    """The mistakes because of which a proposal, which fits the schemas of the tools, may not be run.
 
-    `reviewed` compares the proposal with the contract of the task; a call outside the contract is a mistake if nobody
-    can approve it. `is_written`: a person wrote the proposal, and may repeat calls.
-
-    The planner's activity has already checked the proposal against the schemas of the tools.
+    `reviewed`: a call outside the contract of the task is a mistake if nobody can approve it. `is_written`: a person
+    wrote the proposal, and may repeat calls.
     """
     proposal = proposed.proposal
     if not isinstance(proposal, NewSteps):
@@ -296,10 +283,9 @@ def check(
     refused = reviewed.outside if reviewed and progress.task.on_escalation != "wait" else {}
     outside = {id: f": {why}: {OUTSIDE}" for id, why in refused.items()}
     for step in proposal.steps:
-        text = (
-            "" if step.id in known else _step_mistake(step, progress, catalogue, is_written) or outside.get(step.id, "")
-        )
-        mistakes += [Mistake(text=f"step {step.id!r}{text}", step=step.id)] if text else []
+        if step.id not in known:
+            text = _step_mistake(step, progress, catalogue, is_written) or outside.get(step.id, "")
+            mistakes += [Mistake(text=f"step {step.id!r}{text}", step=step.id)] if text else []
     return mistakes
 
 

@@ -21,8 +21,7 @@ MAX_SHOWN = 8_000
 """How many characters of one result a model is shown; the rest is cut."""
 
 SHOWN_AT_LAST = (MAX_SHOWN, 4_000, 2_000, 1_000, 500, 200, 100)
-"""The choices for `Situation.max_shown` in the request for the final answer: the first that lets it fit into the budget
-is taken."""
+"""The choices for `Situation.max_shown`: the first with which the request fits into the budget is taken."""
 AROUND_RESULT = 200
 """Estimated bytes of the text that the prompt puts around one result."""
 
@@ -79,11 +78,9 @@ class Situation(BaseModel, frozen=True):
     effort: str | None = Field(default=None, exclude_if=not_)
     """How much the planner's model reasons; None for its usual effort."""
     max_lost_replies: int | None = None
-    """How many replies of a model may be lost in this turn; after more, no further request is made. None without a
-    limit."""
+    """How many replies of a model may be lost in this turn before no further request is made; None for no limit."""
     max_shown: int | None = None
-    """In the request for the final answer: the most characters of one result that the model is shown; None for
-    MAX_SHOWN."""
+    """In the request for the final answer, the most characters shown of each result; None for MAX_SHOWN."""
     planner: str | None = None
     compact: int = 0
     """How many of the oldest turns the planner must summarise; 0 if it must make a proposal."""
@@ -118,10 +115,7 @@ class Situation(BaseModel, frozen=True):
         return around + sum(len(canonical(value)[: self.shown].encode()) for value in values)
 
     def shortened(self, room: int) -> "Situation":
-        """A copy with the largest limit for each result (`max_shown`) with which it fits into `room` bytes.
-
-        The limit is one of SHOWN_AT_LAST, or 0 if the situation fits with none of them.
-        """
+        """A copy with the largest `max_shown` of SHOWN_AT_LAST with which it fits into `room` bytes; 0 if none does."""
         shorter = (self.model_copy(update={"max_shown": shown}) for shown in SHOWN_AT_LAST)
         return next((copy for copy in shorter if copy.told_bytes <= room), self.model_copy(update={"max_shown": 0}))
 

@@ -14,7 +14,7 @@ from graphlib import TopologicalSorter
 from pydantic import JsonValue
 
 from workflows.account.progress import Progress
-from workflows.account.records import StepRecord, StepStatus
+from workflows.account.records import StepStatus
 from workflows.faults.fault import Applied
 from workflows.json_values import canonical, digest, items
 from workflows.plans.catalogue import Catalogue, Effect
@@ -43,14 +43,15 @@ class Review:
         self._is_traced = proposed.origins is not None
         self._records = {record.step.id: record for record in progress.records}
         self._new = {step.id: step for step in self._steps}
-        self._tainted = {id for id, record in self._records.items() if self._is_record_tainted(record)}
+        records = self._records.items()
+        self._tainted = {id for id, record in records if record.is_tainted or not self._is_trusted(record.kind)}
         for id in self._in_order():
             if self._is_tainted(self._new[id]):
                 self._tainted.add(id)
         self.effects = [effect.model_copy(deep=True) for effect in progress.contract.effects]
         """The effects of the contract, as they are if the proposal is accepted."""
-        if not self._is_late:
-            self.effects += _declared(proposed, by_user=by_user)
+        if not self._is_late and isinstance(proposed.proposal, NewSteps):
+            self.effects += _unused(proposed.proposal.effects, by_user=by_user)
         self.outside = {step.id: why for step in self._steps if (why := self._objection(step))}
         """By step id, why a call of the proposal is outside the contract."""
 
@@ -74,7 +75,7 @@ class Review:
     @property
     def withheld(self) -> list[str]:
         """The kinds of tools that have an effect, and of which the contract allows no further call."""
-        free = {kind for effect in self.free for kind in self.kinds(effect)}
+        free = {kind for effect in self.free for kind in self._with_fallbacks(effect.kind)}
         return [kind for kind, spec in self._specs.items() if spec.effect is not Effect.READ and kind not in free]
 
     @property
@@ -89,10 +90,6 @@ class Review:
             yield from TopologicalSorter(needs).static_order()
         except ValueError:
             return
-
-    def _is_record_tainted(self, record: StepRecord) -> bool:
-        spec = self._specs.get(record.kind)
-        return record.is_tainted or spec is None or spec.untrusted
 
     def _is_tainted(self, step: Step) -> bool:
         if any(self._specs[kind].untrusted for kind in self._with_fallbacks(step.kind)):
@@ -114,9 +111,8 @@ class Review:
             return "" if is_allowed else _sentence(step.kind, found)
         if not self._is_late:
             return self._plan(step, names)
-        free = [effect for effect in self.effects if step.kind in self.kinds(effect) and self.is_free(effect)]
         misfits = list[list[str]]()
-        for effect in free:
+        for effect in (effect for effect in self.free if step.kind in self._with_fallbacks(effect.kind)):
             wrong = self._misfits(effect, step)
             if not wrong:
                 effect.used_by.append(step.id)
@@ -125,34 +121,23 @@ class Review:
         if misfits:
             return _sentence(step.kind, min(misfits, key=len))
         found = [why for name in names if (why := self._unsourced(step, name))]
-        planned = any(step.kind in self.kinds(effect) for effect in self.effects)
+        planned = any(step.kind in self._with_fallbacks(effect.kind) for effect in self.effects)
         none = "each call of it that was planned has been made" if planned else "none was planned"
         return _sentence(step.kind, [f"{none} before untrusted content was read", *found])
 
     def _plan(self, step: Step, names: Sequence[str]) -> str:
         """Add the call of a step, which is planned before untrusted content was read, to the contract.
 
-        `names` are its arguments that are authority. Returns why the call is outside the contract all the same, as a
-        sentence; empty if it is inside.
+        `names` are its arguments that are authority. Returns what `_objection` returns.
         """
-        effect = next(
-            (
-                effect
-                for effect in self.effects
-                if step.kind == effect.kind and self.is_free(effect) and not self._misfits(effect, step)
-            ),
-            None,
-        )
+        of_kind = (effect for effect in self.effects if effect.kind == step.kind and self.is_free(effect))
+        effect = next((effect for effect in of_kind if not self._misfits(effect, step)), None)
         if effect is None:
             terms = {name: Term(values=(step.args[name],)) for name in names}
             effect = AllowedEffect(kind=step.kind, args=terms, by_user=self._by_user)
             self.effects.append(effect)
         effect.used_by.append(step.id)
         return _sentence(step.kind, self._misfits(effect, step))
-
-    def kinds(self, effect: AllowedEffect) -> list[str]:
-        """The kinds that an effect allows: its own kind, and the fallbacks of that kind."""
-        return self._with_fallbacks(effect.kind)
 
     def _with_fallbacks(self, kind: str) -> list[str]:
         kinds = list[str]()
@@ -204,7 +189,7 @@ class Review:
     def _unsourced(
         self, step: Step, name: str, *, allows_references: bool = False, allows_literals: bool = False
     ) -> str:
-        """Why an argument has no trusted source, as a clause; empty if it has a trusted source.
+        """Why an argument has no trusted source, as a clause; empty if it has one.
 
         `allows_references`: a reference to an untrusted result is accepted. `allows_literals`: a literal is accepted.
         """
@@ -256,10 +241,8 @@ class Review:
 _WITHOUT_RESULT = (StepStatus.PENDING, StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED)
 
 
-def _declared(proposed: Proposed, *, by_user: bool) -> list[AllowedEffect]:
-    proposal = proposed.proposal
-    declared = proposal.effects if isinstance(proposal, NewSteps) else ()
-    return [effect.model_copy(update={"by_user": by_user, "used_by": []}, deep=True) for effect in declared]
+def _unused(effects: Iterable[AllowedEffect], *, by_user: bool) -> list[AllowedEffect]:
+    return [effect.model_copy(update={"by_user": by_user, "used_by": []}, deep=True) for effect in effects]
 
 
 def _sentence(kind: str, reasons: Sequence[str]) -> str:
@@ -313,9 +296,8 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
 
 def begin(progress: Progress, catalogue: Catalogue) -> None:
     """Make the contract of a task that begins: the effects that the user wrote, and whether the task is tainted."""
-    task = progress.task
-    effects = [effect.model_copy(update={"by_user": True, "used_by": []}, deep=True) for effect in task.contract]
-    progress.contract = Contract(effects=effects, is_tainted=task.is_tainted(catalogue.is_clean))
+    effects, is_tainted = _unused(progress.task.contract, by_user=True), progress.task.is_tainted(catalogue.is_clean)
+    progress.contract = Contract(effects=effects, is_tainted=is_tainted)
 
 
 def review(progress: Progress, catalogue: Catalogue, proposed: Proposed, *, by_user: bool = False) -> Review | None:

@@ -31,8 +31,7 @@ class Effect(StrEnum):
 SAFE = (Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
 """Effects whose call may be repeated after an unknown outcome: a second call applies no second effect."""
 REFUSAL_MAY_FOLLOW_SUCCESS = (Effect.IDEMPOTENT, Effect.KEYED)
-"""Effects for which a rejection by the called system may mean that an earlier attempt was applied: "already cancelled",
-"no such file"."""
+"""Effects whose rejection may mean that an earlier attempt was applied: "already cancelled", "no such file"."""
 
 
 ALWAYS_AUTHORITY = ("code", "command", "html", "path", "sql", "url")
@@ -91,14 +90,12 @@ class ToolSpec(BaseModel, frozen=True):
     reconcile: Companion | None = None
     """The read-only tool that finds out whether a call was applied. If so, the tool returns the result of the call."""
     settle: float = Field(default=10.0, ge=0)
-    """Seconds to wait after the end of the final attempt; only then does the answer "not found" of `reconcile` prove
-    that the call was not applied."""
+    """Seconds after the last attempt until "not found" of `reconcile` proves that the call was not applied."""
     undo: Companion | None = None
     fallback: str | None = None
     """The kind of tool that is called instead, with the same arguments, when the retries of this kind are used up."""
     ensure: str | None = None
-    """A condition over `args` and `result`; if a result violates it, the call fails with the code
-    `unexpected_result`."""
+    """A condition over `args` and `result`; a result that violates it is a fault with the code `unexpected_result`."""
     approve: str | None = None
     """Which calls a person must approve: `always`, or a condition over `args`; None for none."""
     authority: tuple[str, ...] | None = None
@@ -112,15 +109,13 @@ class ToolSpec(BaseModel, frozen=True):
     tokens_overhead: int | None = None
     """The part of `tokens` that does not depend on the arguments; None if the model reads more than the arguments."""
     pure: bool = False
-    """Whether the tool only computes: no I/O, and the same result for the same arguments. Its calls are local
-    activities."""
+    """Whether the tool only computes, without I/O, and always the same: its calls are local activities."""
     is_threaded: bool = False
     """Whether the tool is a plain function: neither a timeout nor a cancel can stop its thread."""
     asks: str = Field(default="", exclude_if=not_)
     """When a person must approve a call, in words, as a clause after "needs approval: "; empty for never."""
     says: str = Field(default="", exclude_if=not_)
-    """What the tool says of itself, in a sentence, for people who are asked about a call; empty for a tool whose calls
-    nobody is asked to approve."""
+    """What the tool says of itself, in a sentence; empty for a tool whose calls nobody is asked to approve."""
     digest: str = ""
     """Digest of this spec and of the tool's schemas and description."""
 
@@ -167,8 +162,7 @@ class Catalogue(Sparse, frozen=True):
     specs: dict[str, ToolSpec]
     planner: str
     searchable: bool = True
-    """Whether the namespace has Replan's search attributes; to set an attribute that it does not have would fail the
-    workflow task."""
+    """Whether the namespace has Replan's search attributes; without them, to set one fails the workflow task."""
     patience: float = Field(ge=0)
     """Seconds that a step may wait for a worker that has the step's tool."""
     store: str | None = None
@@ -178,8 +172,7 @@ class Catalogue(Sparse, frozen=True):
     converses: bool = False
     """Whether the planner keeps its conversation in the store, so that each request contains only what is new."""
     is_clean: bool = False
-    """Whether the worker knows the conversation that the task continues, and the conversation has no untrusted
-    content."""
+    """Whether the worker knows the conversation that the task continues, and it has no untrusted content."""
     price: Price | None = None
     """The highest price of the planner's models; None if a price is unknown, or the planner is no model."""
     step_price: Price | None = None

@@ -32,8 +32,7 @@ class Origin(Sparse, frozen=True):
     at: str
     """The path of the literal in the step's arguments, such as `receiver` or `items.0.sku`."""
     source: str = ""
-    """The id of the step whose untrusted result shows the value, or `input` or `conversation`; empty if nothing shows
-    it."""
+    """The step whose untrusted result shows the value, or `input` or `conversation`; empty if nothing shows it."""
     line: int = 0
     """The line of the untrusted text, from 1; 0 if unknown."""
     quote: str = ""
@@ -49,7 +48,8 @@ class Term(Sparse, frozen=True, extra="forbid"):
     """The values to choose from; a value may be a reference to a result."""
     at_least: float | None = Field(default=None, allow_inf_nan=False)
     at_most: float | None = Field(default=None, allow_inf_nan=False)
-    """Bounds for a number. Without `at_least` the lower bound is 0, or `at_most` if that is below 0."""
+    """Bounds for a number. Without `at_least` the lower bound is 0, or `at_most` if that is below 0; so a negative
+    `at_most` alone allows only that value."""
     slot: str = Field(default="", pattern=r"^([A-Za-z][\w-]*(\..+)?)?$", max_length=200)
     """A kind of tool and a path into its result, such as `read_invoice.iban`: this value may be the argument although
     the result is untrusted content."""
@@ -62,10 +62,7 @@ class Term(Sparse, frozen=True, extra="forbid"):
         return self
 
     def bounds(self, value: JsonValue) -> bool:
-        """Whether `value` is a number within the bounds.
-
-        Without `at_least`, the lower bound is 0, or `at_most` if that is negative.
-        """
+        """Whether `value` is a number within the bounds."""
         if not isinstance(value, int | float) or isinstance(value, bool):
             return False
         lowest = min(0.0, self.at_most or 0.0) if self.at_least is None else self.at_least
@@ -112,8 +109,7 @@ class Contract(BaseModel):
 
     effects: list[AllowedEffect] = Field(default_factory=list, exclude_if=not_)
     is_tainted: bool = False
-    """Whether the task may have read untrusted content. It is set as soon as a tool that returns such content is
-    called."""
+    """Whether the task may have read untrusted content: it has called a tool that returns such content."""
     outside: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
     """By the id of each step of the plan in force that a person must approve, the reason."""
     origins: list[Origin] = Field(default_factory=list, exclude_if=not_)

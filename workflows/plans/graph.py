@@ -16,10 +16,7 @@ def ready_steps(pending: Iterable[Step], completed: Collection[str]) -> list[Ste
 
 
 def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collection[str]) -> list[Mistake]:
-    """The mistakes in the ids and dependencies of a proposal, a sentence each; empty if there are none.
-
-    `finished` are the ids of the task's completed steps, `taken` the ids of all its steps that ever started.
-    """
+    """The mistakes in the ids and needs of a proposal; `taken` are the ids of all steps that ever started."""
     ids = [step.id for step in steps]
     mistakes = [
         Mistake(text=f"step id {id!r} is used twice: give each step an id of its own", step=id)

@@ -12,8 +12,7 @@ REPEATED_NOTICE = (
 )
 """What the planner is told if a call and its result are the same as before, and nothing has changed between them."""
 MAX_REMEMBERED = 50
-"""How many different calls a task remembers; it remembers those of the two newest turns in any case. So a cycle of
-plans is noticed if it has at most this many calls."""
+"""How many different calls a task remembers, besides those of the two newest turns: the longest cycle noticed."""
 WAITED = 5.0
 """Seconds. If a call takes so long, the world may have changed meanwhile: a tool may wait on purpose."""
 
@@ -24,17 +23,13 @@ class FailedCall(BaseModel):
     effects: int
     """How many effects the task had applied when the call failed."""
     looked: str | None = None
-    """Digest of the read (its kind and arguments) that shows whether the state has changed; None if there is no such
-    read."""
+    """Digest of the read (its kind and arguments) that shows whether the state has changed; None if there is none."""
     seen: str | None = None
-    """Digest of the state when the call failed. If a later result of the read has another digest, the state has
-    changed."""
+    """Digest of the state when the call failed; a later result of the read with another digest is a change."""
     told: str | None = Field(default=None, exclude_if=lambda told: told is None)
-    """If the state in the fault has more fields than the read, the digest of the fields that the read has; it takes the
-    place of `seen`."""
+    """Where the fault has more fields than the read, the digest of those of the read; takes the place of `seen`."""
     unmoved: int = Field(default=0, exclude_if=lambda effects: effects == 0)
-    """How many effects the task had applied when the read showed the same state as the fault: none of these effects
-    changed the state."""
+    """How many effects the task had applied when the read showed the state of the fault: none changed the state."""
 
 
 class RepeatGuard(BaseModel):
@@ -184,10 +179,7 @@ class ProgressGuard(BaseModel):
     def note_fault(
         self, kind: str, args: Mapping[str, JsonValue], fault: JsonValue, *, revision: int, changes: int, words: int
     ) -> None:
-        """Record a call of the turn `revision` that failed; `fault` is its code, and the state that it reported.
-
-        `changes` and `words` are those of `note`.
-        """
+        """Record a call that failed, as `note` does; `fault` is its code, and the state that it reported."""
         made, state = digest(kind, dict(args), fault), self.state(changes, words)
         before = self.calls.get(made)
         if before is None or before.state != state:
@@ -195,21 +187,14 @@ class ProgressGuard(BaseModel):
         self._keep(made, LastCall(revision=revision, shown="", changes=changes, state=state))
 
     def refuses(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int, words: int = 0) -> bool:
-        """Whether this call is rejected: it is the third identical call, and the task makes no progress.
-
-        `revision` is the number of the previous turn, `changes` is how many effects the task has applied until now, and
-        `words` how many messages people have sent the planner.
-        """
+        """Whether this call, after the turn `revision`, is the third identical one without progress (see `note`)."""
         last = self.calls.get(digest(kind, dict(args)))
         if last is None or last.known == 1 or last.state != self.state(changes, words):
             return False
         return self.progressed < last.revision and not self._has_waited(last.revision)
 
     def is_third_in_a_row(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int) -> bool:
-        """Whether the two turns before made this call, too, with the same result, and no effect was applied since then.
-
-        `revision` is the number of the previous turn, `changes` is how many effects the task has applied until now.
-        """
+        """Whether the two turns before made this call, too, with the same result, and no effect was applied since."""
         last = self.calls.get(digest(kind, dict(args)))
         return last is not None and last.count > 1 and (last.revision, last.changes) == (revision, changes)
 

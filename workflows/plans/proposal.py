@@ -179,13 +179,11 @@ class Proposed(_Recorded):
     estimated: int = 0
     """How many of the `model_calls` have estimated tokens, because the server did not count them."""
     branch: int = 0
-    """The number of the branch of the conversation on which this turn is. A task that goes on differently after a reset
-    begins a new branch."""
+    """The branch of the conversation with this turn; a task that goes on differently after a reset begins another."""
     context: int = 0
     """Tokens of the conversation, this turn included; 0 if no model was asked."""
     compact: int = 0
-    """How many of the oldest turns must be summarised before the model can be asked, because the conversation is too
-    long; 0 if the model was asked."""
+    """How many of the oldest turns must be summarised before the model can be asked; 0 if it was asked."""
     passed_over: tuple[PassedOver, ...] = ()
     """Planners that could not be used for this turn, in the order in which they were asked."""
     earlier: tuple[JsonValue, ...] = ()
@@ -194,8 +192,7 @@ class Proposed(_Recorded):
     held: float = 0.0
     """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
     origins: tuple[Origin, ...] | None = None
-    """The literals of the proposal that have no trusted source; None if they were not looked for, because the task
-    has read no untrusted content."""
+    """The literals without a trusted source; None if the task has read no untrusted content."""
 
 
 class StepReturn(Sparse, frozen=True):
@@ -206,7 +203,6 @@ class StepReturn(Sparse, frozen=True):
     replayed: bool = False
     """Whether an earlier call has applied the effect; then `result` is the recorded result of that call."""
     earlier: tuple[JsonValue, ...] = ()
-    """The faults of earlier attempts of the same activity, as far as they are known."""
     model_calls: int = 0
     tokens: int = 0
     """Tokens that models used for the step."""
@@ -214,6 +210,6 @@ class StepReturn(Sparse, frozen=True):
     estimated: int = 0
     """How many of the `model_calls` have estimated tokens."""
     held: float = 0.0
-    """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
+    """Seconds; see `Proposed.held`."""
     lasted: float = 0.0
     """Seconds that the call took, if these were WAITED (`guards`) or more; else 0."""

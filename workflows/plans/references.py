@@ -36,11 +36,7 @@ def references(value: JsonValue) -> Iterator[str]:
 
 
 def resolve(value: JsonValue, results: Mapping[str, JsonValue]) -> JsonValue:
-    """Return `value` with each reference replaced by the result, or the part of a result, that it names.
-
-    Raises:
-        Unresolved: a referenced step has no result, or its result has no such path.
-    """
+    """Return `value` with results, or parts of them, in place of references; raise Unresolved if one has no target."""
     if is_reference(value):
         step = str(value["$from"])
         if step not in results:

@@ -18,15 +18,7 @@ from typing import NamedTuple
 
 import structlog
 from pydantic import ValidationError
-from sqlalchemy import (
-    Column,
-    Connection,
-    Integer,
-    String,
-    Table,
-    select,
-    update,
-)
+from sqlalchemy import Column, Connection, Integer, String, Table, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.common import MetricMeter
 
@@ -104,7 +96,8 @@ class Breakers:
     def __init__(self, engine: AsyncEngine, jitter: Callable[[], float] = random.random) -> None:
         """`engine` is the store, connected for the worker's own event loop, which a tool cannot block."""
         self._engine = engine
-        self._jitter = jitter
+        self.jitter = jitter
+        """Returns a random number in [0, 1)."""
         self._rows = dict[str, BreakerRow]()
         self._read_at = self._blind_until = float("-inf")
         self._ahead = 0.0
@@ -168,8 +161,7 @@ class Breakers:
     async def reset(self, service: str) -> BreakerChange:
         """Close a breaker and forget its failures; but if calls wait, only let the next call be made at once.
 
-        Raises:
-            DATABASE_ERRORS, TimeoutError: the store cannot be used.
+        Raises as `all`.
         """
 
         def closed(breaker: Breaker, moment: Instant) -> Breaker:
@@ -180,11 +172,7 @@ class Breakers:
         return await self._moved(service, closed)
 
     async def reset_all(self) -> None:
-        """Reset all breakers, each as `reset` does.
-
-        Raises:
-            DATABASE_ERRORS, TimeoutError: the store cannot be used.
-        """
+        """Reset all breakers, each as `reset` does. Raises as `all`."""
         for service in (await self.all())[0]:
             await self.reset(service)
 
@@ -262,11 +250,7 @@ class Breakers:
         return left
 
     async def call_next(self, service: str) -> Turns:
-        """Give places to the calls whose turn has come, and return these calls.
-
-        Raises:
-            DATABASE_ERRORS, TimeoutError: the store cannot be used.
-        """
+        """Give places to the calls whose turn has come, and return these calls. Raises as `all`."""
         turns = Turns((), retries.TURNS_CHECKED)
 
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
@@ -287,20 +271,12 @@ class Breakers:
         return turns
 
     async def services_awaited(self) -> list[str]:
-        """The services for which calls of this worker's namespace have tickets.
-
-        Raises:
-            DATABASE_ERRORS, TimeoutError: the store cannot be used.
-        """
+        """The services for which calls of this worker's namespace have tickets. Raises as `all`."""
         async with asyncio.timeout(STORE_SECONDS), self._engine.connect() as connection:
             return await connection.run_sync(tickets.services, self.namespace or "")
 
     async def forget(self, service: str, key: str) -> None:
-        """Delete the ticket and the place of a call whose workflow is closed.
-
-        Raises:
-            DATABASE_ERRORS, TimeoutError: the store cannot be used.
-        """
+        """Delete the ticket and the place of a call whose workflow is closed. Raises as `all`."""
 
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             tickets.drop(tx, service, key)
@@ -393,10 +369,6 @@ class Breakers:
         self._blind_until = time.monotonic() + BLIND_SECONDS
         self._read_at = float("-inf")
 
-    def jitter(self) -> float:
-        """A random number in [0, 1)."""
-        return self._jitter()
-
 
 def _patience(breaker: Breaker) -> float:
     """The most seconds that a call waits for its turn, while no call succeeds."""
@@ -404,7 +376,6 @@ def _patience(breaker: Breaker) -> float:
 
 
 def _report(meter: MetricMeter, kind: str, before: Breaker, after: Breaker, now: float) -> None:
-    """Write the log line of a change of state, and count the change."""
     if after.state is not before.state:
         metrics.add(meter, [Sample(BREAKER_TRANSITIONS, (kind, after.state))])
     match after.state:

@@ -143,10 +143,8 @@ def longest_since(tx: Connection) -> dict[str, float]:
 
 
 def _waiting(service: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    """The conditions of the tickets of calls that wait for their turn at a service."""
     return TICKETS.c.service == service, TICKETS.c.called == 0
 
 
 def _of(service: str, key: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
-    """The conditions of the ticket of one call."""
     return TICKETS.c.service == service, TICKETS.c.key == key

@@ -2,10 +2,8 @@
 
 import html
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain, count
-
-from pydantic import JsonValue
 
 from activities.planning.origins.lenient import lenient_form, spellings
 from activities.planning.origins.sources import Sources, scalars
@@ -36,18 +34,20 @@ def imitated(
     calls are written, and all values of the arguments around the name, in any form; letters that look alike, hidden
     letters, case, spaces and escapes make no difference.
     """
-    situations = [*(turn.situation for turn in past if not turn.is_summary), situation]
     texts = dict[str, list[str]]()
-    for source, text in Sources(situations, kinds).untrusted:
+    for source, text in Sources(past, situation, kinds).untrusted:
         texts.setdefault(source, []).append(text)
     for name, kind in kinds.items():
         if kind.spec.untrusted:
             texts[f"the description of {name}"] = [kind.description, canonical(kind.args_schema)]
     if not texts:
         return None
-    shown = {source: lenient_form(_unescaped(_quoted(parts))) for source, parts in texts.items()}
-    for name, args in _named(calls):
-        values = [form for value in scalars(args) if (form := _forms(value))]
+    # The model is shown JSON, in which each text stands between quotes.
+    quoted = {source: " ".join(f'"{part}"' for part in parts) for source, parts in texts.items()}
+    shown = {source: lenient_form(_unescaped(text)) for source, text in quoted.items()}
+    for call in calls:
+        name = call.kind if isinstance(call, Step) else call.name
+        values = [form for value in scalars([*call.args.values()]) if (form := _forms(value))]
         for source, text in shown.items():
             if _contains(text, lenient_form(name), values):
                 return name, source
@@ -59,17 +59,6 @@ def unused_name(name: str, texts: Sequence[str]) -> str:
     shown = [_squeezed(lenient_form(_unescaped(text))) for text in texts]
     names = chain([name], (f"{name}_{number}" for number in count(2)))
     return next(each for each in names if not any(_squeezed(lenient_form(each)) in text for text in shown))
-
-
-def _named(calls: Sequence[ToolCall | Step]) -> Iterator[tuple[str, JsonValue]]:
-    for call in calls:
-        name = call.kind if isinstance(call, Step) else call.name
-        yield name, [*call.args.values()]
-
-
-def _quoted(parts: Sequence[str]) -> str:
-    # The model is shown JSON, in which each text stands between quotes.
-    return " ".join(f'"{part}"' for part in parts)
 
 
 def _unescaped(text: str) -> str:

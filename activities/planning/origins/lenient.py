@@ -15,13 +15,12 @@ from activities.planning.origins.strict import (
     decoded_label,
     is_hidden,
     joined,
-    most_hits,
+    places,
     with_addresses,
 )
 from activities.providers.untrusted import remove_hidden
 
 MAX_QUOTE = 200
-"""The most characters of a quote."""
 MIN_WITHOUT_BOUNDS = 8
 """A value with at least this many characters, without spaces and hyphens, is also found inside longer words."""
 
@@ -65,8 +64,9 @@ class Texts:
         """The first place that shows one of a value's spellings: as a word, else inside longer words, else None."""
         values = [value for text in spellings if (value := self._form(text).replace("\n", " ").strip())]
         for value in values:
-            if (at := _find_word(self._flat, value)) >= 0:
-                return self._place(self._lines, at, is_squeezed=False)
+            for at, end in places(self._flat, value):
+                if not (self._flat[at - 1 : at].isalnum() or self._flat[end : end + 1].isalnum()):
+                    return self._place(self._lines, at, is_squeezed=False)
         for value in values:
             short = _squeeze(value)
             if len(short) >= MIN_WITHOUT_BOUNDS and (at := self._squeezed.find(short)) >= 0:
@@ -145,16 +145,6 @@ def spellings(value: str | float) -> list[str]:
 
 def _with_one_newline(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _find_word(text: str, value: str) -> int:
-    at = text.find(value)
-    for _ in range(most_hits(value)):
-        end = at + len(value)
-        if at < 0 or not (text[at - 1 : at].isalnum() or text[end : end + 1].isalnum()):
-            return at
-        at = text.find(value, at + 1)
-    return -1
 
 
 def _squeeze(text: str) -> str:

@@ -53,10 +53,7 @@ def numbers_in(text: str) -> Iterator[str]:
 
 
 def _grouped(group: Sequence[str]) -> Iterator[str]:
-    """Yield the number that is written as groups of digits, such as 1 000; nothing if there is only one group.
-
-    `group` is the sign (`-` or empty), followed by the groups.
-    """
+    """Yield the number that groups of digits after a sign (`-` or empty) make, as in 1 000; nothing for one group."""
     if len(group) > 2 and len(group[1]) <= 3:
         yield from _readings("".join(group[1:]), bool(group[0]))
 

@@ -6,6 +6,7 @@ from itertools import chain
 from pydantic import JsonValue
 
 from activities.planning.origins.numbers import plain_number
+from activities.planning.planner import RecordedTurn
 from activities.toolbox.declare.kind import Kind
 from workflows.account.records import StepRecord
 from workflows.planning.situation import Situation
@@ -70,12 +71,12 @@ def scalars(value: JsonValue) -> Iterator[Scalar]:
 class Sources:
     """The texts and numbers that a planner was told, by whether they are trusted."""
 
-    def __init__(self, situations: Sequence[Situation], kinds: Mapping[str, Kind]) -> None:
+    def __init__(self, past: Sequence[RecordedTurn], situation: Situation, kinds: Mapping[str, Kind]) -> None:
+        """`past` are the turns of the conversation before `situation`."""
+        situations = [*(turn.situation for turn in past if not turn.is_summary), situation]
         self._kinds = kinds
         self._steps = set[str]()
-        self._tainted = {
-            record.step.id for situation in situations for record in situation.records if record.is_tainted
-        }
+        self._tainted = {record.step.id for told in situations for record in told.records if record.is_tainted}
         self.user = list[str]()
         """What people wrote; these texts are in `trusted`, too."""
         self.trusted = list[str]()
@@ -83,8 +84,8 @@ class Sources:
         """The numbers in JSON of trusted sources, as `plain_number` writes them."""
         self._untrusted = list[tuple[str, str]]()  # each text with its source, as Origin names it
         self._planner = list[tuple[str, str]]()
-        for situation in situations:
-            self._add(situation)
+        for told in situations:
+            self._add(told)
 
     def _add(self, situation: Situation) -> None:
         self._add_user(situation.text)

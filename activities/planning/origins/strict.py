@@ -84,21 +84,20 @@ def occurs(text: str, value: str, connectors: frozenset[str], before: str = "") 
 
     If a letter or digit follows the value, directly or after `connectors`, the value is only a part of a word.
     """
+    return any(
+        starts_at(text, at) and (text[end : end + 1] in before or ends_at(text, end, connectors))
+        for at, end in places(text, value)
+    )
+
+
+def places(text: str, value: str) -> Iterator[tuple[int, int]]:
+    """Yield where a value begins and ends in a text: at most MAX_HITS places, for a very long value only MIN_HITS."""
     at = text.find(value)
-    for _ in range(most_hits(value)):
+    for _ in range(max(MIN_HITS, MAX_HITS * 100 // max(100, len(value)))):  # each search prepares the whole value first
         if at < 0:
-            return False
-        end = at + len(value)
-        if starts_at(text, at) and (text[end : end + 1] in before or ends_at(text, end, connectors)):
-            return True
+            return
+        yield at, at + len(value)
         at = text.find(value, at + 1)
-    return False
-
-
-def most_hits(value: str) -> int:
-    """How many places of this value are examined, from MAX_HITS for a short value to MIN_HITS for a very long one."""
-    # Each search prepares the whole value first.
-    return max(MIN_HITS, MAX_HITS * 100 // max(100, len(value)))
 
 
 def starts_at(text: str, at: int) -> bool:

@@ -36,8 +36,7 @@ def trace(
     `past` are the earlier turns of the conversation. A key of an object is a literal, too, unless the tool's schema
     names it; the path of a key is the path of its value.
     """
-    situations = [*(turn.situation for turn in past if not turn.is_summary), situation]
-    search = _Search(Sources(situations, kinds))
+    search = _Search(Sources(past, situation, kinds))
     names = dict[str, frozenset[str]]()
     found = list[Origin]()
     for step in steps:
@@ -63,7 +62,6 @@ def _property_names(schema: JsonValue) -> frozenset[str]:
 
 
 _MARKS = ".,;:!?()[]{}<>\"'`*"
-"""Punctuation around a word."""
 _USER_IN_URL = re.compile(r"\s*[a-z][a-z0-9+.-]*:[/\\]{2}[^/?#\\]*@(?P<host>[^/?#\\@:]*)", re.IGNORECASE)
 
 
@@ -83,10 +81,7 @@ class _Search:
         return self._known.get(key, False)
 
     def origin(self, step: str, at: str, value: Scalar, *, is_quoted: bool) -> Origin:
-        """The Origin of a value without a trusted source, at the path `at` in the arguments of a step.
-
-        With `is_quoted` it also has a quote of the source, and what is unusual about the value.
-        """
+        """The Origin of a value without a trusted source; if `is_quoted`, with a quote and what is unusual in it."""
         key = (isinstance(value, str), value)
         if key not in self._known:
             return Origin(step=step, at=at)
@@ -149,7 +144,6 @@ class _Search:
         return is_host and strict.occurs(self._trusted, found["host"], strict.CONNECTORS)
 
     def _unusual(self, value: str) -> str:
-        """What is unusual about a value, for `Origin.unusual`; empty if nothing is."""
         if strict.has_hidden(value):
             return "has hidden characters"
         if found := _USER_IN_URL.match(value):
@@ -162,7 +156,6 @@ class _Search:
 
     @cached_property
     def _accounts(self) -> list[str]:
-        """The account numbers (IBAN) that people wrote."""
         found = (
             match[0].replace(" ", "")
             for match in strict.ACCOUNT_IN_TEXT.finditer(strict.normal_form(strict.joined(self._sources.user)))

@@ -5,10 +5,8 @@ file in the folder of its stream, such as `r0002_words.py`, with `revision`, `do
 no downgrade. A revision that was released is never changed.
 """
 
-from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Column, MetaData, String, Table, inspect, select, text
 from sqlalchemy.engine import Connection
@@ -77,10 +75,11 @@ def _upgrade(connection: Connection, stream: Stream) -> None:
 
     script = ScriptDirectory(stream.folder, version_locations=[stream.folder])
 
-    def upgrades(now: Any, _context: MigrationContext) -> Iterable[Any]:
-        return script._upgrade_revs("head", now)
-
-    options = {"fn": upgrades, "script": script, "version_table": stream.table}
+    options = {
+        "fn": lambda now, _context: script._upgrade_revs("head", now),
+        "script": script,
+        "version_table": stream.table,
+    }
     context = MigrationContext.configure(connection, opts=options)
     now, newest = context.get_current_heads(), tuple(script.get_heads())
     known = {revision.revision for revision in script.walk_revisions()}

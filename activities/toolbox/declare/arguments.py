@@ -3,16 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import (
-    AliasChoices,
-    BaseModel,
-    JsonValue,
-    Secret,
-    SecretBytes,
-    SecretStr,
-    ValidationError,
-    create_model,
-)
+from pydantic import AliasChoices, BaseModel, JsonValue, Secret, SecretBytes, SecretStr, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from activities.borders import validation
@@ -93,13 +84,9 @@ def added_arguments(kind: Kind, args: BaseModel, given: JsonValue) -> dict[str, 
 
 def _made_anew(model: BaseModel) -> set[str]:
     """The names of the fields whose default a function makes; a class such as `list` does not count as a function."""
-    made = {field: info.default_factory for field, info in type(model).model_fields.items() if info.default_factory}
-    return {
-        name
-        for field, factory in made.items()
-        if not isinstance(factory, type)
-        for name in _names(type(model), field, type(model).model_fields[field])
-    }
+    fields = type(model).model_fields.items()
+    made = [(field, info) for field, info in fields if not isinstance(info.default_factory, type | None)]
+    return {name for field, info in made for name in _names(type(model), field, info)}
 
 
 def _completed(model: BaseModel, given: Mapping[str, JsonValue], dumped: Any) -> dict[str, JsonValue]:
@@ -194,10 +181,7 @@ def _change(error: Any) -> str:
 
 
 def _is_unknown(value: JsonValue, loc: Sequence[int | str], mistake: str) -> bool:
-    """Whether pydantic's error at the place `loc` may be wrong, because a reference there has no value yet.
-
-    `value` has the arguments of the step, and `mistake` is the type of the error.
-    """
+    """Whether an error of pydantic, of the type `mistake` at `loc`, may be wrong: a reference has no value yet."""
     for part in loc:
         if is_reference(value):
             return True

@@ -25,10 +25,7 @@ UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
 
 
 def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> Iterator[str]:
-    """Yield a sentence for each mistake in the options `observe`, `reconcile`, `undo` and `fallback` of a tool.
-
-    `args` is the model of the tool's arguments, and `result` the type of its result.
-    """
+    """Yield a sentence for each mistake in `observe`, `reconcile`, `undo` and `fallback` of a tool with these types."""
     name, options = tool.__name__, tool.options
     if options.observe is not None:
         yield from _companion_mistakes(name, "observe", _as_companion(options.observe), {"args": args})
@@ -85,10 +82,7 @@ def is_model(hint: Any) -> TypeGuard[type[BaseModel]]:
 
 
 def _companion_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the mistakes in the effect and the paths of a companion, which is another tool in an option such as `undo`.
-
-    `call` has the type of each name with which a path may begin, such as `args` and `result`.
-    """
+    """Yield the mistakes in a companion's effect and paths; `call` has the type of each name that may begin a path."""
     other, is_undo = companion.tool, option == "undo"
     if isinstance(other, Tool) and other.pure and not is_undo:
         yield f"{name}: {option}={other.__name__} is a @tool.pure, which cannot see the world: name a @tool.read."
@@ -132,10 +126,7 @@ def difference(found: Any, result: Any) -> str | None:
 
 
 def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the mistakes in the paths of a companion, which is another tool in an option such as `undo`.
-
-    `call` has the type of each name with which a path may begin, such as `args` and `result`.
-    """
+    """Yield the mistakes in the paths of a companion; `call` is as in `_companion_mistakes`."""
     if not isinstance(companion.tool, Tool):
         yield _no_tool(name, option, companion.tool)
         return
@@ -159,10 +150,7 @@ def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[s
 
 
 def _wrong_path(path: str, call: Mapping[str, Any]) -> str | None:
-    """Why a path leads to no value, as the end of a sentence; None if it leads to a value.
-
-    `call` is as in `_path_mistakes`.
-    """
+    """Why a path leads to no value, as the end of a sentence; None if it leads to a value."""
     root, _, rest = path.partition(".")
     if path == "key" and path in call:
         return None
@@ -206,7 +194,6 @@ def _no_tool(name: str, option: str, companion: object) -> str:
 
 
 def _accepts(theirs: type[BaseModel], provided: type[BaseModel]) -> bool:
-    """Whether a tool with the argument model `theirs` takes the arguments of the model `provided`."""
     taken, given = arguments(theirs), arguments(provided)
     required = {name for name, info in taken.items() if info.is_required()}
     return issubclass(provided, theirs) or required <= set(given) <= set(taken)

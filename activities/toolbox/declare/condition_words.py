@@ -77,15 +77,11 @@ class _Clauses:
                 told = _name_words(self._condition.lookups[name]).removeprefix("the ")
                 return f"{told} is {'true' if is_true else 'false'}"
             case ast.Compare(left=left, ops=[operation], comparators=[right]):
-                return self._comparison(left, operation, right, is_true=is_true)
+                first, second = self._operand(left), self._operand(right)
+                return f"{first} {_SAYS[type(operation)][not is_true]} {second}" if first and second else ""
         return ""
 
-    def _comparison(self, left: ast.expr, operation: ast.cmpop, right: ast.expr, *, is_true: bool) -> str:
-        first, second = self._operand(left), self._operand(right)
-        return f"{first} {_SAYS[type(operation)][not is_true]} {second}" if first and second else ""
-
     def _operand(self, node: ast.expr) -> str:
-        """An operand in words; empty if there are no words for it."""
         match node:
             case ast.Name(id=name) if name in self._condition.literals:
                 return _shown(self._condition.literals[name])
@@ -118,7 +114,6 @@ def _name_words(dotted: str) -> str:
 
 
 def _shown(literal: Value) -> str:
-    """A literal of the condition as text."""
     match literal:
         case bool():
             return "true" if literal else "false"

@@ -75,11 +75,7 @@ class Condition:
         _type_of(self.tree, known | {name: types.get(dotted) for name, dotted in self.lookups.items()})
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether the condition is true for these values (JSON or decimals).
-
-        Raises:
-            Undecided: a value is missing, or has a type that the condition cannot use.
-        """
+        """Whether the condition is true for these values (JSON or decimals); raises Undecided if they do not say."""
         return bool(self.value_of(self.tree, values))
 
     def value_of(self, part: ast.expr, values: Mapping[str, Any]) -> Any:
@@ -88,54 +84,41 @@ class Condition:
         try:
             with bounded():
                 return evaluate(part, names, TYPED_OPERATORS, _FUNCTIONS, _Reader.nodes)
-        except Undecided:
-            raise
         except Unreadable as wrong:
             raise Undecided(str(wrong)) from None
 
 
 def mistakes(name: str, ensure: object, args: Any, result: Any) -> list[str]:
-    """The mistakes in `ensure`, the condition of the tool `name`, one sentence each.
-
-    `args` and `result` are the types of the tool's arguments and of its result.
-    """
+    """The mistakes in `ensure`, the condition of the tool `name` over these two types, one sentence each."""
     if ensure is None:
         return []
     shown = _shown(name, "ensure", ensure)
     if not isinstance(ensure, str):
         return [f"{shown} must be a str, e.g. 'result.amount == args.amount'."]
-    names, wrong = _mistakes(name, "ensure", ensure, {"args": Fields.of(args), "result": Fields.of(result)})
+    names, wrong = mistakes_over(name, "ensure", ensure, {"args": Fields.of(args), "result": Fields.of(result)})
     if not wrong and not any(dotted.split(".")[0] == "result" for dotted in names):
         wrong.append(f"{shown} does not use the result: compare something of it, e.g. result.id != none.")
     return wrong
 
 
 def approval_mistakes(name: str, approve: object, args: Any) -> list[str]:
-    """The mistakes in `approve`, which says when calls of the tool `name` need an approval, one sentence each.
-
-    `args` is the type of the tool's arguments.
-    """
+    """The mistakes in `approve`, the option of the tool `name` with arguments of the type `args`, one sentence each."""
     if approve in (NEVER, ALWAYS):
         return []
     shown = _shown(name, "approve", approve)
     if not isinstance(approve, str):
         return [f"{shown} must be 'never', 'always' or a condition, e.g. 'args.amount > 500'."]
-    names, wrong = _mistakes(name, "approve", approve, {"args": Fields.of(args)})
+    names, wrong = mistakes_over(name, "approve", approve, {"args": Fields.of(args)})
     if not wrong and not names:
         wrong.append(f"{shown} does not use the arguments: write 'always', 'never', or compare something of args.")
     return wrong
 
 
-def mistakes_over(name: str, option: str, source: str, known: Mapping[str, Fields]) -> list[str]:
-    """The mistakes in the condition `source` of an option of the tool `name`, one sentence each.
+def mistakes_over(name: str, option: str, source: str, known: Mapping[str, Fields]) -> tuple[Sequence[str], list[str]]:
+    """The names that the condition `source` of an option of the tool `name` reads, and its mistakes, one sentence each.
 
     `known` has the fields of each name with which a dotted name in the condition may begin, e.g. `args`.
     """
-    return _mistakes(name, option, source, known)[1]
-
-
-def _mistakes(name: str, option: str, source: str, known: Mapping[str, Fields]) -> tuple[Sequence[str], list[str]]:
-    """The names that a condition reads, and the mistakes in the condition; the parameters as in `mistakes_over`."""
     try:
         condition = Condition.read(source)
         types, wrong = _look_up(name, option, condition, known)
@@ -249,7 +232,6 @@ class _Reader(Reader):
         return named(self.lookups, "v", word)
 
     def _refuse_call(self, name: str, after: str) -> None:
-        """Raise Unreadable if a bracket follows `name`, and `name` is no function of conditions."""
         if after == "(" and name not in self.functions:
             what, _, method = name.rpartition(".")
             called = f"method {method!r}" if what else f"function {name!r}"
@@ -271,10 +253,7 @@ _FUNCTIONS = {**TYPED_FUNCTIONS, TRUTH_FUNCTION: TRUTH}
 
 
 class _Truths(ast.NodeTransformer):
-    """Replaces each name that is used as a truth value by `truth(name)`, which checks the type of its value.
-
-    Such a name is a whole condition, or an operand of `and` or `or`.
-    """
+    """Replaces a name that is a whole condition, or an operand of `and` or `or`, by `truth(name)`, a check of types."""
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         node.values = [self._truth(value) for value in node.values]
@@ -316,7 +295,6 @@ def _type_of(node: ast.AST, known: Mapping[str, Type | None]) -> Type | None:
 
 
 def _checked(operation: Operation, operands: Sequence[ast.expr], known: Mapping[str, Type | None]) -> Type:
-    """The type of an operation's result. Raises Unreadable if the operation does not take operands of these types."""
     operation.rule(*(_type_of(operand, known) for operand in operands))
     return operation.gives
 

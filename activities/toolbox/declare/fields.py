@@ -45,11 +45,7 @@ class Fields:
             return cls({}, {})
 
     def type(self, dotted: str) -> Type | None:
-        """The type at a path such as `result.free.0`, where `result` is a value of this type; None if unknown.
-
-        Raises:
-            NoField: there is no such field.
-        """
+        """The type at a path such as `result.free.0` in a value of this type; None if unknown. Raises NoField."""
         type = _type(_at(self.written, dotted))
         try:
             return type if type is _type(_at(self.read, dotted)) else None

@@ -95,7 +95,6 @@ class Form:
 
     @cached_property
     def whole(self) -> re.Pattern[str]:
-        """The compiled pattern, which must match a whole clause."""
         return re.compile(self.pattern, re.IGNORECASE | re.DOTALL)
 
     @cached_property

@@ -37,7 +37,8 @@ BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ON
 class Kind:
     """One kind, which is a tool as a worker offers it.
 
-    The workflow bases its decisions on `spec`; only the worker needs the other fields.
+    The workflow bases its decisions on `spec`; only the worker needs the other fields. Those without a description are
+    as in `ToolOptions`.
     """
 
     spec: ToolSpec
@@ -47,25 +48,17 @@ class Kind:
     result: TypeAdapter[Any]
     injected: Mapping[str, type]  # the types of the parameters after the first, by name
     raises: Mapping[type[BaseException], Entry] = field(default_factory=dict)
-    """How the tool classifies exceptions of its function."""
     requests: int | None = None
-    """The most requests of a call that may change something, as the tool promises; None without a promise."""
-    datasource: AsyncEngine | None = None  # the database of the tool's `Transaction`; None for the worker's store
+    datasource: AsyncEngine | None = None
     breaker: CircuitBreaker | None = None
-    """When Replan stops calling the tool because its service is down; None for never."""
-
     service: str = ""
     """The name of the service that the tool calls, with the credential; tools with the same name share a breaker."""
     names_service: Callable[[Any], str] | None = None
     """Names the service for the arguments of a call; `service` is then the name of the tool."""
     credential: str | None = None
-    """The name of the credential; each credential has limits and outages of its own."""
     limit: str | None = None
-    """The most calls of the service in any second, minute or hour, e.g. `10/s`."""
     forms: Sequence[Form] = ()
-    """How people write requests for the tool that the offline planner understands."""
     sentence: Callable[[Any, date], str] | None = None
-    """Makes a sentence for people from a result and today's date."""
     for_people: frozenset[str] = frozenset()
     """Arguments that only a person may give, when the call is shown for an approval; no schema has them."""
     is_hidden: bool = False
@@ -128,15 +121,11 @@ _NAME = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\]-]{0,79}")  # a host with a por
 
 
 def _joined(service: str, credential: str | None) -> str:
-    """The name of a service with its credential, if there is one."""
     return "/".join(filter(None, [service, credential]))
 
 
 def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
-    """Return the Kind of a tool and an empty list; or None and the mistakes in the tool.
-
-    Each mistake is one sentence, which also says what to do.
-    """
+    """The Kind of a tool and no mistakes; or None and its mistakes, each a sentence that also says what to do."""
     if not inspect.isfunction(tool.function):
         return None, [f"{tool.__name__}: this is no function: put the decorator directly above a def."]
     try:
@@ -155,11 +144,7 @@ def describe(tool: Tool[..., Any]) -> tuple[Kind | None, list[str]]:
 
 
 def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[str]) -> Kind:
-    """Make the Kind of a tool that has no mistakes.
-
-    Raises:
-        PydanticUserError: pydantic has no schema for the arguments or the result.
-    """
+    """Make the Kind of a tool without mistakes; raises PydanticUserError if pydantic has no schema for a type."""
     args: type[BaseModel] = hints[parameters[0]]
     result = TypeAdapter[Any](hints["return"])
     description = inspect.cleandoc(tool.__doc__ or "")

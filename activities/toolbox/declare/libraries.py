@@ -86,7 +86,6 @@ def _parts(thing: Any) -> Iterator[object]:
 
 
 def _content(cell: CellType) -> object:
-    """The value in a cell of a closure; None if the cell is empty."""
     try:
         return cell.cell_contents
     except ValueError:  # it has no value yet
@@ -98,17 +97,14 @@ def _named(function: FunctionType) -> Iterator[object]:
     names = {name for code in _codes(function.__code__) for name in code.co_names}
     known: Mapping[str, Any] = function.__globals__
     values = [known[name] for name in names if name in known]
-    inner = [
-        named_value
-        for named_value in (*values, *_own_imports(function))
-        if isinstance(named_value, ModuleType) and _is_own(named_value.__name__)
-    ]
     yield from values
-    yield from (vars(module)[name] for module in inner for name in names if name in vars(module))
+    modules = [value for value in values if isinstance(value, ModuleType) and _is_own(value.__name__)]
+    modules += [sys.modules[name] for name in _imports(function) if name in sys.modules and _is_own(name)]
+    for module in modules:
+        yield from (vars(module)[name] for name in names if name in vars(module))
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Yield a code object and the code objects nested in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -116,16 +112,10 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _imports(function: FunctionType) -> Iterator[str]:
-    """The names of the modules that a function imports in its body."""
     for code in _codes(function.__code__):
         yield from (
             str(instruction.argval) for instruction in dis.get_instructions(code) if instruction.opname == "IMPORT_NAME"
         )
-
-
-def _own_imports(function: FunctionType) -> list[ModuleType]:
-    """The program's own modules that a function imports in its body."""
-    return [sys.modules[name] for name in _imports(function) if name in sys.modules and _is_own(name)]
 
 
 def _imported(thing: object) -> set[str]:

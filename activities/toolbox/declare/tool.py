@@ -236,8 +236,7 @@ class _Decorator(Generic[Keywords]):
     def __init__(
         self, effect: Effect | None, options: Callable[Keywords, ToolOptions], unknown: str = "", *, pure: bool = False
     ) -> None:
-        self._effect = effect
-        self._options = options
+        self._effect = effect  # `options` only says which keywords the decorator takes
         self._unknown = unknown
         self._pure = pure
 
@@ -259,8 +258,6 @@ class _Decorator(Generic[Keywords]):
 
 
 class _Decorators:
-    """The decorators as attributes of `tool`."""
-
     pure = _Decorator(Effect.READ, ToolOptions, pure=True)
     read = _Decorator(Effect.READ, ToolOptions)
     idempotent = _Decorator(Effect.IDEMPOTENT, ToolOptions)

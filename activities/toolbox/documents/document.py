@@ -73,10 +73,7 @@ def paged(text: str) -> Iterator[Page]:
 
 CHILD = Path(__file__).with_name("pdf_child.py")
 SECONDS = 5
-"""CPU seconds after which the child process begins no new page.
-
-The kernel ends the process after twice as much CPU time, or after four times as much real time.
-"""
+"""CPU seconds after which the child begins no page; the kernel ends it after 2 times that, or 4 times in real time."""
 MEGABYTES = 512  # memory limit of the process
 NO_PYPDF = 3  # the exit code of the process if pypdf is not installed
 _SLOW = "it takes too long to read"
@@ -86,13 +83,9 @@ _KILLED = {-signal.SIGALRM, -signal.SIGXCPU, -signal.SIGKILL}
 def read_pdf(
     file: BinaryIO, *, first: int, max_text: int, seconds: int = SECONDS, megabytes: int = MEGABYTES
 ) -> Document:
-    """Read pages of a PDF from number `first` on, up to `max_text` characters or `seconds` of CPU time.
+    """Read pages of a PDF from number `first` on, up to `max_text` characters or `seconds` of CPU time, in a child.
 
-    A child process, which may use at most `megabytes` of memory, reads the PDF.
-
-    Raises:
-        UnreadableDocument: the file is no PDF, is broken or encrypted, or takes too long.
-        MissingPackage: pypdf is not installed.
+    Raises UnreadableDocument for a file that is no PDF, broken, encrypted or slow, and MissingPackage without pypdf.
     """
     numbers = map(str, (first, max_text, seconds, megabytes))
     try:
@@ -116,11 +109,7 @@ def read_pdf(
 
 
 def _document(found: dict[str, Any], first: int) -> Document:
-    """Make the Document from what `pdf_child.py` printed; `first` is the number of the first page that was read.
-
-    Raises:
-        UnreadableDocument: the child process could not read the PDF.
-    """
+    """Make the Document of what `pdf_child.py` printed; raises UnreadableDocument if it could not read the PDF."""
     if "why" in found:
         raise UnreadableDocument(found["why"])
     texts: list[str | None] = found["pages"]
@@ -140,21 +129,14 @@ SUFFIXES = TEXT + MARKDOWN + HTML + PDF
 
 
 def documents(root: Path) -> dict[str, Path]:
-    """Find the first `MAX_FILES` documents below `root`, by their name relative to `root`.
-
-    Links that lead out of `root` are ignored.
-    """
+    """The first `MAX_FILES` documents below `root` by their relative names; links that lead out of it are ignored."""
     return dict(islice(_files(root.resolve()), MAX_FILES))
 
 
 def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
-    """Read a document that `documents` found.
+    """Read a document that `documents` found: of a PDF, pages from `first` on up to `max_text` characters; else all.
 
-    Of a PDF, the pages from `first` on are read, up to `max_text` characters; any other document is read as a whole.
-
-    Raises:
-        UnreadableDocument: the document cannot be read.
-        MissingPackage: a package that this format needs is not installed.
+    Raises UnreadableDocument, or MissingPackage for a package that this format needs.
     """
     limit = MAX_PDF if path.suffix.lower() in PDF else MAX_FILE
     with _opened(path) as file:
@@ -180,12 +162,8 @@ def _files(root: Path) -> Iterator[tuple[str, Path]]:
                 continue
             target = path.resolve() if path.is_symlink() else path
             if target.is_relative_to(root) and target.suffix.lower() in SUFFIXES and target.is_file():
-                yield _shown(path.relative_to(root)), target
-
-
-def _shown(path: Path) -> str:
-    name = path.as_posix().encode(errors="replace").decode()  # it may have bytes that are not UTF-8
-    return unicodedata.normalize("NFC", name)
+                shown = path.relative_to(root).as_posix().encode(errors="replace").decode()  # not all names are UTF-8
+                yield unicodedata.normalize("NFC", shown), target
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -149,7 +149,6 @@ class _Lines:
         """Do nothing at the end of the page; lxml requires this method."""
 
     def page(self) -> HtmlText:
-        """The page as it was read so far."""
         self._flush()
         title = " ".join(_CONTROL.sub(" ", "".join(self._title)).split())[:300]
         text = "\n".join(self._lines).strip("\n")

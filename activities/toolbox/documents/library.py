@@ -6,9 +6,9 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -69,7 +69,6 @@ def _first_line(page: Page) -> str:
 
 
 def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
-    """Yield the passages of the pages, which are cut at headings and at the ends of pages."""
     trail, marks = list[_Mark](), {page: list(found) for page, found in groupby(_marks(pages), lambda mark: mark.page)}
     for page in pages:
         lines, start = page.text.split("\n"), 0
@@ -81,8 +80,6 @@ def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
 
 
 class _Mark(NamedTuple):
-    """A heading on a page."""
-
     page: int
     number: int  # the index of its line in the page
     level: int
@@ -174,11 +171,7 @@ class Library:
 
     @contextmanager
     def fresh(self) -> Iterator[None]:
-        """Bring the index up to date, and lock it until the block ends.
-
-        Raises:
-            Busy: other calls hold the lock for more than `patience` seconds.
-        """
+        """Bring the index up to date and lock it for the block; raises Busy if the lock takes over `patience` s."""
         if not self._lock.acquire(timeout=self._patience):
             raise Busy("Another call is reading the documents: retry.", retry_after=1)
         try:
@@ -259,11 +252,7 @@ class Library:
         self._next_row, self._words = rows.stop, None
 
     def _notes(self, dropped: Sequence[str], *, is_full: bool) -> list[str]:
-        """The reasons why documents were not read or not read completely, at most `MAX_NOTES`.
-
-        `dropped` are documents beyond `MAX_TOTAL`; `is_full` is true if the folder may have more than `MAX_FILES`
-        documents.
-        """
+        """Why documents, e.g. those `dropped` beyond `MAX_TOTAL`, were not read completely; at most `MAX_NOTES`."""
         notes = [f"{name}: {note}" for name, entry in sorted(self._entries.items()) for note in entry.notes]
         if dropped:
             notes.append(f"{dropped[0]} and all after it: the folder has more than {MAX_TOTAL:,} characters")
@@ -288,16 +277,10 @@ class Libraries:
     """The indexes of the `MAX_LIBRARIES` folders that were used last, shared by all calls of a worker."""
 
     def __init__(self, *, seconds: float = SECONDS) -> None:
-        self._seconds = seconds
         self._lock = threading.Lock()
-        self._by_root = OrderedDict[Path, Library]()
+        self._of = lru_cache(MAX_LIBRARIES)(partial(Library, seconds=seconds))
 
     def of(self, root: Path) -> Library:
         """The index of the folder `root`; a new, empty index if the folder has none."""
-        with self._lock:
-            library = self._by_root.get(root) or Library(root, seconds=self._seconds)
-            self._by_root[root] = library
-            self._by_root.move_to_end(root)
-            if len(self._by_root) > MAX_LIBRARIES:
-                self._by_root.popitem(last=False)
-            return library
+        with self._lock:  # the cache alone would let two calls make two
+            return self._of(root)

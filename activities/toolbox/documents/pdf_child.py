@@ -28,11 +28,7 @@ MAX_PAGE = 200_000  # characters of a page; more are not credible
 
 
 def main() -> None:
-    """Read the PDF on standard input and print its pages as JSON.
-
-    The arguments are the first page, the most characters, the most seconds of CPU time, and the memory limit in
-    megabytes.
-    """
+    """Print the pages of the PDF on standard input as JSON; arguments: first page, characters, CPU seconds, MB."""
     first, max_text, seconds, megabytes = map(int, sys.argv[1:])
     _limit(seconds, megabytes * 1_000_000)
     logging.disable()
@@ -65,10 +61,7 @@ def _limit(seconds: int, memory: int) -> None:
 
 
 def _read(first: int, max_text: int, seconds: float) -> dict[str, Any]:
-    """The title, the number of pages, and the texts of the pages from `first` on; or only the reason if there are none.
-
-    Stops after `max_text` characters or `seconds` of CPU time.
-    """
+    """The title, the number of pages, and texts of pages from `first` on, up to both limits; or why there are none."""
     reader = pypdf.PdfReader(io.BytesIO(sys.stdin.buffer.read()))
     if reader.is_encrypted and not reader.decrypt(""):
         return {"why": "it is encrypted"}

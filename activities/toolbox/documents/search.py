@@ -99,11 +99,7 @@ def _no_results(query: str, terms: Sequence[str], library: Library) -> Refused |
 
 
 def _fewer(terms: Sequence[str], library: Library) -> Iterator[Sequence[str]]:
-    """Yield other queries to try after a query with all `terms` had no hits.
-
-    The first query has corrected spelling, and the second has no unknown terms. Then come queries with one known term
-    fewer, and queries with a single term.
-    """
+    """Yield queries to try: with corrected spelling, without unknown terms, one known term fewer, a single term."""
     known = [term for term in terms if library.find([term], 1)]
     unknown = [term for term in terms if term not in known]
     nearest = {term: _nearest(term, library) for term in unknown[:3]}

@@ -59,7 +59,6 @@ def _value(args: Expression) -> Decimal:
 
 
 def _with_it(args: Expression) -> str:
-    """The expression with the number `it` in place of the word `it`."""
     if args.it is None:
         return args.expression
     number = plain(args.it) if args.it >= 0 else f"({plain(args.it)})"

@@ -24,11 +24,7 @@ LARGEST = 999  # the largest power of ten
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Limit the precision and size of decimals in this block.
-
-    Raises:
-        Unreadable: a number is outside these limits, or an operation has no result, such as 1/0.
-    """
+    """Limit decimals in the block; raises Unreadable for a number beyond the limits, or no result, as of 1/0."""
     traps = [decimal.DivisionByZero, decimal.InvalidOperation, decimal.Overflow, decimal.Underflow]
     with decimal.localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_UP, Emin=-LARGEST, Emax=LARGEST, traps=traps)):
         try:
@@ -62,10 +58,7 @@ def evaluate(
 
 
 def settled(value: Decimal) -> Decimal:
-    """Round a value to `SHOWN` digits if any number in the current block of `bounded` was rounded.
-
-    Otherwise return it unchanged.
-    """
+    """Round a value to `SHOWN` digits if a number in the current block of `bounded` was rounded; else leave it."""
     inexact = decimal.getcontext().flags[decimal.Inexact]
     return Context(prec=SHOWN, rounding=ROUND_HALF_UP).plus(value) if inexact else value
 
@@ -144,7 +137,7 @@ class Operation:
 
     rule: Callable[..., None]  # checks the operands' types (None if unknown); raises Unreadable
     function: Callable[..., Any]
-    gives: Type
+    gives: Type = Type.TRUTH
 
     def __call__(self, *values: Value) -> Value:
         """Calculate the result. Raises Unreadable if the values have types that the operation does not take."""
@@ -154,20 +147,17 @@ class Operation:
 
 
 def _calculates(*types: Type | None) -> None:
-    """Raise Unreadable unless each type is a number, or unknown (None)."""
     for type in types:
         if type not in (Type.NUMBER, None):
             raise Unreadable(f"It calculates with {type}: use numbers.")
 
 
 def _equates(left: Type | None, right: Type | None) -> None:
-    """Raise Unreadable if the types differ; the type of `none` and an unknown type (None) go with any type."""
     if left is not right and not {left, right} & {Type.NONE, None}:
         raise Unreadable(f"It compares {left} with {right}: compare like with like.")
 
 
 def _orders(left: Type | None, right: Type | None) -> None:
-    """Raise Unreadable unless both types are numbers or both are texts; an unknown type (None) goes with either."""
     for type in (left, right):
         if type not in (Type.NUMBER, Type.TEXT, None):
             raise Unreadable(f"It asks whether {type} is smaller or larger: only numbers and texts have an order.")
@@ -175,7 +165,6 @@ def _orders(left: Type | None, right: Type | None) -> None:
 
 
 def _contains(item: Type | None, among: Type | None) -> None:
-    """Raise Unreadable unless values of these types can be used in `item in among`; None is an unknown type."""
     if among not in (Type.LIST, Type.TEXT, Type.OBJECT, None):
         raise Unreadable(f"It looks for something in {among}: look in a list or a text.")
     if among in (Type.TEXT, Type.OBJECT) and item not in (Type.TEXT, None):
@@ -183,13 +172,11 @@ def _contains(item: Type | None, among: Type | None) -> None:
 
 
 def _counts(type: Type | None) -> None:
-    """Raise Unreadable unless `len` takes the type: a list, text or object, or an unknown type (None)."""
     if type not in (Type.LIST, Type.TEXT, Type.OBJECT, None):
         raise Unreadable(f"It asks for the length of {type}: use len(...) of a list or a text.")
 
 
 def _holds(type: Type | None) -> None:
-    """Raise Unreadable unless the type is a truth value, or unknown (None)."""
     if type not in (Type.TRUTH, None):
         raise Unreadable(f"There is {type} where a condition must stand: compare it with something.")
 
@@ -210,13 +197,10 @@ def _is_in(item: Value, among: "list[Value] | str | dict[str, Value]") -> bool:
     """Whether `among` contains `item`. Raises Unreadable if a list has only items of other types."""
     if not isinstance(among, list):
         return item in among
-    alike = [
-        element
-        for element in among
-        if {type_of(element), type_of(item)} & {Type.NONE} or type_of(element) is type_of(item)
-    ]
+    type = type_of(item)
+    alike = [element for element in among if type is Type.NONE or type_of(element) in (Type.NONE, type)]
     if among and not alike:
-        raise Unreadable(f"It looks for {type_of(item)} among others: compare like with like.")
+        raise Unreadable(f"It looks for {type} among others: compare like with like.")
     return any(_equal(element, item) for element in alike)
 
 
@@ -228,26 +212,22 @@ def _arithmetic(function: Callable[..., Decimal]) -> Operation:
     return Operation(_calculates, lambda *numbers: function(*(+number for number in numbers)), Type.NUMBER)
 
 
-def _comparison(rule: Callable[..., None], function: Callable[..., bool]) -> Operation:
-    return Operation(rule, function, Type.TRUTH)
-
-
 def _order(function: Callable[[Any, Any], bool]) -> Operation:
-    return _comparison(_orders, lambda left, right: function(_settled(left), _settled(right)))
+    return Operation(_orders, lambda left, right: function(_settled(left), _settled(right)))
 
 
-TRUTH = Operation(_holds, bool, Type.TRUTH)
+TRUTH = Operation(_holds, bool)
 TYPED_OPERATORS: Mapping[type[ast.AST], Operation] = {
     **{node: _arithmetic(function) for node, function in OPERATORS.items()},
-    ast.Eq: _comparison(_equates, _equal),
-    ast.NotEq: _comparison(_equates, lambda left, right: not _equal(left, right)),
+    ast.Eq: Operation(_equates, _equal),
+    ast.NotEq: Operation(_equates, lambda left, right: not _equal(left, right)),
     ast.Lt: _order(operator.lt),
     ast.LtE: _order(operator.le),
     ast.Gt: _order(operator.gt),
     ast.GtE: _order(operator.ge),
-    ast.In: _comparison(_contains, _is_in),
-    ast.NotIn: _comparison(_contains, lambda item, among: not _is_in(item, among)),
-    ast.Not: _comparison(_holds, operator.not_),
+    ast.In: Operation(_contains, _is_in),
+    ast.NotIn: Operation(_contains, lambda item, among: not _is_in(item, among)),
+    ast.Not: Operation(_holds, operator.not_),
 }
 TYPED_FUNCTIONS: Mapping[str, Operation] = {
     **{name: _arithmetic(function) for name, function in FUNCTIONS.items()},

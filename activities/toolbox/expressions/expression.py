@@ -91,11 +91,7 @@ class Reader:
         return self.word(sign.text, after) if sign.what == "word" and sign.text[0].isalpha() else sign.text
 
     def word(self, word: str, after: str) -> str:
-        """The Python text for a word; `after` is the text of the next sign, empty at the end.
-
-        Raises:
-            Unreadable: the word is unknown, or is a function without brackets.
-        """
+        """The Python text for a word; raises Unreadable for an unknown one, or a function without a bracket."""
         if word == "x":
             return "*"
         if word in self.numbers or (word in self.functions and after == "("):

@@ -9,7 +9,7 @@ from activities.borders.http import STATUS
 from activities.errors import Refused
 from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents import html
-from activities.toolbox.http.network import MAX_URL, Body, Web, read_body
+from activities.toolbox.http.network import MAX_URL, Web, read_body
 from workflows.faults.fault import QUADRANT, Quadrant
 
 MAX_BODY = 5_000_000  # bytes of a decompressed page that are read
@@ -68,25 +68,25 @@ async def fetch_page(args: PageAddress, web: Web) -> WebPage:
         if words.cut and not words.text:
             raise Refused(f"The page cannot be read, as {words.cut}: use another one.", code="unexpected_result")
     else:
-        words = _plain(body.content, encoding)
+        # No encoding needs more than four bytes for a character.
+        text = body.content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
+        words = html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), cut="")
+    cut = body.cut or (f"cut where {words.cut}" if words.cut else "")
+    if len(words.text) > MAX_TEXT:
+        cut = f"cut after {MAX_TEXT:,} characters"
     return WebPage(
         url=str(answer.url),
         status=answer.status_code,
         content_type=media,
         title=words.title[:MAX_TITLE],
         text=words.text[:MAX_TEXT],
-        cut=_cut(body, words),
+        cut=cut,
         fetched=len(body.content),
     )
 
 
 def _media_type(answer: httpx2.Response) -> str:
-    """Check an answer, and return the media type of the page.
-
-    Raises:
-        Refused: the page is not public, is no text, or has an unsupported content encoding.
-        httpx2.HTTPStatusError: the server returned another status that is no success.
-    """
+    """The media type of a page. Raises Refused or httpx2.HTTPStatusError if the answer is no public page with text."""
     if answer.status_code in RESTRICTED:
         reason = f"{answer.url.host} returned {answer.status_code}, so the page is not public: use another one."
         raise Refused(reason)
@@ -99,17 +99,3 @@ def _media_type(answer: httpx2.Response) -> str:
     if not {part.strip() for part in packed.split(",")} <= {"identity", "gzip", "deflate"}:
         raise Refused("The page has an unsupported content encoding: use another page.", code="unexpected_result")
     return media
-
-
-def _plain(content: bytes, encoding: str) -> html.HtmlText:
-    """The text of a page that is no HTML, without control characters."""
-    # No encoding needs more than four bytes for a character.
-    text = content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
-    return html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), cut="")
-
-
-def _cut(body: Body, words: html.HtmlText) -> str:
-    """Why the result does not have the whole page; empty if it does."""
-    if len(words.text) > MAX_TEXT:
-        return f"cut after {MAX_TEXT:,} characters"
-    return body.cut or (f"cut where {words.cut}" if words.cut else "")

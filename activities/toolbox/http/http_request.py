@@ -66,11 +66,7 @@ class HttpReply(BaseModel):
     """Why `body` is not the whole answer, e.g. because the answer is too long; empty if `body` is the whole answer."""
 
 
-def _service(args: HttpRequest) -> str:
-    return service_at(args.url)
-
-
-@tool.keyed(untrusted=True, service=_service)
+@tool.keyed(untrusted=True, service=lambda args: service_at(args.url))
 async def http_request(args: HttpRequest, key: Key, services: Services) -> HttpReply:
     """Send one HTTP request with a JSON body to a service that this worker may use; for web pages use fetch_page."""
     headers = _headers(args, key)
@@ -107,10 +103,7 @@ def _headers(args: HttpRequest, key: Key) -> Mapping[str, str]:
 
 
 def _without_effect(error: Exception) -> Exception:
-    """Turn the exception of a failed GET into a tool error with the same fault, marked as harmless.
-
-    Harmless means that the call had no effect: a GET changes nothing.
-    """
+    """The exception of a failed GET as a tool error with the same fault, marked as harmless: a GET changes nothing."""
     fault = classify(error)
     for chosen in ToolError.__subclasses__():
         if fault.code in chosen.codes():

@@ -251,10 +251,7 @@ async def read_body(
 ) -> Body:
     """Read and decompress a body, which may never end: at most `max_bytes` bytes, and for at most `seconds`.
 
-    With `keeps_undecodable`, a body with broken compression is returned up to the error.
-
-    Raises:
-        httpx2.DecodingError: the compression is broken, without `keeps_undecodable`.
+    Broken compression ends a body with `keeps_undecodable`, and else raises httpx2.DecodingError.
     """
     content, cut = bytearray(), ""
     try:
@@ -348,7 +345,6 @@ def _unknown(host: str, error: socket.gaierror) -> Refused | Unreachable:
 
 
 def _name(host: str) -> str:
-    """A host's name for a message, cut after 100 characters."""
     return host if len(host) <= 100 else f"{host[:100]}…"
 
 

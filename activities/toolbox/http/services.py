@@ -50,13 +50,9 @@ class Services:
     def of(
         cls, allowed: Iterable[str], headers: Iterable[str], environment: Mapping[str, str], web: Web | None = None
     ) -> "Services":
-        """Read the values of `--allow-request` and `--http-header`.
+        """Read the values of `--allow-request` (`HOST`, `HOST:PORT`) and of `--http-header` (`HOST=NAME:VARIABLE`).
 
-        `allowed` has values of the form `HOST` or `HOST:PORT`. `headers` has values of the form `HOST=NAME:VARIABLE`;
-        VARIABLE is the environment variable with the value of the header NAME.
-
-        Raises:
-            BadReach: a value cannot be used.
+        VARIABLE is the environment variable with the value of the header NAME. Raises BadReach for a wrong value.
         """
         places = frozenset(map(_place, allowed))
         headers_of = dict[str, dict[str, str]]()
@@ -79,27 +75,20 @@ class Services:
             NeedsPerson: the host of `url` is not allowed.
             Exception: the errors of `Web.get`.
         """
-        try:
-            async with self._send(method, self._allowed(checked(httpx2.URL(url))), headers, content) as answer:
-                yield answer
-        except TooMuch as much:
-            if method == "GET":
-                raise
-            # The effect may have been applied: an unknown outcome, and not a rejection.
-            raise httpx2.RemoteProtocolError(str(much)) from None
-
-    @asynccontextmanager
-    async def _send(
-        self, method: str, here: httpx2.URL, headers: Mapping[str, str], content: bytes | None
-    ) -> AsyncIterator[httpx2.Response]:
-        """`send` to a URL that was checked; redirects of a GET are followed."""
+        here = self._allowed(checked(httpx2.URL(url)))
         for _ in range(MAX_REDIRECTS + 1):
             more = {**OURS, **headers, **self.headers.get(_host(here), {})}
-            async with self.web.exchange(here, method, more, content) as answer:
-                if not answer.has_redirect_location or (method != "GET" and answer.status_code not in _PASSED_ON):
-                    yield answer
-                    return
-                target = redirected(here, answer.headers["location"])
+            try:
+                async with self.web.exchange(here, method, more, content) as answer:
+                    if not answer.has_redirect_location or (method != "GET" and answer.status_code not in _PASSED_ON):
+                        yield answer
+                        return
+                    target = redirected(here, answer.headers["location"])
+            except TooMuch as much:
+                if method == "GET":
+                    raise
+                # The effect may have been applied: an unknown outcome, and not a rejection.
+                raise httpx2.RemoteProtocolError(str(much)) from None
             if method != "GET":
                 reason = f"{here.host} returned {answer.status_code}, a redirect: use the address in `location`."
                 raise answered(Refused(reason, code="unexpected_result", observed={"location": str(target)}))
@@ -108,12 +97,7 @@ class Services:
         raise Refused(reason, code="unexpected_result")
 
     def _allowed(self, url: httpx2.URL) -> httpx2.URL:
-        """Return `url` if the worker may send requests to it.
-
-        Raises:
-            NeedsPerson: its host is not allowed.
-            Refused: the worker adds headers for its host, and `url` is not https.
-        """
+        """Return `url`. Raises NeedsPerson for any host that is not allowed, Refused for own headers without https."""
         host = _host(url)
         if not self._names(url):
             at = host if len(host) <= 100 else f"{host[:100]}…"
@@ -125,7 +109,6 @@ class Services:
         return url
 
     def _names(self, url: httpx2.URL) -> bool:
-        """Whether `--allow-request` allows the host of `url`, with its port or with any port."""
         host, port = _host(url), _port(url)
         return not self.places.isdisjoint({Place(host, None), Place(host, port)})
 
@@ -150,11 +133,7 @@ def _place(text: str) -> Place:
 
 
 def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
-    """Read a value of `--http-header`, and return the host, the header's name and the header's value.
-
-    Raises:
-        BadReach: the value cannot be used, or the environment has no value for the header.
-    """
+    """The host, and the header's name and value, of a value of `--http-header`; raises BadReach if it has none."""
     host, has_host, rest = text.partition("=")
     name, has_name, variable = rest.partition(":")
     read = read_host(host)
@@ -173,11 +152,7 @@ def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def _in_file(text: str, file: str | None) -> str:
-    """The content of a file, such as a container's secret; empty if `file` is None.
-
-    Raises:
-        BadReach: the file cannot be read; the message names `text`, the value of `--http-header`.
-    """
+    """The content of a file, such as a container's secret; empty for None. Raises BadReach, which names `text`."""
     try:
         return Path(file).read_text(encoding="utf-8").strip() if file else ""
     except (OSError, UnicodeDecodeError) as error:
@@ -185,11 +160,7 @@ def _in_file(text: str, file: str | None) -> str:
 
 
 def service_at(url: str) -> str:
-    """`HOST:PORT` of an address, as the name of a service: calls of one service share a circuit breaker and a limit.
-
-    Raises:
-        Refused: as `checked`.
-    """
+    """`HOST:PORT` of an address, which names its service for breakers and limits; raises Refused as `checked`."""
     at = checked(httpx2.URL(url))
     return f"{_host(at)}:{_port(at)}"
 

@@ -20,7 +20,6 @@ AHEAD = Table(
 )
 """A row for each call whose reconcile needs it; `before` is JSON."""
 KEPT = timedelta(days=40)
-"""How long rows are kept."""
 
 
 class Noted(BaseModel):
@@ -52,10 +51,7 @@ class Ahead(BaseModel):
 async def note(engine: AsyncEngine, key: str, ahead: Ahead) -> None:
     """Store the record ahead of a call, in place of that of an earlier attempt, which was proved to have had no effect.
 
-    Records that are older than `KEPT` are deleted.
-
-    Raises:
-        DatabaseUnavailable: the store cannot be reached; nothing was stored.
+    Deletes records older than `KEPT`. Raises DatabaseUnavailable if the store cannot be reached; nothing was stored.
     """
     row = {"key": key, "at": ahead.claimed_at, "before": json.dumps(ahead.before)}
 

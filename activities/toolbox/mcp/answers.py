@@ -117,7 +117,6 @@ _KNOWN = frozenset({"type", "text", "data", "blob", "mimeType", "uri", "name"})
 
 
 def _text_in(content: Any) -> str | None:
-    """The text of a block; None if it has none."""
     if isinstance(content, TextContent):
         return content.text
     text = getattr(content.resource, "text", None) if isinstance(content, EmbeddedResource) else None
@@ -196,10 +195,7 @@ class KnownText(BaseModel):
     observed: bool = True
 
     def holds(self, tool: str, text: str, *, is_error: bool) -> bool:
-        """Whether the row applies to `text`, the text of an answer of `tool`.
-
-        `is_error` says whether the server marks the answer as an error.
-        """
+        """Whether the row applies to `text`, the answer of `tool`, which the server marks as an error if `is_error`."""
         is_about = (self.where == "error") is is_error and self.tool in ("", tool)
         return is_about and self.match.search(text) is not None
 

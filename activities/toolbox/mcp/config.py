@@ -113,10 +113,7 @@ class Config:
     def of(cls, name: str, server: tools_file.ServerTable, environment: Mapping[str, str], folder: Path) -> "Config":
         """Make the Config of the server `name`, with the values of the variables and files that its table names.
 
-        Relative paths are below `folder`, the folder of the tools file.
-
-        Raises:
-            CannotOpen: a variable or a file is missing.
+        Relative paths are below `folder`, that of the tools file. Raises CannotOpen without a variable or a file.
         """
 
         def value(source: str) -> str:

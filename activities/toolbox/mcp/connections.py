@@ -119,11 +119,9 @@ class _Connection:
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection takes new calls."""
         return not (self.link.ended.is_set() or self.is_retired or (self.keeper and self.keeper.done()))
 
     async def close(self) -> None:
-        """End the connection, and wait until it has ended."""
         self.is_retired = True
         self.closing.set()
         if self.keeper is not None:
@@ -134,15 +132,12 @@ class Kept:
     """The connection to one server, which is opened when a call needs it, and again when it has ended."""
 
     def __init__(self, config: Config, web: Web, *, logs: bool = True, has_layout: bool = False) -> None:
-        """With `logs`, log what the server writes to stderr, and why it ended.
-
-        With `has_layout`, an answer has the layout of its content.
-        """
+        """With `logs`, log stderr and why the server ended; with `has_layout`, answers have their content's layout."""
         self._has_layout = has_layout
         self._config = config
         self._logs = logs
         self._web = web
-        self.expected: Mapping[str, ServerTool] | None = None
+        self.expected: Mapping[str, ServerTool] = {}
         self.heard: Callable[[str, Mapping[str, Any] | None], None] = lambda method, params: None
         """Called with the method and the params of each notification of PASSED_ON."""
         self._connection: _Connection | None = None
@@ -230,7 +225,6 @@ class Kept:
         self._failed(CannotOpen(connection.link.why, connection.link.told))
 
     async def _close_idle(self, connection: _Connection) -> None:
-        """Close a connection as soon as it has no calls."""
         while connection.link.calls and not connection.link.ended.is_set():  # noqa: ASYNC110  # for minutes
             await asyncio.sleep(0.5)
         await connection.close()
@@ -269,13 +263,10 @@ class Kept:
             raise
 
     async def _keep(self, link: Link, closing: asyncio.Event, opened: "asyncio.Future[_Connection]") -> None:
-        """Open the connection, and keep it open until it ends or is closed; anyio requires one task for all of this.
-
-        `opened` gets the connection, or CannotOpen as an exception.
-        """
+        """Open the connection for `opened` (or set CannotOpen), and keep it; anyio requires one task for both."""
         try:
             async with Client(
-                _as_transport(self._streams(link)),
+                self._streams(link),
                 cache=None,
                 mode=self._mode,
                 client_info=Implementation(name="replan", version="1"),
@@ -309,7 +300,6 @@ class Kept:
                     await asyncio.sleep(0.01)
 
     def _streams(self, link: Link) -> AbstractAsyncContextManager[Streams]:
-        """The streams to the server: over pipes if it has a command, else over HTTP."""
         config = self._config
         if config.command:
             trusted = {name: os.environ[name] for name in CERTIFICATES if name in os.environ}
@@ -336,7 +326,7 @@ class Kept:
             try:
                 page = await client.list_tools(cursor=cursor)
             except MCPError as error:
-                if error.code == METHOD_NOT_FOUND and can is not None and can.tools is None:
+                if error.code == METHOD_NOT_FOUND and can.tools is None:
                     break  # it has only resources or prompts
                 raise
             for tool in page.tools:
@@ -359,7 +349,7 @@ class Kept:
         info = client.server_info
         introduction = {
             "info": _as_json(info),
-            "capabilities": _as_json(can) or {},
+            "capabilities": _as_json(can),
             "instructions": client.instructions,
             "protocol": str(client.protocol_version),
         }
@@ -398,7 +388,7 @@ class Kept:
 
     def _check(self, connection: _Connection, tool: str) -> None:
         """Raise NeedsPerson if the tool is gone, or has changed since the worker started."""
-        if self.expected is None or tool not in self.expected:
+        if tool not in self.expected:
             return
         now = next((listed for listed in connection.listing.tools if listed.name == tool), None)
         kind = f"{self._config.name}.{tool}"
@@ -448,7 +438,6 @@ class Kept:
         """
         tool = str(params.get("name")) if method == "tools/call" else None
         name = f"{self._config.name}.{tool or method}"
-        made = partial(Sent, can_ask=method in CAN_ASK)
 
         async def ask(connection: _Connection, token: str) -> dict[str, Any] | questions.ServerQuestion:
             return await self._ask(connection, method, params, token, {}, report)
@@ -456,9 +445,8 @@ class Kept:
         with sends.counted(sends.Sends()), deadline.within(seconds) as limit:
             try:
                 async with asyncio.timeout(seconds):
-                    _, sent, found = await self._exchange(
-                        name, tool, made(limit.at), ask, self._raw_fault, is_read=True
-                    )
+                    made = Sent(limit.at, can_ask=method in CAN_ASK)
+                    _, sent, found = await self._exchange(name, tool, made, ask, self._raw_fault, is_read=True)
             except TimeoutError:
                 raise JsonRpcError(REQUEST_TIMEOUT, f"{name} gave no answer within {seconds:g} s.") from None
         if isinstance(found, questions.ServerQuestion):
@@ -515,15 +503,12 @@ class Kept:
         raise AssertionError
 
     async def _ready(self, kind: str, tool: str | None, stack: AsyncExitStack, *, can_ask: bool) -> _Connection:
-        """Return a connection that takes new calls, after checking that `tool`, unless it is None, has not changed.
+        """Return a connection that takes new calls; `stack` gets the lock of a server that takes one call at a time.
 
-        `stack` gets the lock of a server whose calls must be made one after the other.
-
-        Raises:
-            ToolError: no connection is ready in time, or the tool has changed; nothing was sent.
+        Raises ToolError if none is ready in time, or `tool`, unless it is None, has changed; nothing was sent then.
         """
         try:
-            async with asyncio.timeout(_until_end()):
+            async with asyncio.timeout(ready_seconds()):
                 if self._asks and can_ask:
                     await stack.enter_async_context(self._turn)
                 connection = await self.connection()
@@ -579,8 +564,7 @@ class Kept:
     async def _subscribe(self, connection: _Connection, uri: str, *, ends: bool) -> None:
         """Begin a subscription to a resource over the newer protocol, which has a stream for each; with `ends`, end it.
 
-        Raises:
-            JsonRpcError: the server takes no such subscription.
+        Raises JsonRpcError if the server takes no such subscription.
         """
         if (earlier := connection.streams.pop(uri, None)) is not None:
             await earlier.aclose()
@@ -612,7 +596,6 @@ class Kept:
         return self._fault(connection, kind, error, sent)
 
     def _fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> ToolError:
-        """The exception for a call that has no result."""
         if sent.no_token is not None:
             return faults.unreachable(kind, CannotOpen(sent.why, code=sent.no_token))
         if sent.status is not None and sent.status >= 300 and not sent.why and not sent.is_spoken:
@@ -651,11 +634,7 @@ class Kept:
         *,
         is_read: bool,
     ) -> JsonValue:
-        """Return the result of a call as JSON.
-
-        Raises:
-            ToolError: the server asks something or reports an error, or its result does not fit the tool's schema.
-        """
+        """The result of a call as JSON. Raises ToolError for a question, an error, or a wrong result."""
         if isinstance(found, questions.ServerQuestion):
             raise answered(AsksPerson(found.sentence(kind)))  # by the protocol, the call is not made so far
         fault = connection.texts.fault(kind, tool, found)
@@ -688,25 +667,20 @@ class Kept:
         return value
 
 
-def _until_end() -> float | None:
-    """Seconds until shortly before the attempt ends, so that the attempt can still report that nothing was sent.
-
-    None if the attempt has no deadline.
-    """
+def ready_seconds() -> float | None:
+    """Seconds until shortly before the attempt ends, which must say then that nothing was sent; None without an end."""
     left = deadline.left()
     return None if left is None else left * READY_SHARE
 
 
 def _as_json(model: BaseModel | None) -> JsonValue:
-    """A model of the SDK as JSON, with only the fields that the server sent; None for None."""
     return None if model is None else model.model_dump(by_alias=True, mode="json", exclude_unset=True)
 
 
 def _program(name: str, path: str | None) -> str:
-    """The program `name`: on `path`, else beside the Python that runs, where pip has put it. A path is not changed.
+    """Find a program: on `path`, else beside the Python that runs, where pip has put it. A path is not changed.
 
-    Raises:
-        FileNotFoundError: the program is in neither place.
+    Raises FileNotFoundError if it is in neither place.
     """
     if Path(name).name != name:
         return name
@@ -726,19 +700,12 @@ def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 @asynccontextmanager
-async def _as_transport(streams: AbstractAsyncContextManager[Streams]) -> AsyncIterator[Any]:
-    """Streams as the transport that the SDK's Client expects."""
-    async with streams as pair:
-        yield pair
-
-
-@asynccontextmanager
 async def _listening(client: Client) -> AsyncIterator[None]:
     """While the block runs, ask a server of the newer protocol to send a notification when one of its lists changes."""
     can = client.server_capabilities
-    tools = bool(can and can.tools and can.tools.list_changed)
-    prompts = bool(can and can.prompts and can.prompts.list_changed)
-    resources = bool(can and can.resources and can.resources.list_changed)
+    tools = bool(can.tools and can.tools.list_changed)
+    prompts = bool(can.prompts and can.prompts.list_changed)
+    resources = bool(can.resources and can.resources.list_changed)
 
     async def listen() -> None:
         with suppress(MCPError, RuntimeError, TimeoutError):  # it does not offer it, or it ends
@@ -759,7 +726,6 @@ async def _listening(client: Client) -> AsyncIterator[None]:
 
 
 async def _first(*events: Awaitable[object]) -> None:
-    """Wait until one of the events happens, and cancel the others."""
     waiting = [asyncio.ensure_future(event) for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

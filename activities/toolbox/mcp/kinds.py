@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, JsonValue, create_model
 
-from activities import deadline, sends
+from activities import sends
 from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, unsent
 from activities.storage.store import time_limit
 from activities.toolbox.declare import companions, conditions
@@ -23,7 +23,7 @@ from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.ahead import Ahead, Noted, mark_of
 from activities.toolbox.mcp.answers import ToolAnswer
 from activities.toolbox.mcp.config import Listing, ServerTool
-from activities.toolbox.mcp.connections import READY_SHARE
+from activities.toolbox.mcp.connections import ready_seconds
 from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, ForeignResult, arguments_of, result_of
 from activities.toolbox.mcp.servers import Servers
 from workflows.plans.catalogue import Effect
@@ -62,59 +62,34 @@ class Source:
     place: FilePlace
 
 
-@dataclass(frozen=True)
-class Classified:
-    """A tool of a server with its effect, and the reason for the effect."""
-
-    source: Source
-    listed: ServerTool
-    effect: Effect
-    reason: str
-    is_in_file: bool
-    """Whether the tools file has a table for this tool."""
-
-    @property
-    def kind(self) -> str:
-        return kind_of(self.source.name, self.listed.name)
-
-    @property
-    def filled(self) -> list[str]:
-        """The arguments that Replan fills in, which no schema shows."""
-        table = self.source.server.tools.get(self.listed.name)
-        return [table.key] if table and table.key else []
-
-
 @dataclass
 class Made:
     """The tools of some servers, and the mistakes in the tables of these tools."""
 
     tools: list[Tool[..., Any]] = field(default_factory=list)
-    classified: list[Classified] = field(default_factory=list)
+    classified: list["ForeignTool"] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     """The kinds that cannot be offered, each with the reason."""
     mistakes: list[str] = field(default_factory=list)
 
 
 def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) -> Made:
-    """Make the tools of all sources.
-
-    `others` are Python tools by kind; a tools file may name these and each other's tools, e.g. in `undo`.
-    """
-    made, found = Made(), dict[str, "_Draft"]()
+    """Make the tools of all sources; their files may name each other's tools, and `others`: Python tools by kind."""
+    made, found = Made(), dict[str, "ForeignTool"]()
     for source in sources:
         made.mistakes += _unknown_tools(source)
         for listed in source.listing.tools:
             if source.server.only is not None and listed.name not in source.server.only:
                 continue
-            draft = _Draft(source, listed, source.server.tools.get(listed.name, tools_file.ToolTable()))
+            draft = ForeignTool(source, listed, source.server.tools.get(listed.name, tools_file.ToolTable()))
             if reason := draft.prepare():
-                if listed.name in source.server.tools:
+                if draft.is_in_file:
                     made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
                 made.left_out[draft.kind] = reason
                 continue
             if draft.kind in found:  # of the same server, since all others begin otherwise
                 reason = "another tool of the server has this name already"
-                if listed.name in source.server.tools and listed.name != found[draft.kind].listed.name:
+                if draft.is_in_file and listed.name != found[draft.kind].listed.name:
                     made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
                 made.left_out[f"{draft.kind} ({listed.name})"] = reason
                 continue
@@ -128,7 +103,7 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
         tool, extra, wrong = draft.tool(known, found)
         made.mistakes += [f"{draft.place}: {draft.kind}: {mistake}" for mistake in wrong]
         made.tools += [tool, *extra]
-        made.classified.append(draft.classified)
+        made.classified.append(draft)
     return made
 
 
@@ -138,8 +113,8 @@ def kind_of(server: str, tool: str) -> str:
 
 
 @dataclass
-class _Draft:
-    """One tool of a server, as a file declares it."""
+class ForeignTool:
+    """A tool of a server as its file declares it: with an effect, and the reason for the effect."""
 
     source: Source
     listed: ServerTool
@@ -176,22 +151,23 @@ class _Draft:
         return "nobody says that it only reads"
 
     @property
-    def classified(self) -> Classified:
-        is_in_file = self.listed.name in self.source.server.tools
-        return Classified(self.source, self.listed, self.effect, self.reason, is_in_file)
+    def is_in_file(self) -> bool:
+        """Whether the tools file has a table for this tool."""
+        return self.listed.name in self.source.server.tools
+
+    @property
+    def filled(self) -> list[str]:
+        """The arguments that Replan fills in, which no schema shows."""
+        return [self.row.key] if self.row.key else []
 
     def prepare(self) -> str | None:
         """Make the models of arguments and results; return why the tool cannot be offered, or None if it can."""
         if self.listed.only_as_task:
             return "it can only be called as a task of MCP"
-        left_out = [self.row.key] if self.row.key else []
         try:
-            self.args = arguments_of(self.kind, self.listed.schema, left_out=left_out)
-            self.result: type[BaseModel] = (
-                ToolAnswer
-                if self.listed.output_schema is None
-                else result_of(f"{self.kind}.result", self.listed.output_schema)
-            )
+            self.args = arguments_of(self.kind, self.listed.schema, left_out=self.filled)
+            schema = self.listed.output_schema
+            self.result: type[BaseModel] = ToolAnswer if schema is None else result_of(f"{self.kind}.result", schema)
         except BadSchema as bad:
             return f"its schema cannot be used, since {bad}"
         self.ahead: Observe | None = None
@@ -199,30 +175,25 @@ class _Draft:
         return None
 
     async def ask(self, servers: Servers, arguments: Mapping[str, JsonValue]) -> JsonValue:
-        """Call this tool, which is a read, and return the result."""
         return await servers.call(self.source.name, self.listed.name, arguments, result=self.result, is_read=True)
 
     def tool(
-        self, known: Mapping[str, Tool[..., Any]], drafts: Mapping[str, "_Draft"]
+        self, known: Mapping[str, Tool[..., Any]], drafts: Mapping[str, "ForeignTool"]
     ) -> tuple[Tool[..., Any], list[Tool[..., Any]], list[str]]:
         """Return the tool with its options, a list with the tool that reconciles it (if any), and mistakes of the file.
 
         `known` are all tools by kind, and `drafts` the tools of servers by kind; options may name them.
         """
         row, wrong, extra = self.row, list(self._mistakes()), list[Tool[..., Any]]()
-        options: dict[str, Any] = {
+        server = self.source.server
+        shared = {"service": self.source.name, "limit": server.limit, "timeout": server.timeout}
+        options: dict[str, Any] = {name: value for name, value in shared.items() if value} | {
             name: value
             for name in ("settle", "ensure", "approve", "retry", "timeout", "authority", "content", "service", "limit")
             if (value := getattr(row, name)) is not None
         }
-        server = self.source.server
         options["untrusted"] = not server.trusted_results if row.untrusted is None else row.untrusted
         options["credential"] = row.credential or server.credential
-        options.setdefault("service", self.source.name)
-        if server.limit and "limit" not in options:
-            options["limit"] = server.limit
-        if server.timeout and "timeout" not in options:
-            options["timeout"] = server.timeout
         if self.effect not in (Effect.READ, Effect.TRANSACTIONAL):
             options["requests"] = 1  # `tools/call` is sent once
         for name in ("observe", "undo"):
@@ -239,16 +210,13 @@ class _Draft:
         return self._tool(ToolOptions(**options)), extra, wrong
 
     def _mistakes(self) -> Iterator[str]:
-        """Yield the mistakes in the table that concern its effect and the arguments it names."""
         row = self.row
         if row.effect is Effect.TRANSACTIONAL:
             yield 'effect = "transactional" is for Python tools, which take a Transaction: use another effect.'
-        if (row.effect is Effect.KEYED) is (row.key is None):
-            yield (
-                'effect = "keyed" needs key = "ARGUMENT", the argument that takes the idempotency key.'
-                if row.key is None
-                else 'key has a meaning only with effect = "keyed": leave it out.'
-            )
+        if row.effect is Effect.KEYED and row.key is None:
+            yield 'effect = "keyed" needs key = "ARGUMENT", the argument that takes the idempotency key.'
+        if row.effect is not Effect.KEYED and row.key is not None:
+            yield 'key has a meaning only with effect = "keyed": leave it out.'
         names = list(self.listed.schema.get("properties", {}))
         if row.mark is not None and self.effect in (Effect.READ, Effect.TRANSACTIONAL):
             yield "mark has no meaning for a read: leave it out."
@@ -313,10 +281,7 @@ class _Draft:
     def _companion(
         self, option: str, companion: tools_file.CompanionTable, known: Mapping[str, Tool[..., Any]], wrong: list[str]
     ) -> Companion | None:
-        """The companion that a table such as `undo` declares; None if there is no tool of its kind.
-
-        Mistakes are appended to `wrong`.
-        """
+        """The companion that a table such as `undo` declares; None without such a tool. `wrong` gets the mistakes."""
         other = _named(option, companion.kind, known, wrong)
         odd = [name for name, path in companion.using.items() if not isinstance(path, str)]
         if odd:
@@ -327,11 +292,10 @@ class _Draft:
 
     # Reconciling by a condition: a read of its own, which calls the server's read, and decides.
 
-    def _observing(self, rule: tools_file.ReconcileTable, read: "_Draft", names: Collection[str]) -> "Observe | None":
-        """The function that makes the record ahead of a call; None if reconciling needs no record.
-
-        `names` are the names that the condition reads, and `read` is the tool whose result is recorded as `before`.
-        """
+    def _observing(
+        self, rule: tools_file.ReconcileTable, read: "ForeignTool", names: Collection[str]
+    ) -> "Observe | None":
+        """The function that makes the record ahead of a call, by `read` for `before`; None if no name needs one."""
         needs_before = any(name.partition(".")[0] == "before" for name in names)
         if not needs_before and "call.claimed_at" not in {*names, *map(str, rule.using.values())}:
             return None
@@ -346,12 +310,9 @@ class _Draft:
         return observe
 
     def _reconciling(
-        self, rule: tools_file.ReconcileTable, drafts: Mapping[str, "_Draft"], wrong: list[str]
+        self, rule: tools_file.ReconcileTable, drafts: Mapping[str, "ForeignTool"], wrong: list[str]
     ) -> Companion | None:
-        """Make the hidden read that decides by `applied_if` whether a call was applied; None if there are mistakes.
-
-        Mistakes are appended to `wrong`.
-        """
+        """Make the hidden read that decides by `applied_if` whether a call was applied; None after mistakes."""
         read, kind, applied_if = drafts.get(rule.kind), f"{self.kind}.reconcile", rule.applied_if or ""
         if read is None or read.effect is not Effect.READ:
             wrong.append(f"reconcile = {rule.kind} with applied_if must be a read of a server in a tools file.")
@@ -362,7 +323,7 @@ class _Draft:
             "before": Fields.of(read.result),
             "call": Fields.of(Noted),
         }
-        found = conditions.mistakes_over(self.kind, "applied_if", applied_if, known)
+        _, found = conditions.mistakes_over(self.kind, "applied_if", applied_if, known)
         for name, path in rule.using.items():
             root = str(path).partition(".")[0]
             if isinstance(path, str) and "." in path and root in ("args", "call"):
@@ -417,16 +378,12 @@ async def _note_ahead(
 ) -> None:
     """Store the record ahead of a call; with `keeps_first`, only if an earlier attempt has stored none.
 
-    The requests for the record do not count as requests of the call.
-
-    Raises:
-        ToolError: the record cannot be made or stored in time; the call was not sent.
+    Its requests do not count as those of the call. Raises ToolError if it fails or is late; the call was not sent then.
     """
-    left = deadline.left()
     with sends.counted(sends.Sends()):
         try:
             # It ends before the attempt does, which could not say that the call was not sent.
-            async with time_limit(None if left is None else left * READY_SHARE):
+            async with time_limit(ready_seconds()):
                 if not (keeps_first and await servers.ahead(key)):
                     await servers.note_ahead(key, await ahead(servers, key, sent))
         except TimeoutError:
@@ -446,7 +403,6 @@ def _declared(
     options: ToolOptions,
     origin: Origin,
 ) -> Tool[..., Any]:
-    """Give a function the name `kind`, this description and these annotations, and make a tool of it."""
     function.__name__, function.__doc__, function.__annotations__ = kind, description, annotations
     return Tool(function, effect, options, origin=origin)
 

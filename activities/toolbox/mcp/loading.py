@@ -14,7 +14,7 @@ from activities.toolbox.mcp.config import CannotOpen, Config, Listing
 from activities.toolbox.registry import ToolMistakes
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
-    from activities.toolbox.mcp.kinds import Classified
+    from activities.toolbox.mcp.kinds import ForeignTool
 
 SUFFIX = ".toml"
 MISSING = (
@@ -34,25 +34,19 @@ class ForeignTools:
     """The kinds that cannot be offered, each with the reason."""
     configs: Mapping[str, Config] = field(default_factory=dict)
     listings: Mapping[str, Listing] = field(default_factory=dict)
-    classified: Sequence["Classified"] = ()
+    classified: Sequence["ForeignTool"] = ()
     """The tools with the reasons of their effects."""
     files: Mapping[str, str] = field(default_factory=dict)
     """The text of each tools file, by its name."""
 
 
 def load_servers(
-    names: Iterable[str],
-    environment: Mapping[str, str],
-    others: Iterable[Tool[..., Any]],
-    reach: Reach | None = None,
+    names: Iterable[str], environment: Mapping[str, str], others: Iterable[Tool[..., Any]], reach: Reach | None = None
 ) -> ForeignTools:
     """Load the tools files `names`, which end in `.toml`, and make a tool of each tool of their servers.
 
     The files may name the variables of `environment` and the Python tools `others`; `reach` is what may be reached
-    besides the servers themselves. The servers are started for a moment, to list their tools.
-
-    Raises:
-        ToolMistakes: a file has mistakes, or a server cannot be asked.
+    besides the servers, which are started for a moment. Raises ToolMistakes for a file or a server that is of no use.
     """
     paths = [Path(name) for name in names]
     if not paths:

@@ -28,7 +28,7 @@ from workflows.plans.catalogue import Effect
 from workflows.text import legible, nearest
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
-    from activities.toolbox.mcp.kinds import Classified
+    from activities.toolbox.mcp.kinds import ForeignTool
 
 MAX_LINE = 8 * 1024 * 1024
 """The most bytes of a line from a client."""
@@ -38,8 +38,7 @@ MAX_TOLD = 16 * 1024 * 1024
 """The most bytes of notifications and progress that wait for a client, even for one that reads."""
 STALLED_SECONDS = 2.0
 """After this many seconds in which a client took nothing, Replan decides that the client does not read."""
-MAX_ID = 200
-"""The most characters of an id."""
+MAX_ID = 200  # characters
 OTHER_SECONDS = 60.0
 """The timeout in seconds of a request that is no call of a tool; each tool has its own timeout."""
 TOOLS = "replan/tools"
@@ -72,13 +71,9 @@ class BadSocket(Exception):
 async def listening(
     path: Path | None, kinds: Mapping[str, Kind], foreign: ForeignTools, servers: Servers
 ) -> AsyncIterator[None]:
-    """Serve clients on a socket at `path` until the block ends; without a path, do nothing.
+    """Serve clients on a socket at `path`, for this user only, until the block ends; without a path, do nothing.
 
-    Only this user may connect to the socket. The block must be entered on the event loop of the connections of
-    `servers`.
-
-    Raises:
-        BadSocket: the socket cannot be opened, or another process listens on it.
+    Enter the block on the event loop of the connections of `servers`. Raises BadSocket if the socket cannot be opened.
     """
     if path is None:
         yield
@@ -101,15 +96,8 @@ async def listening(
 
 
 def _bound(path: Path) -> socket.socket:
-    """Bind a new socket to `path` with the rights 0600; a socket there that nobody listens on any more is removed.
-
-    Raises:
-        BadSocket: the socket cannot be opened, or another process listens on it.
-    """
-    family = getattr(socket, "AF_UNIX", None)
-    if family is None:
-        raise BadSocket("--mcp-socket needs unix sockets, which this system has not: leave it out.")
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    """Bind a new socket to `path` with the rights 0600, in place of one that nobody listens on; raises BadSocket."""
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         _remove_old(path)
         umask = os.umask(0o177)  # with a chmod afterwards, others could connect before it
@@ -145,7 +133,6 @@ def _remove_old(path: Path) -> None:
 
 
 def _remove(path: Path, inode: int) -> None:
-    """Remove the socket at `path` if it still has this inode."""
     with suppress(OSError):
         if path.stat().st_ino == inode:  # else it is another worker's
             path.unlink()
@@ -178,14 +165,12 @@ class _Door:
                 task.add_done_callback(self._ending.discard)
 
     async def close(self) -> None:
-        """End the connections of all clients."""
         tasks = [*filter(None, self._clients.values()), *self._ending]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def tell_all(self, server: str, method: str, params: Mapping[str, Any] | None) -> None:
-        """Send a notification of a server to every client."""
         notification = {"method": method} | ({} if params is None else {"params": params})
         line = _line({"server": server, "notification": notification})
         for client in list(self._clients):
@@ -193,7 +178,6 @@ class _Door:
 
     @cached_property
     def _tools(self) -> dict[str, Any]:
-        """The result of `replan/tools`."""
         classified = {found.kind: found for found in self._foreign.classified}
         offered = {name: kind for name, kind in self._kinds.items() if not kind.is_hidden}
         return {
@@ -209,9 +193,7 @@ class _Door:
     async def answer(self, client: "_Peer", message: Mapping[str, Any], report: Any) -> dict[str, Any]:
         """Pass on a client's request and return the result; `report` is called with the progress, unless it is None.
 
-        Raises:
-            JsonRpcError: the server's error, or a request that is not passed on.
-            ToolError: the server gave no answer.
+        Raises JsonRpcError for the server's error or a request that is not passed on, ToolError without an answer.
         """
         method, server, params = message.get("method"), message.get("server"), message.get("params", {})
         if method == TOOLS:
@@ -263,8 +245,6 @@ class _Door:
 
 
 class _Peer:
-    """One connection of a gateway."""
-
     def __init__(self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(0)  # so that a line counts as waiting until it was taken
         self._door = door
@@ -297,7 +277,6 @@ class _Peer:
     # From the client
 
     async def _read(self) -> None:
-        """Read lines and begin their requests, until the connection ends or a line is too long."""
         with suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 try:
@@ -337,8 +316,6 @@ class _Peer:
         task.add_done_callback(lambda done: self._requests.get(name) is done and self._requests.pop(name))
 
     async def _request(self, name: int | str, message: Mapping[str, Any]) -> None:
-        """Make one request and send its result or error to the client; `name` is the id of the request."""
-
         async def report(progress: float, total: float | None, words: str | None) -> None:
             told = {"id": name, "progress": progress, "total": total, "message": words}
             self.tell(_line({"progress": {key: value for key, value in told.items() if value is not None}}))
@@ -380,7 +357,6 @@ class _Peer:
         self._added.set()
 
     async def _send(self) -> None:
-        """Send the lines of the queue, one after the other, until the connection ends."""
         with suppress(OSError):
             while True:
                 while not self._lines:
@@ -424,8 +400,7 @@ class _Peer:
             self._cut.set()
 
 
-def _entry(kind: Kind, classified: "Classified | None") -> dict[str, Any]:
-    """A kind as `replan/tools` lists it."""
+def _entry(kind: Kind, classified: "ForeignTool | None") -> dict[str, Any]:
     spec = kind.spec
     return {
         "kind": spec.kind,
@@ -439,7 +414,6 @@ def _entry(kind: Kind, classified: "Classified | None") -> dict[str, Any]:
 
 
 def _own_tool(kind: Kind) -> dict[str, Any]:
-    """A Python tool as a Tool of MCP."""
     is_read, is_idempotent = kind.spec.effect is Effect.READ, kind.spec.effect is Effect.IDEMPOTENT
     # A result is written by the names of its fields, whatever their aliases are.
     result = kind.result.json_schema(mode="serialization", by_alias=False)
@@ -465,7 +439,6 @@ def _id(value: Any) -> int | str:
 
 
 def _shown(value: Any) -> str:
-    """A value that a client sent, as text for an error message."""
     return repr(legible(value, MAX_ID)) if isinstance(value, str) else "without a name"
 
 
@@ -476,5 +449,4 @@ def _error(name: int | str | None, error: JsonRpcError) -> bytes:
 
 
 def _line(message: Mapping[str, Any]) -> bytes:
-    """A message as a line of JSON."""
     return to_json(message, inf_nan_mode="null") + b"\n"

@@ -59,10 +59,9 @@ def of(params: ElicitRequestParams, name: str = ONLY_ONE) -> ServerQuestion:
     """Make the ServerQuestion of a server's request; `name` is the name of the question."""
     if not isinstance(params, ElicitRequestFormParams):
         return ServerQuestion(f"{params.message} (at {getattr(params, 'url', 'an address')})", {}, name)
-    properties: Any = _plain(params.requested_schema).get("properties", {})
-    return ServerQuestion(
-        params.message, {field: str(part.get("type", "any")) for field, part in properties.items()}, name
-    )
+    properties = params.requested_schema.get("properties", {})
+    fields = {field: str(part.get("type", "any")) for field, part in properties.items()}
+    return ServerQuestion(params.message, fields, name)
 
 
 def elicited(params: ElicitRequestParams, answers: Mapping[str, Any], name: str = ONLY_ONE) -> ElicitResult | None:
@@ -76,11 +75,7 @@ def elicited(params: ElicitRequestParams, answers: Mapping[str, Any], name: str 
 def answered(
     asked: InputRequiredResult, answers: Mapping[str, Any], roots: Sequence[str]
 ) -> tuple[dict[str, Any], ServerQuestion | None]:
-    """The responses to what a server asks for, by name; or no responses, and the first question that has no answer.
-
-    `answers` has a person's answers, by the names of the questions; `roots` are the folders that the server may work
-    in.
-    """
+    """The responses to what a server asks for, by name; or none, and the first question that `answers` lacks."""
     responses = dict[str, Any]()
     for name, request in (asked.input_requests or {}).items():
         match request:
@@ -93,9 +88,3 @@ def answered(
             case _:
                 return {}, ServerQuestion("it wants to ask a model, which Replan refuses", {}, name)
     return responses, None
-
-
-def _plain(schema: Any) -> Mapping[str, Any]:
-    """A JSON schema, or the SDK's model of one, as a mapping; empty for anything else."""
-    found: Any = schema.model_dump(mode="json", by_alias=True) if hasattr(schema, "model_dump") else schema
-    return found if isinstance(found, Mapping) else {}

@@ -5,7 +5,7 @@ Values are validated by the server's own schema. Names, types and paths are read
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, cast
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -71,6 +71,9 @@ class ForeignArgs(BaseModel):
         return self._named(type(self).model_fields)
 
 
+Args = TypeVar("Args", bound=ForeignArgs)
+
+
 class OpenArgs(ForeignArgs):
     """The arguments of a foreign tool that takes more than it declares."""
 
@@ -87,16 +90,11 @@ class ForeignResult(OpenArgs):
 
     @model_serializer
     def _all(self) -> dict[str, Any]:
-        """The fields that the server returned."""
         return self.as_sent()
 
 
 def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[str] = ()) -> type[ForeignArgs]:
-    """Make a model of a tool's arguments, except those in `left_out`, which Replan fills in itself.
-
-    Raises:
-        BadSchema: the schema cannot be used; the message says why in words that fit into a longer sentence.
-    """
+    """Make a model of a tool's arguments but `left_out`, which Replan fills in; raises BadSchema with the reason."""
     schema, plain = _checked(schema)
     if plain.get("type", "object") != "object":
         raise BadSchema("its arguments are no object")
@@ -136,16 +134,13 @@ def misfit(schema: JsonSchema) -> Callable[[Any, ValidationInfo], Any]:
 
 
 def _model(
-    base: type[Any],
+    base: type[Args],
     tool: str,
     schema: Mapping[str, Any],
     form: Mapping[str, Any],
     more: Mapping[str, Any] = MappingProxyType({}),
-) -> type[Any]:
-    """Make a model with the fields of `form` and the fields `more`.
-
-    `form` is `schema` without references; the values are validated by `schema`.
-    """
+) -> type[Args]:
+    """Make a model with the fields `more` and those of `form`: `schema` without references. `schema` validates."""
     whole = {"whole": relocated(schema, "#/$defs/whole")}  # a rule may refer to any place of the schema
     names, required = form.get("properties", {}), form.get("required", ())
     fields = dict(more)
@@ -158,22 +153,17 @@ def _model(
             fields[name] = (checked, Field(default))
         else:
             fields[f"replan_field_{number}"] = (checked, Field(default, alias=name))
-    made = cast("Any", create_model(_title(tool), __base__=base, __doc__=base.__doc__, **fields))
+    # `ShopOrder` for the tool `shop.order`
+    title = "".join(part.capitalize() for part in tool.replace(".", "_").replace("-", "_").split("_")) or "Tool"
+    made = create_model(title, __base__=base, __doc__=base.__doc__, **fields)
     made.form = {"title": made.__name__, **form}
-    model: type[Any] = made
-    return model
-
-
-def _title(tool: str) -> str:
-    """The name of a model's class: `ShopOrder` for the tool `shop.order`."""
-    return "".join(part.capitalize() for part in tool.replace(".", "_").replace("-", "_").split("_")) or "Tool"
+    return made
 
 
 def _checked(foreign: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The part of a schema that can be checked, and the same without references and definitions.
 
-    Raises:
-        BadSchema: the schema is too large, too deep, or has a reference that leads nowhere or has no end.
+    Raises BadSchema for a schema that is too large or deep, or has a reference that leads nowhere or has no end.
     """
     try:
         schema: dict[str, Any] = checkable(foreign)
@@ -218,7 +208,6 @@ def _without_reference(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _at(schema: Any, reference: str) -> Any:
-    """The part of a schema to which a reference such as `#/$defs/Order` leads."""
     for part in reference.removeprefix("#").split("/")[1:]:
         name = part.replace("~1", "/").replace("~0", "~")
         schema = schema[int(name)] if isinstance(schema, list) else schema[name]

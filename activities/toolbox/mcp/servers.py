@@ -81,12 +81,7 @@ class Servers:
         return await self._kept[server].call(tool, dict(args), answers, result, is_read=is_read)
 
     async def request(
-        self,
-        server: str,
-        method: str,
-        params: Mapping[str, Any],
-        seconds: float,
-        report: "ProgressFnT | None" = None,
+        self, server: str, method: str, params: Mapping[str, Any], seconds: float, report: "ProgressFnT | None" = None
     ) -> dict[str, Any]:
         """Send a request that changes nothing, and return the server's result as it is; see `Kept.request`."""
         return await self._kept[server].request(method, params, seconds, report)

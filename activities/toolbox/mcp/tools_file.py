@@ -40,7 +40,7 @@ class CompanionTable(_Table):
     kind: str
     """The kind of a tool: `git.git_log`, or the name of a Python tool."""
     using: dict[str, JsonValue] = Field(default_factory=dict)
-    """By argument a path, e.g. `args.repo_path`; beside `applied_if` whatever is no path is the value itself."""
+    """By argument, a path such as `args.repo_path`. With `applied_if`, a value that is no path is passed as it is."""
 
 
 class ReconcileTable(CompanionTable):
@@ -55,13 +55,13 @@ class ReconcileTable(CompanionTable):
 
 
 class ToolTable(_Table):
-    """What the file says of one tool; a word that is left out is as for a Python tool."""
+    """The options of one tool; an option that is left out has the default of a Python tool."""
 
     effect: Effect | None = None
     key: str | None = None
     """The argument that takes the idempotency key; for `keyed` tools."""
     mark: str | None = None
-    """The argument, a text, to whose end a line is added by which `call.mark` finds the effect of the call."""
+    """The name of a text argument. Replan adds a line to its end, by which `call.mark` finds the effect of the call."""
     description: str | None = None
     """Instead of the server's own description, for the planner."""
     observe: CompanionTable | None = None
@@ -82,20 +82,20 @@ class ToolTable(_Table):
 
 
 class ErrorRow(_Table):
-    """What an answer of a server means."""
+    """The meaning of an answer of a server."""
 
     code: Annotated[str, Field(pattern=f"^({'|'.join(CODES)})$")]
     applied: Literal["none", "unknown"] = "unknown"
     """What the answer proves: "none" that the call changed nothing."""
     in_success: Flag = False
-    """Whether it is an answer that the server does not mark as an error; then the answer begins with the text."""
+    """Whether the server sends this answer as a success; then the answer must begin with the text."""
 
 
 class OAuthTable(_Table):
     """Client credentials (OAuth 2.1) for a server behind a URL."""
 
     client_id: str
-    """The name of the variable or the file that holds it; as below."""
+    """The NAME of the worker's variable with the id, or `file:PATH`; the same for `client_secret`."""
     client_secret: str
     issuer: Annotated[str, Field(pattern=URL)] | None = None
     """The authorization server to which alone the credentials are sent; by default the server itself."""
@@ -143,7 +143,7 @@ class ToolsFile(_Table):
     servers: dict[Annotated[str, Field(pattern=SERVER_NAME)], ServerTable] = Field(min_length=1)
 
 
-class BadToolsFile(ValueError):
+class BadToolsFile(Exception):
     """A tools file cannot be used; `mistakes` has a sentence for each mistake, with its line and what to do."""
 
     def __init__(self, mistakes: list[str]) -> None:
@@ -152,18 +152,12 @@ class BadToolsFile(ValueError):
 
 
 def read(path: Path) -> ToolsFile:
-    """Read a tools file.
-
-    Raises:
-        BadToolsFile: the file cannot be read or has mistakes; the exception has all of them.
-    """
+    """Read a tools file; raises BadToolsFile, which has all mistakes, if it cannot be used."""
     try:
         if path.stat().st_size > MAX_FILE:
             raise BadToolsFile([f"{path} has more than {MAX_FILE} bytes: a tools file names servers, in TOML."])
         text = path.read_text(encoding="utf-8-sig")
         values = tomllib.loads(text)
-    except BadToolsFile:
-        raise
     except FileNotFoundError:
         raise BadToolsFile([f"There is no tools file {path}: check --tools."]) from None
     except OSError as error:
@@ -184,10 +178,8 @@ def line_of(text: str, loc: Sequence[Any]) -> str:
     wanted = tuple(str(part) for part in loc if part != "[key]")
     best, found = 0, ""
     for number, path in _places(text):
-        common = 0
-        while common < min(len(path), len(wanted)) and path[common] == wanted[common]:
-            common += 1
-        if common == min(len(path), len(wanted)) and common > best:
+        common = min(len(path), len(wanted))
+        if common > best and path[:common] == wanted[:common]:
             best, found = common, f":{number}"
     return found
 
@@ -225,7 +217,6 @@ def _path(dotted: str) -> tuple[str, ...]:
 
 
 def _mistake(mistake: Mapping[str, Any]) -> str:
-    """A sentence about an error of pydantic: the place, what is wrong, and what to write."""
     loc = [str(part) for part in mistake["loc"] if part != "[key]"]
     place = ".".join(loc)
     if mistake["type"] == "extra_forbidden":

@@ -55,7 +55,6 @@ class Sent:
     deadline: float | None
     """The time by `deadline.clock()` from which on the request may not be sent; None for no limit."""
     began: bool = False
-    """Whether sending began."""
     status: int | None = None
     """The status of an HTTP response."""
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -121,6 +120,8 @@ class Link:
     """Why the connection ended, in words for people; empty while it is open."""
     told: str = ""
     """The last words of the server itself, which are untrusted."""
+    last_line: str = ""
+    """The last line of the server's stderr, which often says why its process ended."""
     is_too_large: bool = False
     """Whether the connection ended because the server sent a message of more than `MAX_MESSAGE` bytes."""
 
@@ -143,10 +144,7 @@ async def over_pipes(
 ) -> AsyncIterator[Streams]:
     """Start the process of a server, and yield the streams of messages over its pipes; it ends when the block ends.
 
-    With `logs`, the log has what the process writes to stderr.
-
-    Raises:
-        OSError: no process can be started.
+    With `logs`, the log has what the process writes to stderr. Raises OSError if no process can be started.
     """
     watched, kept = pipe()  # only this process has the writing end: when it is gone, the supervisor notices
     try:
@@ -168,12 +166,11 @@ async def over_pipes(
         close(watched)
     to_session, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
-    last = _LastLine()
     stdin, stdout, stderr = (cast("Any", pipe) for pipe in (process.stdin, process.stdout, process.stderr))
     tasks = [
         asyncio.create_task(_read(link, server, stdout, to_session)),
         asyncio.create_task(_write(link, stdin, from_session, to_session)),
-        asyncio.create_task(_log_errors(server, stderr, last, LINES_PER_MINUTE if logs else 0)),
+        asyncio.create_task(_log_errors(link, server, stderr, LINES_PER_MINUTE if logs else 0)),
     ]
     try:
         yield from_server, to_server
@@ -198,7 +195,7 @@ async def over_pipes(
         tasks[2].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if process.returncode:
-            link.why, link.told = f"its process ended with {process.returncode}", last.text
+            link.why, link.told = f"its process ended with {process.returncode}", link.last_line
         process._transport.close()  # type: ignore[attr-defined]  # else it warns where a grandchild holds a pipe
 
 
@@ -265,18 +262,8 @@ async def _write(
         to_session.close()
 
 
-@dataclass
-class _LastLine:
-    """The last line of a server's stderr, which often says why it ended."""
-
-    text: str = ""
-
-
-async def _log_errors(server: str, stderr: asyncio.StreamReader, last: _LastLine, most: int) -> None:
-    """Log what a server writes to stderr, without secrets, and at most `most` lines a minute.
-
-    `last` gets the last line.
-    """
+async def _log_errors(link: Link, server: str, stderr: asyncio.StreamReader, most: int) -> None:
+    """Log what a server writes to stderr, without secrets, and at most `most` lines a minute; `link` has the last."""
     rest, minute, logged = b"", 0.0, 0
     while chunk := await stderr.read(64 * 1024):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -285,12 +272,12 @@ async def _log_errors(server: str, stderr: asyncio.StreamReader, last: _LastLine
             words = line[: 4 * MAX_LINE].decode(errors="replace").strip()
             if not words:
                 continue
-            last.text = text_of(words, str, MAX_LINE)
+            link.last_line = text_of(words, str, MAX_LINE)
             if time.monotonic() - minute > 60:
                 minute, logged = time.monotonic(), 0
             logged += 1
             if logged <= most:
-                log.info("mcp_stderr", server=server, line=last.text)
+                log.info("mcp_stderr", server=server, line=link.last_line)
 
 
 @asynccontextmanager
@@ -381,11 +368,7 @@ class _Watched(httpx2.AsyncBaseTransport):
         return _failed(request, sent.why)
 
     async def _read(self, response: httpx2.Response) -> None:
-        """Read a body that is no stream, so that a body which is cut off fails here, in this method.
-
-        Raises:
-            _TooLarge: the body has more than `MAX_MESSAGE` bytes.
-        """
+        """Read a body that is no stream, so that one which is cut off fails here. Raises _TooLarge."""
         content = bytearray()
         async with aclosing(response.aiter_bytes()) as parts:
             async for part in parts:
@@ -424,7 +407,6 @@ def _failed(request: httpx2.Request, why: str) -> httpx2.Response:
 
 
 def _words(error: httpx2.HTTPError) -> str:
-    """What went wrong with a connection, in words for people."""
     match error:
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
             return "it takes no connection"

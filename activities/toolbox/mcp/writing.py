@@ -12,7 +12,7 @@ from workflows.plans.catalogue import Effect
 from workflows.text import legible
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
-    from activities.toolbox.mcp.kinds import Classified
+    from activities.toolbox.mcp.kinds import ForeignTool
 
 HEAD = (
     "# Say of each tool what a call changes (docs/mcp.md#effects). What is written here is what holds without a word:\n"
@@ -22,14 +22,11 @@ MAX_WORDS = 100
 """The most characters of a server's description of a tool that the file quotes."""
 
 
-def write(path: Path, texts: Mapping[str, str], classified: Sequence["Classified"]) -> str:
+def write(path: Path, texts: Mapping[str, str], classified: Sequence["ForeignTool"]) -> str:
     """Write a new tools file at `path`, and return a sentence that tells a person what to do with it.
 
-    The new file has the `texts` of the worker's tools files, by name, and a table for each tool of `classified` that no
-    file has a table for.
-
-    Raises:
-        ToolMistakes: there is nothing to write, `path` is not beside the tools files, or the file cannot be written.
+    It has the `texts` of the worker's tools files, by name, and a table for each tool of `classified` that has none.
+    Raises ToolMistakes if there is nothing to write, `path` is not beside the tools files, or it cannot be written.
     """
     if not texts:
         raise ToolMistakes(["--write-tools has nothing to write: name a tools file with MCP servers by --tools."])
@@ -58,7 +55,7 @@ def write(path: Path, texts: Mapping[str, str], classified: Sequence["Classified
     )
 
 
-def _tables(missing: Iterable["Classified"]) -> Iterator[str]:
+def _tables(missing: Iterable["ForeignTool"]) -> Iterator[str]:
     """Yield a table for each tool of `missing`, with the server's description and the effect."""
     for found in missing:
         said = found.listed.description or found.listed.title
@@ -67,7 +64,7 @@ def _tables(missing: Iterable["Classified"]) -> Iterator[str]:
         yield "".join([*words, f'[{place}]\neffect = "{found.effect.value}"  # {_reason(found)}\n'])
 
 
-def _reason(found: "Classified") -> str:
+def _reason(found: "ForeignTool") -> str:
     """Why a tool has its effect, as a comment in the file."""
     if found.effect is Effect.UNKEYED and found.listed.idempotent:
         return f'{found.reason}; the server says that a repeat changes nothing more: if that is true, "idempotent"'
@@ -76,8 +73,5 @@ def _reason(found: "Classified") -> str:
 
 def _key(name: str) -> str:
     """A tool's name as a key of TOML, in quotes if it needs them."""
-    return (
-        name
-        if re.fullmatch(r"[A-Za-z0-9_-]+", name)
-        else json.dumps(name, ensure_ascii=False).replace("\x7f", r"\u007f")
-    )
+    is_bare = re.fullmatch(r"[A-Za-z0-9_-]+", name)
+    return name if is_bare else json.dumps(name, ensure_ascii=False).replace("\x7f", r"\u007f")

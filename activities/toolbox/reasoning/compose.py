@@ -49,7 +49,6 @@ def checked(results: JsonValue) -> JsonValue:
 
 
 def _lines(value: JsonValue) -> Iterator[str]:
-    """Yield the lines of a value, written as nested lists."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _entry(f"{name}:", item)

@@ -59,11 +59,7 @@ def whole(label: str, value: JsonValue) -> str:
 
 
 async def text(model: LanguageModel, system: str, prompt: str, max_output: int) -> str:
-    """Ask the model for a text; `prompt` is what the model reads.
-
-    Raises:
-        Refused: the model gives no complete text, or `prompt` is too long.
-    """
+    """Ask the model for a text; raises Refused if it gives no complete text, or `prompt` is too long for it."""
     reply = await _ask(model, system, prompt, [], max_output)
     written = remove_hidden(reply.turn.text).strip()
     if not written:
@@ -86,10 +82,8 @@ async def arguments(
         reason = "The model gave no values: what it says in their place is what was seen."
         raise Refused(reason, code="unexpected_result", observed={"said": reply_text})
     if len(calls) > 1:
-        raise Refused(
-            f"The model gave {len(calls)} answers instead of one: try again, or use another model.",
-            code="unexpected_result",
-        )
+        reason = f"The model gave {len(calls)} answers instead of one: try again, or use another model."
+        raise Refused(reason, code="unexpected_result")
     if calls[0].broken:
         raise Refused("The model's values cannot be read: they are no JSON object.", code="unexpected_result")
     return calls[0].args
@@ -98,11 +92,7 @@ async def arguments(
 async def _ask(
     model: LanguageModel, system: str, prompt: str, tools: Sequence[ToolDefinition], max_output: int
 ) -> Reply:
-    """Send one request to the model and return its reply.
-
-    Raises:
-        Refused: `prompt` with the schemas of `tools` is too long, or the model declines or does not finish its answer.
-    """
+    """Ask the model once; raises Refused for a request that is too long, or if the model declines or is cut off."""
     size = len(prompt.encode()) + sum(len(to_json(dict(tool.schema))) for tool in tools)
     if size > MAX_ASKED:
         reason = f"What the model is to read has {size} bytes, more than {MAX_ASKED}: give it a part."
@@ -138,7 +128,7 @@ CALL = "extracted"
 
 
 class Extraction(BaseModel):
-    """What to take out of what."""
+    """A text, and the schema of the values to take out of it."""
 
     text: str = Field(description="The text itself, e.g. the text of a document or page", max_length=MAX_ASKED)
     json_schema: dict[str, JsonValue] = Field(

@@ -110,7 +110,6 @@ def _sentences(blocks: Iterable[str]) -> list[str]:
 
 
 def _split(block: str) -> Iterator[str]:
-    """Yield the sentences of one paragraph."""
     start = 0
     for end in _END.finditer(block):
         if not _ABBREVIATION.search(block[max(end.start() - 10, 0) : end.start() + 1]):

@@ -8,8 +8,4 @@ down_revision = "0008"
 
 
 def upgrade(op: Operations) -> None:
-    op.create_table(
-        "replan_keys",
-        Column("id", String(64), primary_key=True),
-        Column("check", Text, nullable=False),
-    )
+    op.create_table("replan_keys", Column("id", String(64), primary_key=True), Column("check", Text, nullable=False))
