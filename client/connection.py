@@ -36,12 +36,11 @@ async def connected(
     """
     try:
         quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # the SDK's core would write across what is shown
-        state = state_folder.default()
         return await connect(
             address=address,
             namespace=namespace,
             profile=profile,
-            state=state,
+            state=state_folder.default(),
             runtime=quiet,
             keys=keys or os.environ.get("REPLAN_KEYS"),
             codec=codec or os.environ.get("REPLAN_CODEC"),
@@ -54,11 +53,7 @@ async def connected(
 
 
 def data_converter(namespace: str | None, keys: str | Path | None, codec: str | None) -> DataConverter:
-    """The data converter for saved histories of a namespace; no connection to the server is needed.
-
-    Raises:
-        Problem: the keys or the codec cannot be used.
-    """
+    """The data converter for saved histories, without a connection. Raises Problem if keys or codec cannot be used."""
     try:
         found = codec_of(keys, codec, namespace or os.environ.get("TEMPORAL_NAMESPACE") or DEFAULT_NAMESPACE)
     except BadKeys as error:

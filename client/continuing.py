@@ -26,9 +26,7 @@ PLANNER_WAS_LAST = ("question", "gave_up", "proposals_rejected")
 
 
 async def continued(client: Client, task: Task, id: str) -> Task:
-    """A copy of `task` that continues the conversation of an ended task.
-
-    `id` is the id of the ended task, the beginning of the id, or NEWEST.
+    """A copy of `task` that continues an ended task: `id` is its id, the beginning of that, or NEWEST.
 
     Raises:
         Problem: there is no such task, or the task still runs.
@@ -37,9 +35,8 @@ async def continued(client: Client, task: Task, id: str) -> Task:
     description = await earlier.describe()
     if description.status is WorkflowExecutionStatus.RUNNING:
         reason = f"Task {description.id!r} is running: its conversation is not over"
-        raise Problem(
-            "still_running", reason, Text("wait for its end with ", Remedy("show", description.id, {"follow": True}))
-        )
+        remedy = Text("wait for its end with ", Remedy("show", description.id, {"follow": True}))
+        raise Problem("still_running", reason, remedy)
     run = await tasks.first_run(earlier)
     return task.model_copy(update={"continues": run, "remains": remains(await final_outcome(client, earlier))})
 
@@ -50,11 +47,8 @@ def remains(outcome: Outcome) -> Remains | None:
         return None
     last = outcome.revisions[-1].number if outcome.revisions else 0
     unseen = last if not _has_seen_all(outcome) else None
-    steps = [
-        step
-        for step in outcome.steps
-        if not is_undo(step) and (step.revision == unseen or step.status is StepStatus.UNDONE)
-    ]
+    steps = [step for step in outcome.steps if step.revision == unseen or step.status is StepStatus.UNDONE]
+    steps = [step for step in steps if not is_undo(step)]
     ids = {step.id for step in steps}
     faults = tuple(fault for fault in outcome.faults if fault.revision == last and fault.step_id in ids)
     return _fitting(Remains(records=tuple(map(_record, steps)), faults=faults, is_tainted=outcome.is_tainted))
@@ -87,10 +81,6 @@ def _fitting(whole: Remains) -> Remains:
     for id in sorted(sizes, key=sizes.__getitem__, reverse=True):
         if over > 0:
             dropped[id], over = sizes[id], over - sizes[id]
-    records = [
-        record.model_copy(update={"result": None, "left_out": size})
-        if (size := dropped.get(record.step.id))
-        else record
-        for record in whole.records
-    ]
-    return whole.model_copy(update={"records": tuple(records)})
+    changes = {id: {"result": None, "left_out": size} for id, size in dropped.items() if size}
+    records = tuple(record.model_copy(update=changes.get(record.step.id)) for record in whole.records)
+    return whole.model_copy(update={"records": records})

@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-from pydantic import BaseModel
-
 from client.problem import Problem
 from client.remedy import Door
 from workflows.text import visible
@@ -13,15 +11,9 @@ SCHEMA = 1
 
 
 def written(value: Any, indent: int | None = 2) -> str:
-    """`value` as JSON that is safe on a terminal: letters of all languages stay, invisible characters are escaped.
-
-    With `indent` None, the JSON has one line.
-    """
-    return visible(json.dumps(value, ensure_ascii=False, indent=indent, default=_of_model), kept="\n")
-
-
-def _of_model(value: BaseModel) -> dict[str, Any]:
-    return value.model_dump(mode="json")
+    """`value` as JSON that is safe on a terminal: invisible characters are escaped. Without `indent`, in one line."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=lambda model: model.model_dump(mode="json"))
+    return visible(text, kept="\n")
 
 
 def of_start(task_id: str, run_id: str | None, ui_url: str | None) -> str:

@@ -117,10 +117,7 @@ async def fetch_effects(client: Client, story: Story, cards: Sequence[EffectCard
 def all_effects(
     story: Story, rollback: Story | None, cards: Sequence[EffectCard], earlier_rollbacks: Sequence[Story] = ()
 ) -> list[TaskEffect]:
-    """All effects of a task that were applied or may have been, the oldest first.
-
-    `rollback` and `earlier_rollbacks` are workflows that undid effects of the task: the newest, and all before it.
-    """
+    """All effects that a task had or may have had, the oldest first; `rollback` is the newest of its rollbacks."""
     found = dict[str, TaskEffect]()
     for run in runs_of(story)[:-1]:
         _add(run, run, found)
@@ -170,10 +167,7 @@ def _add(task: Story, story: Story, found: dict[str, TaskEffect]) -> None:
 
 
 def _update(found: dict[str, TaskEffect], key: str, change: Mapping[str, Any]) -> None:
-    """Change fields of the effect of a step; `key` is the key of the step.
-
-    If a fallback applied the effect, the key of the effect is the key of the step and `:KIND`.
-    """
+    """Change the effect of the step with this key; if a fallback applied it, the effect's own key ends with `:KIND`."""
     for effect in list(found.values()):
         is_of_step = effect.key == key or effect.key.startswith(f"{key}:")
         if is_of_step and effect.undoes is None:

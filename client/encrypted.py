@@ -1,9 +1,6 @@
 """Describes tasks whose values are encrypted, without their key: status, times, and the kinds of steps."""
 
-from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
 
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
@@ -23,25 +20,11 @@ from workflows.account.search_attributes import is_quotable
 from workflows.account.task import Task, TaskStatus
 from workflows.people.requests import HumanRequest, RequestKind
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 NO_KEY = "no_key"
 """The code of a Problem, or of an Outcome, if the key of encrypted values is missing."""
 ENCRYPTED = "(encrypted)"
 """What stands for the text of a task that cannot be read here."""
 UNTOLD = "The values of this task are encrypted and their key is not here, so only status, times and kinds are told."
-_STATUS = {
-    CallEnd.COMPLETED: StepStatus.COMPLETED,
-    CallEnd.FAILED: StepStatus.FAILED,
-    CallEnd.CANCELLED: StepStatus.CANCELLED,
-    None: StepStatus.RUNNING,
-}
-_CLOSED = {
-    WorkflowExecutionStatus.COMPLETED: TaskStatus.COMPLETED,
-    WorkflowExecutionStatus.CANCELED: TaskStatus.CANCELLED,
-}
-
 GIVE_KEY = Text.of("give `{keys}` or `{codec}`, as the workers have it")
 """The remedy where the key of an encrypted task is missing."""
 
@@ -49,19 +32,6 @@ GIVE_KEY = Text.of("give `{keys}` or `{codec}`, as the workers have it")
 def no_key(error: NoKey) -> Problem:
     """The Problem of an action that needs a key that is missing here."""
     return Problem(NO_KEY, error.args[0].removesuffix("."), GIVE_KEY, ProblemKind.FAILED)
-
-
-def needs_key(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Decorate a coroutine function to raise the Problem `no_key` instead of NoKey."""
-
-    @wraps(work)
-    async def run(*args: P.args, **options: P.kwargs) -> T:
-        try:
-            return await work(*args, **options)
-        except NoKey as error:
-            raise no_key(error) from error
-
-    return run
 
 
 async def require_key(execution: WorkflowExecution) -> None:
@@ -137,11 +107,12 @@ def sealed_request(execution: WorkflowExecution, cause: str = "") -> HumanReques
 def _status(description: WorkflowExecutionDescription, published: str) -> TaskStatus:
     if description.status is WorkflowExecutionStatus.RUNNING:
         return TaskStatus.WAITING if published == TaskStatus.WAITING else TaskStatus.RUNNING
+    if description.status is WorkflowExecutionStatus.COMPLETED:
+        return TaskStatus.COMPLETED
+    if description.status is WorkflowExecutionStatus.CANCELED:
+        return TaskStatus.CANCELLED
     ended = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET)
-    return _CLOSED.get(
-        description.status or WorkflowExecutionStatus.FAILED,
-        TaskStatus(published) if published in ended else TaskStatus.FAILED,
-    )
+    return TaskStatus(published) if published in ended else TaskStatus.FAILED
 
 
 def _step(last: Call, all: list[Call]) -> OutcomeStep:
@@ -149,7 +120,7 @@ def _step(last: Call, all: list[Call]) -> OutcomeStep:
         id=last.id,
         kind=last.kind,
         title=last.id,
-        status=_STATUS[last.closed],
+        status=StepStatus(last.closed) if last.closed else StepStatus.RUNNING,
         attempts=sum(max(1, call.attempt) for call in all),
         started=all[0].started_at or all[0].at,
         ended=last.ended_at,

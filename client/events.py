@@ -11,15 +11,7 @@ from client.follow import Attempt, Silent, Snapshot, View
 from client.remedy import Door
 from client.workflow_task import FailingTask
 from workflows.account.outcome import Outcome, OutcomeStep
-from workflows.account.records import (
-    Compaction,
-    Failover,
-    FaultRecord,
-    Pause,
-    PlannerWait,
-    Rejection,
-    Revision,
-)
+from workflows.account.records import Compaction, Failover, FaultRecord, Pause, PlannerWait, Rejection, Revision
 from workflows.inquiries import Capacity
 from workflows.people.requests import HumanRequest
 from workflows.unfinished import Unfinished
@@ -227,7 +219,6 @@ class Events(View):
         self._steps = dict[tuple[str, int], Hashable]()
 
     def see(self, snapshot: Snapshot) -> None:
-        """Report what is new in `snapshot`."""
         attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
         if snapshot.outcome.planner:
             self._report(snapshot.outcome, attempts)
@@ -245,23 +236,18 @@ class Events(View):
             self._tell(said)
 
     def silence(self, who: Silent) -> None:
-        """Report that the server, or every worker, does not answer."""
         self._tell(Silence(who, answers=False))
 
     def answers(self, who: Silent) -> None:
-        """Report that the server, or a worker, answers again."""
         self._tell(Silence(who, answers=True))
 
     def failing(self, task: FailingTask | None) -> None:
-        """Report that the workflow task of the task fails or, with None, that it recovered."""
         self._tell(WorkflowTaskFails(task))
 
     def busy(self, capacity: Capacity | None) -> None:
-        """Report that a call waits since all slots are in use or, with None, that no call waits."""
         self._tell(WorkerBusy(capacity))
 
     def end(self, outcome: Outcome) -> None:
-        """Report what is new in the last Outcome, and that the task has ended."""
         for said in self._listener.news({}):
             self._tell(said)
         self._report(outcome, {})
@@ -303,10 +289,7 @@ class Events(View):
 
 
 def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[str, Any]] | None:
-    """The name of an event, as docs/console.md lists it, and its fields; None for the end of the task.
-
-    `queue` is the task queue of the workers; `door` formats remedies for the reader.
-    """
+    """The name of an event, as docs/console.md lists it, and its fields; None for the end. `queue`: of the workers."""
     match event:
         case Began(outcome):
             chosen = {"task_id", "task", "planner", "strategy", "started_at"}
@@ -325,14 +308,8 @@ def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[st
         case Thinking(activity, tokens, attempt):
             return "thinking", {"activity": activity, "tokens": tokens, "attempt": attempt}
         case RequestRetried(activity, attempt):
-            due = attempt.due.isoformat() if attempt.due else None
-            return "retry", {
-                "activity": activity,
-                "attempt": attempt.number,
-                "of": attempt.of,
-                "code": attempt.code,
-                "due": due,
-            }
+            fields = {"activity": activity, "attempt": attempt.number, "of": attempt.of, "code": attempt.code}
+            return "retry", {**fields, "due": attempt.due.isoformat() if attempt.due else None}
         case ModelSays(activity, reply, start, text, is_over):
             return "words", {"activity": activity, "reply": reply, "start": start, "text": text, "over": is_over}
         case Working(step, done, total, words):

@@ -1,17 +1,16 @@
 """Exports the history of a task's newest run, so that it can be replayed on another machine."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import NamedTuple
 
 from google.protobuf.message import Message
-from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
-from client.history.reader import Reading, is_encrypted
+from client.history.reader import Reading, is_encrypted, payloads_of
 from client.history.records import History
 from client.redaction import Redaction
 from client.tasks import Handle, converter_of
@@ -53,23 +52,8 @@ async def export(client: Client, handle: Handle, *, redact: bool) -> Export:
 async def _decode(message: Message, converter: DataConverter) -> None:
     """Decode what a codec has encrypted in a message, in place; what cannot be read here is left as it is."""
     codec = converter.payload_codec
-    for payload in _payloads(message) if codec else ():
+    for payload in payloads_of(message) if codec else ():
         if codec and is_encrypted(payload):
             with suppress(Exception):  # codecs may raise anything
                 [clear] = await codec.decode([payload])
                 payload.CopyFrom(clear)
-
-
-def _payloads(message: Message) -> Iterator[Payload]:
-    for field, value in message.ListFields():
-        if field.message_type is None:
-            continue
-        if field.message_type.GetOptions().map_entry:
-            inner = [value[key] for key in value if isinstance(value[key], Message)]
-        else:
-            inner = [value] if isinstance(value, Message) else list(value)
-        for one in inner:
-            if isinstance(one, Payload):
-                yield one
-            else:
-                yield from _payloads(one)

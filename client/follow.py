@@ -7,7 +7,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from types import TracebackType
 from typing import Any, Self
 
 from temporalio.api.enums.v1 import PendingActivityState
@@ -165,12 +164,10 @@ async def fetch_state(
 async def told_outcome(client: Client, handle: Handle) -> Outcome:
     """The Outcome of a task that has ended; if the task is encrypted and the key is missing, from its events alone."""
     description = await handle.describe()
-    if await is_sealed(description):
-        return sealed_outcome(await fetch_history(client, handle), description)
-    try:
-        return await final_outcome(client, handle)
-    except NoKey:  # another client started it, so no memo shows that it is encrypted
-        return sealed_outcome(await fetch_history(client, handle), description)
+    if not await is_sealed(description):
+        with suppress(NoKey):  # another client started it, so no memo shows that it is encrypted
+            return await final_outcome(client, handle)
+    return sealed_outcome(await fetch_history(client, handle), description)
 
 
 async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snapshot | None]:
@@ -197,14 +194,9 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
             seconds = (datetime.now(UTC) - outcome.started_at).total_seconds()  # the history ends earlier
             outcome = outcome.model_copy(update={"spent": outcome.spent.model_copy(update={"seconds": seconds})})
             return outcome, replace(await _snapshot_of(client, outcome, description), is_replayed=True)
-        queue = description.task_queue
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
-        raise Problem(
-            "no_worker",
-            reason,
-            Text("start one with ", start_worker(queue)),
-            ProblemKind.UNREACHABLE,
-        )
+        remedy = Text("start one with ", start_worker(description.task_queue))
+        raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
     return found.snapshot.outcome, found.snapshot
 
 
@@ -217,7 +209,6 @@ async def _described(handle: Handle) -> WorkflowExecutionDescription | None:
 
 @contextmanager
 def _unless_permanent() -> Iterator[None]:
-    """Inside the block, suppress an RPCError unless its status is in PERMANENT."""
     try:
         yield
     except RPCError as error:
@@ -340,9 +331,7 @@ class View:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Restore the terminal; also called if an exception ends the `with` block."""
 
     def see(self, snapshot: Snapshot) -> None:
@@ -435,13 +424,16 @@ class Follower:
             await self._note_failing(found)
             if found and found.snapshot:
                 self._note_queued(found.snapshot.queued)
-            if found and found.closed and (outcome := await self._ended()):
-                return outcome
+            if found and found.closed:
+                with _unless_permanent():
+                    return await told_outcome(self._client, self._handle)
             if not self._is_attended and found and found.snapshot and found.snapshot.needs_answer:
                 return found.snapshot.outcome
             # A worker that answers slowly is asked less often.
             took = time.monotonic() - began if found and (found.snapshot or found.failing) else 0
-            await self._pause(max(self._least_pause(), min(LONGEST_POLL, took)))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), max(self._least_pause(), min(LONGEST_POLL, took)))
+            self._woken.clear()
 
     async def _fetch_state(self) -> TaskState | None:
         try:
@@ -451,17 +443,6 @@ class Follower:
                 raise
             reason = f"The server does not know task {self._handle.id!r} any more"
             raise Problem("unknown_id", reason, "it was deleted, or the server began anew without its data") from error
-
-    async def _ended(self) -> Outcome | None:
-        """The Outcome of a closed task; None if the server does not answer now."""
-        with _unless_permanent():
-            return await told_outcome(self._client, self._handle)
-        return None
-
-    async def _pause(self, seconds: float) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), seconds)
-        self._woken.clear()
 
     async def _wake(self) -> None:
         """Wait for the task's end with a long poll, and then end the pause between two polls."""
@@ -519,7 +500,6 @@ class Follower:
                 self._view.busy(capacity)
 
     async def _note_failing(self, found: TaskState | None) -> None:
-        """Tell the view when the workflow task begins to fail, and when it recovers."""
         if found is None or (found.failing is None and found.snapshot is None and not found.closed):
             return  # nobody answered, so nothing is known about the workflow task
         now, task = time.monotonic(), found.failing
@@ -537,17 +517,14 @@ class Follower:
             with suppress(RPCError):  # without the server, the failure is shown without its reset point
                 self._failing = await with_reset_point(self._client, task)
             self._view.failing(self._failing)
-        if not self._is_attended and self._is_hopeless(task, now):
-            raise self._given_up(self._failing or task)
-
-    def _is_hopeless(self, task: FailingTask, now: float) -> bool:
         # A repaired worker would complete the workflow task within milliseconds.
         patience = HEALING_SECONDS if task.may_heal else PATIENCE_SECONDS
-        return self._sure_since is not None and now - self._sure_since > patience
+        if not self._is_attended and self._sure_since is not None and now - self._sure_since > patience:
+            raise _given_up(self._failing or task)
 
-    def _given_up(self, task: FailingTask) -> Problem:
-        problem = task.problem()
-        is_task = task.task_id == task.workflow_id
-        again = Remedy("show", task.task_id, {"follow": True}) if is_task else Remedy("undo", task.task_id)
-        remedy = Text(problem.remedy, "; it was not stopped: ", again, " follows it again")
-        return Problem("workflow_task_fails", problem.reason, remedy, ProblemKind.NEEDS_PERSON)
+
+def _given_up(task: FailingTask) -> Problem:
+    is_task = task.task_id == task.workflow_id
+    again = Remedy("show", task.task_id, {"follow": True}) if is_task else Remedy("undo", task.task_id)
+    remedy = Text(task.remedy, "; it was not stopped: ", again, " follows it again")
+    return Problem("workflow_task_fails", task.reason, remedy, ProblemKind.NEEDS_PERSON)

@@ -56,11 +56,7 @@ class Incident(BaseModel, frozen=True):
 
 
 async def find_incidents(client: Client) -> list[Incident]:
-    """The incidents of all queues, the incident with the most tasks first; no worker is asked.
-
-    Raises:
-        Problem: the namespace lacks the search attribute with the causes.
-    """
+    """The incidents of all queues, most tasks first. Raises Problem if the namespace lacks their search attribute."""
     found = dict[tuple[str, str], list[tuple[HumanRequest, str]]]()
     try:
         async for row in client.list_workflows(WAITING):
@@ -132,8 +128,9 @@ async def _require_incident(client: Client, cause: str, queue: str) -> None:
         with suppress(RPCError):  # then the list of all incidents says what is wrong
             if (await client.count_workflows(waiting_query(cause, queue))).count:
                 return
-    causes = {incident.cause for incident in await find_incidents(client) if incident.queue == queue}
-    elsewhere = sorted({incident.queue for incident in await find_incidents(client) if incident.cause == cause})
+    incidents = await find_incidents(client)
+    causes = {incident.cause for incident in incidents if incident.queue == queue}
+    elsewhere = sorted({incident.queue for incident in incidents if incident.cause == cause})
     if elsewhere:
         remedy = Text("add `", Argument("queue", elsewhere[0]), "`")
         raise Problem("unknown_cause", f"No task of queue {queue} waits because of {cause!r}", remedy)
@@ -142,11 +139,7 @@ async def _require_incident(client: Client, cause: str, queue: str) -> None:
 
 
 async def follow_resolution(client: Client, running: Running) -> AsyncIterator[Resolved]:
-    """Yield the progress of a resolution whenever it changes, and at last the result.
-
-    Raises:
-        Problem: the resolution ended early, or no worker has begun it in time.
-    """
+    """Yield the progress of a resolution at each change, at last the result. Raises Problem if it ends too early."""
     ended, last, until = asyncio.ensure_future(running.result()), Resolved(cause=""), time.monotonic() + TAKEN_WITHIN
     try:
         while not ended.done():

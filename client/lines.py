@@ -50,7 +50,9 @@ def wrap(line: str, width: int) -> list[str]:
     """Break a line between words into rows of at most `width` cells; only the first row keeps the style of the line."""
     if cell_len(line) <= width:
         return [line]
-    indent = _indent(line, width)
+    # Behind a long label, on a narrow terminal, too little room would be left.
+    label = _LABEL.match(line)
+    indent = " " * (label.end() if label and label.end() <= width * 2 // 3 else len(line) - len(line.lstrip()))
     rows = [""]
     for word in _words(line, width - len(indent)):
         if rows[-1].strip() and cell_len(rows[-1] + word) > width:
@@ -59,12 +61,6 @@ def wrap(line: str, width: int) -> list[str]:
             rows[-1] += word
     first, *rest = (row.rstrip() for row in rows)
     return [line.resized(first) if isinstance(line, Line) else first, *rest]
-
-
-def _indent(line: str, width: int) -> str:
-    # Behind a long label, on a narrow terminal, too little room would be left.
-    label = _LABEL.match(line)
-    return " " * (label.end() if label and label.end() <= width * 2 // 3 else len(line) - len(line.lstrip()))
 
 
 def _words(line: str, room: int) -> Iterator[str]:

@@ -111,11 +111,7 @@ class Why(NamedTuple):
 
 
 def status_named(name: str | None) -> TaskStatus | None:
-    """The status with this name, in upper or lower case, or Temporal's `Canceled`; None if `name` is None.
-
-    Raises:
-        Problem: there is no such status.
-    """
+    """The status with this name in any case, or Temporal's `Canceled`; None for None. Raises Problem for others."""
     if name is None:
         return None
     meant = name.strip().lower().replace("-", "_")
@@ -139,10 +135,7 @@ async def list_tasks(
 ) -> Listing:
     """The newest tasks, newest first; with the status WAITING, the tasks that have waited longest, longest wait first.
 
-    `query` is a list filter of Temporal.
-
-    Raises:
-        Problem: the query cannot be used.
+    `query` is a list filter of Temporal. Raises Problem if it cannot be used.
     """
     found, note = await _found(client, status, query, limit)
     limit_requests = asyncio.Semaphore(20)  # each row takes a few requests to the server
@@ -175,10 +168,7 @@ async def _found(
 
 
 async def list_waiting(client: Client) -> list[Waiting]:
-    """The tasks that wait for a person, the longest wait first: of more than MAX_WAITING, those that began last.
-
-    One list query finds the tasks; no worker is asked.
-    """
+    """The tasks that wait for a person, longest wait first: of more than MAX_WAITING the newest. No worker is asked."""
     try:
         rows = await _rows(client, EXACT[TaskStatus.WAITING])
     except RPCError as error:
@@ -213,11 +203,7 @@ async def _longest_waiting(client: Client, query: str, limit: int) -> list[Workf
 async def _listed(
     client: Client, row: WorkflowExecution, limit_requests: asyncio.Semaphore, *, narrowed: bool
 ) -> Listed | None:
-    """The data of one listed run; None if the list was filtered (`narrowed`) and `row` is an older run of the task.
-
-    Raises:
-        RPCError: NOT_FOUND, if the run was deleted since the list was made.
-    """
+    """The data of a listed run; None for an older run of its task, if `narrowed`. Raises RPCError if it was deleted."""
     async with limit_requests:
         closed = row.status is not WorkflowExecutionStatus.RUNNING
         if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:

@@ -27,12 +27,9 @@ OPEN = (StepStatus.RUNNING, StepStatus.PAUSED)
 
 def pauses(client: Client, description: WorkflowExecutionDescription) -> tuple[Pause, ...]:
     """The pauses of a workflow: first that of the workflow itself, then those of its activities."""
-    paused = [
-        _of_activity(client, description.id, activity)
-        for activity in description.raw_description.pending_activities
-        if activity.paused
-    ]
-    return (*_of_workflow(client, description), *paused)
+    paused = [activity for activity in description.raw_description.pending_activities if activity.paused]
+    of_activities = [_of_activity(client, description.id, activity) for activity in paused]
+    return (*_of_workflow(client, description), *of_activities)
 
 
 def is_paused(description: WorkflowExecutionDescription) -> bool:

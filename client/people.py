@@ -31,15 +31,7 @@ from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
 from workflows.commands import Option
 from workflows.json_values import digest
 from workflows.people.card import Asker
-from workflows.people.requests import (
-    CHOICES,
-    MAX_NAME,
-    Choice,
-    Given,
-    HumanRequest,
-    Requests,
-    missing_options,
-)
+from workflows.people.requests import CHOICES, MAX_NAME, Choice, Given, HumanRequest, Requests, missing_options
 
 TAKEN_WITHIN = timedelta(seconds=8)
 """How long a worker may take to accept an answer."""
@@ -57,11 +49,7 @@ def login_name() -> str:
 
 
 def given_with(choice: Choice, fields: Mapping[str, Any]) -> Given:
-    """The values that are sent with an answer; without `by` in `fields`, `by` is the login name of the user.
-
-    Raises:
-        Problem: a value is not valid, or the answer lacks a required value.
-    """
+    """The values sent with an answer; `by` is by default the login name. Raises Problem for a wrong or missing one."""
     try:
         given = CHOICES[choice].given(**{"by": login_name(), **fields})
     except ValidationError as error:
@@ -73,7 +61,6 @@ def given_with(choice: Choice, fields: Mapping[str, Any]) -> Given:
 
 
 def _missing(choice: Choice, options: Sequence[Option]) -> Problem:
-    """The problem of an answer that has none of the options of which it needs one."""
     names = [part for option in options for part in (" or ", Argument(option.name))][1:]
     remedy = f"it is {options[0].label}" if len(options) == 1 else "it says how much more"
     problem = Problem("usage", Text(f"The answer {choice.value} needs ", *names), remedy)
@@ -82,11 +69,7 @@ def _missing(choice: Choice, options: Sequence[Option]) -> Problem:
 
 
 def reference_to(request: HumanRequest, choice: Choice) -> dict[str, Any]:
-    """The fields with which an answer names what the person saw: the request and, of an approval, the calls.
-
-    Raises:
-        Problem: no worker has reported the call, so nobody can have seen it.
-    """
+    """The fields with which an answer names what the person saw. Raises Problem if no worker has reported the call."""
     if not CHOICES[choice].needs_code:
         return {"request": request.id}
     if request.call is None:
@@ -236,11 +219,7 @@ async def _reply(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
 
 
 async def _earlier_reply(handle: Handle, id: str) -> str | None:
-    """The reply of a task that has ended to the Update `id`.
-
-    Raises:
-        Problem: the Update did not reach the task before its end.
-    """
+    """The reply of an ended task to the Update `id`. Raises Problem if the Update did not reach it before its end."""
     try:
         return await _reply(handle.id, handle.get_update_handle(id, result_type=str))
     except RPCError as error:

@@ -47,31 +47,13 @@ from workflows.calls.header import HEADER, CallHeader, Undoes
 from workflows.calls.turns import TURN, Turn
 from workflows.faults.fault import FAILURE_TYPES, Fault, Held, Thinking, Working
 from workflows.json_values import digest
-from workflows.people.requests import (
-    CHOICES,
-    Change,
-    Choice,
-    HumanAnswer,
-    HumanRequest,
-    ProposedCall,
-    Resolution,
-)
+from workflows.people.requests import CHOICES, Change, Choice, HumanAnswer, HumanRequest, ProposedCall, Resolution
 from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import ALWAYS, Catalogue, Companion, ToolSpec
 from workflows.plans.contract import AllowedEffect, Contract, Origin, Term
 from workflows.plans.guards import ProgressGuard, RepeatGuard
-from workflows.plans.proposal import (
-    Answer,
-    GiveUp,
-    Mistake,
-    NewSteps,
-    PassedOver,
-    Proposed,
-    Question,
-    Step,
-    StepReturn,
-)
+from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, PassedOver, Proposed, Question, Step, StepReturn
 from workflows.plans.references import PRUNED
 
 INDEX = re.compile(r"[0-9]{1,4}")
@@ -115,10 +97,7 @@ class Placeholders:
         return float(other) if value.is_integer() else other + 0.5
 
     def data(self, value: JsonValue, *, references: bool = False) -> JsonValue:
-        """Data of a tool or a planner with placeholders for its values and unknown keys; the nesting stays.
-
-        With `references`, each reference to the result of a step (`{"$from": STEP}`) stays, too.
-        """
+        """Data with placeholders for values and unknown keys; with `references`, those to results of steps stay."""
         match value:
             case {"$from": str(step), **more} if references and set(more) <= {"path"}:
                 return {"$from": step, **({"path": self.path(str(more.get("path", "")))} if more else {})}
@@ -210,9 +189,8 @@ class Values(Placeholders):
             for args in (record.args, record.step.args):
                 self._digests[digest(record.kind, args)] = digest(record.kind, self.data(args, references=True))
         for observation in progress.observations:
-            self._digests[digest(observation.kind, observation.args)] = digest(
-                observation.kind, self.data(observation.args, references=True)
-            )
+            kind, args = observation.kind, observation.args
+            self._digests[digest(kind, args)] = digest(kind, self.data(args, references=True))
         views = [record.result for record in progress.records]
         views += [observation.value for observation in progress.observations]
         views += [fault.observed for fault in progress.faults]
@@ -226,11 +204,8 @@ class Values(Placeholders):
             args = {self.key(name): self._term(term) for name, term in it.args.items()}
             return {**it.model_dump(mode="json"), **({"args": args} if args else {})}
         if isinstance(it, Origin):
-            it = it.model_copy(update={"at": self.path(it.at)})
-            return {
-                **it.model_dump(mode="json"),
-                **{name: self.text(getattr(it, name)) for name in ("quote", "unusual")},
-            }
+            texts = {name: self.text(getattr(it, name)) for name in ("quote", "unusual")}
+            return {**it.model_dump(mode="json"), "at": self.path(it.at), **texts}
         if isinstance(it, ToolSpec) and it.approve == ALWAYS:  # no condition, and who asks together depends on it
             return {**self._model(it.model_copy(update={"approve": None})), "approve": ALWAYS}
         if isinstance(it, Task) and it.effect_key:
@@ -239,7 +214,9 @@ class Values(Placeholders):
         if isinstance(it, CallHeader | Turn | Undoes):
             it = it.model_copy(update={"key": self._idempotency_key(it.key)})
         if isinstance(it, Task | NewSteps):
-            self._learn_bounds(it.contract if isinstance(it, Task) else it.effects)
+            effects = it.contract if isinstance(it, Task) else it.effects
+            terms = [term for effect in effects for term in effect.args.values()]
+            self._bounds |= {bound for term in terms for bound in (term.at_least, term.at_most) if bound is not None}
         dumped, kept = it.model_dump(mode="json"), KEPT.get(type(it), frozenset())
         keys = {name: field.alias or name for name, field in type(it).model_fields.items()}
         fields = {keys[name]: value for name, value in it if keys[name] in dumped}
@@ -258,10 +235,6 @@ class Values(Placeholders):
         """An idempotency key with a placeholder for the effect key; a run id and the id of the call stay."""
         prefix, slash, call = key.rpartition("/")
         return f"{self._effect_key(prefix)}{slash}{call}" if prefix in self._effect_keys else key
-
-    def _learn_bounds(self, effects: Iterable[AllowedEffect]) -> None:
-        terms = [term for effect in effects for term in effect.args.values()]
-        self._bounds |= {bound for term in terms for bound in (term.at_least, term.at_most) if bound is not None}
 
     def _term(self, term: Term) -> dict[str, JsonValue]:
         kind, dot, path = term.slot.partition(".")
@@ -297,7 +270,6 @@ class Values(Placeholders):
 
 
 def _has_arguments(it: BaseModel, field: str) -> bool:
-    """Whether a field of a model is redacted as the arguments of a call are."""
     # An answer that a person wrote before the task began may refer to results.
     return isinstance(it, Answer | Change) or (field == "defaults" and isinstance(it, Fault | ProposedCall))
 

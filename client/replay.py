@@ -63,9 +63,7 @@ class Replayed(BaseModel, frozen=True):
 
 
 async def replayed(
-    histories: AsyncIterator[WorkflowHistory],
-    workflow: type = AgentWorkflow,
-    converter: DataConverter = DATA_CONVERTER,
+    histories: AsyncIterator[WorkflowHistory], workflow: type = AgentWorkflow, converter: DataConverter = DATA_CONVERTER
 ) -> AsyncIterator[Replayed]:
     """Replay histories one after the other, without keeping them in memory; `workflow` is the class of tasks."""
     async with replayer(workflow, converter).workflow_replay_iterator(histories) as results:
@@ -78,11 +76,7 @@ async def replayed(
 
 
 async def saved(files: Iterable[Path]) -> AsyncIterator[WorkflowHistory]:
-    """The histories in files that `export` or Temporal's own tools wrote.
-
-    Raises:
-        Problem: a file cannot be read, or holds no history.
-    """
+    """The histories in files that `export` or Temporal's own tools wrote. Raises Problem for any other file."""
     for file in files:
         try:
             document = json.loads(file.read_bytes())
@@ -106,11 +100,7 @@ async def unfinished(client: Client, queue: str, limit: int) -> AsyncIterator[Wo
 
 
 async def count(client: Client, query: str) -> int:
-    """The number of Replan's workflow runs that a list filter finds.
-
-    Raises:
-        Problem: the filter cannot be used.
-    """
+    """The number of Replan's workflow runs that a list filter finds. Raises Problem if the filter cannot be used."""
     with using_filter():
         return (await client.count_workflows(within(OURS, query))).count
 

@@ -5,14 +5,13 @@ a planner that does not know of the effect plans it again, and the new call has 
 """
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
-from google.protobuf.message import Message
 from temporalio.api.common.v1 import Payload, WorkflowExecution
 from temporalio.api.enums.v1 import ResetReapplyExcludeType
 from temporalio.api.history.v1 import HistoryEvent
@@ -37,6 +36,7 @@ from client.effects import (
 )
 from client.follow import View
 from client.history.fetch import fetch_run, fetch_story
+from client.history.reader import payloads_of
 from client.history.records import INTERNAL_KINDS, Call, Event
 from client.history.story import Plan, Story
 from client.problem import Problem, ProblemKind
@@ -86,8 +86,6 @@ class ResetResult(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """Where the new run begins, and what happens to the effects after that point."""
-
     point: Call
     """The call before which the new run begins."""
     records: Sequence[StepRecord] = ()
@@ -190,9 +188,8 @@ class EffectsAtReset:
 
     def is_in_flight(self, effect: TaskEffect) -> bool:
         """Whether the effect's call was open at the reset point; the server makes such a call again in the new run."""
-        return any(
-            call.id == effect.step and call.scheduled.id < self.point.task for call in self.story.history.newest_calls
-        )
+        calls = self.story.history.newest_calls
+        return any(call.id == effect.step and call.scheduled.id < self.point.task for call in calls)
 
     @property
     def _here(self) -> Event:
@@ -222,19 +219,16 @@ class EffectsAtReset:
             return False
         if task is not None and task.limits.replans == 0:
             return True
-        if any(call.id == effect.step and call.task <= self.point.task for call in self.story.history.newest_calls):
+        calls = self.story.history.newest_calls
+        if any(call.id == effect.step and call.task <= self.point.task for call in calls):
             return True
+        over = {call.id for call in calls if call.ended is not None and call.ended.id < self.point.task}
         once = {other.step for other in self.after if other.state is EffectState.APPLIED and self._is_once(other)}
-        return self._run_again() - {effect.step} - self._descendants(effect.step) <= once
+        return self._steps.keys() - over - {effect.step} - self._descendants(effect.step) <= once
 
     def _is_once(self, effect: TaskEffect) -> bool:
         # The key of a fallback does not end with the step's id: the new run may never get to the fallback.
         return effect.effect in SINGLE and effect.key.endswith(f"/{effect.step}")
-
-    def _run_again(self) -> AbstractSet[str]:
-        calls = self.story.history.newest_calls
-        over = {call.id for call in calls if call.ended is not None and call.ended.id < self.point.task}
-        return self._steps.keys() - over
 
     def _descendants(self, id: str) -> set[str]:
         found, steps = {id}, self._steps
@@ -259,9 +253,8 @@ def _stands(effects: EffectsAtReset) -> Problem:
     what = f"{effect.step!r} ({effect.kind}) {did} after {effects.point.id!r} and stands{more}"
     reason = f"{what}: a task that goes back there could apply it again under another key"
     undo, keep = (Argument("fate", fate) for fate in Fate)
-    remedy = Text(
-        "add `", undo, "` to undo it first, or `", keep, "` to let it stay and tell the planner; ", all, " lists all"
-    )
+    ways = "add `{undo}` to undo it first, or `{keep}` to let it stay and tell the planner; {all} lists all"
+    remedy = Text.of(ways, undo=undo, keep=keep, all=all)
     return Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
 
 
@@ -288,11 +281,7 @@ def _record(effect: TaskEffect, story: Story) -> StepRecord:
 
 
 def _request(effects: EffectsAtReset) -> Call:
-    """The request to the planner that led to the plan at the reset point; a reset to the request repeats it.
-
-    Raises:
-        Problem: the plan was written by hand, so no planner was asked for it.
-    """
+    """The request that led to the plan at the reset point. Raises Problem if the plan was written by hand."""
     if effects.is_by_hand:
         effect, id = (effects.in_the_way or effects.after)[-1], effects.story.history.task_id
         reason = f"The plan of task {id!r} was written by hand, and its steps would be called with their old ids"
@@ -311,19 +300,12 @@ def _request(effects: EffectsAtReset) -> Call:
 async def _undo(
     client: Client, handle: Handle, effects: EffectsAtReset, view: View, *, is_attended: bool, confirm: Confirm | None
 ) -> None:
-    """Undo the effects after the reset point with a workflow, and follow that workflow to its end.
-
-    Raises:
-        Problem: the task runs, its plan was written by hand, or an effect cannot be undone.
-    """
+    """Undo the effects after the reset point by a workflow. Raises Problem if the task runs, or an effect stays."""
     _request(effects)  # raises Problem for a plan written by hand, before anything is undone
     require_closed(await handle.describe(), undo=False)
     after, specs = effects.after, effects.story.history.specs
-    stays = [
-        f"{effect.step} ({effect.kind} has no undo)"
-        for effect in after
-        if effect.kind in specs and not specs[effect.kind].undo
-    ]
+    final = [effect for effect in after if effect.kind in specs and not specs[effect.kind].undo]
+    stays = [f"{effect.step} ({effect.kind} has no undo)" for effect in final]
     if not stays:
         steps = {effect.step for effect in after}
         undo = await undo_steps(client, handle, steps, view, is_attended=is_attended, confirm=confirm)
@@ -353,7 +335,8 @@ async def _tell(
     Raises:
         Problem: the task was closed from outside, or the run ended each time before the Signal reached it.
     """
-    small = _fitting(records)
+    size = sum(len(record.model_dump_json()) for record in records)
+    small = [record.slim(len(canonical(record.result)) if size > MAX_SIGNAL else 0) for record in records]
     run = description.run_id
     for _ in range(MAX_TRIES):
         if description.status is not WorkflowExecutionStatus.RUNNING:
@@ -372,11 +355,7 @@ async def _tell(
 
 
 def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
-    """The event id of the completed workflow task that ended a run.
-
-    Raises:
-        Problem: the run was closed from outside.
-    """
+    """The event id of the workflow task that ended a run. Raises Problem if the run was closed from outside."""
     end = events[-1]
     last = getattr(end, end.WhichOneof("attributes") or "")
     # Only the event of an end that the workflow itself decided has this field.
@@ -385,11 +364,6 @@ def _last_task(events: Sequence[HistoryEvent], id: str) -> int:
         remedy = Text(Remedy("undo", id), ", then start a new task")
         raise Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
     return int(last.workflow_task_completed_event_id)
-
-
-def _fitting(records: Sequence[StepRecord]) -> list[StepRecord]:
-    size = sum(len(record.model_dump_json()) for record in records)
-    return [record.slim(len(canonical(record.result)) if size > MAX_SIGNAL else 0) for record in records]
 
 
 async def _begin(client: Client, id: str, run: str, task: int, reason: str) -> str:
@@ -416,11 +390,7 @@ def _first_call(story: Story, id: str) -> Call | None:
 
 
 def _step(story: Story, to: str) -> Call:
-    """The first call of the step `to` in the newest run.
-
-    Raises:
-        Problem: the task has no such step, or the step never started.
-    """
+    """The first call of the step `to` in the newest run. Raises Problem if there is no such step, or it never began."""
     step, id = _first_call(story, to), story.history.task_id
     if step is not None:
         return step
@@ -440,11 +410,9 @@ def _refuse_repeated(story: Story, step: Call, fate: Fate | None) -> None:
 
     With a `fate`, which decides about the ended calls after `step`, only open calls and calls before `step` count.
     """
-    repeated = [
-        call
-        for call in repeated_by_reset(story, step)
-        if fate is None or call.closed is None or call.scheduled.id < step.task
-    ]
+    repeated = repeated_by_reset(story, step)
+    if fate is not None:
+        repeated = [call for call in repeated if call.closed is None or call.scheduled.id < step.task]
     if not repeated:
         return
     last, free = repeated[-1], reset_points(story)
@@ -473,30 +441,17 @@ def _refuse_late(story: Story) -> None:
 
 
 async def _require_payloads(client: Client, queue: str, events: Sequence[HistoryEvent]) -> None:
-    claims = {text: claim for event in events for text, claim in _claims(event)}
+    claims = dict[str, Claim]()
+    for reference in (reference_of(payload) for event in events for payload in payloads_of(event)):
+        if reference is not None:
+            claim = Claim(driver=reference.driver_name, data=dict(reference.claim_data))
+            claims[claim.model_dump_json()] = claim
     if not claims:
         return
     lacks = (await ask(client, queue, ClaimsInquiry(claims=tuple(claims.values())))).lacks
     if lacks:
         reason = f"The new run would lack what the old one had ({lacks.rstrip('.')})"
         raise Problem("payload_lost", reason, "start a new task for what is left to do", ProblemKind.FAILED)
-
-
-def _claims(message: Message) -> Iterator[tuple[str, Claim]]:
-    """Each reference to external storage in a message (protobuf) of the history, with a text that identifies it."""
-    if isinstance(message, Payload):
-        if reference := reference_of(message):
-            claim = Claim(driver=reference.driver_name, data=dict(reference.claim_data))
-            yield claim.model_dump_json(), claim
-        return
-    for field, value in message.ListFields():
-        if field.message_type is None:
-            continue
-        is_map = field.message_type.GetOptions().map_entry
-        inner = value.values() if is_map else value if field.is_repeated else (value,)
-        for item in inner:
-            if isinstance(item, Message):
-                yield from _claims(item)
 
 
 def reference_of(payload: Payload) -> ExternalStorageReference | None:

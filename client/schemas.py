@@ -28,10 +28,7 @@ def plain(schema: Schema, whole: Schema) -> dict[str, Any]:
 
 
 def decimal_part(schema: Schema) -> Schema | None:
-    """The part of a Decimal's schema that has the rules for the number; None if the schema is not that of a Decimal.
-
-    A Decimal may be written as a number or as a text; the text keeps all digits.
-    """
+    """The part for numbers in a Decimal's schema, else None. A Decimal may also be a text, which keeps all digits."""
     parts = schema.get("anyOf") or schema.get("oneOf") or ()
     by_type = {str(part.get("type")): part for part in parts}
     is_decimal = {"number", "string"} <= by_type.keys() <= {"number", "string", "null"} and len(parts) == len(by_type)

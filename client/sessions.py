@@ -57,7 +57,6 @@ class SessionEffects(NamedTuple):
 
     @property
     def in_order(self) -> list[SessionEffect]:
-        """All effects, the oldest first."""
         found = [SessionEffect(id, effect) for id, listed in self.tasks for effect in listed.effects]
         return sorted(found, key=lambda one: (one.effect.at, one.task_id, one.effect.key))
 
@@ -81,7 +80,6 @@ class TaskUndo(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all effects of the task were undone."""
         return self.rollback is not None and self.rollback.is_complete
 
 
@@ -136,21 +134,14 @@ async def newest_ids(client: Client, name: str, limit: int = MAX_TASKS) -> list[
 
 
 async def tasks_of(client: Client, name: str) -> SessionTasks:
-    """The tasks of a session, at most the MAX_TASKS newest.
-
-    Raises:
-        Problem: the session has no tasks.
-    """
+    """The tasks of a session, at most the MAX_TASKS newest. Raises Problem if the session has none."""
     ids = await newest_ids(client, name, MAX_TASKS + 1)
     if not ids:
         others = await newest_tasks(client, f"{TASKS} AND WorkflowId STARTS_WITH '{PREFIX}:'", MAX_TASKS)
         known = dict.fromkeys(task.id.split(":")[1] for task in others)
         reason = f"No task of a session {cut(one_line(name), MAX_NAME)!r} is here{nearest(name, known)}"
-        remedy = Text(
-            "write the name of `replan mcp --session NAME`, whose calls have ids `mcp:NAME:...`; ",
-            Remedy("list"),
-            " shows the tasks there are",
-        )
+        named = "write the name of `replan mcp --session NAME`, whose calls have ids `mcp:NAME:...`; "
+        remedy = Text(named, Remedy("list"), " shows the tasks there are")
         raise Problem("unknown_session", reason, remedy)
     handles = [handle_of(client, id) for id in reversed(ids[:MAX_TASKS])]
     return SessionTasks(name, handles, more=len(ids) > MAX_TASKS)
@@ -170,25 +161,15 @@ async def explain_each(client: Client, tasks: Sequence[Handle]) -> list[Explanat
 
 
 async def effects_of_each(client: Client, tasks: Sequence[Handle]) -> SessionEffects:
-    """The effects of each task, from its histories and from the ledgers that workers read.
-
-    Raises:
-        Problem: no worker answers.
-    """
+    """The effects of each task, from its histories and workers' ledgers. Raises Problem if no worker answers."""
     found = await _each(tasks, lambda task: list_effects(client, task))
     return SessionEffects([(task.id, listed) for task, listed in zip(tasks, found, strict=True)])
 
 
 async def plan_undo(client: Client, tasks: Sequence[Handle]) -> SessionPlan:
-    """The calls that would undo the effects of the tasks; the plan has no calls for running tasks, only their ids.
-
-    Raises:
-        Problem: no worker answers, or none can replay one of the tasks.
-    """
-    statuses = await _each(tasks, _status)
-    running = [
-        task.id for task, status in zip(tasks, statuses, strict=True) if status is WorkflowExecutionStatus.RUNNING
-    ]
+    """The calls that would undo the effects of the closed tasks. Raises Problem if no worker answers for one."""
+    described = await _each(tasks, lambda task: task.describe())
+    running = [task.id for task in described if task.status is WorkflowExecutionStatus.RUNNING]
     closed = [task for task in tasks if task.id not in running]
     found = dict((await effects_of_each(client, closed)).tasks)
     newest = {
@@ -231,10 +212,6 @@ async def undo_each(
         if rollback.planned is not None:
             left.append((task.id, rollback.planned))
     return SessionUndo(done, plan.running, together(left) if left else None)
-
-
-async def _status(task: Handle) -> WorkflowExecutionStatus | None:
-    return (await task.describe()).status
 
 
 async def _each(tasks: Sequence[Handle], read: Callable[[Handle], Awaitable[T]]) -> list[T]:

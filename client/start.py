@@ -89,17 +89,12 @@ class PlanFile(BaseModel):
 
 
 def read_plan(path: Path) -> PlanFile:
-    """Read a plan file: an object with `steps`, a list of such objects, or what a dry run printed.
-
-    Raises:
-        Problem: the file cannot be read, is larger than MAX_PLAN, or holds something else.
-    """
+    """Read a plan file: `steps`, a list of such objects, or what a dry run printed. Raises Problem for other files."""
     try:
         text = path.read_bytes()
         if len(text) > MAX_PLAN:
-            raise Problem(
-                "bad_plan", f"The plan {str(path)!r} has {len(text)} bytes", f"make it smaller than {MAX_PLAN}"
-            )
+            reason = f"The plan {str(path)!r} has {len(text)} bytes"
+            raise Problem("bad_plan", reason, f"make it smaller than {MAX_PLAN}")
         return PlanFile.model_validate_json(text)
     except OSError as error:
         reason = f"The plan {str(path)!r} cannot be read ({error.strerror})"
@@ -116,11 +111,6 @@ def new_id(text: str) -> str:
     """A task id that reads like the task: its first words and six random characters."""
     words = "-".join(re.findall(r"[a-z0-9]+", text.lower())[:4])[:70]
     return "-".join(filter(None, [words, secrets.token_hex(3)]))
-
-
-def id_of_key(key: str) -> str:
-    """The id of a task that was started with a key and without an id: the same for the same key."""
-    return f"task-{digest(key)[:20]}"
 
 
 def check_id(id: str) -> None:
@@ -181,11 +171,8 @@ async def start(
     """
     _check_answer_within(task.answer_within)
     if key and again:
-        raise Problem(
-            "usage",
-            Text("With ", Argument("key"), " a task is started once, and ", Argument("again"), " starts another"),
-            "give one of them",
-        )
+        reason = Text.of("With {key} a task is started once, and {again} starts another")
+        raise Problem("usage", reason, "give one of them")
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     # Kept in the memo: it tells later whether a running task with this id is the same task.
     mark = digest(task.model_dump(mode="json", exclude={"by"}))
@@ -194,7 +181,7 @@ async def start(
     carried |= {BY_MEMO: task.by} if task.by else {}
     # No codec hides an id: it has words of the task only if all that the task says is in clear, too.
     words = "task" if client.data_converter.payload_codec else task.text
-    chosen = id or (id_of_key(key) if key else new_id(words))
+    chosen = id or (f"task-{digest(key)[:20]}" if key else new_id(words))
     try:
         return await _traced(client).start_workflow(
             AgentWorkflow.run,
@@ -234,15 +221,10 @@ async def _join(client: Client, id: str, mark: str, key: str | None) -> Handle:
             raise Problem("other_task", reason, "use a key only for repetitions of the same request")
         return handle
     if description.status is not WorkflowExecutionStatus.RUNNING:
-        reason = f"Task {id!r} has ended already"
-        raise Problem(
-            "closed",
-            reason,
-            Text("add ", Argument("again", True), " to run it anew under this id, or choose another ", Argument("id")),
-        )
+        anew = Argument("again", True)
+        remedy = Text.of("add {again} to run it anew under this id, or choose another {id}", again=anew)
+        raise Problem("closed", f"Task {id!r} has ended already", remedy)
     if not is_same:
-        reason = f"Task {id!r} is running and was asked something else"
-        raise Problem(
-            "other_task", reason, Text("choose another ", Argument("id"), ", or leave ", Argument("id"), " out")
-        )
+        remedy = Text.of("choose another {id}, or leave {id} out")
+        raise Problem("other_task", f"Task {id!r} is running and was asked something else", remedy)
     return handle

@@ -128,18 +128,13 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
     if kept := await memo_field(description, OUTCOME_MEMO, Outcome):
         return kept
     # Terminated, timed out, or cancelled before a worker took it: the task could write no Outcome.
-    cancelled = description.status is WorkflowExecutionStatus.CANCELED
-    status = TaskStatus.CANCELLED if cancelled else TaskStatus.FAILED
-    how = (
-        "cancelled before it began"
-        if cancelled
-        else f"closed from outside ({description.status.name if description.status else '?'})"
-    )
+    status, how = TaskStatus.CANCELLED, "cancelled before it began"
+    if description.status is not WorkflowExecutionStatus.CANCELED:
+        name = description.status.name if description.status else "?"
+        status, how = TaskStatus.FAILED, f"closed from outside ({name})"
     account = await _bare(description)
-    account.end(
-        Ending(status=status, reason=f"The task was {how}.", code=CLOSED),
-        description.close_time or description.start_time,
-    )
+    ending = Ending(status=status, reason=f"The task was {how}.", code=CLOSED)
+    account.end(ending, description.close_time or description.start_time)
     return account.outcome(description.start_time)
 
 
@@ -170,11 +165,7 @@ MAX_PAGE = 1000
 
 
 async def find_task(client: Client, id: str | None) -> Handle:
-    """The task with this id, else the only task whose id begins with `id`; without an id, the task started last.
-
-    Raises:
-        Problem: there is no such task, or more than one.
-    """
+    """The task with this id, else the only one whose id begins so; None means the newest. Raises Problem otherwise."""
     if id is None:
         return await _newest(client)
     if not id:
@@ -205,21 +196,14 @@ def _unknown(id: str) -> Problem:
 
 
 async def first_run(handle: Handle) -> str:
-    """The id of a task's first run; a reset or a continue-as-new does not change it.
-
-    Raises:
-        Problem: the history of the task was deleted meanwhile.
-    """
+    """The id of a task's first run, also after a reset or continue-as-new. Raises Problem without a history."""
     async for event in handle.fetch_history_events(page_size=1):
         return event.workflow_execution_started_event_attributes.first_execution_run_id
     raise Problem("unknown_id", f"Task {handle.id!r} has no history any more", "it was deleted")
 
 
 async def newest_tasks(client: Client, query: str, limit: int, *, with_calls: bool = True) -> list[WorkflowExecution]:
-    """Of the tasks that `query` finds, the `limit` newest by start time, newest first, each with its newest run.
-
-    With `with_calls` False, tasks that the command `call` started are left out.
-    """
+    """Of the tasks that `query` finds, the `limit` newest by start; without `with_calls`, none that `call` started."""
     # The server lists running tasks, then those that closed last, and cannot sort by start. So longer and longer lists
     # are read, until one holds every task that began after the last of the `limit` newest.
     found = dict[str, WorkflowExecution]()

@@ -20,15 +20,7 @@ from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_o
 from workflows import ids
 from workflows.account import metrics
 from workflows.account.outcome import Outcome, OutcomeStep
-from workflows.account.records import (
-    Compaction,
-    FaultRecord,
-    Pause,
-    Rejection,
-    Revision,
-    StepStatus,
-    UndoRecord,
-)
+from workflows.account.records import Compaction, FaultRecord, Pause, Rejection, Revision, StepStatus, UndoRecord
 from workflows.account.task import TaskStatus
 from workflows.faults.decision import what_follows
 from workflows.faults.fault import Code, Working
@@ -53,23 +45,13 @@ WORD_ROWS, MAX_SPEAKERS = 3, 4
 """The most rows of the unfinished words of a model, and the most models whose words are shown at once."""
 UNDO_HEADING = "Undo  the newest first"
 EARLIER_HEADING = "Before a reset  by an earlier run"
-STATUS_COLOURS = {
+STATUS_COLOURS: Mapping[str, str] = {
     StepStatus.COMPLETED: "green",
     StepStatus.FAILED: "red",
     StepStatus.RUNNING: "cyan",
-    StepStatus.WAITING: "yellow",
-    StepStatus.PAUSED: "yellow",
-    StepStatus.CANCELLED: "yellow",
-    StepStatus.UNDONE: "yellow",
+    **dict.fromkeys((StepStatus.WAITING, StepStatus.PAUSED, StepStatus.CANCELLED, StepStatus.UNDONE), "yellow"),
 }
-TASK_COLOURS = {
-    TaskStatus.COMPLETED: "green",
-    TaskStatus.RUNNING: "cyan",
-    TaskStatus.WAITING: "yellow",
-    TaskStatus.PAUSED: "yellow",
-    TaskStatus.CANCELLED: "yellow",
-}
-"""By status of a task, its colour; a status that is not listed is red."""
+"""By status of a step or a task, its colour; any other status of a task is red."""
 
 
 @dataclass(frozen=True)
@@ -273,11 +255,8 @@ def failovers(outcome: Outcome) -> dict[tuple[str, str], list[str]]:
 
 def _compaction(compaction: Compaction) -> Line:
     oldest = "the oldest turn" if compaction.turns == 1 else f"the oldest {compaction.turns} turns"
-    return signed(
-        "≡",
-        f"{oldest} summarised at turn {compaction.turn}: the conversation had {compaction.tokens:,} tokens",
-        "yellow",
-    )
+    text = f"{oldest} summarised at turn {compaction.turn}: the conversation had {compaction.tokens:,} tokens"
+    return signed("≡", text, "yellow")
 
 
 def rejections(outcome: Outcome) -> Sequence[Rejection]:
@@ -342,14 +321,9 @@ def _approval(outcome: Outcome, fault: FaultRecord) -> list[str]:
 def follows(outcome: Outcome, fault: FaultRecord) -> str:
     """Why a decision was made after a fault, and what followed: `the same call would fail again -> a new plan`."""
     is_over = bool(outcome.ended_at) and all(revision.number <= fault.revision for revision in outcome.revisions)
-    answered = _answered(outcome, fault)
-    because, then = what_follows(
-        "ask" if answered else fault.decision,
-        fault,
-        fault.reconciled,
-        in_turns=outcome.strategy == "react",
-        is_over=is_over,
-    )
+    answered, in_turns = _answered(outcome, fault), outcome.strategy == "react"
+    decision = "ask" if answered else fault.decision
+    because, then = what_follows(decision, fault, fault.reconciled, in_turns=in_turns, is_over=is_over)
     return " -> ".join(filter(None, (because, answered or then)))
 
 
@@ -421,14 +395,11 @@ def headline(outcome: Outcome) -> Line:
 def status_line(status: TaskStatus, text: str) -> Line:
     """A coloured status and the text about it: `Completed in 2.3 s`."""
     name = status.replace("_", " ").capitalize()
-    return Line(f"{name} {text}", f"bold {TASK_COLOURS.get(status, 'red')}", 0, len(name))
+    return Line(f"{name} {text}", f"bold {STATUS_COLOURS.get(status, 'red')}", 0, len(name))
 
 
 def _retry_count(outcome: Outcome) -> list[str]:
-    """The number of retries and, if there are any, how many helped and how many were wasted.
-
-    A retry helped if its tool completed the call. A retry was wasted if it followed a persistent fault.
-    """
+    """How many retries there were, and how many helped (the tool completed the call) or followed a persistent fault."""
     summed = metrics.RETRIES, metrics.HELPED_RETRIES, metrics.WASTED_ATTEMPTS
     retries, helped, wasted = (metrics.total(outcome.counts or {}, metric) for metric in summed)
     counted = count(retries, "retry", "retries")

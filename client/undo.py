@@ -41,16 +41,7 @@ from workflows.inquiries import EffectsInquiry, Place
 from workflows.json_values import digest
 from workflows.plans.catalogue import WHY_OF_TASK, Effect, ToolSpec
 from workflows.plans.proposal import Step
-from workflows.rollback import (
-    UNFINISHED,
-    NoUndo,
-    Undo,
-    UndoCall,
-    UndoWorkflow,
-    last_fault,
-    newest_first,
-    undo_call,
-)
+from workflows.rollback import UNFINISHED, NoUndo, Undo, UndoCall, UndoWorkflow, last_fault, newest_first, undo_call
 from workflows.web_ui import summary
 
 KNOWN_TO_RUN = (StepStatus.COMPLETED, StepStatus.UNDONE)
@@ -100,11 +91,7 @@ If it returns False, calls that need an approval are not made. If it raises Prob
 
 
 def with_code(code: str | None) -> Confirm:
-    """Return a Confirm that confirms only the calls with this code; with None, it confirms no calls.
-
-    Raises:
-        Problem: raised by the returned function, if `code` is the code of other calls.
-    """
+    """A Confirm for the calls with this code; for None, of no calls. It raises Problem for the code of other calls."""
 
     async def confirm(planned: PlannedUndo) -> bool:
         if code is not None and code != planned.code:
@@ -158,12 +145,10 @@ class Rollback(NamedTuple):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the rollback undid all effects that it was to undo."""
         return all(record.done for record in self.outcome.undo)
 
     @property
     def held_fields(self) -> dict[str, Any]:
-        """The fields of JSON outputs with the calls that were not made and the code that confirms them."""
         return held_fields(self.planned)
 
 
@@ -364,8 +349,7 @@ async def _state_of_newest_run(handle: Handle, queue: str) -> Progress:
         raise Problem("workflow_task_fails", reason, remedy, ProblemKind.NEEDS_PERSON) from error
     if progress is None:
         reason = f"No worker tells what task {handle.id!r} did"
-        start = start_worker(queue)
-        remedy = Text("start one with ", start, ", with the tools of the task, and try again")
+        remedy = Text("start one with ", start_worker(queue), ", with the tools of the task, and try again")
         raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
     return progress
 
@@ -409,16 +393,12 @@ def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
         return []
     reason = "its history was deleted, so what it did outside the ledgers is not known"
     runs = [UndoRecord(step_id=f"run {run}", reason=reason) for run in story.history.deleted]
-    return runs + [
-        UndoRecord(step_id=f"ledger {place.where}", reason=f"it cannot be read: {place.problem}") for place in unread
-    ]
+    ledgers = ((f"ledger {place.where}", f"it cannot be read: {place.problem}") for place in unread)
+    return runs + [UndoRecord(step_id=ledger, reason=problem) for ledger, problem in ledgers]
 
 
 def record_of(effect: TaskEffect, call: Call | None, *, outlived: bool = False) -> StepRecord:
-    """Make the step record of an effect of an earlier run, in the form that the state of a task contains.
-
-    `outlived` is True if a thread of the effect's call was still running after its attempt.
-    """
+    """The step record of an effect of an earlier run; `outlived`: a thread of its call ran on after the attempt."""
     args = call.args if call is not None and isinstance(call.args, dict) else None
     planned = effect.kind if effect.key.endswith(f"/{effect.step}") else "unknown"  # a fallback applied it
     return StepRecord(
@@ -444,10 +424,7 @@ async def _start(
     id: str,
     if_it_runs: WorkflowIDConflictPolicy = WorkflowIDConflictPolicy.USE_EXISTING,
 ) -> Handle:
-    """Start the workflow `id` that undoes the effects in `account`, and return its handle.
-
-    `if_it_runs` is what the server does if a workflow with this id is running: by default, use the running workflow.
-    """
+    """Start the workflow `id` that undoes the effects in `account`; `if_it_runs`: what the server does if it runs."""
     # Two rollbacks do not undo an effect twice: their calls have the same idempotency keys.
     await client.start_workflow(
         UndoWorkflow.run,

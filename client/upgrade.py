@@ -53,7 +53,6 @@ class OpenTasks:
 
     @property
     def counted(self) -> str:
-        """In words, how many tasks were looked at, and which could not be read."""
         left = f" of {self.running}" if self.running > self.looked_at else ""
         named = few(list(map(printable, self.untold)), MAX_NAMED)
         untold = f"; {len(self.untold)} could not be read ({named})" if self.untold else ""
@@ -137,11 +136,7 @@ class _Reader:
 
 
 async def misfits_of_worker(client: Client, queue: str, calls: Sequence[NextCall]) -> list[Misfit]:
-    """The calls that the tools of a worker of the queue do not accept.
-
-    Raises:
-        Problem: no worker answers.
-    """
+    """The calls that the tools of a worker of the queue do not accept. Raises Problem if no worker answers."""
     found = list[Misfit]()
     for part in _parts(calls):
         found += (await ask(client, queue, CallsInquiry(calls=tuple(part)))).misfits
@@ -167,10 +162,7 @@ def named(misfit: Misfit) -> str:
 
 
 async def report(queue: str, state: Path, judge: Judge, on_progress: Callable[[int, int], None] | None = None) -> str:
-    """The lines of `worker.py --check` about the open tasks of a queue; `judge` checks their next calls.
-
-    `state` is the state folder of the development server, which is used if the environment names no server.
-    """
+    """The lines of `worker.py --check` about open tasks; `state` is used if the environment names no server."""
     try:
         found = await open_tasks(await connect(state=state), queue, on_progress=on_progress)
     except NotConnected as error:
@@ -183,6 +175,5 @@ async def report(queue: str, state: Path, judge: Judge, on_progress: Callable[[i
         return f"Open tasks on queue {queue}: {found.counted}, and the tools take all their next calls."
     lines = [f"  {named(misfit)}" for misfit in misfits[:MAX_LINES]]
     lines += [f"  and {len(misfits) - MAX_LINES} more"] if len(misfits) > MAX_LINES else []
-    return "\n".join(
-        [f"Open tasks on queue {queue}: {found.counted}. These next calls do not fit the tools:", *lines, REMEDY]
-    )
+    head = f"Open tasks on queue {queue}: {found.counted}. These next calls do not fit the tools:"
+    return "\n".join([head, *lines, REMEDY])

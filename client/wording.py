@@ -93,10 +93,7 @@ def subject_of(request: HumanRequest) -> str:
 
 
 def asked_calls(outcome: Outcome, request: HumanRequest) -> list[str]:
-    """The calls that a closed request for an approval was about, in words, as they were when it was opened.
-
-    If the answer was about the first call only, the result has only this call.
-    """
+    """The calls of a closed request for an approval, as they were then; only the first if the answer was about it."""
     steps = {step.id: step for step in outcome.steps}
     found = list[str]()
     is_of_one = request.answer is not None and request.answer.choice in OF_ONE_CALL
@@ -163,7 +160,6 @@ def breaker_state(card: BreakerCard) -> str:
         runs = "a trial call runs" if card.trials == 1 else f"{card.trials} trial calls run"
         words += [runs if card.trials else "the next call is a trial"]
     words += [f"at most {card.limit} calls"] * bool(card.limit)
-    words += [f"{card.waiting} calls wait for their turn" if card.waiting > 1 else "1 call waits for its turn"] * bool(
-        card.waiting
-    )
+    waits = f"{card.waiting} calls wait for their turn" if card.waiting > 1 else "1 call waits for its turn"
+    words += [waits] if card.waiting else []
     return ", ".join(words)

@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from client.effects import TaskEffect, fetch_effects
-from client.encrypted import GIVE_KEY, needs_key, no_key, require_key
+from client.encrypted import GIVE_KEY, no_key, require_key
 from client.history.fetch import fetch_story
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
@@ -78,7 +78,11 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
             await _require_readable(client, await handle.describe(rpc_timeout=RPC_TIMEOUT))
             await asyncio.wait([answer], timeout=retries.INQUIRY_TAKEN_WITHIN.total_seconds() - READ_WITHIN)
         if not answer.done():
-            await _require_worker(client, handle, queue)
+            # A worker that hangs has started the first workflow task, too. More events follow only when that ends.
+            description = await handle.describe(rpc_timeout=RPC_TIMEOUT)
+            if description.history_length <= GIVEN_EVENTS:
+                raise no_worker(queue)
+            await _require_readable(client, description)
             if on_wait:
                 on_wait()
         return await answer
@@ -97,14 +101,6 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
             answer.cancel()
             with suppress(RPCError):  # without the server, the execution timeout ends the question
                 await handle.terminate("nobody waits for the answer any more", rpc_timeout=RPC_TIMEOUT)
-
-
-async def _require_worker(client: Client, handle: WorkflowHandle[Any, F], queue: str) -> None:
-    # A worker that hangs has started the first workflow task, too. More events follow only when that ends.
-    description = await handle.describe(rpc_timeout=RPC_TIMEOUT)
-    if description.history_length <= GIVEN_EVENTS:
-        raise no_worker(queue)
-    await _require_readable(client, description)
 
 
 async def _require_readable(client: Client, description: WorkflowExecutionDescription) -> None:
@@ -156,18 +152,16 @@ class EffectList(NamedTuple):
         return {"task_id": task_id, "effects": effects, "unread": unread, "deleted_runs": list(self.deleted_runs)}
 
 
-@needs_key
 async def list_effects(client: Client, handle: Handle) -> EffectList:
-    """Every effect of a task that was applied or may have been, from its history and a worker's ledgers.
-
-    Raises:
-        Problem: no worker answers.
-    """
-    description = await handle.describe()
-    await require_key(description)
-    ledgers = await ask(client, description.task_queue, EffectsInquiry(task_id=handle.id))
-    story = await fetch_story(client, handle)
-    return EffectList(await fetch_effects(client, story, ledgers.effects), ledgers.unread, story.history.deleted)
+    """Every effect that a task had or may have had, by history and ledgers. Raises Problem if no worker answers."""
+    try:
+        description = await handle.describe()
+        await require_key(description)
+        ledgers = await ask(client, description.task_queue, EffectsInquiry(task_id=handle.id))
+        story = await fetch_story(client, handle)
+        return EffectList(await fetch_effects(client, story, ledgers.effects), ledgers.unread, story.history.deleted)
+    except NoKey as error:
+        raise no_key(error) from error
 
 
 async def tools_of(client: Client, queue: str, values: Iterable[JsonValue]) -> Mapping[str, ToolCard]:
@@ -182,11 +176,7 @@ async def tools_of(client: Client, queue: str, values: Iterable[JsonValue]) -> M
 
 
 async def list_breakers(client: Client, queue: str, reset: str | None = None) -> BreakersFindings:
-    """Close the circuit breaker of the kind `reset`, if given; return the breakers of all tools that have failed.
-
-    Raises:
-        Problem: no worker answers, or the worker has no breaker for the kind `reset`.
-    """
+    """Close the breaker of the kind `reset`, if given; return all. Raises Problem without that breaker or a worker."""
     found = await ask(client, queue, BreakersInquiry(reset=reset or ""))
     if reset and found.before is None:
         reason = f"No tool {reset!r} has a circuit breaker{nearest(reset, found.kinds)}"
@@ -195,11 +185,7 @@ async def list_breakers(client: Client, queue: str, reset: str | None = None) ->
 
 
 async def prune(client: Client, queue: str, before: datetime) -> Pruned:
-    """Delete the payloads and conversations of closed tasks that were stored before `before`; returns the totals.
-
-    Raises:
-        Problem: no worker answers.
-    """
+    """Delete what closed tasks stored before `before`, and return the totals. Raises Problem if no worker answers."""
     all = Pruned(payloads=0, size=0)
     inquiry = PruneInquiry(older_than=before, by=client.identity)
     while True:

@@ -132,17 +132,13 @@ class FailingTask(BaseModel, frozen=True):
     @property
     def short(self) -> str:
         """A short form of `reason` for a line whose end may be cut: without the task's id and the worker's message."""
-        return f"its workflow task fails{self._often}; {WHY[self.cause]}"
-
-    @property
-    def _often(self) -> str:
         tries = [f"attempt {self.attempt}"] if self.attempt > 1 else []
         tries += [f"since {self.since:%Y-%m-%d %H:%M:%SZ}"] if self.cause is not Cause.REPLAY else []
-        return f" ({', '.join(tries)})" if tries else ""
+        often = f" ({', '.join(tries)})" if tries else ""
+        return f"its workflow task fails{often}; {WHY[self.cause]}"
 
     @property
     def remedy(self) -> Text:
-        """What a person can do, the best remedy first."""
         start = start_worker(self.queue)
         serve = () if self.is_taken else (" (no worker has it now: ", start, ")")
         return Text(self.cure, *serve, "; ", self._else)
@@ -191,17 +187,12 @@ async def failing(client: Client, description: WorkflowExecutionDescription) -> 
     if not description.raw_description.HasField("pending_workflow_task") or (is_taken and pending.attempt == 1):
         return None
     # A later attempt, or one that no worker has started: the history tells whether earlier ones failed.
-    streak = [event async for event in _streak(client, description)]
-    found = await of_streak(
-        streak, converter_of(client, description.id), description.id, description.task_queue, pending.attempt
-    )
+    streak, id = [event async for event in _streak(client, description)], description.id
+    found = await of_streak(streak, converter_of(client, id), id, description.task_queue, pending.attempt)
     if found is None:
         return None
-    task_id = (
-        description.id.removeprefix(reset_rollback_id("")).removeprefix(rollback_id(""))
-        if description.workflow_type == ROLLBACK
-        else description.id
-    )
+    undone = id.removeprefix(reset_rollback_id("")).removeprefix(rollback_id(""))
+    task_id = undone if description.workflow_type == ROLLBACK else id
     return found.model_copy(update={"is_taken": is_taken, "task_id": task_id})
 
 
@@ -251,14 +242,6 @@ def is_failure(event: HistoryEvent) -> bool:
     return is_failed and event.workflow_task_failed_event_attributes.cause not in HARMLESS | {RESET}
 
 
-def ends_streak(event: HistoryEvent) -> bool:
-    """Whether failures before this event no longer count: a workflow task was completed, or a reset began a new run."""
-    return (
-        event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-        or event.workflow_task_failed_event_attributes.cause == RESET
-    )
-
-
 def unanswered(description: WorkflowExecutionDescription, message: str) -> FailingTask:
     """The FailingTask of a workflow whose worker answered the query for its state with the error `message`."""
     return FailingTask(
@@ -281,8 +264,9 @@ async def _streak(client: Client, description: WorkflowExecutionDescription) -> 
     for _ in range(MAX_PAGES):
         page = await client.workflow_service.get_workflow_execution_history_reverse(request)
         for event in page.history.events:  # the newest first
-            if ends_streak(event):
-                return
+            is_reset = event.workflow_task_failed_event_attributes.cause == RESET
+            if is_reset or event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+                return  # failures before it no longer count
             if is_failure(event):
                 yield event
         if not page.next_page_token:
@@ -306,12 +290,8 @@ async def _is_fault(failure: Failure, converter: DataConverter) -> bool:
         if failure.application_failure_info.type in OF_PAYLOADS:  # the details may be encrypted
             return True
         details = failure.application_failure_info.details.payloads
-        if details:
-            try:
-                values = await converter.decode(details[:1])
-            except UNREADABLE:  # the codec is missing here
-                values = []
-            if parse_faults(values):
+        with suppress(*UNREADABLE):  # the codec is missing here
+            if details and parse_faults(await converter.decode(details[:1])):
                 return True
         if not failure.HasField("cause"):
             return False

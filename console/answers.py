@@ -43,11 +43,7 @@ def either(names: Sequence[str]) -> str:
 
 
 def given_of(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The values to send with an answer, by name, from the `options` that a person typed.
-
-    Raises:
-        Problem: an option goes with another answer, is missing, or cannot be read.
-    """
+    """The values to send with an answer, by name, from the typed `options`. Raises Problem if these do not fit."""
     for name in options:
         if choice not in takers(name):
             reason = f"{option_of(name)} goes with {either(takers(name))}, and not with {choice.value}"

@@ -90,9 +90,7 @@ COMMANDS = {
         "report --since 7d --html report.html",
     ),
     "serve": Entry(
-        "Operate",
-        "Serve an HTTP API for programs, and a page for the people who answer.",
-        "serve --port 8300",
+        "Operate", "Serve an HTTP API for programs, and a page for the people who answer.", "serve --port 8300"
     ),
     "mcp": Entry(
         "Operate",
@@ -165,20 +163,11 @@ def load(name: str) -> Any:
 def with_common(
     work: Callable[..., Coroutine[Any, Any, int]], options: Iterable[inspect.Parameter] = ()
 ) -> Callable[..., None]:
-    """Make a Typer command of `work`: a coroutine function that returns the exit code, with a parameter `common`.
-
-    The command has the options of `work`, an option for each field of Common, and these `options` in place of `**`.
-    """
+    """Make a Typer command of a coroutine function; `options` take the place of its `**`, those of Common are added."""
     # Typer reads the options of a command from its signature, so a new signature is made.
     taken = inspect.signature(work, eval_str=True).parameters.values()
-    own = [
-        *options,
-        *(
-            parameter
-            for parameter in taken
-            if parameter.name != "common" and parameter.kind is not parameter.VAR_KEYWORD
-        ),
-    ]
+    named = [parameter for parameter in taken if parameter.kind is not parameter.VAR_KEYWORD]
+    own = [*options, *(parameter for parameter in named if parameter.name != "common")]
     shared = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for field in fields(Common)
@@ -199,11 +188,7 @@ def with_common(
 def _register(typer_app: typer.Typer, name: str, function: Any) -> None:
     entry = COMMANDS[name]
     typer_app.command(
-        name,
-        cls=Command,
-        help=entry.help,
-        rich_help_panel=entry.group,
-        epilog=f"Example: {STARTER} {entry.example}",
+        name, cls=Command, help=entry.help, rich_help_panel=entry.group, epilog=f"Example: {STARTER} {entry.example}"
     )(function)
 
 

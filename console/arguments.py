@@ -35,10 +35,7 @@ def read_arguments(text: str) -> dict[str, JsonValue]:
 
 
 def read_json(text: str, name: str, example: str) -> JsonValue:
-    """Read JSON that can be sent, or @FILE with such JSON. Raises Problem for anything else.
-
-    `name` begins the sentence about what is wrong, as in `The arguments are`; `example` says what to write.
-    """
+    """Read JSON that can be sent, or @FILE with it. Raises Problem, which begins with `name`, for other texts."""
     try:
         read: JsonValue = json.loads(_text_of(text[1:]) if text.startswith("@") else text)
     except RecursionError as error:
@@ -59,11 +56,7 @@ def read_json(text: str, name: str, example: str) -> JsonValue:
 
 
 def read_duration(option: str, text: str | None) -> float | None:
-    """The seconds of a duration such as `90`, `5m` or `1h30m`; None if `text` is None.
-
-    Raises:
-        Problem: `text` is no duration; the message begins with the name of the `option`.
-    """
+    """The seconds of a duration such as `90`, `5m` or `1h30m`; None for None. Raises Problem for any other text."""
     try:
         return None if text is None else seconds(text)
     except ValueError as error:
@@ -72,11 +65,8 @@ def read_duration(option: str, text: str | None) -> float | None:
 
 
 def read_effect(text: str) -> AllowedEffect:
-    """Read an effect of a contract: `pay 2x iban=DE89 amount<=50 day=2026-12-01|2026-12-02 to=@read_invoice.name`.
-
-    Raises:
-        Problem: `text` is no such effect; the message says what is wrong.
-    """
+    """Read an effect such as `pay 2x iban=DE89 amount<=50 to=@read_invoice.name`. Raises Problem for other texts."""
+    shown = f"--contract {cut(text, MAX_SHOWN)}"
     try:
         kind, *words = shlex.split(text)
         count = _COUNT.fullmatch(words[0]) if words else None
@@ -88,13 +78,9 @@ def read_effect(text: str) -> AllowedEffect:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"]))
-        raise Problem(
-            "usage", f"--contract {cut(text, MAX_SHOWN)}: {where or 'it'} {expected(first)}", EFFECT_FORM
-        ) from error
+        raise Problem("usage", f"{shown}: {where or 'it'} {expected(first)}", EFFECT_FORM) from error
     except ValueError as error:
-        raise Problem(
-            "usage", f"--contract {cut(text, MAX_SHOWN)} is no effect of a contract ({error})", EFFECT_FORM
-        ) from error
+        raise Problem("usage", f"{shown} is no effect of a contract ({error})", EFFECT_FORM) from error
 
 
 def read_input(file: str) -> str:
@@ -124,17 +110,13 @@ def _value(text: str) -> JsonValue:
     return read
 
 
-def _bound(name: str) -> Callable[[str], dict[str, Any]]:
-    return lambda text: {name: text}
-
-
 _COUNT = re.compile(r"([0-9]{1,4})x")
 _TERM = re.compile(r"([A-Za-z_][\w-]*)(=@|<=|>=|=)(.*)", re.DOTALL)
 _SIGNS: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "=": lambda text: {"values": [_value(part) for part in text.split("|")]},
-    "<=": _bound("at_most"),
-    ">=": _bound("at_least"),
-    "=@": _bound("slot"),
+    "<=": lambda text: {"at_most": text},
+    ">=": lambda text: {"at_least": text},
+    "=@": lambda text: {"slot": text},
 }
 """By sign in an effect of a contract, the function that reads the text behind the sign into the argument's fields."""
 

@@ -83,6 +83,5 @@ def _answered(context: typer.Context, asked: Asked) -> Iterable[str]:
 
 def _begins(words: Iterable[str], incomplete: str) -> list[str]:
     """The words that begin with `incomplete`, without blanks, quotes and colons: bash ends a word at a colon."""
-    return [
-        str(word) for word in words if word.startswith(incomplete) and shlex.quote(word) == word and ":" not in word
-    ]
+    begin = (word for word in words if word.startswith(incomplete))
+    return [str(word) for word in begin if shlex.quote(word) == word and ":" not in word]

@@ -63,20 +63,15 @@ async def find_task(
 
 
 async def confirm_session(name: str, plan: SessionPlan, common: Common) -> None:
-    """Show what would be undone over all tasks of a session, and ask a person at a terminal to confirm it.
-
-    Raises:
-        Problem: nobody can confirm it, or the answer is no.
-    """
+    """Ask a person to confirm what would be undone over all tasks of a session. Raises Problem without a yes."""
     named = f"session {one_line(name)!r}"
     if not common.is_interactive:
         reason = f"{count(len(plan.tasks), 'task')} of {named} would be undone, and nobody can be asked"
         shown = starter("effects", "--session", name)
         raise Problem("not_confirmed", reason, f"`{shown}` lists what they changed, and --yes undoes it")
     lines = [f"To undo {named}, {count(len(plan.whole.calls), 'call')} would be made:", *undo_lines(plan.whole)]
-    stays = [
-        f"    no call undoes what {one_line(task.id)} changed" for task, planned in plan.tasks if not planned.calls
-    ]
+    without = [task for task, planned in plan.tasks if not planned.calls]
+    stays = [f"    no call undoes what {one_line(task.id)} changed" for task in without]
     over = [f"    {one_line(id)} runs, and is passed over" for id in plan.running]
     print_lines([*lines, *stays, *over])
     await _require_yes("Undo all of it?", "run the command again to see it")
@@ -88,10 +83,7 @@ async def answered_yes(planned: PlannedUndo) -> bool:
 
 
 def undo_confirmed(common: Common, code: str | None = None) -> Confirm | None:
-    """The function that confirms the calls of a rollback: by the `code` of shown calls, else it asks at the terminal.
-
-    None if nobody can be asked: then the calls that need an approval are not made.
-    """
+    """What confirms the calls of a rollback: the `code` of shown calls, else a person; None if nobody can be asked."""
     if code is not None:
         return with_code(code)
     return _confirm_at_terminal if common.is_interactive else None
@@ -104,11 +96,7 @@ async def _confirm_at_terminal(planned: PlannedUndo) -> bool:
 
 
 async def _require_yes(question: str, remedy: str) -> None:
-    """Ask a person at the terminal; `remedy` is the remedy of the Problem.
-
-    Raises:
-        Problem: the answer is not in YES, or is empty.
-    """
+    """Ask a person at the terminal. Raises Problem with this `remedy` if the answer is not in YES."""
     termios.tcflush(sys.stdin, termios.TCIFLUSH)  # a key that was typed before the question does not answer it
     print(f"{question} Type y or n, then Enter: ", end="", flush=True)
     if (await _typed_line()).strip().casefold() not in YES:

@@ -119,7 +119,6 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
 
 
 def _message(error: typer.TyperException) -> str:
-    """The message about a usage mistake; for an option, with its name and what was expected."""
     from pydantic import ValidationError  # not at the top: --help does not need it
 
     if isinstance(error, typer.BadParameter) and isinstance(error.__cause__, ValidationError) and error.param:

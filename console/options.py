@@ -66,8 +66,7 @@ class Common:
     address: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT",
-            help="The server; else TEMPORAL_ADDRESS, the profile, or that of a worker with --dev.",
+            metavar="HOST:PORT", help="The server; else TEMPORAL_ADDRESS, the profile, or that of a worker with --dev."
         ),
     ] = None
     namespace: Annotated[

@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from types import TracebackType
 from typing import Any, TextIO
 
 from rich.cells import cell_len
@@ -69,9 +68,7 @@ class PromptView(LiveView):
         self._answered = set[str]()
         """The ids of the requests that were answered from here, but are still open in the last snapshot of the task."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         if self._sending:
             self._sending.cancel()
         super().__exit__(kind, error, trace)
@@ -130,10 +127,9 @@ class PromptView(LiveView):
     def _take_choice(self, request: HumanRequest, typed: str) -> None:
         taken = answers.typed_words(request)
         if typed not in taken:
-            self._reply_lines = [
-                f"    There is no answer {cut(typed, MAX_TYPED)!r}{nearest(typed, taken) or '.'} What they mean:"
-            ]
-            self._reply_lines += [f"    {choice.value}: {CHOICES[choice].says}" for choice in request.choices]
+            unknown = f"There is no answer {cut(typed, MAX_TYPED)!r}{nearest(typed, taken) or '.'}"
+            meanings = [f"    {choice.value}: {CHOICES[choice].says}" for choice in request.choices]
+            self._reply_lines = [f"    {unknown} What they mean:", *meanings]
             return
         choice, options = taken[typed]
         if CHOICES[choice].needs_code and self._is_cut:
@@ -217,7 +213,6 @@ class CallView(PromptView):
 
 
 def _end_of(text: str, width: int) -> str:
-    """The last part of a text that fits into `width` cells."""
     last = printable(text[-width:])
     while cell_len(last) > width:
         last = last[1:]

@@ -82,12 +82,11 @@ def _interrupted(story: Story) -> tuple[Sentence, ...]:
     doubt = f"; whether {words.listed(doubtful)} changed the world is not known" if doubtful else ""
     text = f"{words.listed(call.id for call in cut)} {'was' if len(cut) == 1 else 'were'} stopped while running{doubt}."
     interruption = Sentence(text=text, events=tuple(event for call in cut for event in call.events))
-    reconciled = [
-        faults.reconciliation_sentences(reconciliation, words.follows("end", None, reconciliation.verdict))
-        for reconciliation in found
-        if reconciliation
-    ]
-    return (interruption, *(sentence for sentences in reconciled for sentence in sentences))
+    sentences = [interruption]
+    for reconciliation in filter(None, found):
+        verdict = words.follows("end", None, reconciliation.verdict)
+        sentences += faults.reconciliation_sentences(reconciliation, verdict)
+    return tuple(sentences)
 
 
 def _last_turn(story: Story) -> Iterator[Sentence]:
@@ -104,11 +103,9 @@ def state_now(story: Story) -> list[Sentence]:
     history = story.history
     if history.end is not None:
         return []
-    sentences = [
-        Sentence(text=f"The task is {words.sentence(pause_words(pause))} `{pause.resume}` resumes it.")
-        for pause in history.paused
-        if pause.activity is None
-    ]
+    pauses = [pause for pause in history.paused if pause.activity is None]
+    told = (f"The task is {words.sentence(pause_words(pause))} `{pause.resume}` resumes it." for pause in pauses)
+    sentences = [Sentence(text=text) for text in told]
     sentences += [_running(story, call) for call in history.calls if call.closed is None]
     sentences += people.now(story)
     request_timers = [request.timer for request in story.requests]
@@ -117,9 +114,8 @@ def state_now(story: Story) -> list[Sentence]:
             text = f"A timer of {words.seconds(timer.seconds)} runs: {words.sentence(timer.summary)}"
             sentences.append(Sentence(text=text, events=(timer.started,)))
     if history.failing:
-        sentences.append(
-            Sentence(text=f"{history.failing.reason}.", events=(Event(history.runs, history.failing.event),))
-        )
+        event = Event(history.runs, history.failing.event)
+        sentences.append(Sentence(text=f"{history.failing.reason}.", events=(event,)))
     elif history.waits_for_worker:
         how = "The task waits for a worker" if history.began else "No worker has taken the task up yet"
         sentences.append(Sentence(text=f"{how}.", events=(history.waits_for_worker,)))

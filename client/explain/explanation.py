@@ -61,10 +61,7 @@ class Explanation(BaseModel):
         return self.status == "completed" and not deviations and not self.cost.held
 
     def document(self, door: Door = in_python) -> dict[str, Any]:
-        """The explanation as the JSON that `explain --json` prints.
-
-        `door` writes the remedies: as commands of the console, as HTTP requests or in Python.
-        """
+        """The explanation as the JSON that `explain --json` prints; `door` writes the remedies."""
         story = self.story
         outcome, end = story.history.outcome, story.history.end
         notes = (*self.resets, *self.compactions, *self.extensions, *self.notes)
@@ -90,11 +87,7 @@ class Explanation(BaseModel):
         }
 
     def step(self, id: str) -> "StepExplanation":
-        """The part of the explanation about the step `id`.
-
-        Raises:
-            Problem: the task has no such step.
-        """
+        """The part of the explanation about the step `id`. Raises Problem if the task has no such step."""
         ids = self.story.step_ids
         if id not in ids:
             task = self.story.history.task_id
@@ -116,12 +109,10 @@ class StepExplanation:
 
     @property
     def revisions(self) -> list[Diff]:
-        """The diffs of the plans that concern the step, reduced to the step."""
         return [narrowed for diff in self.whole.plans if (narrowed := _narrowed(diff, self.id))]
 
     @property
     def heading(self) -> Sentence:
-        """The state of the step, the number of its attempts and its result, as a sentence."""
         story = self.whole.story
         calls = story.history.of_step(self.id)
         planned_kind = [story.steps[self.id].kind] if self.id in story.steps else []
@@ -207,15 +198,13 @@ def unreadable(history: History) -> list[Sentence]:
 
 
 def _dropped(story: Story) -> list[Sentence]:
-    """A sentence about the oldest faults, if the task is so long that it keeps only the newest."""
     kept = story.account.faults
     if len(kept) < MAX_FAULTS:
         return []
     failed = [call for call in story.history.calls if call.is_step and call.failing and call.ended_at]
     old = [call for call in failed if call.ended_at and call.ended_at < kept[0].at and not story.fault_of(call)]
-    text = (
-        f"What followed the oldest failed calls ({len(old)}) is left out: a task keeps its newest {MAX_FAULTS} faults."
-    )
+    kept_only = f"a task keeps its newest {MAX_FAULTS} faults"
+    text = f"What followed the oldest failed calls ({len(old)}) is left out: {kept_only}."
     return [Sentence(text=text)] if old else []
 
 
@@ -239,18 +228,10 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
     steps = f", {done} of {count(len(story.step_ids), 'step')} finished" if story.step_ids else ""
     spent = spent_on_models(story.account.spent)
     calls = ", ".join([count(story.account.spent.tool_calls, "tool call"), *spent])
+    contract = one_line(contract_words(story.account.contract)) if story.account.contract else ""
     began = f"Started {words.moment(history.started_at)}." if history.started_at else ""
-    return " ".join(
-        filter(
-            None,
-            [
-                f"{history.task_id} {took}: {plans}{steps}, {calls}.",
-                _deviations(story, items),
-                one_line(contract_words(story.account.contract)) if story.account.contract else "",
-                began,
-            ],
-        )
-    )
+    sentences = [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(story, items), contract, began]
+    return " ".join(filter(None, sentences))
 
 
 def _deviations(story: Story, items: Sequence[Item]) -> str:

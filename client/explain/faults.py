@@ -1,6 +1,6 @@
 """Explains the faults of steps: why each was followed by a retry, a wait, a fallback, a new plan or an escalation."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 
 from client.effects import Reconciliation, reconciliation_of
@@ -197,22 +197,18 @@ def retry_item(call: Call) -> Item:
     because = words.REQUEST_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE
     why = because.get(first.quadrant, words.RETRY_ANYWAY)
     why = words.INTERRUPTED_BECAUSE if first.code is Code.INTERRUPTED and words.same(failings) else why
-    proof = words.known(call.started, call.ended)
+    proof, name = words.known(call.started, call.ended), call_name(call)
+    what = f"{name} failed {times(len(failings))}: {words.counted(failings)}."
+    what = f"{name} {words.failed_as(first, times(len(failings)))}" if words.same(failings) else what
     result = f" It returned: {words.stop(words.value(call.result))}" if call.is_step and call.result is not None else ""
     return Item(
         steps=step_ids(call),
-        what=Sentence(text=_what(call, failings), events=proof),
+        what=Sentence(text=what, events=proof),
         why=Sentence(text=f"{why}: {after_attempts(call)}."),
         decision="retry",
         then=(Sentence(text=f"Attempt {call.attempt} succeeded.{result}", events=proof[-1:]),),
         cost=cost_of_attempts(call, len(failings)),
     )
-
-
-def _what(call: Call, failings: Sequence[AttemptFailure]) -> str:
-    if not words.same(failings):
-        return f"{call_name(call)} failed {times(len(failings))}: {words.counted(failings)}."
-    return f"{call_name(call)} {words.failed_as(failings[0], times(len(failings)))}"
 
 
 def after_attempts(call: Call) -> str:
@@ -270,9 +266,8 @@ def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
         return (sentence,), Cost(waited=waited)
     if timer is None:
         return (Sentence(text=f"So {again} at once.", events=next_event),), Cost()
-    sentence = Sentence(
-        text=f"{_waited_on(timer)}, then {again}.", events=(*words.known(timer.started, timer.ended), *next_event)
-    )
+    events = (*words.known(timer.started, timer.ended), *next_event)
+    sentence = Sentence(text=f"{_waited_on(timer)}, then {again}.", events=events)
     return (sentence,), Cost(waited=timer.seconds if timer.fired else 0.0)
 
 
@@ -302,10 +297,7 @@ def _fallen_back(following: Call | None) -> Sentence:
 
 
 def _replanned(story: Story, record: FaultRecord, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
-    """Sentences about the replan after a fault of a step, and its cost.
-
-    They tell of the observations, of the request for a new plan, and of the step that replaces the rejected one.
-    """
+    """Sentences about the observations and the new plan after a fault of a step, and their cost."""
     id = record.step_id
     looks = [look for look in story.history.observations(id) if look.scheduled > after]
     sentences = [_look(look) for look in looks]
@@ -326,11 +318,8 @@ def _replanned(story: Story, record: FaultRecord, after: Event) -> tuple[tuple[S
 
 def _is_first_refused(story: Story, record: FaultRecord) -> bool:
     """Whether a fault is the first of those that led to one request for a new plan: only its item gets the cost."""
-    led = [
-        fault.step_id
-        for fault in story.account.faults
-        if fault.decision == "replan" and fault.revision == record.revision
-    ]
+    replanned = [fault for fault in story.account.faults if fault.decision == "replan"]
+    led = [fault.step_id for fault in replanned if fault.revision == record.revision]
     places = {step.id: place for place, step in enumerate(story.account.steps)}
     return not led or min(led, key=lambda step: places.get(step, 0)) == record.step_id
 
@@ -346,7 +335,6 @@ def _look(look: Call) -> Sentence:
 
 
 def _put(story: Story, id: str, plan: Plan | None) -> str:
-    """A clause that says which step replaces the step `id` in a new plan."""
     if plan is None:
         end = story.history.end
         if story.in_turns:
@@ -394,16 +382,11 @@ def _cost_of(found: Reconciliation) -> Cost:
 
 
 def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sentence, ...]:
-    """Sentences about a reconciliation, the search whether a call with an unknown outcome was applied.
-
-    They describe its reads and timers in order, and end with `verdict`, a sentence without its full stop.
-    """
+    """Sentences about the reads and timers of a reconciliation, and last its `verdict` (given without a full stop)."""
     dated = [(read.scheduled, _read_sentence(read)) for read in found.reads]
-    settled = ", until no attempt could still be running."
-    dated += [
-        (timer.started, Sentence(text=_waited_on(timer) + settled, events=words.known(timer.started, timer.ended)))
-        for timer in found.timers
-    ]
+    for timer in found.timers:
+        text = f"{_waited_on(timer)}, until no attempt could still be running."
+        dated.append((timer.started, Sentence(text=text, events=words.known(timer.started, timer.ended))))
     last = [Sentence(text=f"{verdict}.", events=found.reads[-1].events if found.reads else ())] if found.verdict else []
     return (*(sentence for _, sentence in sorted(dated, key=lambda pair: pair[0])), *last)
 

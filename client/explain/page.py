@@ -13,7 +13,7 @@ from client.explain.words import Cost, Item, Sentence
 from client.history.records import Event
 from client.history.story import Diff, Plan, Planned, Story
 from client.lines import wrap
-from client.remedy import Door, as_command, render
+from client.remedy import as_command, render
 from client.text import one_line
 from client.tree import MANY_TURNS
 from client.wording import count
@@ -46,14 +46,14 @@ class RowGroup:
         return self.rank == FINISHED or (self.plan is not None and self.plan.move is not None)
 
 
-def page_lines(explained: Explanation, width: int | None, door: Door = as_command) -> list[str]:
+def page_lines(explained: Explanation, width: int | None) -> list[str]:
     """All lines about a task, wrapped to `width` columns; with None, every sentence is one line."""
-    return list(lay_out_rows(page_rows(explained), explained.story, width, door))
+    return list(lay_out_rows(page_rows(explained), explained.story, width))
 
 
-def brief_lines(explained: Explanation, width: int | None, door: Door = as_command) -> list[str]:
+def brief_lines(explained: Explanation, width: int | None) -> list[str]:
     """A short explanation: a line with time, id, tools and status of the task, and below it the faults and the end."""
-    return list(lay_out_rows(_brief_rows(explained), explained.story, width, door))
+    return list(lay_out_rows(_brief_rows(explained), explained.story, width))
 
 
 def _brief_rows(explained: Explanation) -> Iterator[Row]:
@@ -88,9 +88,10 @@ def page_rows(explained: Explanation) -> Iterator[Row]:
 
 
 def _course(explained: Explanation) -> Iterator[Row]:
-    """The rows about plans, deviations, finished steps and resets, in the order of their events."""
     story, groups = explained.story, list[RowGroup]()
-    groups += [_plan_group(story, diff) for diff in explained.plans]
+    for diff in explained.plans:
+        plan = story.plans[diff.number - 1]
+        groups.append(RowGroup(plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff), plan))
     for number, item in enumerate(explained.items, 1):
         rank = -1 if item.decision == "failover" else 1  # who was asked comes before what they said
         groups.append(RowGroup(item.at, rank, item_rows(number, item)))
@@ -100,11 +101,6 @@ def _course(explained: Explanation) -> Iterator[Row]:
     groups += [RowGroup(other.events[0], 3, [("", other)]) for other in others]
     for group in fold_routine(story, sorted(groups, key=lambda group: (group.at, group.rank))):
         yield from group.rows
-
-
-def _plan_group(story: Story, diff: Diff) -> RowGroup:
-    plan = story.plans[diff.number - 1]
-    return RowGroup(plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff), plan)
 
 
 def fold_routine(story: Story, groups: Sequence[RowGroup]) -> Iterator[RowGroup]:
@@ -138,10 +134,7 @@ def item_rows(number: int, item: Item) -> list[Row]:
 
 
 def plan_rows(story: Story, diff: Diff) -> list[Row]:
-    """The rows of a plan: a first plan is shown with its steps, a later plan with its differences from the plan before.
-
-    With the strategy `react`, the calls of one turn of the model are a plan, which is always shown with its steps.
-    """
+    """The rows of a plan: the first, and each turn of `react`, with its steps; a later one with its differences."""
     events = story.plans[diff.number - 1].events
     name, move = diff.name.capitalize(), story.plans[diff.number - 1].move
     if diff.number == 1 or move is not None:
@@ -239,13 +232,12 @@ def step_rows(explained: StepExplanation) -> Iterator[Row]:
         yield "", Sentence(text="It met no fault: nothing to explain." if called else never)
 
 
-def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None, door: Door = as_command) -> Iterator[str]:
-    """The lines of rows, wrapped to `width` columns; with None, every sentence is one line. `door` formats remedies."""
+def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterator[str]:
+    """The lines of rows, wrapped to `width` columns; with None, every sentence is one line."""
     many = story.history.runs > 1
     for lead, sentence in rows:
-        yield from lay_out_sentence(
-            lead, one_line(render(sentence.text, door)), citation(sentence.events, many=many), width
-        )
+        text, cited = one_line(render(sentence.text, as_command)), citation(sentence.events, many=many)
+        yield from lay_out_sentence(lead, text, cited, width)
 
 
 def lay_out_sentence(lead: str, text: str, cited: str, width: int | None) -> list[str]:

@@ -67,13 +67,9 @@ def answer_sentences(story: Story, exchange: Asked) -> Iterator[Sentence]:
 
 
 def _last_during(story: Story, exchange: Asked) -> Call | None:
-    """The last call of a step that the task made while a request was open."""
     timer, calls = exchange.timer, story.history.of_step(exchange.request.step or "")
-    during = [
-        call
-        for call in calls
-        if timer and timer.started < call.scheduled and not (timer.ended and call.scheduled > timer.ended)
-    ]
+    since = [call for call in calls if timer and timer.started < call.scheduled]
+    during = [call for call in since if not (timer and timer.ended and call.scheduled > timer.ended)]
     return during[-1] if during else None
 
 
@@ -119,20 +115,14 @@ def _events(call: Call | None) -> tuple[Event, ...]:
 def now(story: Story) -> list[Sentence]:
     """Sentences about the open requests, with the remedy that shows the answers."""
     answer = Remedy("answer", story.history.task_id)
-    return [
-        Sentence(
-            text=Text(
-                f"The task waits for a person ({request.request.id}: "
-                f"{' '.join(filter(None, [request.request.step, request.request.code]))}) since "
-                f"{words.moment(request.request.since)}: ",
-                answer,
-                " shows the answers.",
-            ),
-            events=request.events,
-        )
-        for request in story.requests
-        if request.request.is_open
-    ]
+    sentences = list[Sentence]()
+    for exchange in story.requests:
+        request = exchange.request
+        if request.is_open:
+            about = f"{request.id}: {' '.join(filter(None, [request.step, request.code]))}"
+            waits = f"The task waits for a person ({about}) since {words.moment(request.since)}: "
+            sentences.append(Sentence(text=Text(waits, answer, " shows the answers."), events=exchange.events))
+    return sentences
 
 
 def extensions(story: Story) -> Iterator[Sentence]:
@@ -140,13 +130,7 @@ def extensions(story: Story) -> Iterator[Sentence]:
     answers = [request.request.answer for request in story.requests]
     for extension in story.account.extensions:
         if extension not in answers:
-            extending = (
-                answer
-                for answer in story.history.answers
-                if answer.choice is Choice.EXTEND and answer.at >= extension.at
-            )
-            events = tuple(answer.event for answer in extending)[:1]
-            yield Sentence(
-                text=f"{one_line(extension.by) or 'Somebody'} extended the budget{_answer_clause(extension)}.",
-                events=events,
-            )
+            extending = (answer for answer in story.history.answers if answer.choice is Choice.EXTEND)
+            events = tuple(answer.event for answer in extending if answer.at >= extension.at)[:1]
+            who = one_line(extension.by) or "Somebody"
+            yield Sentence(text=f"{who} extended the budget{_answer_clause(extension)}.", events=events)

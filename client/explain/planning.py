@@ -9,6 +9,7 @@ from client.history.records import Call, CallEnd
 from client.history.story import ProposalVerdict, Story, Turn
 from client.wording import count, suggested
 from workflows import ids
+from workflows.faults.decision import Action
 from workflows.faults.fault import QUADRANT, Code
 from workflows.people.requests import RequestKind
 from workflows.plans.proposal import GiveUp, NewSteps, PassedOver, Question
@@ -32,17 +33,14 @@ def _failover(tries: list[tuple[Call, PassedOver]]) -> Item:
         again = f"It was tried first again at {count(len(later), 'later request')}, and could not be used either."
         then.append(Sentence(text=again, events=tuple(event for call, _ in later for event in call.events[-1:])))
     what = f"The planner {passed_over.planner} could not be used ({passed_over.code})"
+    may_answer_later = passed_over.code in set(Code) and QUADRANT[Code(passed_over.code)].is_transient
+    why = "It could not answer soon enough" if may_answer_later else "A retry cannot help"
     return Item(
         what=Sentence(text=f"{what}: {words.sentence(passed_over.reason)}", events=call.events[-1:]),
-        why=Sentence(text=f"{_why_passed_over(passed_over)}, and the list of planners names another one."),
+        why=Sentence(text=f"{why}, and the list of planners names another one."),
         decision="failover",
         then=tuple(then),
     )
-
-
-def _why_passed_over(passed_over: PassedOver) -> str:
-    may_answer_later = passed_over.code in set(Code) and QUADRANT[Code(passed_over.code)].is_transient
-    return "It could not answer soon enough" if may_answer_later else "A retry cannot help"
 
 
 def compactions(story: Story) -> Iterator[Sentence]:
@@ -55,9 +53,8 @@ def compactions(story: Story) -> Iterator[Sentence]:
         number, is_done = turn.call.proposed.compact, done is not None and done.closed is CallEnd.COMPLETED
         oldest, were = ("turn", "was") if number == 1 else (f"{number} turns", "were")
         size = f" ({turn.call.proposed.context:,} tokens)" if turn.call.proposed.context else ""
-        text = (
-            f"The conversation grew too long{size}: its oldest {oldest} {were}{'' if is_done else ' to be'} summarised."
-        )
+        became = f"{were}{'' if is_done else ' to be'} summarised"
+        text = f"The conversation grew too long{size}: its oldest {oldest} {became}."
         yield Sentence(text=text, events=(*turn.call.events, *(done.events if done else ())))
 
 
@@ -80,7 +77,6 @@ def _outage(call: Call) -> tuple[str, object]:
 
 
 def _troubles(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
-    """The item of an internal activity, such as a request to the planner, that was retried or failed."""
     if calls[0].closed is CallEnd.COMPLETED and calls[0].attempt > 1:
         yield faults.retry_item(calls[0])
     items = [
@@ -93,9 +89,8 @@ def _troubles(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
         ends = words.known(*(call.ended for call in calls[1:]))
         again = Sentence(text=f"Asked again after a wait, it failed in the same way {more}.", events=ends)
         cost = sum((item.cost for item in items), Cost())
-        yield items[0].model_copy(
-            update={"decision": items[-1].decision, "then": (again, *items[-1].then), "cost": cost}
-        )
+        last = {"decision": items[-1].decision, "then": (again, *items[-1].then), "cost": cost}
+        yield items[0].model_copy(update=last)
     else:
         yield from items
 
@@ -132,14 +127,8 @@ def _steps_of_rejected(turn: Turn) -> Iterator[str]:
 def _next(story: Story, turn: Turn) -> Turn | None:
     """The next request for a proposal, without requests that were made again and requests too long for the model."""
     later = (later_turn for later_turn in story.turns if later_turn.call.scheduled > turn.call.scheduled)
-    return next(
-        (
-            later_turn
-            for later_turn in later
-            if later_turn.verdict is not ProposalVerdict.TOO_LONG and not story.history.next_call(later_turn.call)
-        ),
-        None,
-    )
+    proposals = (later_turn for later_turn in later if later_turn.verdict is not ProposalVerdict.TOO_LONG)
+    return next((proposal for proposal in proposals if not story.history.next_call(proposal.call)), None)
 
 
 def _sent_back(story: Story, after: Turn | None) -> Sentence:
@@ -170,7 +159,7 @@ def _given_up(story: Story, by_hand: bool) -> str:
 
 def _no_plan(story: Story, turn: Turn, proposal: Question | GiveUp) -> Item:
     end = story.history.end
-    proof = (end.event,) if end else ()
+    decision: Action = "end"
     if isinstance(proposal, Question):
         what, decision = f"The planner asked: {words.sentence(proposal.text)}{suggested(proposal.options)}", "escalate"
         then: str = words.not_waiting("so it ended as escalated.")
@@ -181,15 +170,10 @@ def _no_plan(story: Story, turn: Turn, proposal: Question | GiveUp) -> Item:
             about = Sentence(text=what, events=turn.call.events)
             return Item(what=about, decision="ask", then=tuple(people.answer_sentences(story, exchange)))
     else:
-        what, decision = f"The planner gave up: {words.sentence(proposal.reason)}", "end"
+        what = f"The planner gave up: {words.sentence(proposal.reason)}"
         then = "Without a plan there is nothing to run, so the task ended as failed."
-    return Item.model_validate(  # not `Item(...)`: for the type checker, `decision` is any string
-        {
-            "what": Sentence(text=what, events=turn.call.events),
-            "decision": decision,
-            "then": (Sentence(text=then, events=proof),) if end else (),
-        }
-    )
+    sentences = (Sentence(text=then, events=(end.event,)),) if end else ()
+    return Item(what=Sentence(text=what, events=turn.call.events), decision=decision, then=sentences)
 
 
 def _is_call(story: Story) -> bool:

@@ -95,25 +95,20 @@ def receipt_of(story: Story) -> Receipt:
 
 def _is_repetition(story: Story, call: Call) -> bool:
     """Whether the task made the same call before, and waited after an attempt that counts (see `Fault.is_counted`)."""
-    before = [
-        earlier
-        for earlier in story.history.calls
-        if (earlier.id, earlier.kind) == (call.id, call.kind) and earlier.scheduled < call.scheduled
-    ]
+    same = [other for other in story.history.calls if (other.id, other.kind) == (call.id, call.kind)]
+    before = [earlier for earlier in same if earlier.scheduled < call.scheduled]
     fault = story.fault_of(before[-1]) if before else None
     return fault is not None and fault.decision == "wait" and fault.is_counted
 
 
 def _paid(story: Story, purpose: str) -> Iterator[Call]:
-    """The calls that used models for a purpose."""
     for call in story.history.calls:
         if purpose == metrics.LOST:
             is_meant = bool(call.earlier) or call.closed is CallEnd.FAILED
         elif call.proposed:
             is_correction = bool(call.situation and call.situation.rejected)
-            is_meant = (
-                bool(call.proposed.tokens) and metrics.purpose_of(call.kind, is_correction=is_correction) == purpose
-            )
+            is_of_purpose = metrics.purpose_of(call.kind, is_correction=is_correction) == purpose
+            is_meant = is_of_purpose and bool(call.proposed.tokens)
         else:
             is_meant = purpose == metrics.STEPS and bool(call.returned and call.returned.tokens)
         if is_meant:
@@ -142,13 +137,10 @@ def sentences(receipt: Receipt, *, has_faults: bool) -> Iterator[Sentence]:
         text = f"Calls not made while a circuit breaker was open: {receipt.not_made.number}."
         yield _sentence(text, receipt.not_made)
     if receipt.paid:
-        paid = (f"{purpose} {paid_words(tally.tokens, tally.usd)}" for purpose, tally in receipt.paid.items())
-        yield _sentence(f"Paid to models: {listed(paid)}.", *receipt.paid.values())
-
-
-def paid_words(tokens: int, usd: float) -> str:
-    """Tokens and their price in US dollars: `1,200 tokens for 0.0031 USD`; without a price of 0."""
-    return f"{tokens:,} tokens{f' for {usd:.4f} USD' if usd else ''}"
+        told = list[str]()
+        for purpose, paid in receipt.paid.items():
+            told.append(f"{purpose} {paid.tokens:,} tokens{f' for {paid.usd:.4f} USD' if paid.usd else ''}")
+        yield _sentence(f"Paid to models: {listed(told)}.", *receipt.paid.values())
 
 
 def _sentence(text: str, *lines: _Line) -> Sentence:

@@ -194,10 +194,7 @@ def follows(
     in_turns: bool = False,
     is_over: bool = False,
 ) -> str:
-    """Why a decision was made and what follows, as a sentence without its full stop.
-
-    `reconciled` is the verdict of the reconciliation; `is_over` is True if the task ended without another replan.
-    """
+    """Why a decision was made and what follows, without a full stop; `is_over`: no other replan came before the end."""
     fault = failing.fault if failing else None
     quadrant = (failing.quadrant if failing else None) or Quadrant.PERSISTENT_INFRASTRUCTURAL
     known = fault or Fault(quadrant=quadrant, code=Code.BUG, reason="")  # one that cannot be read
@@ -211,10 +208,7 @@ def not_waiting(then: str) -> Text:
 
 
 def rolled_back(task: str, stands: str) -> Text:
-    """The sentence about the rollback of a closed task.
-
-    `stands` is Temporal's status of the rollback's workflow, in lower case.
-    """
+    """The sentence about the rollback of a closed task; `stands` is the status of its workflow, in lower case."""
     how = {
         "running": "is being undone",
         "completed": "was undone completely after its end",
@@ -259,9 +253,9 @@ def stop(text: str) -> str:
     return text if text.endswith((".", "!", "?", "…")) else text + "."
 
 
-def call_args(args: Mapping[str, JsonValue], width: int = 50) -> str:
-    """Arguments in at most `width` characters: `day=2026-11-23, at=14:00`."""
-    return shorten(one_line(", ".join(f"{name}={_plain(item)}" for name, item in args.items())), width)
+def call_args(args: Mapping[str, JsonValue]) -> str:
+    """Arguments in at most 50 characters: `day=2026-11-23, at=14:00`."""
+    return shorten(one_line(", ".join(f"{name}={_plain(item)}" for name, item in args.items())), 50)
 
 
 def _plain(data: JsonValue) -> str:
@@ -280,9 +274,8 @@ def _plain(data: JsonValue) -> str:
 
 def differences(change: Change) -> str:
     """The differences of a changed step: `at: 14:00 -> 14:30, needs: a -> b`."""
-    return ", ".join(
-        f"{one_line(name)}: {value(was.before, 40)} -> {value(was.after, 40)}" for name, was in change.differences
-    )
+    names = ((one_line(name), was) for name, was in change.differences)
+    return ", ".join(f"{name}: {value(was.before, 40)} -> {value(was.after, 40)}" for name, was in names)
 
 
 def same(failings: Sequence[AttemptFailure]) -> bool:

@@ -51,9 +51,8 @@ def left(story: Story) -> list[Sentence]:
     # Without these words, "nothing" would deny the changes that are named below as possible.
     certain = " for certain" if perhaps and not sure else ""
     nothing = "nothing that still stands" if any(change.undone for change in changed) else "nothing"
-    sentences.append(
-        Sentence(text=f"Changed in the world: {_named(sure) or nothing}{certain}.", events=_proof(story, sure))
-    )
+    text = f"Changed in the world: {_named(sure) or nothing}{certain}."
+    sentences.append(Sentence(text=text, events=_proof(story, sure)))
     sentences += [*earlier(story), *unknown(story), *_undone(story, changed)]
     rollback = story.history.rollback
     return [*sentences, *([Sentence(text=words.rolled_back(story.history.task_id, rollback))] if rollback else [])]
@@ -63,11 +62,8 @@ def earlier(story: Story) -> list[Sentence]:
     """Sentences about effects of runs before a reset that were not undone, and about runs whose history was deleted."""
     own, rollbacks = effects.own_effects(story), [Story(rollback) for rollback in story.history.rollbacks]
     all = effects.all_effects(story, None, (), rollbacks) if story.history.earlier else []
-    left = [
-        effect
-        for effect in all
-        if effect.key not in own and effect.undoes is None and effect.state is not EffectState.UNDONE
-    ]
+    left = [effect for effect in all if effect.key not in own and effect.undoes is None]
+    left = [effect for effect in left if effect.state is not EffectState.UNDONE]
     surely = {True: "Changed", False: "Perhaps changed"}
     texts = list[str]()
     for sure, what in surely.items():
@@ -83,12 +79,8 @@ def _undone(story: Story, changed: Sequence[Changed]) -> list[Sentence]:
     back = [change for change in changed if change.undone]
     proof = tuple(event for call in story.undone for event in call.events[-1:])
     sentences = [Sentence(text=f"Changed and undone: {_named(back)}.", events=proof)] if back else []
-    outcome = story.history.outcome
-    stays = (
-        [f"{record.step_id} ({record.reason.rstrip('.')})" for record in outcome.undo if not record.done]
-        if outcome
-        else []
-    )
+    undo = story.history.outcome.undo if story.history.outcome else ()
+    stays = [f"{record.step_id} ({record.reason.rstrip('.')})" for record in undo if not record.done]
     return [*sentences, *([Sentence(text=f"Was to be undone and stays: {words.listed(stays)}.")] if stays else [])]
 
 

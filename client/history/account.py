@@ -94,8 +94,6 @@ def _runtime() -> Runtime:
 
 
 class _Watch(Interceptor):
-    """Keeps the state of the workflow that is replayed."""
-
     def __init__(self) -> None:
         self.workflow: AgentWorkflow | None = None
         self.progress: Progress | None = None
@@ -110,11 +108,6 @@ class _Watch(Interceptor):
 
         return Inbound
 
-    def take(self) -> None:
-        """Copy the state of the replayed workflow into `progress`."""
-        if self.workflow:
-            self.progress = self.workflow.account.model_copy(deep=True)
-
 
 class _WatchedRunner(UnsandboxedWorkflowRunner):
     def __init__(self, watch: _Watch) -> None:
@@ -126,8 +119,8 @@ class _WatchedRunner(UnsandboxedWorkflowRunner):
 
         def watched(act: WorkflowActivation) -> WorkflowActivationCompletion:
             # The end of a replay cancels the workflow, which then no longer is as its history has it.
-            if any(job.HasField("remove_from_cache") for job in act.jobs):
-                self._watch.take()
+            if self._watch.workflow and any(job.HasField("remove_from_cache") for job in act.jobs):
+                self._watch.progress = self._watch.workflow.account.model_copy(deep=True)
             token = _REPLAYS.set(True)  # activations run in threads of their own
             try:
                 return activate(act)

@@ -26,10 +26,7 @@ from workflows.people.requests import ENDED
 
 ROLLBACK_OF = "origin"
 """The memo field of a rollback that has the id of the first run of the undone task."""
-WAITING = (
-    PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED,
-    PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED,
-)
+WAITING = (PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED, PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED)
 """The states of an open activity of which no attempt runs."""
 
 

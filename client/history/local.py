@@ -38,6 +38,10 @@ def local_activity(event: HistoryEvent) -> LocalActivity | None:
     if marker.marker_name != LOCAL_ACTIVITY:
         return None
     data = json.loads(marker.details[DATA].payloads[0].data)
+    at = event.event_time.ToDatetime(UTC)
+    if time := data.get("complete_time"):
+        # As `workflow.now()` has it, to the microsecond; in arithmetic of floats the last digits would differ.
+        at = datetime.fromtimestamp(time["seconds"], UTC) + timedelta(microseconds=time["nanos"] // 1000)
     return LocalActivity(
         id=data["activity_id"],
         kind=data["activity_type"],
@@ -45,10 +49,5 @@ def local_activity(event: HistoryEvent) -> LocalActivity | None:
         result=marker.details[RESULT].payloads if RESULT in marker.details else (),
         failure=marker.failure if marker.HasField("failure") else None,
         task=marker.workflow_task_completed_event_id,
-        at=_when(data["complete_time"]) if data.get("complete_time") else event.event_time.ToDatetime(UTC),
+        at=at,
     )
-
-
-def _when(time: dict[str, int]) -> datetime:
-    # As `workflow.now()` has it, to the microsecond; in arithmetic of floats the last digits would differ.
-    return datetime.fromtimestamp(time["seconds"], UTC) + timedelta(microseconds=time["nanos"] // 1000)

@@ -1,10 +1,11 @@
 """Reads Temporal's history events, one after the other, into a History."""
 
-from collections.abc import AsyncIterable, Sequence
+from collections.abc import AsyncIterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
+from google.protobuf.message import Message
 from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import TimeoutType, WorkflowTaskFailedCause
@@ -66,21 +67,16 @@ REFERENCE_MARK = "__temporal_external_storage_reference"
 
 
 class Payloads:
-    """Decodes payloads with the client's converter, and notes each payload that cannot be read.
-
-    `run` is the number of the run whose events are being read.
-    """
+    """Decodes payloads with the client's converter, and notes each payload that cannot be read."""
 
     def __init__(self, converter: DataConverter) -> None:
         self._converter = converter
         self.run = 1
+        """The number of the run whose events are being read."""
         self.unreadable = list[Unreadable]()
 
     async def value(self, event: int, what: str, payloads: Sequence[Payload]) -> JsonValue:
-        """The first payload as JSON; None without a payload, or if it cannot be read.
-
-        `event` is the id of the event with the payload, and `what` the place in the event, such as "result".
-        """
+        """The first payload as JSON; None without one, or if it cannot be read. `what` is its place in the event."""
         if not payloads:
             return None
         try:
@@ -142,9 +138,15 @@ def _is_reference(payload: Payload) -> bool:
     return encoding in REFERENCES or kind in REFERENCES or REFERENCE_MARK in payload.metadata
 
 
-def _timed_out(failure: Failure) -> Code:
-    of = failure.timeout_failure_info.timeout_type
-    return Code.WORKER_LOST if of == TimeoutType.TIMEOUT_TYPE_HEARTBEAT else Code.TIMEOUT
+def payloads_of(message: Message) -> Iterator[Payload]:
+    """Each payload in a protobuf message, such as an event."""
+    for field, value in message.ListFields():
+        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+        for item in value.values() if is_map else value if field.is_repeated else (value,):
+            if isinstance(item, Payload):
+                yield item
+            elif isinstance(item, Message):
+                yield from payloads_of(item)
 
 
 def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:
@@ -263,9 +265,8 @@ class Reading:
         elif of.signal_name == RESOLVE:
             resolution = await self._payloads.model(event.event_id, "signal", of.input.payloads, Resolution)
             if resolution:
-                self.history.answers.append(
-                    AcceptedAnswer(self._at(event.event_id), _when(event), Choice.RETRY, resolution)
-                )
+                answer = AcceptedAnswer(self._at(event.event_id), _when(event), Choice.RETRY, resolution)
+                self.history.answers.append(answer)
 
     async def _on_workflow_execution_update_admitted(self, event: HistoryEvent) -> None:
         # A reset brings an Update of the earlier run into the new one.
@@ -286,7 +287,6 @@ class Reading:
         self.history.answers.append(AcceptedAnswer(self._at(event.event_id), _when(event), choice, fields))
 
     def _relate(self, *runs: str) -> None:
-        """Record ids of runs that an event names; empty ids are skipped."""
         self.history.related.update(run for run in runs if run)
 
     async def _on_workflow_properties_modified(self, event: HistoryEvent) -> None:
@@ -428,7 +428,6 @@ class Reading:
             call.attempt, call.held = max(call.attempt, back.attempt), back.held
 
     def _with_plan(self, opening: Proposed) -> Proposed:
-        """`opening` with the steps of the task's hand-written plan; unchanged without a plan, or if it was rejected."""
         plan = self.history.task.plan if self.history.task else None
         if plan is None or opening.rejected:
             return opening
@@ -482,7 +481,9 @@ class Reading:
         call.earlier = earlier(call, cause) or call.earlier
         # Without the details, the fields that a codec never encodes still tell something.
         if cause is None and failure.HasField("timeout_failure_info"):
-            return AttemptFailure.of(Fault.of(_timed_out(failure), failure.message, source=call.kind, attempt=attempt))
+            is_lost = failure.timeout_failure_info.timeout_type == TimeoutType.TIMEOUT_TYPE_HEARTBEAT
+            code = Code.WORKER_LOST if is_lost else Code.TIMEOUT
+            return AttemptFailure.of(Fault.of(code, failure.message, source=call.kind, attempt=attempt))
         if cause is None:
             type = failure.application_failure_info.type
             return AttemptFailure(failure.message, Quadrant(type) if type in set(Quadrant) else None)

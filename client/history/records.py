@@ -316,17 +316,14 @@ class History:
 
     @property
     def planning(self) -> list[Call]:
-        """The requests to the planner for a plan, in order."""
         return [call for call in self.calls if call.is_planning]
 
     @property
     def newest_calls(self) -> list[Call]:
-        """The calls that the newest run scheduled."""
         return [call for call in self.calls if call.scheduled.run == self.runs]
 
     @property
     def is_paused(self) -> bool:
-        """Whether an operator has paused the whole workflow."""
         return any(pause.activity is None for pause in self.paused)
 
     def pause_of(self, call: Call) -> Pause | None:
@@ -336,7 +333,6 @@ class History:
 
     @property
     def compactions(self) -> list[Call]:
-        """The requests to shorten the conversation with the planner."""
         return [call for call in self.calls if call.kind == retries.COMPACT.kind]
 
     def next_call(self, call: Call) -> Call | None:

@@ -18,15 +18,7 @@ from workflows.account.records import MAX_SHOWN_ARGS, FaultRecord
 from workflows.faults import retries
 from workflows.json_values import canonical
 from workflows.people.requests import Choice, Given, HumanRequest, RequestKind, Resolution
-from workflows.plans.proposal import (
-    BY_HAND,
-    Answer,
-    GiveUp,
-    Mistake,
-    NewSteps,
-    Question,
-    Step,
-)
+from workflows.plans.proposal import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step
 from workflows.plans.references import Unresolved, resolve
 from workflows.web_ui import summary
 
@@ -113,18 +105,13 @@ class Story:
         ]
 
     def fault_of(self, call: Call) -> FaultRecord | None:
-        """The fault that the task recorded for a failed or cancelled call; None if the task recorded no fault.
-
-        No fault is recorded for a call that only checked a result or arguments that a person gave.
-        """
+        """The fault recorded for a failed or cancelled call; None for a mere check of what a person gave."""
         if call.closed not in (CallEnd.FAILED, CallEnd.CANCELLED) or call.ended_at is None:
             return None
         following = self.history.next_call(call)
         until = following.at if following else LATER
-        return next(
-            (record for record in self._decided if record.step_id == call.id and call.ended_at <= record.at < until),
-            None,
-        )
+        records = (record for record in self._decided if record.step_id == call.id)
+        return next((record for record in records if call.ended_at <= record.at < until), None)
 
     def is_check(self, call: Call) -> bool:
         """Whether a failed call only checked arguments or a result that a person gave, so that no decision followed."""
@@ -139,9 +126,8 @@ class Story:
     def uncalled(self, step: str) -> list[FaultRecord]:
         """The faults of `step` that the task recorded without making a call."""
         called = [self.fault_of(call) for call in self.history.of_step(step)]
-        return [
-            record for record in self._decided if record.step_id == step and not record.attempt and record not in called
-        ]
+        records = [record for record in self._decided if record.step_id == step and not record.attempt]
+        return [record for record in records if record not in called]
 
     @cached_property
     def _decided(self) -> list[FaultRecord]:
@@ -176,19 +162,13 @@ class Story:
     @property
     def done(self) -> list[Call]:
         """The calls that completed a step, and the reconciliations that found a step applied, in order."""
-        return self._completed(
-            [call for call in self.history.calls if call.is_step or (call.is_reconcile and call.owner == call.step)]
-        )
+        calls = self.history.calls
+        return _completed(call for call in calls if call.is_step or (call.is_reconcile and call.owner == call.step))
 
     @property
     def undone(self) -> list[Call]:
         """The calls that undid a step, and the reconciliations that found a step undone, in order."""
-        about = [call for call in self.history.calls if call.owner in self.undo_ids]
-        return self._completed(about)
-
-    def _completed(self, calls: Sequence[Call]) -> list[Call]:
-        done = [call for call in calls if call.closed is CallEnd.COMPLETED]
-        return sorted(done, key=lambda call: call.ended or call.scheduled)
+        return _completed(call for call in self.history.calls if call.owner in self.undo_ids)
 
     def plan_of(self, event: Event) -> Plan | None:
         """The plan that was in force at an event; None before the first plan."""
@@ -204,14 +184,16 @@ class Story:
         return next((plan for plan in self.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
 
 
+def _completed(calls: Iterable[Call]) -> list[Call]:
+    done = [call for call in calls if call.closed is CallEnd.COMPLETED]
+    return sorted(done, key=lambda call: call.ended or call.scheduled)
+
+
 def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
     """The requests to people that `fault` led to; several if the values in an answer were not accepted."""
     is_own, step = fault in account.own_faults, fault.step_id
-    same = [
-        record
-        for record in (*account.faults, *account.own_faults)
-        if record.step_id == step and record.decision != "retry"
-    ]
+    same = [record for record in (*account.faults, *account.own_faults) if record.step_id == step]
+    same = [record for record in same if record.decision != "retry"]
     until = min((record.at for record in same if record.at > fault.at), default=LATER)
     kinds = RequestKind.FAULT, RequestKind.APPROVAL
     asked = [request for request in account.requests if request.kind in kinds]
@@ -220,11 +202,8 @@ def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
         return found
     # Another step may have asked for it before.
     together = [request for request in asked if not is_own and step in request.steps and request.step != step]
-    return [
-        request
-        for request in together
-        if request.since <= fault.at and (request.answer is None or fault.at <= request.answer.at)
-    ][-1:]
+    earlier = [request for request in together if request.since <= fault.at]
+    return [request for request in earlier if request.answer is None or fault.at <= request.answer.at][-1:]
 
 
 def _timer_of(request: HumanRequest, timers: list[Timer]) -> Timer | None:
@@ -242,17 +221,12 @@ def _answer_of(request: HumanRequest, answers: list[AcceptedAnswer]) -> Event | 
     if answer is None:
         return None
     if answer.resolution:
-        accepted_answers = (
-            accepted
-            for accepted in answers
-            if isinstance(accepted.given, Resolution) and accepted.given.id == answer.resolution
-        )
-        return next((accepted.event for accepted in accepted_answers if request.since <= accepted.at), None)
+        later = ((accepted.event, accepted.given) for accepted in answers if request.since <= accepted.at)
+        ours = (event for event, given in later if isinstance(given, Resolution) and given.id == answer.resolution)
+        return next(ours, None)
     # The handler of an Update runs before its event is written.
     fitting = [accepted for accepted in answers if accepted.choice is answer.choice and accepted.at >= answer.at]
-    named = [
-        accepted for accepted in fitting if isinstance(accepted.given, Given) and accepted.given.request == request.id
-    ]
+    named = [other for other in fitting if isinstance(other.given, Given) and other.given.request == request.id]
     for accepted in (named or fitting)[:1]:
         if answer.choice is not Choice.EXTEND:
             answers.remove(accepted)
@@ -303,12 +277,8 @@ def _called_after(history: History, turn: Turn) -> tuple[Step, ...]:
     """The steps of an unreadable plan, as far as they were called before the next request to the planner."""
     later = [call for call in history.calls if call.scheduled > turn.call.scheduled]
     until = next((call.scheduled for call in later if call.is_planning), history.last)
-    steps = {
-        call.id: Step(id=call.id, kind=call.kind)
-        for call in later
-        if call.is_step and until and call.scheduled <= until
-    }
-    return tuple(steps.values())
+    called = [call for call in later if call.is_step and until and call.scheduled <= until]
+    return tuple({call.id: Step(id=call.id, kind=call.kind) for call in called}.values())
 
 
 def turn_of(ids: Iterable[str]) -> int | None:
@@ -445,7 +415,6 @@ _REPLACES: tuple[Callable[[Step, Step], bool], ...] = (
 
 
 def _pairs(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[str, Step]]:
-    """Pairs of the id of a new step and the old step that it replaces."""
     rest, waiting = list(old), list(new)
     for replaces in _REPLACES:
         for step in list(waiting):

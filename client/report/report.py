@@ -23,6 +23,7 @@ from client.tasks import TASK_TYPE, TASKS, existing
 from runtime.process import version
 from workflows.account import metrics
 from workflows.account.metrics import Metric
+from workflows.account.task import TaskStatus
 from workflows.json_values import digest
 
 AT_ONCE = 8
@@ -242,9 +243,8 @@ class Totals:
 
     def report(self, period: "Period", until: datetime, *, more: int = 0, cached: int = 0) -> Report:
         """The report over all rows that were added."""
-        running = sum(
-            number for (status, _), number in self.exits.items() if status in ("running", "waiting", "paused")
-        )
+        unfinished = (TaskStatus.RUNNING, TaskStatus.WAITING, TaskStatus.PAUSED)
+        running = sum(number for (status, _), number in self.exits.items() if status in unfinished)
         return Report(
             since=period.since,
             until=until,
@@ -283,17 +283,13 @@ class Totals:
         if not self.ended:
             return ()
         begin = period.since or min(at for at, _ in self.ended)
-        size = timedelta(hours=1) if until - begin <= SHORT else DAY
+        seconds = (timedelta(hours=1) if until - begin <= SHORT else DAY).total_seconds()
         found = defaultdict[int, Counter[str]](Counter)
         for at, status in self.ended:
-            found[int(at.timestamp() // size.total_seconds())][status] += 1
-        seconds = size.total_seconds()
+            found[int(at.timestamp() // seconds)][status] += 1
         first = min(found) if period.since is None else int(period.since.timestamp() // seconds)
-        last = int(until.timestamp() // seconds)
-        return tuple(
-            Moment(at=datetime.fromtimestamp(place * seconds, UTC), tasks=dict(found[place]))
-            for place in range(first, last + 1)
-        )
+        places = range(first, int(until.timestamp() // seconds) + 1)
+        return tuple(Moment(at=datetime.fromtimestamp(at * seconds, UTC), tasks=dict(found[at])) for at in places)
 
     def _faults(self) -> Iterator[FaultCount]:
         codes = Counter[tuple[str, str]]()
@@ -330,9 +326,7 @@ class Totals:
                 most_retries=int(most[tool].most) if tool in most else 0,
                 replayed=results.get((tool, "ledger"), 0),
                 reconciled=results.get((tool, "reconciled"), 0),
-                unknown={
-                    verdict: number for (tool_name, verdict), number in sorted(unknown.items()) if tool_name == tool
-                },
+                unknown={verdict: number for (of, verdict), number in sorted(unknown.items()) if of == tool},
                 not_made=not_made[tool],
                 fallbacks=fallbacks[tool],
             )
@@ -368,11 +362,7 @@ class Period(NamedTuple):
 
     @property
     def filter(self) -> str:
-        """Temporal's list filter for these tasks; a run that was continued as new is read with the run after it.
-
-        Raises:
-            Problem: the query cannot be used.
-        """
+        """Temporal's list filter; a run that continued as new is read with the next. Raises Problem for a bad query."""
         ran = f" AND (CloseTime IS NULL OR CloseTime >= '{self.since.isoformat()}')" if self.since else ""
         return within(f"{TASKS} AND ExecutionStatus != 'ContinuedAsNew'{ran}", self.query)
 
@@ -393,15 +383,14 @@ async def make_report(
 ) -> Report:
     """Read the tasks of a period, at most the `limit` that ended last, and report on them.
 
-    Rows of ended tasks are kept in the file `cache`; None for no cache.
-
-    Raises:
-        Problem: the query cannot be used.
+    Rows of ended tasks are kept in the file `cache`; None for no cache. Raises Problem if the query cannot be used.
     """
     until = datetime.now(UTC)
     runs, more = await _listed(client, period, limit)
     totals, reading = Totals(), _Reading(client, runs, progress or (lambda *_: None))
-    with Cache(cache, _version()) as kept:
+    # Rows of another version of Replan, or with other fields or metrics, are ignored.
+    kind = f"{version()} {digest('row', TaskRow.model_json_schema(), [metric.name for metric in metrics.COUNTED])}"
+    with Cache(cache, kind) as kept:
         reading.take_cached(kept, totals)
         await reading.read(kept, totals)
     return totals.report(period, until, more=more, cached=reading.cached)
@@ -421,8 +410,6 @@ async def _listed(client: Client, period: Period, limit: int) -> tuple[list[_Run
 
 
 class _Reading:
-    """Turns runs into rows, from a cache and from their histories, and adds them to totals."""
-
     def __init__(self, client: Client, runs: Sequence[_Run], progress: Progress) -> None:
         self.cached = self._done = 0
         self._client, self._progress, self._all = client, progress, len(runs)
@@ -476,8 +463,3 @@ class _Reading:
         task = run.id, row.first_run
         if task not in self._newest or self._newest[task][0] < run.started_at:
             self._newest[task] = run.started_at, row
-
-
-def _version() -> str:
-    """The version of cached rows: rows of another version of Replan, or with other fields or metrics, are ignored."""
-    return f"{version()} {digest('row', TaskRow.model_json_schema(), [metric.name for metric in metrics.COUNTED])}"

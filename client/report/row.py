@@ -51,11 +51,9 @@ class TaskRow(BaseModel, frozen=True):
     """One task, reduced to what a report adds up."""
 
     task_id: str
-    run_id: str
     first_run: str
     status: TaskStatus
     code: str
-    started_at: datetime
     ended_at: datetime | None
     counters: tuple[tuple[str, Labels, int], ...]
     """Metric, labels and sum, of the metrics in `metrics.COUNTED`."""
@@ -76,11 +74,9 @@ def row_of(history: History) -> TaskRow:
     recoveries = Counter((fault.quadrant, fault.code, what) for fault, what in recoveries_of(account, is_over=is_over))
     return TaskRow(
         task_id=history.task_id,
-        run_id=history.run_ids[-1] if history.run_ids else "",
         first_run=history.first_run,
         status=TaskStatus.WAITING if waiting else status(history),
         code=(history.outcome.code or "" if history.outcome else end.status) if end and is_over else "",
-        started_at=history.started_at or history.last_at,
         ended_at=end.at if end and is_over else None,
         counters=tuple(
             (metric.name, labels, number)
@@ -103,11 +99,10 @@ def values_of(account: Outcome) -> Iterator[Sample]:
             yield Sample(metrics.RETRY_DELAY, (fault.source, fault.code), fault.waited)
     if account.ended_at is None or account.limits is None:
         return
+    replanned = [record for record in account.faults if record.decision == "replan"]
     for plan in account.revisions:
-        left = [
-            record for record in account.faults if record.decision == "replan" and record.revision == plan.number - 1
-        ]
         if plan.at:
+            left = [record for record in replanned if record.revision == plan.number - 1]
             yield from metrics.of_new_plan(left, plan.at)
     retries = Counter[str]()
     for (tool, _), number in metrics.counted(account.counts or {}, metrics.RETRIES).items():
@@ -117,10 +112,7 @@ def values_of(account: Outcome) -> Iterator[Sample]:
 
 
 def recoveries_of(account: Outcome, *, is_over: bool) -> Iterator[tuple[FaultRecord, str]]:
-    """Each fault of a step, of an undo and of the planner, and what followed: a Recovery, or another decision.
-
-    `is_over` is True if the task has ended.
-    """
+    """Each fault of a step, of an undo and of the planner, and what followed: a Recovery, or another decision."""
     # That a read finds nothing is an answer; a catalogue that cannot be read ends the task.
     own = [record for record in account.own_faults if record.source in metrics.PLANNERS]
     for faults in (account.faults, own):
@@ -140,10 +132,8 @@ def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord]
             return Recovery.RETRY
         return undecided if answer is None else Recovery.NONE if CHOICES[answer.choice].ends_task else Recovery.PERSON
     if fault.decision == "replan":
-        went_on = account.status is TaskStatus.COMPLETED or any(
-            revision.number > fault.revision for revision in account.revisions
-        )
-        return Recovery.REPLAN if went_on else undecided
+        has_later_plan = any(revision.number > fault.revision for revision in account.revisions)
+        return Recovery.REPLAN if has_later_plan or account.status is TaskStatus.COMPLETED else undecided
     if later:
         return _recovery(account, later[0], later[1:], undecided)
     step = next((step for step in account.steps if step.id == fault.step_id), None)

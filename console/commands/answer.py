@@ -36,8 +36,7 @@ async def answer_command(
     *,
     id: TaskId = None,
     choice: Annotated[
-        str | None,
-        typer.Argument(metavar="CHOICE", help=f"{either(ANSWERS)}.", autocompletion=choices),
+        str | None, typer.Argument(metavar="CHOICE", help=f"{either(ANSWERS)}.", autocompletion=choices)
     ] = None,
     request: Request = None,
     by: By = None,
@@ -53,7 +52,10 @@ async def answer_command(
             raise Problem("usage", f"--{next(iter(options))} goes with an answer", f"write one of {', '.join(ANSWERS)}")
         client = await common.connected()
         return await print_requests(client, await tasks.find_task(client, id), common)
-    chosen = _choice(choice)
+    if choice not in ANSWERS:
+        reason = f"There is no answer {choice!r}{nearest(choice, ANSWERS)}"
+        raise Problem("usage", reason, f"it is one of {', '.join(ANSWERS)}; `extend` gives a task more")
+    chosen = Choice(choice)
     sent = given_of(chosen, options)
     people.given_with(chosen, sent | _who(request, by))  # a mistake is reported without connecting
     client = await common.connected()
@@ -64,13 +66,6 @@ async def answer_command(
         if not common.json:
             print_lines(requests.call_lines(shown, await people.asker(handle)))
     return await send(handle, common, chosen, **_who(request, by) | sent)
-
-
-def _choice(name: str) -> Choice:
-    if name not in ANSWERS:
-        reason = f"There is no answer {name!r}{nearest(name, ANSWERS)}"
-        raise Problem("usage", reason, f"it is one of {', '.join(ANSWERS)}; `extend` gives a task more")
-    return Choice(name)
 
 
 def _who(request: str | None, by: str | None) -> dict[str, str]:

@@ -40,8 +40,7 @@ async def audit_command(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="FILES",
-            help="Histories of any workflows: files, folders, zip archives, JSON lines; else --query.",
+            metavar="FILES", help="Histories of any workflows: files, folders, zip archives, JSON lines; else --query."
         ),
     ] = None,
     query: Annotated[
@@ -120,12 +119,8 @@ def _watch() -> Iterator[Watch]:
     if not sys.stderr.isatty():
         yield say
         return
-    columns = (
-        TextColumn("Reading histories"),
-        BarColumn(),
-        TextColumn("{task.fields[histories]}"),
-        TimeRemainingColumn(),
-    )
+    what, number = TextColumn("Reading histories"), TextColumn("{task.fields[histories]}")
+    columns = what, BarColumn(), number, TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None, histories=0)
 

@@ -32,11 +32,7 @@ async def call_command(
     arguments: Annotated[str, typer.Argument(metavar="JSON", help="Its arguments as JSON, or @FILE.")] = "{}",
     common: Common,
 ) -> int:
-    """Run one tool call as a step of a task of its own.
-
-    A person at the terminal is asked if the tool needs an approval, as for any task. If stdout is no terminal, it gets
-    only the result of the call, and stderr gets the line about the step.
-    """
+    """Run one tool call as a task of its own. If stdout is no terminal, it gets only the result."""
     read = read_arguments(arguments)  # a mistake is reported without connecting
     client = await common.connected()
     await require_key_of_queue(client, common.queue)

@@ -108,9 +108,8 @@ def skipped(names: Sequence[str], because: str) -> list[Check]:
 
 def of_attributes(expected: Mapping[str, str], present: Mapping[str, str]) -> Check:
     """The check whether the namespace has the search attributes `expected`; both mappings are name to type."""
-    other = [
-        f"{name} is {present[name]}, not {type}" for name, type in expected.items() if present.get(name, type) != type
-    ]
+    differing = {name: type for name, type in expected.items() if present.get(name, type) != type}
+    other = [f"{name} is {present[name]}, not {type}" for name, type in differing.items()]
     missing = [name for name in expected if name not in present]
     if other:
         remedy = "use a namespace of its own for Replan: a type cannot be changed"
@@ -123,10 +122,7 @@ def of_attributes(expected: Mapping[str, str], present: Mapping[str, str]) -> Ch
 
 
 def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: int) -> Check:
-    """The check whether running tasks can go on; `failing` has the tasks that cannot.
-
-    `running` is the number of all running tasks, and `looked_at` the number of checked tasks.
-    """
+    """The check whether running tasks can go on: of `running` tasks, `looked_at` were read, and `failing` cannot."""
     of = f"{looked_at} of {running} running tasks looked at" if looked_at < running else f"{looked_at} running"
     if not failing:
         return Check("workflow tasks", Status.OK, f"none fails ({of})")
@@ -149,11 +145,7 @@ def of_open_tasks(found: upgrade.OpenTasks, misfits: Sequence[Misfit]) -> Check:
 def of_worker(
     found: WorkerFindings, version: str, *, restart: str, asked_at: datetime, answered_at: datetime
 ) -> list[Check]:
-    """The checks of a worker that answered; `version` is the version of the console.
-
-    `restart` is the command that starts a worker. `asked_at` and `answered_at` are the times of question and answer on
-    the console's clock.
-    """
+    """The checks of a worker that answered; `restart` is a command, and both times are of the console's clock."""
     card = found.worker
     return [
         _version(card, version, restart),
@@ -177,17 +169,12 @@ def of_tools(found: ToolsFindings) -> list[Check]:
         return [Check("tools", Status.FAIL, "the worker has none", "give it some with --tools FILE")]
     returns = "returns" if untrusted == 1 else "return"
     note = f", {untrusted} {returns} untrusted content" if untrusted else ""
-    return [
-        Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{note}"),
-        *_lacking_tools(specs, {card.spec.kind for card in found.tools if card.is_own}),
-    ]
+    check = Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{note}")
+    return [check, *_lacking_tools(specs, {card.spec.kind for card in found.tools if card.is_own})]
 
 
 def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
-    """The needed options of `@tool` that `spec` does not have.
-
-    `undoing` has the kinds that undo other kinds: these need no `undo`.
-    """
+    """The needed options of `@tool` that `spec` does not have; the kinds in `undoing` need no `undo`."""
     if spec.effect is Effect.READ:
         return []
     needed = ["observe"] if spec.kind in undoing else ["observe", "undo"]
@@ -208,9 +195,8 @@ def _version(card: WorkerCard, version: str, restart: str) -> Check:
     found = f"Replan {card.version}, Python {card.python}, Temporal SDK {card.sdk}"
     if card.version == version:
         return Check("worker", Status.OK, found)
-    return Check(
-        "worker", Status.WARN, f"{found}; this console is {version}", f"bring both to one version: `{restart}`"
-    )
+    remedy = f"bring both to one version: `{restart}`"
+    return Check("worker", Status.WARN, f"{found}; this console is {version}", remedy)
 
 
 def _planner(found: WorkerFindings, today: date) -> Check:
@@ -240,10 +226,7 @@ def _priced(detail: str, since: date | None, today: date) -> Check:
 
 
 def _needed(planner: str) -> str | None:
-    """The name of the API key that the first planner in `planner` (a list with commas) needs.
-
-    None if that planner needs no key: it is no model, or it runs on an OpenAI-compatible server (`@HOST`).
-    """
+    """The API key that the first of these planners needs; None for no model, and for an OpenAI-compatible `@HOST`."""
     first = planner.partition(",")[0]
     if first.startswith("openai") and "@" in first:
         return None
@@ -376,11 +359,9 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
         exit = Exit.BAD_USAGE if isinstance(error, Misconfigured) else Exit.UNREACHABLE
         return [failed, *skipped(("namespace", *OF_NAMESPACE), "needs the server")], exit
     looks = {"server": _server(client), "web ui": _web_ui(client), "search attributes": _attributes(client)}
-    looks["workflow tasks"] = _workflow_tasks(client, common.queue)
-    worker = _within(until, "worker", _worker(client, common))
-    planned = _within(until, OPEN_TASKS, _open_tasks(client, common.queue))
-    results = await asyncio.gather(*(_within(until, name, look) for name, look in looks.items()), worker, planned)
-    server, *others = results
+    looks |= {"workflow tasks": _workflow_tasks(client, common.queue), "worker": _worker(client, common)}
+    looks[OPEN_TASKS] = _open_tasks(client, common.queue)
+    server, *others = await asyncio.gather(*(_within(until, name, look) for name, look in looks.items()))
     found = [*server, Check("namespace", Status.OK, client.namespace), *(check for other in others for check in other)]
     return found, Exit.FAILED if any(check.status is Status.FAIL for check in found) else Exit.COMPLETED
 
@@ -412,10 +393,7 @@ async def _attributes(client: Client) -> list[Check]:
 
 
 async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
-    """Check whether running tasks of the queue can go on.
-
-    The newest tasks are checked, and the tasks whose workflow task fails, as the server reports.
-    """
+    """The newest tasks are checked, and the tasks whose workflow task fails, as the server reports."""
     running = f'WorkflowType IN ("{TASK_TYPE}", "{ROLLBACK}") AND TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
     newest = [row async for row in client.list_workflows(running, limit=MAX_LOOKED_AT)]
     try:
@@ -468,14 +446,11 @@ async def _worker(client: Client, common: Common) -> list[Check]:
     # The server chooses who answers, so more questions are asked than there are workers.
     questions = [ask(client, common.queue, ToolsInquiry()) for _ in range(min(count * ASKED_EACH, MAX_ASKED))]
     answers = await asyncio.gather(*questions, return_exceptions=True)
-    return [
-        *checks,
-        of_workers(count, [findings, *(answer for answer in answers if isinstance(answer, ToolsFindings))]),
-    ]
+    tools = [findings, *(answer for answer in answers if isinstance(answer, ToolsFindings))]
+    return [*checks, of_workers(count, tools)]
 
 
 async def _open_tasks(client: Client, queue: str) -> list[Check]:
-    """Check whether the tools of a worker take what the open tasks of its queue have planned."""
     if not await serving(client, queue):
         return skipped([OPEN_TASKS], "needs a worker")
     found = await upgrade.open_tasks(client, queue, limit=MAX_LOOKED_AT, seconds=OPEN_SECONDS)
@@ -492,10 +467,8 @@ def _host(client: Client) -> str:
 def _lines(found: Sequence[Check]) -> list[str]:
     width = min(22, max(len(check.name) for check in found))
     failed, warnings = (sum(check.status is status for check in found) for status in (Status.FAIL, Status.WARN))
-    return [
-        *(_line(check, width) for check in found),
-        f"{failed or 'nothing'} failed, {warnings or 'no'} warning{'' if warnings == 1 else 's'}",
-    ]
+    summary = f"{failed or 'nothing'} failed, {warnings or 'no'} warning{'' if warnings == 1 else 's'}"
+    return [*(_line(check, width) for check in found), summary]
 
 
 def _line(check: Check, width: int) -> str:

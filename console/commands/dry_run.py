@@ -169,10 +169,8 @@ def _step(step: Step, spec: ToolSpec, approval: ApprovalNeed, schema: Schema, of
 def _facts(spec: ToolSpec) -> list[str]:
     facts = ["reads only"]
     if spec.effect is not Effect.READ:
-        facts = [
-            f"changes the world ({spec.effect})",
-            f"{spec.undo.kind} would undo it (by hand)" if spec.undo else "cannot be undone",
-        ]
+        undo = f"{spec.undo.kind} would undo it (by hand)" if spec.undo else "cannot be undone"
+        facts = [f"changes the world ({spec.effect})", undo]
     facts += [f"{spec.observe.kind} observes after a rejection"] if spec.observe else []
     facts += [f"{spec.fallback} takes over when the attempts are used up"] if spec.fallback else []
     attempts = PROFILES[spec.retry].attempts
@@ -215,15 +213,9 @@ async def show_plan(client: Client, task: Task, common: Common) -> int:
 
 
 async def _with_approvals(client: Client, draft: Draft, common: Common) -> Draft:
-    """The draft with `approvals`: a worker evaluates the tools' `approve=` conditions for the calls of the draft.
-
-    An older worker cannot do that: then the draft is returned as it is.
-    """
-    calls = tuple(
-        PlannedCall(step=step.id, kind=step.kind, args=step.args)
-        for step in proposed(draft)
-        if draft.specs[step.kind].approve not in (None, ALWAYS)
-    )
+    """The draft with a worker's `approvals`; as it is, if the worker is of an older version that cannot tell them."""
+    steps = [step for step in proposed(draft) if draft.specs[step.kind].approve not in (None, ALWAYS)]
+    calls = tuple(PlannedCall(step=step.id, kind=step.kind, args=step.args) for step in steps)
     if not calls:
         return draft
     try:

@@ -1,6 +1,6 @@
 """`effects`: list what a task changed in the world, with idempotency keys, from its history and a worker's ledgers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from temporalio.client import Client
 
@@ -23,10 +23,7 @@ MAX_RESULT = 400
 
 
 async def effects_command(*, id: TaskId = None, session: Session = None, common: Common) -> int:
-    """Print every effect of a task, or of all tasks of a session, that was applied or may have been, the oldest first.
-
-    A worker reads its ledgers for that; Problem if no worker answers.
-    """
+    """Print all effects of a task or a session, the oldest first. Raises Problem if no worker answers."""
     if session is not None:
         require_alone("--session", {"ID": id})
         return await _of_session(await common.connected(), session, common)
@@ -67,24 +64,17 @@ async def _of_session(client: Client, name: str, common: Common) -> int:
     return Exit.COMPLETED
 
 
-def _not_listed(found: EffectList, whose: str) -> list[str]:
-    """A line for each place whose effects are not listed."""
-    ledgers = [
-        f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed."
-        for ledger in found.unread
-    ]
-    return ledgers + [
-        f"The history of {whose} run {run} was deleted: of that, only what a ledger has is listed."
-        for run in found.deleted_runs
-    ]
+def _not_listed(found: EffectList, whose: str) -> Iterator[str]:
+    for ledger in found.unread:
+        yield f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed."
+    for run in found.deleted_runs:
+        yield f"The history of {whose} run {run} was deleted: of that, only what a ledger has is listed."
 
 
 def _lines(effect: TaskEffect, all: Sequence[TaskEffect], tools: Mapping[str, ToolCard]) -> list[str]:
     kind_of_effect = f" ({effect.effect})" if effect.effect else ""
-    lines = [
-        f"{words.moment(effect.at)}  {effect.step}  {effect.kind}{kind_of_effect}  {_standing(effect, all)}",
-        f"    key {effect.key}",
-    ]
+    head = f"{words.moment(effect.at)}  {effect.step}  {effect.kind}{kind_of_effect}  {_standing(effect, all)}"
+    lines = [head, f"    key {effect.key}"]
     if args := args_words(effect.args):
         lines.append(f"    with {one_line(args)}")
     if effect.result is not None:

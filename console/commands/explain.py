@@ -32,7 +32,6 @@ async def explain_command(
 
 
 async def _of_session(client: Client, name: str, common: Common) -> int:
-    """Print for each task of a session, the oldest first, how it ended and why."""
     session = await sessions.tasks_of(client, name)
     explained = await sessions.explain_each(client, session.handles)
     if common.json:

@@ -37,10 +37,7 @@ async def export_command(
 
 
 def require_writable(file: str, *, force: bool) -> None:
-    """Raise Problem if `file` exists (unless `force`) or is a folder or device, or if its folder is missing.
-
-    Called before connecting.
-    """
+    """Raise Problem if `file` exists (unless `force`) or is a folder or device, or if its folder is missing."""
     if file == STDOUT:
         return
     path = Path(file)

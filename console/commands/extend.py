@@ -14,13 +14,7 @@ OPTIONS = options_of(Choice.EXTEND)
 
 
 async def extend_command(
-    *,
-    id: TaskId = None,
-    request: Request = None,
-    by: By = None,
-    yes: Yes = False,
-    common: Common,
-    **more: Any,
+    *, id: TaskId = None, request: Request = None, by: By = None, yes: Yes = False, common: Common, **more: Any
 ) -> int:
     if not any(more.values()):
         raise Problem("usage", "extend needs to know what to give", "write e.g. --tool-calls +10 or --usd +1.50")

@@ -39,9 +39,8 @@ def lines(incidents: Sequence[Incident], width: int | None, now: datetime) -> It
     for incident in incidents:
         many = "1 task waits" if incident.waiting == 1 else f"{incident.waiting} tasks wait"
         where = "" if incident.queue == QUEUE else f" on queue {one_line(incident.queue)}"
-        line = (
-            f"{one_line(incident.cause)}: {many}{where} since {age(incident.since, now)}: {one_line(incident.reason)}"
-        )
+        since = f"since {age(incident.since, now)}: {one_line(incident.reason)}"
+        line = f"{one_line(incident.cause)}: {many}{where} {since}"
         yield line if width is None else cut(line, width)
         at = () if incident.queue == QUEUE else ("--queue", incident.queue)
         yield f"    Repaired? {starter('resolve', incident.cause, *at)}"
@@ -65,7 +64,9 @@ async def resolve_command(
         print(document.of_anything({**last.model_dump(mode="json"), "went_on": last.went_on, "by": by or login_name()}))
     else:
         print("\n".join(map(printable, _ending(last))))
-    return _exit(last)
+    if last.fate is not Fate.WENT_ON:
+        return Exit.FAILED
+    return Exit.NEEDS_PERSON if last.again or last.left else Exit.COMPLETED
 
 
 def _news(before: Resolved, now: Resolved) -> Iterator[str]:
@@ -92,9 +93,3 @@ def _ending(done: Resolved) -> Iterator[str]:
         yield f"{done.again} wait again: {starter('incidents')}"
     if done.left:
         yield f"{done.left} have not taken it yet: {starter('incidents')}"
-
-
-def _exit(done: Resolved) -> Exit:
-    if done.fate is not Fate.WENT_ON:
-        return Exit.FAILED
-    return Exit.NEEDS_PERSON if done.again or done.left else Exit.COMPLETED

@@ -61,14 +61,9 @@ async def list_command(
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
-    """A heading and a line for each task, cut to `width` columns; if `width` is None, nothing is cut.
-
-    A cut line shows the age of the task, and a whole line the time of its start.
-    """
-    cells = [
-        HEADING if width is None else (HEADING[0], "AGE", *HEADING[2:]),
-        *(_cells(task, None if width is None else now) for task in listed),
-    ]
+    """A heading and a line for each task: cut to `width` columns, with the age; whole, with the start, for None."""
+    heading = HEADING if width is None else (HEADING[0], "AGE", *HEADING[2:])
+    cells = [heading, *(_cells(task, None if width is None else now) for task in listed)]
     widths = [max(cell_len(row[column]) for row in cells) for column in range(len(HEADING))]
     if width is not None:
         widths = _fitted(widths, width)
@@ -99,10 +94,7 @@ def _fitted(widths: Sequence[int], width: int) -> list[int]:
 
 
 def _more(task: Listed, width: int | None, now: datetime) -> list[str]:
-    """The lines below the line of a task: a problem or a request, and the command that shows more.
-
-    If `width` is None, there is one line; else lines are wrapped between words to `width` cells.
-    """
+    """The lines below the line of a task: a problem or a request, and its command; one line if `width` is None."""
     if task.failing:
         sign, about, command = "!", task.failing.short, starter("show", task.task_id)
     elif task.paused and (task.status is TaskStatus.PAUSED or not task.request):
@@ -142,14 +134,15 @@ async def tasks(client: Client, common: Common, *, status: TaskStatus | None, qu
     if common.json:
         print(document.of_anything({"tasks": listed}))
     elif not listed:
-        print(_nothing(status, query))
+        print(nothing(status, query))
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print("\n".join(table(listed, width, datetime.now(UTC))))
     return Exit.COMPLETED
 
 
-def _nothing(status: TaskStatus | None, query: str | None) -> str:
+def nothing(status: TaskStatus | None, query: str | None) -> str:
+    """The sentence for a list without tasks."""
     if status or query:
         return f"There is no {f'{status} ' if status else ''}task here{' that the query finds' if query else ''}."
     return f'There is no task here yet: start one with `{STARTER} --task "..."`.'

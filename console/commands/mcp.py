@@ -71,8 +71,7 @@ async def mcp_command(
     page: Annotated[
         str | None,
         typer.Option(
-            metavar="URL",
-            help="Where people answer; else a page on this machine, or with --queue `replan answer`.",
+            metavar="URL", help="Where people answer; else a page on this machine, or with --queue `replan answer`."
         ),
     ] = None,
     prepare: Annotated[
@@ -144,11 +143,7 @@ async def mcp_command(
 
 
 def _place(http: str, token: str | None, identity_header: str | None) -> "Place":
-    """The address to listen on, and who may connect.
-
-    Raises:
-        Problem: `http` is no HOST:PORT, or others can reach it without a token.
-    """
+    """Where to listen, and who may connect. Raises Problem if `http` is no HOST:PORT, or is open without a token."""
     from server.access import Access, is_loopback
     from server.gateway.serving import Place
 

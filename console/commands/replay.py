@@ -3,13 +3,11 @@
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from temporalio.client import WorkflowHistory
-from temporalio.converter import DataConverter
 
 from client import document, replay
 from client.problem import Problem
@@ -48,29 +46,18 @@ async def replay_command(
         raise Problem("usage", "--limit is for --query", "leave it out, or name fewer files")
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)  # what fails is in the result
     if query is None:
-        return await _replay(
-            replay.saved(files or ()), len(files or ()), iter(files or ()), common, common.data_converter()
-        )
-    client = await common.connected()
-    total = await replay.count(client, query)
-    return await _replay(
-        replay.found(client, query, limit), min(total, limit or total), None, common, client.data_converter
-    )
-
-
-async def _replay(
-    histories: AsyncIterator[WorkflowHistory],
-    total: int,
-    files: Iterator[Path] | None,
-    common: Common,
-    converter: DataConverter,
-) -> int:
-    """Replay `total` histories, and print a line for each; `files`: where they come from, None for the server."""
+        total, histories, converter = len(files or ()), replay.saved(files or ()), common.data_converter()
+    else:
+        client = await common.connected()
+        total = await replay.count(client, query)
+        total, histories = min(total, limit or total), replay.found(client, query, limit)
+        converter = client.data_converter
+    names = iter(files or ())
     done, failed, printed_at = list[dict[str, object]](), list[Replayed](), time.monotonic()
     number = 0
     async for result in replay.replayed(histories, converter=converter):
         number += 1
-        file = str(next(files)) if files else None
+        file = str(next(names)) if query is None else None
         failed += [result] if result.cause else []
         if not common.json:
             print(_line(result, file), flush=True)

@@ -18,12 +18,12 @@ from client.text import printable
 from client.tree import WIDTH
 from console.arguments import read_duration
 from console.commands.export import require_writable, write_file
+from console.commands.list_tasks import nothing
 from console.exits import Exit
 from console.options import Common, require_extra
 from console.render import report_page
 from console.render.report import printed
 from console.render.terminal import terminal_size
-from workflows.commands import STARTER
 
 ALL = "all"
 MAX_SINCE = timedelta(days=3660)
@@ -65,18 +65,13 @@ async def report_command(
 
 
 def read_since(text: str) -> timedelta | None:
-    """The time within which tasks must have run; None if `text` is ALL.
-
-    Raises:
-        Problem: `text` is neither ALL nor a duration of at most MAX_SINCE.
-    """
+    """The time within which tasks ran; None for ALL. Raises Problem for what is no duration of at most MAX_SINCE."""
     if text == ALL:
         return None
     seconds = read_duration("--since", text) or 0.0
     if not 0 < seconds <= MAX_SINCE.total_seconds():
-        raise Problem(
-            "usage", f"--since must be more than 0 and at most 10 years, not {text!r}", "write as in 24h, or all"
-        )
+        reason = f"--since must be more than 0 and at most 10 years, not {text!r}"
+        raise Problem("usage", reason, "write as in 24h, or all")
     return timedelta(seconds=seconds)
 
 
@@ -93,11 +88,7 @@ def progress_bar() -> Iterator[Callable[[int, int], None] | None]:
 
 
 def _nothing(within: timedelta | None, query: str | None) -> str:
-    found = " that the query finds" if query else ""
     if within is None:
-        return (
-            f"There is no task here{found}."
-            if query
-            else f'There is no task here yet: start one with `{STARTER} --task "..."`.'
-        )
+        return nothing(None, query)
+    found = " that the query finds" if query else ""
     return f"No task{found} ran in this time: `--since {ALL}` reports on all that the server still has."

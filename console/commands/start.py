@@ -86,26 +86,18 @@ async def start_command(
             autocompletion=task_ids,
         ),
     ] = None,
-    tool_calls: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Limit of tool calls; else 100."),
-    ] = None,
+    tool_calls: Annotated[int | None, typer.Option(min=1, metavar="N", help="Limit of tool calls; else 100.")] = None,
     replans: Annotated[
-        int | None,
-        typer.Option(min=0, metavar="N", help="Limit of new plans after a rejection: 2, with react 20."),
+        int | None, typer.Option(min=0, metavar="N", help="Limit of new plans after a rejection: 2, with react 20.")
     ] = None,
-    tokens: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Limit of model tokens; else 500000."),
-    ] = None,
+    tokens: Annotated[int | None, typer.Option(min=1, metavar="N", help="Limit of model tokens; else 500000.")] = None,
     usd: Annotated[
         float | None, typer.Option(metavar="USD", help="Limit of model costs in US dollars; else none.")
     ] = None,
     deadline: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME",
-            help="The task ends at the latest after this time, e.g. 90, 5m, 1h30m; else no limit.",
+            metavar="TIME", help="The task ends at the latest after this time, e.g. 90, 5m, 1h30m; else no limit."
         ),
     ] = None,
     settings: Annotated[
@@ -125,8 +117,7 @@ async def start_command(
         typer.Option(help="Which calls a person must approve: as tools declare, or also all with an effect, or all."),
     ] = "declared",
     answer_within: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="How long it waits for an answer, e.g. 30m, 2d; else 3 days."),
+        str | None, typer.Option(metavar="TIME", help="How long it waits for an answer, e.g. 30m, 2d; else 3 days.")
     ] = None,
     untrusted_input: Annotated[
         str | None,
@@ -196,11 +187,7 @@ async def start_command(
 
 
 def limits_for(path: Path | None, profile: Profile, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The limits of a task, from `options` (of the command line, None if left out) and the settings file at `path`.
-
-    Raises:
-        Problem: the settings file cannot be used.
-    """
+    """The limits of a task, by the command line and the settings file. Raises Problem if the file cannot be used."""
     try:
         return SettingsFile.read(path).limits(profile, options)
     except BadSettings as wrong:
@@ -238,14 +225,13 @@ def read_demonstrations(path: Path) -> tuple[Demonstration, ...]:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = repr(".".join(map(str, first["loc"]))) if first["loc"] else "the file"
-        raise Problem(
-            "bad_demonstrations", f"{name} are not usable: {where} {expected(first)}", AN_EXAMPLE_TASK
-        ) from error
+        reason = f"{name} are not usable: {where} {expected(first)}"
+        raise Problem("bad_demonstrations", reason, AN_EXAMPLE_TASK) from error
 
 
 def read_schema(path: Path) -> dict[str, JsonValue]:
     """Read the JSON schema of an answer. Raises Problem if it cannot be read, is no JSON schema, or is too large."""
-    schema = _parsed(path, _bytes_of(path))
+    schema = _parsed(path)
     if not isinstance(schema, dict):
         raise _unusable(path, "it is not a JSON object", AN_EXAMPLE)
     try:
@@ -255,7 +241,7 @@ def read_schema(path: Path) -> dict[str, JsonValue]:
     return schema
 
 
-def _bytes_of(path: Path) -> bytes:
+def _parsed(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             read = file.read(MAX_SCHEMA + 1)  # one byte more tells that the file is too large
@@ -264,10 +250,6 @@ def _bytes_of(path: Path) -> bytes:
         raise Problem("no_schema", reason, "check --result-schema") from error
     if len(read) > MAX_SCHEMA:
         raise _unusable(path, f"it has more than {MAX_SCHEMA} bytes", "make it smaller: the model reads it each time")
-    return read
-
-
-def _parsed(path: Path, read: bytes) -> Any:
     try:
         parsed = json.loads(read, parse_constant=_no_constant)
         json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate, or 1e999, cannot be sent

@@ -29,8 +29,7 @@ MIN_ROOM = 20
 async def tools_command(
     *,
     kind: Annotated[
-        str | None,
-        typer.Argument(metavar="KIND", help="Only this tool, with its arguments.", autocompletion=kinds),
+        str | None, typer.Argument(metavar="KIND", help="Only this tool, with its arguments.", autocompletion=kinds)
     ] = None,
     common: Common,
 ) -> int:

@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Annotated, Any
 
 import typer
@@ -62,16 +61,13 @@ class RollbackView(StderrView):
         self._is_quiet = common.json  # stdout then gets one document only
         self._printed = 0
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         """If Ctrl-C ended the `with` block, print the command with which the user can follow the rollback again."""
         super().__exit__(kind, error, trace)
         if isinstance(error, asyncio.CancelledError):
             print(f"\ndetached; it goes on. Follow: {starter('undo', self._task_id)}", file=sys.stderr)
 
     def see(self, snapshot: Snapshot) -> None:
-        """Print the effects whose results are new in the snapshot."""
         self._print(snapshot.outcome)
 
     def end(self, outcome: Outcome) -> None:
@@ -103,11 +99,7 @@ def _fields(client: Client, id: str, rollback: Rollback) -> dict[str, Any]:
 
 
 async def undo_session(client: Client, name: str, common: Common, code: str | None, *, yes: bool) -> int:
-    """Undo the effects of all closed tasks of a session; returns exit code 3 if effects stay.
-
-    Without `yes` and `code`, a person at the terminal first confirms all calls. `code` confirms the calls that an
-    earlier `undo` held back.
-    """
+    """Undo the effects of all closed tasks of a session, if a person, `yes` or `code` confirms; 3 if effects stay."""
     session = await sessions.tasks_of(client, name)
     plan = await sessions.plan_undo(client, session.handles)
     is_asked = bool(plan.tasks) and not yes and code is None
@@ -152,13 +144,10 @@ def _session_closing(name: str, done: SessionUndo) -> list[str]:
         printable(f"Passed over, since it runs: {id}. To stop and undo it: {starter('cancel', id, '--undo')}")
         for id in done.running
     ]
-    if done.is_complete:
-        return lines
-    return [
-        *lines,
-        *_held(("--session", name), done.planned),
-        f"See what is known: {starter('effects', '--session', name)}",
-    ]
+    if not done.is_complete:
+        lines += _held(("--session", name), done.planned)
+        lines.append(f"See what is known: {starter('effects', '--session', name)}")
+    return lines
 
 
 def _line(outcome: Outcome, record: UndoRecord) -> str:

@@ -8,7 +8,7 @@ from audit.report import AuditReport, FindingCount, Place
 from audit.tools import Confidence
 from client.text import one_line
 from client.wording import count
-from console.render.report import NOTHING, Column, Section, printed_sections
+from console.render.report import NOTHING, Column, Section, printed_sections, without_empty
 
 if TYPE_CHECKING:  # it needs an extra
     from console.render import report_page
@@ -20,7 +20,6 @@ MAX_NAMED = 8
 ROWS = 15
 """The most types of activities that the terminal shows."""
 LABELS = {Confidence.CERTAIN: "bad", Confidence.LIKELY: "middling", Confidence.GUESSED: "calm"}
-COLOURS = {"helped": "var(--good)", "could have helped": "var(--middling)", "could not have": "var(--bad)"}
 
 
 def printed(report: AuditReport, width: int) -> str:
@@ -80,22 +79,11 @@ def sections(report: AuditReport, most: int) -> Iterator[Section]:
     left = f" (the first {most} of {len(rows)})" if len(rows) > most else ""
     columns = [Column("activity", False), *map(Column, names)]
     if rows:
-        yield _without_empty(Section("activities", f"Calls by activity, and their retries{left}", columns, rows[:most]))
+        yield without_empty(Section("activities", f"Calls by activity, and their retries{left}", columns, rows[:most]))
     instead = [(row.code, f"{row.calls:,}", f"{row.retries:,}", row.follows) for row in report.instead]
     columns = [Column("failed with", False), Column("calls"), Column("retries"), Column("Replan's rule", False)]
     if instead:
         yield Section("instead", "What Replan's rules would have done", columns, instead)
-
-
-def _without_empty(section: Section) -> Section:
-    """The section without columns of numbers that are all zero or missing."""
-    kept = [
-        place
-        for place, column in enumerate(section.columns)
-        if not column.is_number or any(row[place] not in ("0", "0.0", NOTHING) for row in section.rows)
-    ]
-    rows = [tuple(row[place] for place in kept) for row in section.rows]
-    return section._replace(columns=[section.columns[place] for place in kept], rows=rows)
 
 
 def _findings(report: AuditReport, width: int) -> Iterator[str]:
@@ -118,11 +106,8 @@ def _findings(report: AuditReport, width: int) -> Iterator[str]:
 
 def how_many(finding: FindingCount) -> str:
     """A sentence with the number of places of a finding, and how many of the places are certain, likely or guessed."""
-    sure = ", ".join(
-        f"{number} {name}"
-        for name, number in (("certain", finding.certain), ("likely", finding.likely), ("guessed", finding.guessed))
-        if number
-    )
+    numbers = {"certain": finding.certain, "likely": finding.likely, "guessed": finding.guessed}
+    sure = ", ".join(f"{number} {name}" for name, number in numbers.items() if number)
     places = count(finding.places, "place")
     calls = f", {finding.times:,} calls" if finding.times > finding.places else ""
     return f"{places} in {count(finding.histories, 'history', 'histories')}{calls}: {sure}."
@@ -150,21 +135,15 @@ def page(report: AuditReport) -> str:
     charts = []
     retried = [row for row in report.activities if row.retries][: report_page.MAX_BARS]
     if retried:
-        values = (
-            [row.helped for row in retried],
-            [row.could_have for row in retried],
-            [row.could_not for row in retried],
-        )
         series = [
-            report_page.Series(name, numbers, colour)
-            for (name, colour), numbers in zip(COLOURS.items(), values, strict=True)
+            report_page.Series("helped", [row.helped for row in retried], report_page.GOOD),
+            report_page.Series("could have helped", [row.could_have for row in retried], report_page.MIDDLING),
+            report_page.Series("could not have", [row.could_not for row in retried], report_page.BAD),
+            report_page.Series("nobody can know", [row.not_known for row in retried], report_page.CALM),
         ]
-        unknown = report_page.Series("nobody can know", [row.not_known for row in retried], report_page.CALM)
-        charts.append(report_page.bars("Retries by activity", [row.activity for row in retried], [*series, unknown]))
-    articles = map(_article, report.findings)
-    return report_page.rendered(
-        "Replan audit", heading(report), _tiles(report), charts, sections(report, 200), articles
-    )
+        charts.append(report_page.bars("Retries by activity", [row.activity for row in retried], series))
+    parts = _tiles(report), charts, sections(report, 200), map(_article, report.findings)
+    return report_page.rendered("Replan audit", heading(report), *parts)
 
 
 def _tiles(report: AuditReport) -> Iterator[tuple[str, str, str]]:
@@ -179,7 +158,6 @@ def _tiles(report: AuditReport) -> Iterator[tuple[str, str, str]]:
 
 
 def _article(finding: FindingCount) -> "report_page.Article":
-    """A finding on the page: what to change, and each of its places."""
     from console.render import report_page
 
     lines = [how_many(finding), *_common_activities(finding), f"To change: {finding.remedy}"]

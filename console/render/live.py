@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self, TextIO
 
 from client import tree
@@ -57,9 +57,7 @@ class LiveView(View):
         self._draw()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         loop = asyncio.get_running_loop()
         for number in ENDING_SIGNALS:
             loop.remove_signal_handler(number)
@@ -68,27 +66,22 @@ class LiveView(View):
         self._screen.end_line()
 
     def see(self, snapshot: Snapshot) -> None:
-        """Draw the snapshot in place of the one before."""
         self._snapshot = snapshot
         self._draw()
 
     def silence(self, who: Silent) -> None:
-        """Draw a note that the server, or every worker, does not answer."""
         self._silent = who
         self._draw()
 
     def answers(self, who: Silent) -> None:
-        """Remove the note of `silence`, since the server or a worker answers again."""
         self._silent = None
         self._draw()
 
     def failing(self, task: FailingTask | None) -> None:
-        """Draw a note that the workflow task fails or, with None, remove the note."""
         self._failing = task
         self._draw()
 
     def busy(self, capacity: Capacity | None) -> None:
-        """Draw a note that all slots of the worker are in use or, with None, remove the note."""
         self._busy = capacity
         self._draw()
 
@@ -96,7 +89,6 @@ class LiveView(View):
         self._draw()
 
     def end(self, outcome: Outcome) -> None:
-        """Replace the frame by the final tree and the closing lines."""
         width, _ = terminal_size(self._out)
         lines = [*final_lines(outcome, self._ui_url, width), *closing_lines(outcome)]
         self._screen.replace(row for line in lines for row in wrap(line, width))
@@ -108,7 +100,6 @@ class LiveView(View):
 
     @property
     def _takes_keys(self) -> bool:
-        """Whether the last line of the frame is the line that a person types."""
         return False
 
     def _frame(self, width: int, height: int) -> list[str]:
@@ -218,16 +209,12 @@ def _try(groups: Sequence[LineGroup], chosen: dict[int, int], index: int, room: 
     ways = [{header: 1, **chosen, index: max(lines, chosen.get(index, 0))} for lines in (count, 1)]
     ways += [] if chosen else [{index: 1}]  # a tiny terminal shows at least one step that runs
     for way in ways:
-        if _height(groups, way) <= room:
+        # Each row of hidden groups is replaced by one line.
+        gaps = sum(at not in way and (at == 0 or at - 1 in way) for at in range(len(groups)))
+        if sum(way.values()) + gaps <= room:
             chosen.update(way)
             return True
     return False
-
-
-def _height(groups: Sequence[LineGroup], chosen: dict[int, int]) -> int:
-    # Each row of hidden groups is replaced by one line.
-    gaps = sum(at not in chosen and (at == 0 or at - 1 in chosen) for at in range(len(groups)))
-    return sum(chosen.values()) + gaps
 
 
 def _ranked(groups: Sequence[LineGroup]) -> list[int]:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from io import StringIO
 from itertools import groupby
 from typing import NamedTuple
@@ -80,17 +79,19 @@ def _all(report: Report) -> Iterator[Section]:
         (replan.code, f"{replan.replans}", ", ".join(f"{of}: {number}" for of, number in replan.revisions.items()))
         for replan in report.replans
     ]
-    yield Section(
-        "replans", "New plans", (Column("after", False), Column("replans"), Column("by plan", False)), replans
-    )
-    yield _without_empty(_tools(report))
+    columns = (Column("after", False), Column("replans"), Column("by plan", False))
+    yield Section("replans", "New plans", columns, replans)
+    yield without_empty(_tools(report))
     people = [
         (what, name, f"{number}")
         for what, of in (("asked", report.requests), ("answered", report.answers), ("needed for", report.escalations))
         for name, number in of.items()
     ]
     yield Section("people", "People", (Column("", False), Column("what", False), Column("times")), people)
-    waits = [(wait.kind, f"{wait.requests}", _age(report.until - wait.oldest), wait.example) for wait in report.waiting]
+    waits = [
+        (wait.kind, f"{wait.requests}", seconds(max(0.0, (report.until - wait.oldest).total_seconds())), wait.example)
+        for wait in report.waiting
+    ]
     columns = (Column("about", False), Column("open"), Column("oldest"), Column("task", False))
     yield Section("waiting", "Open requests", columns, waits)
     tokens = sum(cost.tokens for cost in report.paid)
@@ -141,11 +142,15 @@ def _recoveries(faults: int, followed: Mapping[str, int], names: Iterable[str]) 
     return f"{faults}", *(f"{followed[name]}" if followed.get(name) else "" for name in names), recovered
 
 
-def _without_empty(section: Section) -> Section:
-    """The section without columns that are empty in all rows."""
-    used = [place for place in range(len(section.columns)) if any(row[place] for row in section.rows)]
-    rows = [[row[place] for place in used] for row in section.rows]
-    return section._replace(columns=[section.columns[place] for place in used], rows=rows)
+def without_empty(section: Section) -> Section:
+    """The section without columns of numbers that are all zero or missing."""
+    kept = [
+        place
+        for place, column in enumerate(section.columns)
+        if not column.is_number or any(row[place] not in ("", "0", "0.0", NOTHING) for row in section.rows)
+    ]
+    rows = [[row[place] for place in kept] for row in section.rows]
+    return section._replace(columns=[section.columns[place] for place in kept], rows=rows)
 
 
 def _tools(report: Report) -> Section:
@@ -159,10 +164,6 @@ def _tools(report: Report) -> Section:
     ]
     names = ("calls", "retries", "most a task", "replayed", "found", "unknown", "not made")
     return Section("tools", "Tools", (Column("tool", False), *map(Column, names)), rows)
-
-
-def _age(time: timedelta) -> str:
-    return seconds(max(0.0, time.total_seconds()))
 
 
 def printed(report: Report, width: int) -> str:

@@ -116,16 +116,10 @@ def _charts(report: Report) -> Iterator[Chart]:
         names = dict.fromkeys(status for period in report.timeline for status in period.tasks)
         is_hourly = len(report.timeline) < 2 or report.timeline[1].at - report.timeline[0].at < timedelta(days=1)
         at = [f"{period.at:%H:%M}" if is_hourly else f"{period.at:%m-%d}" for period in report.timeline]
-        series = [
-            Series(
-                name.replace("_", " "),
-                [period.tasks.get(name, 0) for period in report.timeline],
-                STATUS_COLOURS.get(name, CALM),
-            )
-            for name in [*STATUS_COLOURS, *names]
-            if name in names
-        ]
-        yield _chart(f"Tasks that ended, by {'hour' if is_hourly else 'day'} (UTC)", at, _once(series))
+        statuses = dict.fromkeys(name for name in [*STATUS_COLOURS, *names] if name in names)
+        numbers = {name: [period.tasks.get(name, 0) for period in report.timeline] for name in statuses}
+        series = [Series(name.replace("_", " "), of, STATUS_COLOURS.get(name, CALM)) for name, of in numbers.items()]
+        yield _chart(f"Tasks that ended, by {'hour' if is_hourly else 'day'} (UTC)", at, series)
     if report.calls_per_task:
         buckets = _buckets(report.calls_per_task)
         yield _chart("Tool calls per task", list(buckets), [Series("tasks", list(buckets.values()), "var(--a)")])
@@ -155,10 +149,6 @@ def _charts(report: Report) -> Iterator[Chart]:
     if report.paid:
         tokens = Series("tokens", [cost.tokens for cost in report.paid], "var(--a)")
         yield bars("Tokens by purpose", [cost.purpose for cost in report.paid], [tokens])
-
-
-def _once(series: Sequence[Series]) -> list[Series]:
-    return list({sery.name: sery for sery in series}.values())
 
 
 def _buckets(numbers: Mapping[int, int]) -> dict[str, int]:

@@ -36,16 +36,12 @@ def request_lines(request: HumanRequest, task: Asker, *, is_alone: bool) -> list
 
 
 def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:
-    """What a request asks, and until when: `  ? r1 paid: The key was revoked. (until ...)`.
-
-    `with_numbers` writes a number in front of each suggested answer.
-    """
+    """What a request asks: `  ? r1 paid: The key was revoked. (until ...)`; `with_numbers` numbers its options."""
     until = request.until.astimezone(UTC)
     options = suggested(request.options, with_numbers=with_numbers)
     asked = cut(one_line(request.reason), MAX_REASON) if request.call is None else MAY_BE_MADE
-    return signed(
-        SIGN, f"{request.id} {subject_of(request)}: {asked}{options} (until {until:%Y-%m-%d %H:%MZ})", "yellow"
-    )
+    about = f"{request.id} {subject_of(request)}"
+    return signed(SIGN, f"{about}: {asked}{options} (until {until:%Y-%m-%d %H:%MZ})", "yellow")
 
 
 def closed_lines(outcome: Outcome, request: HumanRequest) -> list[str]:

@@ -166,10 +166,7 @@ class Keyboard:
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, quiet)
 
     def read(self, entered: Callable[[str], None], changed: Callable[[], None]) -> None:
-        """Read the keys that are typed from now on; earlier ones are dropped.
-
-        `entered` is called with each line, and `changed` when `text` may have changed.
-        """
+        """Read the keys from now on; `entered` gets each line, and `changed` is called when `text` may have changed."""
         self._entered, self._changed, self.text = entered, changed, ""
         self.turn_echo_off()
         termios.tcflush(sys.stdin, termios.TCIFLUSH)

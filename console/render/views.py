@@ -42,19 +42,15 @@ class StderrView(View):
                 self._warn(f"{name} is {pause_words(pause)}; resume: {pause.resume}")
 
     def silence(self, who: Silent) -> None:
-        """Warn that the server, or every worker, does not answer."""
         self._warn(no_answer(who, self._common.queue))
 
     def answers(self, who: Silent) -> None:
-        """Report that the server, or a worker, answers again."""
         self._warn("the server answers again" if who is Silent.SERVER else "a worker answers again")
 
     def failing(self, task: FailingTask | None) -> None:
-        """Warn that the workflow task fails or, with None, report that the task goes on again."""
         self._warn(workflow_task_state(task))
 
     def busy(self, capacity: Capacity | None) -> None:
-        """Warn that all slots of the worker are in use or, with None, report that slots are free again."""
         self._warn(busy_state(capacity))
 
     def _warn(self, sentence: str) -> None:
@@ -74,7 +70,6 @@ class LinesView(StderrView):
         self._words = WordLines(say, width)
 
     def see(self, snapshot: Snapshot) -> None:
-        """Print what is new in the snapshot: words of models, plans, ended steps, requests, pauses."""
         self._words.see(snapshot.words)
         self._report(snapshot.outcome)
         super().see(snapshot)
@@ -83,7 +78,6 @@ class LinesView(StderrView):
         self._say(f"  {sentence}")
 
     def end(self, outcome: Outcome) -> None:
-        """Print what is not printed yet, and the closing lines."""
         self._words.see({})
         self._report(outcome)
         for line in closing_lines(outcome):
@@ -111,11 +105,11 @@ class LinesView(StderrView):
         self._print_once(outcome.waiting, tree.waiting_lines(outcome))
         opened = [request for request in outcome.requests if request.is_open]
         for request in outcome.requests:
-            request_lines = requests.request_lines(request, requests.asker(outcome), is_alone=len(opened) <= 1)
-            self._print_once(
-                ("asked", request.id), request_lines if request.is_open else requests.closed_lines(outcome, request)
-            )
-            if not request.is_open:
+            asker, asked = requests.asker(outcome), ("asked", request.id)
+            if request.is_open:
+                self._print_once(asked, requests.request_lines(request, asker, is_alone=len(opened) <= 1))
+            else:
+                self._print_once(asked, requests.closed_lines(outcome, request))
                 self._print_once(("answered", request.id), requests.answered(request))
         for record in tree.not_tried(outcome)[self._stays :]:
             self._begin_undo(is_undo=True)
