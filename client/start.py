@@ -138,7 +138,7 @@ def build_task(
     name = f"the plan {plan.name}" if plan else ""
     text = (text or "").strip() or written.task.strip() or name
     if not text:
-        remedy = Text("give ", Argument("task"), " or ", Argument("plan"))
+        remedy = Text("give ", Argument("task", '"..."'), " or ", Argument("plan", "FILE"))
         raise Problem("no_task", "There is nothing to do", remedy)
     _check_answer_within(options.get("answer_within") or 0)
     fields = [("documents", written.documents), *written.options, *options.items()]  # the last one counts
