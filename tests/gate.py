@@ -2,6 +2,7 @@
 
 import gc
 import os
+import shutil
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import preloaded
+
 HERE = Path(__file__).parent
 PROCESSES_PER_CORE = 3
 """More than one, since most tests wait most of the time."""
 SLOW_SECONDS = 30
+OFFERED = pytest.StashKey[str]()
 BOTH_DATABASES = {"test_borders_sql", "test_breakers", "test_ledger", "test_races", "test_store"}
 """Modules whose tests run on PostgreSQL in the quick tier, too."""
 ONE_PROVIDER = {
@@ -125,6 +129,15 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # with it, each process would compile all modules again
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # of a background job, whose children ignore it, too
+    if preloaded.FOLDER not in os.environ:  # or we are a process of pytest-xdist
+        os.environ[preloaded.FOLDER] = config.stash[OFFERED] = preloaded.offered()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Leave no folder behind."""
+    if OFFERED in config.stash:
+        shutil.rmtree(config.stash[OFFERED], ignore_errors=True)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -3,7 +3,6 @@
 import json
 import sqlite3
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import create_engine
 
+from tests import preloaded
 from tests.console.rollback_tools import BOOKS
 from tests.processes import ROOT, Processes, Running
 
@@ -51,7 +51,7 @@ class Rollbacks(Processes):
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """Begin a command of the console."""
-        command = [sys.executable, str(ROOT / "starter.py"), *words]
+        command = [preloaded.python(), str(preloaded.STARTER), *words]
         return subprocess.Popen(command, env=self._environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
     def calls(self) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from runtime.dev_server import DevServer
+from tests import preloaded
 from tests.gate import sampled
 from tests.processes import ROOT, Processes
 
@@ -28,10 +29,10 @@ printf '%s\\n' "${COMPREPLY[@]}"
 class Tab:
     """Presses Tab in a shell whose PATH has the command `replan`."""
 
-    def __init__(self, folder: Path) -> None:
-        """With a script in this folder, as the one that an installation makes."""
+    def __init__(self, folder: Path, python: str) -> None:
+        """With a script in this folder, as the one that an installation makes, and what it runs."""
         self.folder = folder
-        (folder / "replan").write_text(f'#!/bin/sh\nexec {sys.executable} -m replan "$@"\n')
+        (folder / "replan").write_text(f'#!/bin/sh\nexec {python} -m replan "$@"\n')
         (folder / "replan").chmod(0o755)
 
     def __call__(self, *words: str, address: str = "localhost:1") -> list[str]:
@@ -49,7 +50,7 @@ class Tab:
 @pytest.fixture(scope="module")
 def tab(tmp_path_factory: pytest.TempPathFactory) -> Tab:
     """A shell with completion."""
-    return Tab(tmp_path_factory.mktemp("bin"))
+    return Tab(tmp_path_factory.mktemp("bin"), preloaded.python())
 
 
 TABS = [
@@ -71,9 +72,11 @@ def test_tab_offers_what_may_stand_there(tab: Tab, words: tuple[str, ...], offer
     assert tab(*words) == offered
 
 
-def test_tab_offers_every_command(tab: Tab) -> None:
-    """After the program's name alone."""
-    assert {"start", "list", "show", "cancel", "reset", "export"} <= set(tab("replan", ""))
+def test_tab_offers_every_command(tmp_path: Path) -> None:
+    """After the program's name alone; here of a fresh interpreter, as a user's."""
+    offered = Tab(tmp_path, sys.executable)("replan", "")
+
+    assert {"start", "list", "show", "cancel", "reset", "export"} <= {*offered}
 
 
 def test_the_completion_of_other_programs_is_left_alone() -> None:

@@ -2,13 +2,13 @@
 
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from runtime.dev_server import DevServer
+from tests import preloaded
 from tests.processes import PATIENCE, ROOT, Processes
 
 ID = "it's waiting"
@@ -28,7 +28,7 @@ def commands(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def left(commands: Processes, *words: str) -> tuple[str, str, str, int]:
     """What a follower says first, and all that stdout and stderr have after Ctrl-C, with the exit code."""
     out, errors = commands.folder / "out", commands.folder / "errors"
-    command = [sys.executable, str(ROOT / "starter.py"), *words, "--address", commands.address]
+    command = [preloaded.python(), str(preloaded.STARTER), *words, "--address", commands.address]
     with out.open("w") as to, errors.open("w") as and_to:
         process = subprocess.Popen(command, cwd=ROOT, stdout=to, stderr=and_to)
         until = time.monotonic() + PATIENCE

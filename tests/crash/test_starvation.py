@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +14,9 @@ import pytest
 from temporalio.client import Client, WorkflowHandle
 
 from runtime.dev_server import DevServer
+from tests import preloaded
 from tests.harness import outcome, step
-from tests.processes import ROOT, Processes, Running
+from tests.processes import Processes, Running
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -55,7 +55,7 @@ class Place(Processes):
 
     async def follow_until(self, said: str, *words: str) -> int:
         """Run a command until it has said this, then open the gate for the tools; returns its exit code."""
-        command = [sys.executable, str(ROOT / "starter.py"), *words, "--queue", self.queue]
+        command = [preloaded.python(), str(preloaded.STARTER), *words, "--queue", self.queue]
         process = await asyncio.create_subprocess_exec(
             *command, env={**os.environ, "TEMPORAL_ADDRESS": self.address}, stdout=asyncio.subprocess.PIPE
         )

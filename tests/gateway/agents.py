@@ -27,7 +27,7 @@ class Agent:
 
     def __init__(self, place: "Place", *options: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "replan", "mcp", "--state", str(place.state), "--idle", "4", *options],
+            [place.python, "-m", "replan", "mcp", "--state", str(place.state), "--idle", "4", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -132,7 +132,9 @@ class Agent:
 class Place:
     """A state folder with a shop."""
 
-    def __init__(self, folder: Path, address: str) -> None:
+    def __init__(self, folder: Path, address: str, python: str = sys.executable) -> None:
+        """`python` starts the gateway, and with it the gateway starts its own programs."""
+        self.python = python
         self.state, self.book, self.gate = folder / "state", folder / "book", folder / "gate"
         ours = {name: value for name, value in os.environ.items() if not name.startswith(("REPLAN_", "ANTHROPIC_"))}
         self.environment = {**ours, "TEMPORAL_ADDRESS": address}
@@ -154,7 +156,7 @@ class Place:
             messages.append({"id": number, "method": "tools/call", "params": {"name": tool, "arguments": args}})
         words = ["--state", str(self.state), "--session", session, "--", sys.executable, str(SHOP), str(self.book)]
         process = subprocess.Popen(
-            [sys.executable, "-m", "replan", "mcp", *words],
+            [self.python, "-m", "replan", "mcp", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self.environment,
@@ -166,11 +168,12 @@ class Place:
         self._silent.append(process)
         return process
 
-    def kill_tools(self) -> None:
-        """Kill the servers of tools."""
-        for process in psutil.Process(self.daemon).children(recursive=True):
+    def kill_tools(self, shop: Path) -> None:
+        """Kill the servers of tools of a shop that only this place has, and what watches them."""
+        for process in psutil.process_iter():
             with suppress(psutil.NoSuchProcess):
-                if any("shop.py" in word for word in process.cmdline()):
+                words = process.cmdline()
+                if str(shop) in words and "mcp" not in words:  # the agent's process names it, too
                     process.kill()
 
     def tools_file(self, rows: str, *, is_gated: bool = False) -> Path:
@@ -216,7 +219,7 @@ class Place:
         return int((self.state / LOCK).read_text())
 
     def kill_all(self) -> None:
-        """Kill the daemon and all that it started, and wait until they are gone."""
+        """Kill the daemon and all that it started, which are no forks, and wait until they are gone."""
         daemon = psutil.Process(self.daemon)
         killed = [daemon, *daemon.children(recursive=True)]
         for process in killed:

@@ -31,7 +31,7 @@ class Gateway:
         with log.open("wb") as errors:
             self._process = subprocess.Popen(
                 [
-                    sys.executable,
+                    place.python,
                     "-m",
                     "replan",
                     "mcp",

@@ -14,6 +14,7 @@ import pytest
 
 from client.client import Client
 from runtime.dev_server import DevServer
+from tests import preloaded
 from tests.gateway.agents import SHOP, Agent, Place
 from tests.processes import ROOT
 from workflows.people.requests import RequestKind
@@ -23,7 +24,15 @@ PAY = {"who": "ann"}
 
 @pytest.fixture
 def place(tmp_path: Path, server: DevServer) -> Iterator[Place]:
-    """A state folder, whose daemon uses the tests' server."""
+    """A state folder, whose daemon uses the tests' server; all programs are forked."""
+    place = Place(tmp_path, server.address, preloaded.python())
+    yield place
+    place.close()
+
+
+@pytest.fixture
+def fresh_place(tmp_path: Path, server: DevServer) -> Iterator[Place]:
+    """Such a folder, where each program is an interpreter of its own, as where a user starts them."""
     place = Place(tmp_path, server.address)
     yield place
     place.close()
@@ -48,11 +57,11 @@ def until_link(agent: Agent, id: str) -> str:
     return found.group()
 
 
-def test_an_agent_sees_the_server_as_it_is(place: Place, session: str) -> None:
+def test_an_agent_sees_the_server_as_it_is(fresh_place: Place, session: str) -> None:
     """Its tools and resources, and the content of a result; what only reads is no task."""
-    cold = place.agent(session)
+    cold = fresh_place.agent(session)
     assert {"pay", "book"} < cold.tools().keys()
-    agent = place.agent(session)
+    agent = fresh_place.agent(session)
     about, tools = agent.about, agent.tools()
 
     assert about["serverInfo"]["name"] == "the shop"
@@ -147,9 +156,9 @@ def test_an_agent_that_has_closed_its_end_is_gone_before_its_process_has_ended(p
 
 
 @pytest.mark.full
-def test_what_can_be_found_out_is_answered_although_everything_was_killed(place: Place, session: str) -> None:
+def test_what_can_be_found_out_is_answered_although_everything_was_killed(fresh_place: Place, session: str) -> None:
     """The daemon, the worker and the server end after a payment: the agent gets its answer, and pays once."""
-    file = place.tools_file(
+    file = fresh_place.tools_file(
         """[servers.shop.tools.pay]
 effect = "unkeyed"
 timeout = 5
@@ -158,32 +167,32 @@ reconcile = { kind = "shop.book", applied_if = "args.who in result.text" }
 """,
         is_gated=True,
     )
-    agent = place.of_tools(file, "--session", session)
+    agent = fresh_place.of_tools(file, "--session", session)
     number = agent.begin("pay", PAY)
-    place.until_paid(1)
-    place.kill_all()
-    place.open_gate()
+    fresh_place.until_paid(1)
+    fresh_place.kill_all()
+    fresh_place.open_gate()
     result = agent.answer(number)["result"]
 
     assert not result.get("isError"), result
     assert said(result).startswith("ann")
-    assert place.paid == ["ann"]
+    assert fresh_place.paid == ["ann"]
 
 
 @pytest.mark.full
-def test_a_killed_daemon_loses_nothing_and_does_nothing_twice(place: Place, session: str) -> None:
+def test_a_killed_daemon_loses_nothing_and_does_nothing_twice(fresh_place: Place, session: str) -> None:
     """The agent notices nothing but the time it takes."""
-    agent = place.agent(session, is_gated=True)
+    agent = fresh_place.agent(session, is_gated=True)
     number = agent.begin("pay", PAY, key="order-1")
-    place.until_paid(1)
-    place.kill_all()
-    place.open_gate()
+    fresh_place.until_paid(1)
+    fresh_place.kill_all()
+    fresh_place.open_gate()
     answer = agent.answer(number)
 
     # The worker died with the daemon, so nobody knows what became of the payment: a person is asked, nobody pays again.
     assert answer["result"]["isError"]
     assert "person" in said(answer["result"])
-    assert place.paid == ["ann"]
+    assert fresh_place.paid == ["ann"]
 
 
 async def test_a_key_is_one_call_and_a_doubt_asks_a_person(place: Place, session: str, server: DevServer) -> None:
@@ -245,7 +254,7 @@ def test_a_person_sees_all_calls_of_a_session_together(place: Place, session: st
     agent.call("pay", {"who": "bob"})
 
     def seen(command: str) -> str:
-        words = [sys.executable, "-m", "replan", command, "--session", session]
+        words = [place.python, "-m", "replan", command, "--session", session]
         done = subprocess.run(words, env=place.environment, cwd=ROOT, capture_output=True, text=True, check=True)
         return done.stdout
 
@@ -324,18 +333,18 @@ def test_a_tool_that_changed_is_not_called(place: Place, session: str, tmp_path:
     agent = place.of_command(sys.executable, str(shop), str(place.book), session=session, patience=1)
     agent.call("pay", PAY)
     shop.write_text(SHOP.read_text().replace('"required": ["who"]', '"required": ["who", "amount"]'))
-    place.kill_tools()
+    place.kill_tools(shop)
     result = agent.call("pay", {"who": "bob"})
 
     assert "The tool shop.pay of the server has changed" in said(result)
     assert place.paid == ["ann"]
 
 
-def test_the_daemon_ends_when_nobody_needs_it_and_only_its_owner_reaches_it(place: Place, session: str) -> None:
-    agent = place.agent(session)
+def test_the_daemon_ends_when_nobody_needs_it_and_only_its_owner_reaches_it(fresh_place: Place, session: str) -> None:
+    agent = fresh_place.agent(session)
     agent.tools()
-    daemon = place.daemon
-    modes = {path.name: path.stat().st_mode & 0o777 for path in place.state.glob("*.sock")}
+    daemon = fresh_place.daemon
+    modes = {path.name: path.stat().st_mode & 0o777 for path in fresh_place.state.glob("*.sock")}
     agent.leave()
     until = time.monotonic() + 60
     while Path(f"/proc/{daemon}").exists() and time.monotonic() < until:

@@ -3,6 +3,7 @@
 import json
 import os
 import socket
+import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -25,10 +26,15 @@ TOKEN = "a-token-of-the-tests"  # noqa: S105
 NOT_AGAIN, ASKED = "Not done again", "A person is asked"
 
 
+def forked(folder: Path, server: DevServer) -> Place:
+    """A state folder, whose programs are forked."""
+    return Place(folder, server.address, preloaded.python())
+
+
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Iterator[Gateway]:
     """One whose shop answers when its gate is open."""
-    gateway = Gateway(Place(tmp_path_factory.mktemp("http"), server.address), "--patience", "2", is_gated=True)
+    gateway = Gateway(forked(tmp_path_factory.mktemp("http"), server), "--patience", "2", is_gated=True)
     gateway.place.open_gate()
     yield gateway
     assert gateway.close() == "stopped\n"
@@ -37,7 +43,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Iter
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Iterator[Gateway]:
     """One behind a proxy that says who is signed in."""
-    place = Place(tmp_path_factory.mktemp("guarded"), server.address)
+    place = forked(tmp_path_factory.mktemp("guarded"), server)
     gateway = Gateway(place, "--identity-header", "X-User", REPLAN_TOKEN=TOKEN)
     yield gateway
     gateway.close()
@@ -46,7 +52,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Iter
 @pytest.fixture(scope="module")
 def attended(tmp_path_factory: pytest.TempPathFactory, server: DevServer) -> Iterator[Gateway]:
     """One whose payments need an approval, with persons at its clients."""
-    place = Place(tmp_path_factory.mktemp("attended"), server.address)
+    place = forked(tmp_path_factory.mktemp("attended"), server)
     file = place.tools_file('[servers.shop.tools.pay]\neffect = "unkeyed"\napprove = "always"\n')
     gateway = Gateway(place, "--tools", str(file), "--attended", "--patience", "2")
     yield gateway
@@ -239,7 +245,7 @@ def test_without_the_token_nobody_is_let_in(guarded: Gateway) -> None:
 
 
 def test_the_tools_of_running_workers(tmp_path: Path, server: DevServer, session: str) -> None:
-    """`--queue`: the gateway starts no worker, and its reads are tasks, too."""
+    """`--queue`: the gateway, a fresh interpreter here, starts no worker, and its reads are tasks, too."""
     place = Place(tmp_path, server.address)
     processes = Processes(server.address, tmp_path, {"REPLAN_QUEUE": session})
     with processes.worker("--tools", str(tools_of(place))):
@@ -279,8 +285,11 @@ def test_mistakes_of_the_command_line(tmp_path: Path, words: list[str], reason: 
 def test_a_folder_has_one_gateway_and_a_port_one_server(gateway: Gateway, tmp_path: Path) -> None:
     """The second is told so."""
     for state, port in ((gateway.place.state, 0), (tmp_path / "state", gateway.port)):
-        words = ["mcp", "--state", str(state), "--http", f"127.0.0.1:{port}", "--", sys.executable, str(SHOP)]
-        ended = preloaded.run([*words, str(tmp_path / "book")], gateway.place.environment, PATIENCE)
+        begun = [gateway.place.python, "-m", "replan", "mcp", "--state", str(state), "--http", f"127.0.0.1:{port}"]
+        command = [*begun, "--", sys.executable, str(SHOP), str(tmp_path / "book")]
+        ended = subprocess.run(
+            command, env=gateway.place.environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
         assert ended.returncode == 2
         assert "Traceback" not in ended.stderr
         assert ("runs in" if port == 0 else "listens at 127.0.0.1") in ended.stderr

@@ -16,6 +16,7 @@ from urllib.parse import quote
 import httpx2
 from pydantic import JsonValue
 
+from tests import preloaded
 from tests.processes import END_SECONDS, READY_SECONDS, ROOT, Processes
 
 TOKEN = "a-token-of-the-tests"  # noqa: S105 - of the tests
@@ -62,7 +63,8 @@ async def serving(
     """A `serve` that said `ready`, and that may open so many `files`; none is left behind."""
     environment = Processes(address, folder, {"REPLAN_TOKEN": token})._environment
     limit = ["bash", "-c", 'ulimit -n "$0" && exec "$@"', str(files)] if files else []
-    words = [*limit, sys.executable, str(ROOT / "starter.py"), "serve", "--port", str(port), *options]
+    python = sys.executable if files else preloaded.python()  # which gives its limits to no fork
+    words = [*limit, python, str(preloaded.STARTER), "serve", "--port", str(port), *options]
     log = folder / "serve.log"
     with log.open("a") as errors:
         process = await asyncio.create_subprocess_exec(

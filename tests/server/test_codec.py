@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from temporalio.api.common.v1 import Payload
 
 from runtime.dev_server import DevServer
 from runtime.keys import Keyring, add_key, read_keys
+from tests import preloaded
 from tests.processes import ROOT
 from tests.server.serving import TOKEN, Served, serving
 
@@ -66,7 +66,7 @@ async def test_only_the_web_ui_gets_what_is_decoded(guarded: tuple[Served, Path]
 @pytest.mark.parametrize("origin", ["localhost:8233", "http://localhost:8233/namespaces", "http://Localhost:8233", "*"])
 def test_what_no_browser_sends_as_an_origin_is_refused(origin: str) -> None:
     """Else nobody would be let in, without a word."""
-    command = [sys.executable, "-m", "replan", "serve", "--web-ui", origin]
+    command = [preloaded.python(), "-m", "replan", "serve", "--web-ui", origin]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
     assert (ended.returncode, "give scheme, host and port alone" in ended.stderr) == (2, True)
