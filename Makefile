@@ -22,7 +22,7 @@ demo: ## run one task whose first plan fails, on its own server
 	@echo "[3/3] demo"
 	@$(PY) -m console.demo
 
-test: checked ## the gate: format, lint, types, and a test of each behaviour; about 15 minutes on two cores
+test: checked ## the gate: format, lint, types, and a test of each behaviour; about 7 minutes on two cores
 	$(PYTEST) -m "not full"
 
 test-all: checked ## every test, also the long ones, `test-stack` and `test-containers`; needs Go, PostgreSQL and Prometheus

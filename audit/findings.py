@@ -78,6 +78,7 @@ class Finding(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The name in reports and in docs/audit.md: that of the function `find`."""
         return self.find.__name__
 
 

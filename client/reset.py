@@ -72,6 +72,10 @@ class Fate(StrEnum):
     KEEP = "keep"
     """The effects stay, and they are reported to the planner."""
 
+    @classmethod
+    def _missing_(cls, value: object) -> None:
+        raise ValueError(f"{value!r} is not a valid Fate: give {' or '.join(repr(fate.value) for fate in cls)}.")
+
 
 class ResetResult(NamedTuple):
     run_id: str

@@ -141,8 +141,11 @@ def _is_reference(payload: Payload) -> bool:
 def payloads_of(message: Message) -> Iterator[Payload]:
     """Each payload in a protobuf message, such as an event."""
     for field, value in message.ListFields():
-        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
-        for item in value.values() if is_map else value if field.is_repeated else (value,):
+        if field.message_type is None:
+            continue
+        is_map = field.message_type.GetOptions().map_entry
+        # Not by `field.is_repeated`, which older releases of protobuf lack.
+        for item in value.values() if is_map else (value,) if isinstance(value, Message) else value:
             if isinstance(item, Payload):
                 yield item
             elif isinstance(item, Message):

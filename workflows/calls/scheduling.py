@@ -171,7 +171,10 @@ class ToolCall:
     def _settle(
         self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()
     ) -> tuple[int, int]:
-        """Settle an execution (None: cancelled); return how many attempts it made, and how many did not report."""
+        """Settle an execution; return how many attempts it made, and how many of these ended without a report.
+
+        `result` is None if the execution was cancelled.
+        """
         count, spent = self.progress.count, self.progress.budget.spent
         before = spent.model_copy()
         settled = spending.cancelled_fault(self.spec) if result is None else result

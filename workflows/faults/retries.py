@@ -272,7 +272,10 @@ def route(spec: ToolSpec, attempts: int) -> Route:
 
 
 def connect_timeout(timeout: float | None, left: float | None) -> float | None:
-    """Seconds to connect: at most half of what is `left`, so that a failure is reported in time; None for no limit."""
+    """Seconds to connect: `timeout`, but at most half of what is `left` of the attempt; None for no limit.
+
+    So a failure to connect is reported before the attempt ends, with the proof that nothing was sent.
+    """
     return min((limit for limit in (timeout, None if left is None else left / 2) if limit is not None), default=None)
 
 

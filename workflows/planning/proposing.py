@@ -309,8 +309,9 @@ def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue, is_writt
 
 
 def _is_without_progress(progress: Progress, kind: str, args: dict[str, JsonValue], is_written: bool) -> bool:
-    guard, now = progress.loops, {"revision": progress.revision, "changes": progress.effects}
-    is_refused = not is_written and guard.refuses(kind, args, words=len(progress.words), **now)
-    was_refused = progress.task.strategy == "react" and guard.is_third_in_a_row(kind, args, **now)
+    guard, revision, changes = progress.loops, progress.revision, progress.effects
+    is_refused = not is_written and guard.refuses(kind, args, changes=changes, words=len(progress.words))
+    is_third = guard.is_third_in_a_row(kind, args, revision=revision, changes=changes)
+    was_refused = progress.task.strategy == "react" and is_third
     # Only where the decisions differ, so that a history without such a repeat has no marker, and each worker knows it.
     return is_refused if is_refused == was_refused or workflow.patched(PROGRESS) else was_refused

@@ -186,8 +186,8 @@ class ProgressGuard(BaseModel):
             self.progressed = revision
         self._keep(made, LastCall(revision=revision, shown="", changes=changes, state=state))
 
-    def refuses(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int, words: int = 0) -> bool:
-        """Whether this call, after the turn `revision`, is the third identical one without progress (see `note`)."""
+    def refuses(self, kind: str, args: Mapping[str, JsonValue], *, changes: int, words: int = 0) -> bool:
+        """Whether this call is the third identical one without progress (see `note`)."""
         last = self.calls.get(digest(kind, dict(args)))
         if last is None or last.known == 1 or last.state != self.state(changes, words):
             return False
