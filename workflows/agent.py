@@ -186,11 +186,11 @@ class AgentWorkflow(Answers, TakesTurns):
         """Run the loop until the task ends; return None if its history is long, so that it must continue as new."""
         progress = self._progress
         try:
-            await self._asked_about(self._read_catalogue)
+            await self._run_or_ask(self._read_catalogue)
             while not self._should_continue_as_new():
                 if progress.revision and progress.task.plan_only and not progress.replanning:
                     return Ending(status=TaskStatus.COMPLETED, result=dict(progress.results))
-                proposal = await self._asked_about(self._propose)
+                proposal = await self._run_or_ask(self._propose)
                 match proposal:
                     case NewSteps():
                         await self._execute(proposal)
@@ -211,7 +211,7 @@ class AgentWorkflow(Answers, TakesTurns):
             return early.ending if answer is None else early.ending.with_answer(answer.result, answer.misfit)
         return None
 
-    async def _asked_about(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _run_or_ask(self, work: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `work`; if it raises TaskEnded, ask a person and repeat it, unless the task ends."""
         while True:
             try:
@@ -264,7 +264,7 @@ class AgentWorkflow(Answers, TakesTurns):
         # Cancelled before the catalogue was read in this run, after effects in an earlier one.
         if not self._catalogue.specs and self._progress.records:
             await self._read_catalogue()
-        await roll_back(self._progress, self._catalogue, self._show)
+        await roll_back(self._progress, self._catalogue, self._update_details)
 
     async def _read_catalogue(self) -> None:
         task, planner = self._progress.task, self._progress.planner
@@ -278,7 +278,7 @@ class AgentWorkflow(Answers, TakesTurns):
         self._progress.page = self._catalogue.page
         if not self._progress.turn:  # later runs have it in Progress
             trust.begin(self._progress, self._catalogue)
-        self._publish()
+        self._update_attributes_and_details()
         if self._catalogue.refused:
             raise TaskEnded(TaskStatus.FAILED, self._catalogue.refused, REFUSED)
 
@@ -293,7 +293,7 @@ class AgentWorkflow(Answers, TakesTurns):
         """Accept and run a plan, and prepare a replan; raise TaskEnded if a person has to act or a limit is reached."""
         self._accept(proposal)
         progress, finished = self._progress, len(self._progress.results)
-        execution = Execution(progress, self._catalogue, self._show, self._people)
+        execution = Execution(progress, self._catalogue, self._update_details, self._people)
         await execution.run()
         raise_if_cancelled()
         self._people.raise_if_aborted()
@@ -320,9 +320,9 @@ class AgentWorkflow(Answers, TakesTurns):
                 progress.fruitless, progress.replans = fruitless_before, replans_before
                 self._check_replans(rejecting, fruitless)
 
-            await self._asked_about(check)
+            await self._run_or_ask(check)
             if any(fault.code is Code.CHANGED_TOOL for fault in rejecting):
-                await self._asked_about(self._renew_specs)
+                await self._run_or_ask(self._renew_specs)
             progress.count(metrics.of_replan(rejecting[0].code, progress.revision))
             progress.observations = await observe(progress, self._catalogue, rejecting)
             raise_if_cancelled()
@@ -353,7 +353,7 @@ class AgentWorkflow(Answers, TakesTurns):
             for step in proposal.steps
         ]
         progress.add_plan(revision, records)
-        self._publish()
+        self._update_attributes_and_details()
 
     def _check_replans(self, rejecting: Sequence[FaultRecord], fruitless: bool) -> None:
         """Count a replan; `fruitless`: the plan that has just failed was itself a replan, and completed no step.
@@ -383,7 +383,7 @@ class AgentWorkflow(Answers, TakesTurns):
         """
         progress = self._progress
         progress.end(ending, workflow.now())
-        self._publish()
+        self._update_attributes_and_details()
         self._notify()
         await self._notifications.handed_over()
         progress.count(metrics.of_ending(ending))
@@ -406,10 +406,11 @@ class AgentWorkflow(Answers, TakesTurns):
         extra |= {"replans": outcome.replans, "wasted": wasted, **outcome.spent.model_dump()}
         workflow.logger.info("task", extra=extra)
 
-    def _show(self) -> None:
+    def _update_details(self) -> None:
         workflow.set_current_details(details(self._progress))
 
     def _publish_requests(self) -> None:
+        """Set the status, and put the open requests into the memo, the search attributes and notifications."""
         progress, opened = self._progress, self._progress.open_requests
         if progress.ending is None:
             progress.status = TaskStatus.WAITING if opened else TaskStatus.RUNNING
@@ -420,17 +421,17 @@ class AgentWorkflow(Answers, TakesTurns):
         memo = {OTHERS_MEMO: others or None} if others or self._had_others else {}
         self._had_others = bool(others)
         workflow.upsert_memo({REQUEST_MEMO: oldest, **memo})
-        self._publish()
+        self._update_attributes_and_details()
         self._notify()
 
     def _notify(self) -> None:
         if self._catalogue.notifies:
             self._notifications.tell()
 
-    def _publish(self) -> None:
+    def _update_attributes_and_details(self) -> None:
         values = search_attributes.values(self._progress)
         # A model may take many turns: then only changed values are worth a history event.
         if not self._catalogue.converses or values != self._published:
             search_attributes.publish(self._progress)
         self._published = values
-        self._show()
+        self._update_details()

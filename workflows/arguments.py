@@ -61,7 +61,7 @@ def read_argument(arguments: Sequence[object], *models: type[BaseModel]) -> Any:
             raise RuntimeError("The values are encrypted, and this worker has no `--keys`.") from error
         raise MalformedArgument(_why_malformed(error, arguments[0], models[0])) from error
     if not isinstance(value, models):
-        raise MalformedArgument(_no_json(arguments[0]))
+        raise MalformedArgument(_why_no_json(arguments[0]))
     return value
 
 
@@ -94,7 +94,7 @@ def log_dropped(signal: str, reason: str) -> None:
 
 def _why_malformed(error: Exception, argument: object, model: type[BaseModel]) -> str:
     if not isinstance(error, ValidationError) or not isinstance(argument, RawValue):
-        return _no_json(argument)
+        return _why_no_json(argument)
     found = error.errors(include_url=False, include_context=False, include_input=False)
     if found[0]["type"] == "json_invalid":
         return f"its argument is no JSON ({found[0]['msg'].removeprefix('Invalid JSON: ')})"
@@ -106,7 +106,7 @@ def _why_malformed(error: Exception, argument: object, model: type[BaseModel]) -
     return few([f"{'.'.join(map(str, loc))[:MAX_NAME]!r}: {message}" for loc, message in wrong], MAX_NAMED, "; ")
 
 
-def _no_json(argument: object) -> str:
+def _why_no_json(argument: object) -> str:
     encoding = _encoding(argument).decode(errors="replace")[:MAX_NAME]
     how = "it was encrypted, or sent with another data converter"
     return f"its argument has the encoding {encoding!r} instead of 'json/plain', so probably {how}"

@@ -23,15 +23,15 @@ def text_of(value: JsonValue) -> str:
 def digest(*values: JsonValue) -> str:
     """A short digest of JSON values, the same in every process."""
     # 24 hex digits are 96 bits: short in history, and no two values collide by chance.
-    return hashlib.sha256(canonical(_same_numbers(list(values))).encode()).hexdigest()[:24]
+    return hashlib.sha256(canonical(_with_whole_floats_as_ints(list(values))).encode()).hexdigest()[:24]
 
 
-def _same_numbers(value: JsonValue) -> JsonValue:
+def _with_whole_floats_as_ints(value: JsonValue) -> JsonValue:
     # 1.0 and 1 are equal, so they must have the same digest.
     if isinstance(value, dict):
-        return {key: _same_numbers(item) for key, item in value.items()}
+        return {key: _with_whole_floats_as_ints(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_same_numbers(item) for item in value]
+        return [_with_whole_floats_as_ints(item) for item in value]
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < MAX_EXACT else value
 
 

@@ -46,6 +46,8 @@ _END_OF_TIME = datetime.max.replace(tzinfo=UTC)
 
 
 class Undo(BaseModel):
+    """The input of UndoWorkflow."""
+
     progress: Progress
     """The state of the task to undo, as the query `progress` returns it, but with `origin` set to its first run id."""
 
@@ -84,15 +86,15 @@ class UndoWorkflow(TakesTurns):
             catalogue = await read_catalogue({}, progress=self._progress)  # a rollback needs the kinds, and no planner
         except TaskEnded as early:
             raise ApplicationError(str(early), type=TaskStatus.ESCALATED, non_retryable=True) from None
-        self._show()
-        await roll_back(self._progress, catalogue, self._show)
+        self._update_details()
+        await roll_back(self._progress, catalogue, self._update_details)
         outcome = self._progress.outcome(workflow.now())
         if left := self._progress.not_undone:
             reason = f"Not undone: {left}"
             raise ApplicationError(reason, outcome, type=TaskStatus.ESCALATED, non_retryable=True)
         return outcome
 
-    def _show(self) -> None:
+    def _update_details(self) -> None:
         workflow.set_current_details(details(self._progress))
 
 
@@ -120,7 +122,7 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
 
 
 def _report_first_kind(progress: Progress, record: StepRecord) -> None:
-    """Record as not undone the call before a fallback if it may have been applied: only the fallback is undone."""
+    """If a fallback took over, and the call before it may have been applied, record that call as not undone."""
     first = [fault for fault in progress.faults if fault.step_id == record.step.id and fault.source == record.step.kind]
     if record.is_fallback and any(fault_record.applied is not Applied.NONE for fault_record in since_reconciled(first)):
         reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"
@@ -129,14 +131,14 @@ def _report_first_kind(progress: Progress, record: StepRecord) -> None:
 
 def newest_first(progress: Progress) -> list[StepRecord]:
     """The steps that have an effect, in the order in which a rollback undoes them."""
-    return sorted(filter(_is_effect, progress.records), key=_place, reverse=True)
+    return sorted(filter(_is_effect, progress.records), key=_sort_key, reverse=True)
 
 
 def _is_effect(record: StepRecord) -> bool:
     return record.effect is not Effect.READ and not record.undoes
 
 
-def _place(record: StepRecord) -> tuple[int, datetime]:
+def _sort_key(record: StepRecord) -> tuple[int, datetime]:
     # Times that this run recorded may differ on replay; those that it began with do not.
     return record.place, record.ended or _END_OF_TIME
 

@@ -52,7 +52,7 @@ def visible(text: str, kept: str = "") -> str:
     Invisible characters that a language needs are escaped, too: a value with such a character and a value without it
     must not look the same.
     """
-    return _UNUSUAL.sub(lambda found: found[0] if found[0] in kept else _shown(found[0]), text)
+    return _UNUSUAL.sub(lambda found: found[0] if found[0] in kept else _escaped_if_invisible(found[0]), text)
 
 
 def legible(text: str, most: int | None = None) -> str:
@@ -62,10 +62,10 @@ def legible(text: str, most: int | None = None) -> str:
     microsecond, and a result may have a million.
     """
     line = " ".join(text.split())[:most]
-    return _UNUSUAL_OR_SPELLING.sub(lambda found: found["spelling"] or _shown(found[0]), line)
+    return _UNUSUAL_OR_SPELLING.sub(lambda found: found["spelling"] or _escaped_if_invisible(found[0]), line)
 
 
-def _shown(char: str) -> str:
+def _escaped_if_invisible(char: str) -> str:
     if category(char) not in INVISIBLE and not _FILLER.fullmatch(char):
         return char
     return json.dumps(char)[1:-1] if char != "\x7f" else r"\u007f"  # JSON does not escape DEL

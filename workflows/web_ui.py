@@ -78,10 +78,10 @@ def details(progress: Progress) -> str:
     """The current details of a task, as Markdown of at most `MAX_DETAILS` bytes."""
     head = [_headline(progress), ""]
     if progress.ending is not None and progress.ending.result is not None:
-        head += [f"**Result:** {escape(_text(progress.ending.result), 600)}", ""]
-    if requests := _requests(progress):
+        head += [f"**Result:** {escape(_plain_text(progress.ending.result), 600)}", ""]
+    if requests := _request_lines(progress):
         head += [*requests, ""]
-    if planning := _planning(progress):
+    if planning := _planning_lines(progress):
         head += [*planning, ""]
     current = [
         record
@@ -98,19 +98,18 @@ def details(progress: Progress) -> str:
 
 def _headline(progress: Progress) -> str:
     limits, spent = progress.budget.limits, progress.budget.spent
-    what = f"Turn {progress.turn}" if _is_turns(progress) else f"Plan {progress.revision}"
-    counts = (
-        f"{what}, {progress.replans} of {limits.replans} replans, {_of(spent.tool_calls, limits.tool_calls)} tool calls"
-    )
-    counts += f", {_of(spent.tokens, limits.tokens)} tokens" if spent.model_calls else ""
-    counts += f", {_of(spent.usd, limits.usd)} USD" if spent.usd is not None else ""
+    what = f"Turn {progress.turn}" if _works_in_turns(progress) else f"Plan {progress.revision}"
+    counts = f"{what}, {progress.replans} of {limits.replans} replans"
+    counts += f", {_of_limit(spent.tool_calls, limits.tool_calls)} tool calls"
+    counts += f", {_of_limit(spent.tokens, limits.tokens)} tokens" if spent.model_calls else ""
+    counts += f", {_of_limit(spent.usd, limits.usd)} USD" if spent.usd is not None else ""
     status = progress.status.replace("_", " ").capitalize()
     ending = progress.ending
     reason = f": {escape(ending.reason, 400).rstrip('.')}" if ending and ending.reason else ""
     return f"**{status}**{reason}. {counts}. Planner: {escape(progress.planner or 'not known yet')}."
 
 
-def _requests(progress: Progress) -> list[str]:
+def _request_lines(progress: Progress) -> list[str]:
     opened = progress.open_requests
     if not opened or progress.ending is not None:
         return []
@@ -121,7 +120,7 @@ def _requests(progress: Progress) -> list[str]:
     asked = "may this call be made?" if first.call else escape(first.reason, 600)
     lines = [f"**Request {first.id}:** {where}{asked}{options}", ""]
     if (call := first.call) is not None:
-        lines += [*map(_fact, facts(first, task)), ""]
+        lines += [*map(_fact_line, facts(first, task)), ""]
         lines += [f'To approve it, send the Update `approve` with `{{"call": "{call.code}"}}`.', ""]
     if call is not None and first.others:
         codes = json.dumps([other.code for other in first.others])
@@ -147,22 +146,22 @@ def request_url(page: str, task: str, request: str) -> str:
     return f"{page}/ui/tasks/{quote(task, safe='')}#{quote(request, safe='')}"
 
 
-def _fact(fact: Fact) -> str:
+def _fact_line(fact: Fact) -> str:
     origin = f" ({escape(fact.origin_words, 100)})" if fact.origin else ""
     indent = "  " if fact.is_argument else ""
     return f"{indent}- **{escape(fact.about, 60)}:** {escape(value_words(fact.text), 200)}{origin}"
 
 
-def _of(spent: float, limit: float | None) -> str:
+def _of_limit(spent: float, limit: float | None) -> str:
     form = ",.2f" if isinstance(spent, float) else ","
     return f"{spent:{form}}" if limit is None else f"{spent:{form}} of {limit:{form}}"
 
 
-def _is_turns(progress: Progress) -> bool:
+def _works_in_turns(progress: Progress) -> bool:
     return progress.task.strategy == "react"
 
 
-def _planning(progress: Progress) -> list[str]:
+def _planning_lines(progress: Progress) -> list[str]:
     passed = {(failover.planner, failover.code): failover.reason for failover in reversed(progress.failovers)}
     lines = [
         f"- {escape(planner, 80)} could not be used: {escape(code)}. {escape(reason, 200)}"
@@ -171,7 +170,7 @@ def _planning(progress: Progress) -> list[str]:
     for compaction in progress.compactions[-1:]:
         turns = "turn was" if compaction.turns == 1 else f"{compaction.turns} turns were"
         lines.append(f"- The oldest {turns} summarised at turn {compaction.turn}.")
-    what = "Turn" if _is_turns(progress) else "Proposal"
+    what = "Turn" if _works_in_turns(progress) else "Proposal"
     lines += [
         f"- {what} {rejection.turn} was not used: {escape('; '.join(rejection.reasons), 200)}"
         for rejection in progress.rejections[-MAX_REJECTIONS:]
@@ -197,34 +196,34 @@ def _step_line(progress: Progress, record: StepRecord) -> str:
     if record.label:
         shown.append(escape(record.label, 60))
     if record.status is StepStatus.COMPLETED:
-        shown.append("→ " + escape(_text(record.result), 60))
+        shown.append("→ " + escape(_plain_text(record.result), 60))
     if record.status is StepStatus.FAILED and fault is not None:
         shown.append(f"→ {escape(fault.code)}")
     if record.status is StepStatus.PENDING and record.step.dependencies:
         shown.append("needs " + escape(", ".join(sorted(record.step.dependencies))))
-    return " ".join(shown) + _notes(progress, record)
+    return " ".join(shown) + _step_notes(progress, record)
 
 
-def _notes(progress: Progress, record: StepRecord) -> str:
+def _step_notes(progress: Progress, record: StepRecord) -> str:
     notes = [f"{record.attempts} attempts"] if record.attempts > 1 else []
     notes += [f"instead of {escape(record.step.kind)}"] if record.is_fallback else []
-    if record.revision < progress.revision and not _is_turns(progress):
+    if record.revision < progress.revision and not _works_in_turns(progress):
         kept = "kept from " if record.status is StepStatus.COMPLETED else ""
         notes.append(f"{kept}plan {record.revision}")
     return f" ({', '.join(notes)})" if notes else ""
 
 
 def _fault_line(progress: Progress, fault: FaultRecord) -> str:
-    in_turns, is_over = _is_turns(progress), progress.ending is not None and fault.revision == progress.revision
+    in_turns, is_over = _works_in_turns(progress), progress.ending is not None and fault.revision == progress.revision
     clauses = what_follows(fault.decision, fault, fault.reconciled, in_turns=in_turns, is_over=is_over)
     where = "" if in_turns else f"Plan {fault.revision}, "
     follows = escape(": ".join(filter(None, clauses)))
     return f"{where}{escape(fault.step_id)}: {fault.code}. {escape(fault.reason, 200)} → {follows}"
 
 
-def _text(value: JsonValue) -> str:
+def _plain_text(value: JsonValue) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
+        return ", ".join(f"{name} {_plain_text(item)}" for name, item in value.items())
     return text_of(value)
 
 

@@ -171,11 +171,13 @@ def counted(counts: Counts, metric: Metric) -> dict[tuple[str, ...], int]:
 
 
 def total(counts: Counts, metric: Metric) -> int:
+    """The sum of a counter over all its labels."""
     return sum(counted(counts, metric).values())
 
 
 def add(meter: MetricMeter, samples: Iterable[Sample]) -> None:
-    # Neither is kept: a meter of the SDK finds them by their names, and all of it takes 6 us a sample.
+    """Record samples in `meter`, which sends them to the metrics of its worker."""
+    # No instrument is kept: a meter of the SDK finds it by its name, and all of it takes 6 us a sample.
     for metric, labels, value in samples:
         attributes: Mapping[str, str] = dict(zip(metric.labels, labels, strict=True))
         if metric in GAUGES:
@@ -192,8 +194,8 @@ def of_call(
     """The samples of one execution of a tool's activity.
 
     `returned` is the result or the fault of its final attempt, None after a cancel; `earlier` are the known faults of
-    the attempts before. `repeated` is what `last_fault` returns for the execution that this execution repeats after a
-    wait; None if it repeats none.
+    the attempts before. If the execution repeats an earlier one after a wait, `repeated` is what `last_fault` returned
+    for the earlier one; else None.
     """
     taken = 1 if returned is None else returned.taken if isinstance(returned, Fault) else returned.attempt
     yield Sample(TOOL_CALLS, (kind,), taken)
@@ -225,11 +227,11 @@ def of_request_to_planner(
         yield Sample(PLANNER_RETRIES, (kind, before))
 
 
-def _retried(taken: int, earlier: Sequence[Fault], repeated: Fault | None) -> Iterator[tuple[str, bool]]:
-    """For each retry, the code of the fault before it, and whether that fault was persistent."""
+def _retried(attempts: int, earlier: Sequence[Fault], repeated: Fault | None) -> Iterator[tuple[str, bool]]:
+    """For each retry within so many `attempts`, the code of the fault before it, and whether it was persistent."""
     faults = {fault.attempt: fault for fault in earlier}
-    before = [repeated] if repeated and taken else []
-    for fault in [*before, *(faults.get(number) for number in range(1, taken))]:
+    before = [repeated] if repeated and attempts else []
+    for fault in [*before, *(faults.get(number) for number in range(1, attempts))]:
         yield (fault.code, not fault.quadrant.is_transient) if fault else (UNREPORTED, False)
 
 
@@ -275,7 +277,7 @@ def of_closed(request: HumanRequest) -> Iterator[Sample]:
 
 
 def of_payment(purpose: str, returned: object, before: Spent, after: Spent) -> Iterator[Sample]:
-    """The samples of what one execution spent: for its result under `purpose`, for the rest under LOST."""
+    """The samples of what one execution spent: under `purpose` what its result reports, under LOST all the rest."""
     used = returned if isinstance(returned, Proposed | StepReturn) else None
     tokens, usd = (used.tokens, used.usd or 0.0) if used else (0, 0.0)
     paid = usd if after.usd is None else after.usd - (before.usd or 0.0)

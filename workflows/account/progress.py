@@ -139,6 +139,7 @@ class Progress(BaseModel):
 
     @property
     def turns(self) -> Turns:
+        """The calls of this workflow whose turn at their service has come."""
         return self._turns
 
     @property
@@ -195,12 +196,12 @@ class Progress(BaseModel):
         """The ids of all steps that have started; a new step must have another id."""
         # A proposal that was requested before effects of earlier runs were added may have their ids: it is the one
         # that planned them.
-        free = {record.step.id for record in self._untold}
+        free = {record.step.id for record in self._untold_effects}
         ids = {*self.folded.ids, *(record.step.id for record in self.records if record.started is not None)}
         return ids - free
 
     @property
-    def _untold(self) -> list[StepRecord]:
+    def _untold_effects(self) -> list[StepRecord]:
         stand = [record for record in self.records if not record.revision and record.status is not StepStatus.UNDONE]
         return stand if self.has_untold_effects else []
 
@@ -209,8 +210,8 @@ class Progress(BaseModel):
         for record in self.with_status(StepStatus.PENDING):
             record.status = StepStatus.SKIPPED
         again = {record.step.id for record in records}
-        done = {record.step.id: record for record in self._untold if record.status is StepStatus.COMPLETED}
-        new = [_taken_over(record, done[record.step.id]) if record.step.id in done else record for record in records]
+        done = {record.step.id: record for record in self._untold_effects if record.status is StepStatus.COMPLETED}
+        new = [_with_outcome(record, done[record.step.id]) if record.step.id in done else record for record in records]
         self.records = [record for record in self.records if record.step.id not in again] + new
         self.revisions.append(revision)
 
@@ -233,7 +234,7 @@ class Progress(BaseModel):
             earlier = earlier.model_copy(
                 update={"place": 1 + max((record.place for record in self.records), default=0)}
             )
-            taken = _taken_over(own, earlier) if own else earlier.model_copy(update={"revision": 0})
+            taken = _with_outcome(own, earlier) if own else earlier.model_copy(update={"revision": 0})
             records = [record for record in self.records if record is not own] + [taken]
             self.records = sorted(records, key=lambda record: record.revision > 0)
             self.has_untold_effects = True
@@ -243,7 +244,7 @@ class Progress(BaseModel):
         metrics.record(self.counts, samples)
 
     def note_in_history(self, record: StepRecord) -> None:
-        """Let the Outcome leave out what the events of this run have: a step's plan, its own activity's result."""
+        """Record that the Outcome may leave out a step's plan and result, if the events of this run have both."""
         # The plan of an undo is in no event. Clients cannot read a result that is in external storage.
         if (
             record.undoes is None
@@ -279,7 +280,7 @@ class Progress(BaseModel):
             "task": self.task.text,
             "by": self.task.by,
             "strategy": self.task.strategy,
-            "steps": tuple(self._step(record, last.get(record.step.id)) for record in self.slim().records),
+            "steps": tuple(self._outcome_step(record, last.get(record.step.id)) for record in self.slim().records),
             "counts": self.counts or None,
             "limits": self.budget.limits,
             "omitted": len(self.folded.ids),
@@ -287,9 +288,9 @@ class Progress(BaseModel):
             "contract": self.contract.effects if self.contract.is_tainted else (),
             "spent": spent,
         }
-        return Outcome.model_validate({**_same(self, Outcome), **dict(ending), **own})
+        return Outcome.model_validate({**_shared_fields(self, Outcome), **dict(ending), **own})
 
-    def _step(self, record: StepRecord, fault: FaultRecord | None) -> OutcomeStep:
+    def _outcome_step(self, record: StepRecord, fault: FaultRecord | None) -> OutcomeStep:
         own: dict[str, Any] = {
             "id": record.step.id,
             "is_fallback": record.is_fallback,
@@ -303,7 +304,7 @@ class Progress(BaseModel):
         else:
             needs = tuple(sorted(record.step.dependencies))
             own |= {"title": record.label, "args": record.shown_args, "needs": needs}
-        return OutcomeStep.model_validate({**_same(record, OutcomeStep), **own})
+        return OutcomeStep.model_validate({**_shared_fields(record, OutcomeStep), **own})
 
     def _too_large(self) -> dict[str, int]:
         """By step id, the bytes of each large result that is left out, so that the rest fits into MAX_OUTCOME."""
@@ -316,11 +317,11 @@ class Progress(BaseModel):
         return omitted
 
 
-def _same(source: BaseModel, model: type[BaseModel]) -> dict[str, Any]:
+def _shared_fields(source: BaseModel, model: type[BaseModel]) -> dict[str, Any]:
     return {name: value for name, value in source if name in model.model_fields}
 
 
-def _taken_over(planned: StepRecord, earlier: StepRecord) -> StepRecord:
+def _with_outcome(planned: StepRecord, earlier: StepRecord) -> StepRecord:
     return earlier.model_copy(update={"step": planned.step, "revision": planned.revision})
 
 

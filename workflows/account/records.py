@@ -119,12 +119,15 @@ class StepRecord(BaseModel):
         return self.step.args if self.args is None or self._has_long_args else self.args
 
     def slim(self, left_out: int, paths: Iterable[str] = ()) -> "StepRecord":
-        """A copy without long arguments and, unless `left_out` (its bytes) is 0, the result; `named` keeps `paths`."""
+        """A copy without long arguments; if `left_out`, the bytes of the result, is not 0, also without the result.
+
+        The short values at `paths` in what is left out stay in `named`.
+        """
         if not left_out and not self._has_long_args:
             return self
         args = None if self._has_long_args else self.args
         result = {"result": None, "left_out": left_out} if left_out else {}
-        return self.model_copy(update={"args": args, "named": self._named(paths), **result})
+        return self.model_copy(update={"args": args, "named": self._short_values_at(paths), **result})
 
     def value_at(self, path: str, key: str = "") -> JsonValue:
         """The value at a path that begins with `args`, `result` or `key` (the idempotency key), such as `result.id`.
@@ -140,14 +143,14 @@ class StepRecord(BaseModel):
         return pick({"args": self.args, "result": self.result, "key": key}, path, "the call")
 
     def args_for(self, companion: Companion, key: str = "") -> dict[str, JsonValue]:
-        """The arguments for a `companion` of this call; without one that has no value, so that its default applies."""
+        """The arguments for a `companion` of this call; one without a value is left out, and its default applies."""
         args = dict[str, JsonValue]()
         for name, path in companion.args.items():
             with suppress(Unresolved):
                 args[name] = self.value_at(path, key)
         return args
 
-    def _named(self, paths: Iterable[str]) -> dict[str, JsonValue]:
+    def _short_values_at(self, paths: Iterable[str]) -> dict[str, JsonValue]:
         found = dict(self.named)
         for path in paths:
             with suppress(Unresolved):
@@ -177,6 +180,7 @@ class FaultRecord(Fault):
     def of_call(
         cls, fault: Fault, id: str, revision: int, decision: str, *, at: datetime, reconciled: str | None = None
     ) -> "FaultRecord":
+        """The record of a fault of the activity `id` and of the `decision` that followed, without its `defaults`."""
         where = {"step_id": id, "revision": revision, "at": at, "defaults": {}}
         return cls.model_validate({**dict(fault), **where, "decision": decision, "reconciled": reconciled})
 

@@ -138,6 +138,7 @@ class Task(BaseModel, frozen=True):
 
     @property
     def later_plans(self) -> list[tuple[Step, ...]]:
+        """For each of the `revisions` the steps of its plan; empty if it is no plan."""
         return [revision.steps if isinstance(revision, NewSteps) else () for revision in self.revisions]
 
     @property

@@ -86,7 +86,7 @@ class Execution:
         running: list[asyncio.Task[None]] = []
         try:
             while True:
-                running += [asyncio.create_task(self._run(record)) for record in self._start(len(running))]
+                running += [asyncio.create_task(self._run_step(record)) for record in self._start_ready(len(running))]
                 self._changed()
                 if not running:
                     return
@@ -102,14 +102,14 @@ class Execution:
                 await workflow.wait(running)
             raise
 
-    def _start(self, running: int) -> list[StepRecord]:
+    def _start_ready(self, running: int) -> list[StepRecord]:
         if self._draining:
             return []
         pending = {record.step.id: record for record in self._progress.with_status(StepStatus.PENDING)}
         results, records, sent = self._progress.results, list[StepRecord](), 0
         steps = ready_steps([record.step for record in pending.values()], results)
         for step in steps[: retries.MAX_PARALLEL - running]:
-            sent += _size(step, results)
+            sent += _bytes_of_args(step, results)
             if records and sent > MAX_SENT:  # a single step always fits: `_prepare` limits its arguments
                 break  # the others start when one of these has ended
             records.append(pending[step.id])
@@ -119,9 +119,9 @@ class Execution:
             self._progress.contract.begin(is_untrusted=self._spec(record).untrusted)
         return records
 
-    async def _run(self, record: StepRecord) -> None:
+    async def _run_step(self, record: StepRecord) -> None:
         try:
-            await self._run_to_end(record)
+            await self._attempt_until_ended(record)
         except asyncio.CancelledError:
             record.was_waiting = record.status is StepStatus.WAITING
             record.status = StepStatus.CANCELLED
@@ -129,7 +129,7 @@ class Execution:
         # The order of ends, because their times may be equal, and differ on replay.
         record.place = 1 + max(other.place for other in self._progress.records)
 
-    async def _run_to_end(self, record: StepRecord) -> None:
+    async def _attempt_until_ended(self, record: StepRecord) -> None:
         fault, finding = self._prepare(record) or await self._attempt(record), None
         while fault is not None:
             if finding is None:
@@ -229,7 +229,7 @@ class Execution:
             return None if record.status is StepStatus.SKIPPED else await self._attempt(record)
         while True:
             record.status = StepStatus.WAITING
-            others = self._others(record)
+            others = self._others_to_approve(record)
             ids = {other.step.id for other, _ in others}
             self._shown |= ids
             try:
@@ -239,7 +239,7 @@ class Execution:
                     reason,
                     SEVERAL_CHOICES if others else APPROVAL_CHOICES,
                     record,
-                    call=self._proposed(record, record.args or {}, fault.defaults),
+                    call=self._proposed_call(record, record.args or {}, fault.defaults),
                     others=tuple(call for _, call in others),
                 )
             finally:
@@ -261,7 +261,7 @@ class Execution:
                 case Choice.REJECT:
                     if answer and answer.text:  # the reason of the fault is data for a planner, and this is not
                         self._progress.words.append(Word(text=answer.text))
-                    return self._uncalled(record, Code.REJECTED, _rejected(record, answer))
+                    return self._fault_without_call(record, Code.REJECTED, _rejection_reason(record, answer))
                 case _:
                     self._give_up(people, record, request)
                     return None
@@ -281,8 +281,8 @@ class Execution:
         record.status = StepStatus.SKIPPED if record.approval is None else StepStatus.RUNNING
         return True
 
-    def _proposed(
-        self, record: StepRecord, args: dict[str, JsonValue], defaults: Mapping[str, JsonValue], **beside: str
+    def _proposed_call(
+        self, record: StepRecord, args: dict[str, JsonValue], defaults: Mapping[str, JsonValue], **more: str
     ) -> ProposedCall:
         spec, run = self._spec(record), workflow.info().run_id
         sources = sources_of(self._progress, record, args)
@@ -296,10 +296,10 @@ class Execution:
             defaults=dict(defaults),
             origins={name: source.words for name, source in sources.items()},
             untrusted=tuple(name for name, source in sources.items() if source.is_untrusted),
-            **beside,
+            **more,
         )
 
-    def _others(self, record: StepRecord) -> list[tuple[StepRecord, ProposedCall]]:
+    def _others_to_approve(self, record: StepRecord) -> list[tuple[StepRecord, ProposedCall]]:
         """Further steps of the plan that need an approval, too, with their calls: as many as can be shown whole."""
         found, room = list[tuple[StepRecord, ProposedCall]](), MAX_SHOWN
         for other in self._progress.records:
@@ -312,7 +312,7 @@ class Execution:
                 size = len(canonical(args)) + (len(canonical(defaults)) if defaults else 0)
                 if isinstance(args, dict) and size <= room and len(found) < MAX_OTHERS:
                     reason = self._progress.contract.outside.get(other.step.id, "")
-                    found.append((other, self._proposed(other, args, defaults, step=other.step.id, reason=reason)))
+                    found.append((other, self._proposed_call(other, args, defaults, step=other.step.id, reason=reason)))
                     room -= size
         return found
 
@@ -377,10 +377,10 @@ class Execution:
             await self._wait(record, fault, decision)
 
     def _change_decision(self, record: StepRecord, decision: Literal["replan", "escalate"]) -> None:
-        newest = self._newest_fault(record)
+        newest = self._index_of_newest_fault(record)
         self._progress.faults[newest] = self._progress.faults[newest].model_copy(update={"decision": decision})
 
-    def _newest_fault(self, record: StepRecord) -> int:
+    def _index_of_newest_fault(self, record: StepRecord) -> int:
         return max(number for number, fault in enumerate(self._progress.faults) if fault.step_id == record.step.id)
 
     def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
@@ -408,27 +408,28 @@ class Execution:
         try:
             args = resolve(record.step.args, self._progress.results)
         except Unresolved as missing:
-            return self._uncalled(record, Code.INVALID_INPUT, f"The step's arguments cannot be made: {missing}.")
+            reason = f"The step's arguments cannot be made: {missing}."
+            return self._fault_without_call(record, Code.INVALID_INPUT, reason)
         size = len(canonical(args).encode())  # references may have made them large
         if size > MAX_ARGS:
             reason = f"The step's arguments would have {size} bytes, more than {MAX_ARGS}: refer to parts of results."
-            return self._uncalled(record, Code.INVALID_INPUT, reason)
+            return self._fault_without_call(record, Code.INVALID_INPUT, reason)
         if not isinstance(args, dict):
             reason = "The step's arguments stand for a single value: name each argument, and refer to results there."
-            return self._uncalled(record, Code.INVALID_INPUT, reason)
+            return self._fault_without_call(record, Code.INVALID_INPUT, reason)
         record.args = args
         outside = self._progress.contract.outside.get(record.step.id)
         if outside and record.approval is None:
-            return self._uncalled(record, Code.NEEDS_APPROVAL, f"{outside}."[:MAX_REASON])
+            return self._fault_without_call(record, Code.NEEDS_APPROVAL, f"{outside}."[:MAX_REASON])
         return self._check_repeat(record)
 
     def _check_repeat(self, record: StepRecord) -> Fault | None:
         if not is_repeat(self._progress, record.kind, record.args or {}):
             return None
         reason = "The same call failed before and nothing has changed since: change the call."
-        return self._uncalled(record, Code.REPEATED_CALL, reason)
+        return self._fault_without_call(record, Code.REPEATED_CALL, reason)
 
-    def _uncalled(self, record: StepRecord, code: Code, reason: str) -> Fault:
+    def _fault_without_call(self, record: StepRecord, code: Code, reason: str) -> Fault:
         return Fault.of(code, reason, source=record.kind, attempt=0)
 
     async def _attempt(self, record: StepRecord, **header_fields: Any) -> Fault | None:
@@ -586,7 +587,7 @@ class Execution:
             self._progress.faults.append(note)
         else:
             # The newest record of the step is the one of this fault: nothing else of the step ran meanwhile.
-            self._progress.faults[self._newest_fault(record)] = note
+            self._progress.faults[self._index_of_newest_fault(record)] = note
         self._progress.count(metrics.of_fault(note))
         if finding is not None and isinstance(decision, Reconcile):
             return  # what was decided before has come to its end
@@ -605,12 +606,12 @@ class Execution:
             log_decision(record.kind, note)
 
 
-def _rejected(record: StepRecord, answer: HumanAnswer | None) -> str:
+def _rejection_reason(record: StepRecord, answer: HumanAnswer | None) -> str:
     why = f": {answer.text}" if answer and answer.text else ""
     return f"A person rejected the call of {record.kind}{why}"[:MAX_REASON].rstrip(".") + "."
 
 
-def _size(step: Step, results: Mapping[str, JsonValue]) -> int:
+def _bytes_of_args(step: Step, results: Mapping[str, JsonValue]) -> int:
     with suppress(Unresolved):
         return len(canonical(resolve(step.args, results)).encode())
     return 0

@@ -75,8 +75,8 @@ class CallHeader(Sparse, frozen=True):
 
 
 def made_by_reset() -> bool:
-    # Only activities may decide by it, so that the decision is in history: the workflow replays the time before the
-    # reset as a part of this run.
+    """Whether a Temporal reset made the current run; a workflow passes it to activities, and decides nothing by it."""
+    # So that the decision is in history: the workflow replays the time before the reset as a part of this run.
     info = workflow.info()
     return info.run_id != info.original_execution_run_id
 

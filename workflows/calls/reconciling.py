@@ -62,7 +62,7 @@ async def reconcile(
         return Finding(Verdict.CANNOT_TELL, because=f"no worker knows {record.kind}")
     companion = spec.reconcile or (LEDGER_READ if spec.effect is Effect.TRANSACTIONAL else None)
     reads = {**catalogue.specs, retries.FIND_EFFECT.kind: retries.FIND_EFFECT}
-    own = (fault, *_of_call(record, progress.faults))
+    own = (fault, *_faults_of_call(record, progress.faults))
     # A thread of the call that outlived its attempt may apply the effect at any time.
     may_run_on = record.outlived or any(fault.may_run_on for fault in own)
     still = f"{record.kind} was still running when its attempt ended" if may_run_on else ""
@@ -130,13 +130,13 @@ def since_reconciled(faults: Sequence[FaultRecord]) -> Sequence[FaultRecord]:
 
 def with_earlier_outcome(record: StepRecord, effect: Effect, faults: Sequence[FaultRecord], last: Fault) -> Fault:
     """The fault `last` of a step; its outcome is unknown if one of the earlier `faults` may have applied the effect."""
-    applied = applied_by_call(effect, last, since_reconciled(_of_call(record, faults)))
+    applied = applied_by_call(effect, last, since_reconciled(_faults_of_call(record, faults)))
     return last if applied is last.applied else last.model_copy(update={"applied": applied})
 
 
 def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
     """Whether an attempt of the call ended without reporting (crash or timeout), and so may still be running."""
-    faults = _of_call(record, progress.faults)
+    faults = _faults_of_call(record, progress.faults)
     # Fewer faults than attempts: one attempt left no fault.
     counted = [recorded for recorded in faults if recorded.is_counted]
     return any(recorded.code in UNSEEN for recorded in (fault, *faults)) or len(counted) < record.used
@@ -144,10 +144,10 @@ def is_unseen(progress: Progress, record: StepRecord, fault: Fault) -> bool:
 
 def left_thread_behind(progress: Progress, record: StepRecord) -> bool:
     """Whether a thread of the call outlived its attempt, even if the thread ended later with its worker."""
-    return record.outlived or any(fault.still_running for fault in _of_call(record, progress.faults))
+    return record.outlived or any(fault.still_running for fault in _faults_of_call(record, progress.faults))
 
 
-def _of_call(record: StepRecord, faults: Sequence[FaultRecord]) -> list[FaultRecord]:
+def _faults_of_call(record: StepRecord, faults: Sequence[FaultRecord]) -> list[FaultRecord]:
     return [fault for fault in faults if fault.step_id == record.step.id and fault.source == record.kind]
 
 

@@ -200,8 +200,7 @@ class ToolCall:
         # The worker cannot see it of an eager activity: the server sends no retry policy with it.
         if granted != retries.PROFILES[spec.retry].attempts:
             header = header.model_copy(update={"attempts": granted})
-        result, earlier = await _run(spec, granted, args, StepReturn, id=id, title=title, header=header)
-        return result, earlier
+        return await _run_activity(spec, granted, args, StepReturn, id=id, title=title, header=header)
 
 
 def log_decision(kind: str, note: FaultRecord, *, seconds: float | None = None, fallback: str | None = None) -> None:
@@ -406,7 +405,7 @@ def _reserve_turn(
     """Reserve a request, and keep back the longest last answer that fits after the request.
 
     Returns the allowance, None if too little is left, and the most tokens of the last answer. If no last answer fits,
-    none is kept back where there is nothing to answer from yet, or where the request itself asks for the end.
+    the request is reserved without one if it opens the conversation, or if it asks what follows a completed plan.
     """
     is_last, is_by_hand = situation.is_last, situation.plan is not None
     usual = spending.reserve_turn(progress, catalogue, new_bytes, is_last=is_last, is_by_hand=is_by_hand)
@@ -476,7 +475,7 @@ async def run_internal_activity(
     while True:
         # At least one: a wait for an uncounted fault may come when no attempt is left.
         granted = max(1, retries.attempts(spec, retries.RETRIES_PER_KIND, used))
-        result, earlier = await _run(spec, granted, payload, returns, id=id, title=title, header=header)
+        result, earlier = await _run_activity(spec, granted, payload, returns, id=id, title=title, header=header)
         own.measure(result, earlier, repeated)
         own.note_retries(earlier)
         if waits and is_cancelled() and isinstance(result, Proposed | Fault):
@@ -530,14 +529,15 @@ def after_lost_replies(
     return {**payload, spending.MAX_LOST_REPLIES: left - lost}
 
 
-async def _run(
+async def _run_activity(
     spec: ToolSpec, attempts: int, payload: JsonValue, returns: type[T], *, id: str, title: str, header: CallHeader
 ) -> tuple[T | Fault, tuple[Fault, ...]]:
+    """Run an activity; return its result or fault, and the known faults of the attempts before the final attempt."""
     with attached(header):
         route, queue = retries.route(spec, attempts), workflow.info().task_queue
         on = retries.control_queue(queue) if spec.kind in retries.INTERNAL_KINDS else queue
-        running = _scheduled(route, payload, returns, id=id, title=title, queue=on)
-        return await _result_of(running, spec, attempts)
+        running = _schedule(route, payload, returns, id=id, title=title, queue=on)
+        return await _result_and_faults(running, spec, attempts)
 
 
 async def deliver(notification: JsonValue, *, id: str, title: str) -> str:
@@ -547,10 +547,10 @@ async def deliver(notification: JsonValue, *, id: str, title: str) -> str:
         ActivityError: no receiver was told within the schedule-to-close timeout of `retries.DELIVERY`.
     """
     queue = retries.notification_queue(workflow.info().task_queue)
-    return await _scheduled(retries.DELIVERY, notification, str, id=id, title=title, queue=queue)
+    return await _schedule(retries.DELIVERY, notification, str, id=id, title=title, queue=queue)
 
 
-def _scheduled(
+def _schedule(
     route: retries.Route, payload: JsonValue, returns: type[T], *, id: str, title: str, queue: str
 ) -> Awaitable[T]:
     return workflow.execute_activity(
@@ -575,7 +575,7 @@ async def run_locally(
     """Execute a local activity: one attempt in the worker that runs the workflow task, without a round trip.
 
     If the worker crashes or times out, no attempt is counted, because the workflow task is repeated. A local activity
-    has no heartbeats, no retries and no other worker: after a fault that these may cure, call `_run`.
+    has no heartbeats, no retries and no other worker: after a fault that these may cure, call `_run_activity`.
     """
     with attached(header):
         running = workflow.execute_local_activity(
@@ -588,10 +588,12 @@ async def run_locally(
             retry_policy=retries.ONE_ATTEMPT,
             cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
-        return (await _result_of(running, spec, attempts=1))[0]
+        return (await _result_and_faults(running, spec, attempts=1))[0]
 
 
-async def _result_of(running: Awaitable[T], spec: ToolSpec, attempts: int) -> tuple[T | Fault, tuple[Fault, ...]]:
+async def _result_and_faults(
+    running: Awaitable[T], spec: ToolSpec, attempts: int
+) -> tuple[T | Fault, tuple[Fault, ...]]:
     try:
         result = await running
     except ApplicationError as error:  # of the only attempt of a local activity

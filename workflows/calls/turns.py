@@ -26,6 +26,7 @@ class Turns:
     _come: set[str] = field(default_factory=set)
 
     def come(self, key: str) -> None:
+        """Record that the turn of the call with the idempotency key `key` has come."""
         self._come.add(key)
 
     async def wait(self, key: str, seconds: float, timer: str) -> float:

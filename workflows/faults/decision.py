@@ -187,14 +187,14 @@ def _facts(fault: Fault, reconciled: str | None) -> Iterator[str]:
 def decide(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
     """Decide what follows a fault; a pure function, called when Temporal does not retry the activity any more."""
     if fault.applied is Applied.UNKNOWN:
-        return _unknown(fault, spec, remaining)
+        return _after_unknown_outcome(fault, spec, remaining)
     if fault.applied is Applied.APPLIED and spec.effect is not Effect.IDEMPOTENT:
         return Escalate()  # a new plan would apply the effect again
     if fault.code is Code.MISSING_TOOL:
-        return _missing_tool(remaining)
+        return _after_missing_tool(remaining)
     match fault.quadrant:
         case Quadrant.TRANSIENT_INFRASTRUCTURAL | Quadrant.TRANSIENT_SEMANTIC:
-            return _transient(fault, spec, remaining)
+            return _after_transient(fault, spec, remaining)
         case Quadrant.PERSISTENT_SEMANTIC:
             return Replan()
         case Quadrant.PERSISTENT_INFRASTRUCTURAL:
@@ -214,30 +214,30 @@ def outlast(fault: Fault, remaining: Remaining) -> Wait | None:
     return Wait(seconds=min(seconds, remaining.deadline))
 
 
-def _unknown(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
+def _after_unknown_outcome(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
     """Decide after an unknown outcome: repeat the call if that is safe, else reconcile it, else ask a person.
 
     Only an idempotent call may be followed by a fallback or a new plan: it does no harm if it was applied.
     """
     # A safe repeat comes before reconciliation: it takes less time and has the same result.
     is_safe = spec.effect in SAFE and fault.quadrant.is_transient
-    if is_safe and (repeat := _repeat(fault, remaining)):
+    if is_safe and (repeat := _wait_before_repeat(fault, remaining)):
         return repeat
     if remaining.reconcile and (spec.reconcile is not None or spec.effect is Effect.TRANSACTIONAL):
         return Reconcile()
     if fault.guessed and fault.quadrant is Quadrant.PERSISTENT_SEMANTIC and spec.effect is Effect.IDEMPOTENT:
         return Replan()
-    return _transient(fault, spec, remaining) if is_safe and spec.effect is Effect.IDEMPOTENT else Escalate()
+    return _after_transient(fault, spec, remaining) if is_safe and spec.effect is Effect.IDEMPOTENT else Escalate()
 
 
-def _missing_tool(remaining: Remaining) -> Decision:
+def _after_missing_tool(remaining: Remaining) -> Decision:
     if remaining.waited >= remaining.patience:
         return Escalate()
     return Wait(seconds=min(retries.missing_tool_wait(remaining.waits), remaining.patience - remaining.waited))
 
 
-def _transient(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
-    if repeat := _repeat(fault, remaining):
+def _after_transient(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
+    if repeat := _wait_before_repeat(fault, remaining):
         return repeat
     if fault.uncounted:
         return Escalate()  # the call may kill its workers, so a person has to look
@@ -246,7 +246,7 @@ def _transient(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
     return Replan(mark_down=True) if remaining.replans else Escalate()
 
 
-def _repeat(fault: Fault, remaining: Remaining) -> Wait | None:
+def _wait_before_repeat(fault: Fault, remaining: Remaining) -> Wait | None:
     if fault.code is Code.WORKER_SHUTDOWN:
         return Wait(seconds=0)  # another worker can take the call at once
     if fault.queued is not None:
@@ -255,11 +255,11 @@ def _repeat(fault: Fault, remaining: Remaining) -> Wait | None:
     if fault.uncounted:  # it used no attempt, so these faults have a limit of their own
         may_repeat, seconds = remaining.losses <= retries.MAX_LOSSES, retries.loss_wait(remaining.losses)
     else:
-        may_repeat, seconds = remaining.attempts > 0, _durable_wait(fault, remaining)
+        may_repeat, seconds = remaining.attempts > 0, _seconds_before_repeat(fault, remaining)
     return Wait(seconds=seconds) if may_repeat and seconds <= remaining.deadline else None
 
 
-def _durable_wait(fault: Fault, remaining: Remaining) -> float:
+def _seconds_before_repeat(fault: Fault, remaining: Remaining) -> float:
     # Attempts are left when the retry policy may not wait for this fault, or other steps gave retries back.
     is_outage = fault.code in (Code.CIRCUIT_OPEN, Code.STORE_UNAVAILABLE)
     wait = retries.circuit_wait if is_outage else retries.sibling_wait

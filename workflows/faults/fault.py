@@ -238,7 +238,7 @@ class Fault(BaseModel, frozen=True):
 
     @property
     def is_counted(self) -> bool:
-        """Whether this attempt counts as one of the step: it is no loss, no trial, and its code is not in UNCOUNTED."""
+        """Whether the step counts the attempt: not a loss (`uncounted`), not a trial, and no code in UNCOUNTED."""
         return not (self.uncounted or self.is_trial or self.code in UNCOUNTED)
 
     @property
@@ -315,11 +315,11 @@ def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> 
             return _from_timeout(cause, spec, assumed)
         case ServerError():
             reason = f"The server refused what {spec.kind} returned; it is probably too large: return less."
-            return _outside(Code.TOO_LARGE, reason, spec, attempts=1)
+            return _fault_outside(Code.TOO_LARGE, reason, spec, attempts=1)
         case TerminatedError() | CancelledError():
-            return _outside(Code.BUG, f"{spec.kind} was terminated from outside without a result.", spec, assumed)
+            return _fault_outside(Code.BUG, f"{spec.kind} was terminated from outside without a result.", spec, assumed)
         case _:
-            return _outside(Code.BUG, f"{spec.kind} ended without a cause that we know.", spec, assumed)
+            return _fault_outside(Code.BUG, f"{spec.kind} ended without a cause that we know.", spec, assumed)
 
 
 def expired(error: ActivityError, spec: ToolSpec) -> Fault | None:
@@ -380,14 +380,14 @@ class Held(BaseModel, frozen=True, extra="forbid"):
 
 
 class Found(BaseModel, frozen=True, extra="forbid"):
-    """An item beside the faults of earlier attempts: a planner's activity found its proposal in the store."""
+    """An item in the list of earlier faults, if a planner's activity found its proposal already in the store."""
 
     found: ModelUse
     """What the attempt that recorded the proposal used of models; its activity execution ended without a response."""
 
 
 def parse_found(earlier: Iterable[JsonValue]) -> ModelUse | None:
-    """What the attempt used that recorded a proposal (see `Found`); None if `earlier` has no `Found`."""
+    """What the attempt that recorded the proposal used (see `Found`); None if `earlier` has no `Found`."""
     return next((item.found for item in _parsed(earlier, Found)), None)
 
 
@@ -426,7 +426,7 @@ def _parsed(items: Iterable[JsonValue], model: type[M]) -> Iterator[M]:
 
 
 def from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:
-    """The fault in the details of an error, else one that describes it, after `attempts` if it shows no number."""
+    """The fault in the details of an error; without one, a fault that describes it, with the number `attempts`."""
     inner = cause.cause
     if cause.type is None and isinstance(inner, ApplicationError) and inner.type in FAILURE_TYPES:
         fault = from_application_error(inner, spec, attempts)  # the arguments could not be fetched: nothing was called
@@ -437,31 +437,33 @@ def from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: in
     if cause.type not in FAILURE_TYPES or not cause.details:
         reason = f"{spec.kind} failed before our boundary could classify it ({cause.type or 'no type'})."
         # The SDK raises RuntimeError when it cannot decode the arguments of an activity.
-        return _outside(Code.UNDECODABLE if cause.type == "RuntimeError" else Code.BUG, reason, spec, attempts)
+        return _fault_outside(Code.UNDECODABLE if cause.type == "RuntimeError" else Code.BUG, reason, spec, attempts)
     try:
         return Fault.model_validate(cause.details[0])
     except ValidationError:
-        return _outside(Code.UNDECODABLE, f"{spec.kind} sent a fault that cannot be read.", spec, attempts)
+        return _fault_outside(Code.UNDECODABLE, f"{spec.kind} sent a fault that cannot be read.", spec, attempts)
 
 
 def _from_timeout(cause: TemporalTimeout, spec: ToolSpec, attempts: int) -> Fault:
     match cause.type:
         case TimeoutType.HEARTBEAT:
             reason = f"The worker that ran {spec.kind} went away or froze: no heartbeat came."
-            return _outside(Code.WORKER_LOST, reason, spec, attempts)
+            return _fault_outside(Code.WORKER_LOST, reason, spec, attempts)
         case TimeoutType.START_TO_CLOSE:
             seconds = spec.timeout + retries.overtime(spec)
-            return _outside(Code.TIMEOUT, f"{spec.kind} gave no answer within {seconds:g} s.", spec, attempts)
+            return _fault_outside(Code.TIMEOUT, f"{spec.kind} gave no answer within {seconds:g} s.", spec, attempts)
         case TimeoutType.SCHEDULE_TO_START:
             reason = f"No worker took {spec.kind} from the queue in time."
             return Fault.of(Code.TIMEOUT, reason, source=spec.kind, attempt=0)
         case TimeoutType.SCHEDULE_TO_CLOSE | None:
-            return _outside(Code.TIMEOUT, f"{spec.kind} did not finish within the step's deadline.", spec, attempts)
+            return _fault_outside(
+                Code.TIMEOUT, f"{spec.kind} did not finish within the step's deadline.", spec, attempts
+            )
         case unreachable:
             assert_never(unreachable)
 
 
-def _outside(code: Code, reason: str, spec: ToolSpec, attempts: int) -> Fault:
+def _fault_outside(code: Code, reason: str, spec: ToolSpec, attempts: int) -> Fault:
     # What happened outside of the tool proves nothing about the effect of its call.
     applied = Applied.NONE if spec.effect is Effect.READ else Applied.UNKNOWN
     return Fault.of(code, reason, applied=applied, source=spec.kind, attempt=attempts)

@@ -280,7 +280,7 @@ def connect_timeout(timeout: float | None, left: float | None) -> float | None:
 
 
 def overtime(spec: ToolSpec) -> float:
-    """Seconds that an attempt still waits for the tool's thread after its timeout; 0 for a read or without one."""
+    """Seconds that an attempt still waits for the tool's thread after its timeout; 0 for a read or without a thread."""
     if not spec.is_threaded or spec.effect is Effect.READ:
         return 0.0
     return min(LONGEST_OVERTIME, OVERTIME_TIMES * spec.timeout)

@@ -140,21 +140,21 @@ class Budget(BaseModel):
         limit, spent = self.limits.usd, self.spent.usd or 0.0
         if limit is None:
             return None
-        return 0.0 if self.spent.unpriced else _money(limit - spent - self.held_usd)
+        return 0.0 if self.spent.unpriced else _rounded_usd(limit - spent - self.held_usd)
 
     def attempts(self, spec: ToolSpec, used: int = 0) -> int:
         """How many more attempts a step may make after `used` attempts, as if running steps had reserved no retries."""
         return retries.attempts(spec, retries.RETRIES_PER_KIND - self.retries.get(spec.kind, 0), used)
 
     def is_open(self, spec: ToolSpec, used: int = 0) -> bool:
-        """Whether a step after `used` attempts should reserve again: an attempt is free, or none can be given back."""
+        """Whether a step after `used` attempts need not wait: an attempt is free, or no running step can free one."""
         calls = self.free > 0 or self.reserved == 0
-        return calls and (self._unpromised(spec, used) > 0 or not self.promised.get(spec.kind))
+        return calls and (self._unreserved_attempts(spec, used) > 0 or not self.promised.get(spec.kind))
 
     def reserve(self, spec: ToolSpec, used: int = 0, at_most: int | None = None) -> int:
         """Reserve at most `at_most` attempts (None for no bound) for a step after `used` attempts; return how many."""
         # At least one: after a lost attempt `decide` repeats a call even if no retry is left.
-        granted = min(max(1, self._unpromised(spec, used)), max(0, self.free))
+        granted = min(max(1, self._unreserved_attempts(spec, used)), max(0, self.free))
         granted = granted if at_most is None else min(granted, at_most)
         self.reserved += granted
         _add(self.promised, spec.kind, _retries(granted, used))
@@ -170,7 +170,7 @@ class Budget(BaseModel):
     def hold(self, tokens: int, usd: float) -> None:
         """Reserve tokens and US dollars for models; negative amounts give them back."""
         self.held_tokens += tokens
-        self.held_usd = _money(self.held_usd + usd)
+        self.held_usd = _rounded_usd(self.held_usd + usd)
 
     def pay(self, calls: int, tokens: int, usd: float | None, estimated: int = 0) -> None:
         """Add what `calls` model calls used; after a call with an unknown price (None), the sum of `usd` is unknown."""
@@ -183,19 +183,19 @@ class Budget(BaseModel):
         if spent.unpriced:
             spent.usd = None
         elif usd is not None and calls:
-            spent.usd = _money((spent.usd or 0.0) + usd)
+            spent.usd = _rounded_usd((spent.usd or 0.0) + usd)
 
     def allow(self, calls: int) -> None:
         """Raise the limit of tool calls, if necessary, so that `calls` more can be made."""
         more = self.spent.tool_calls + self.reserved + calls
         self.limits = self.limits.model_copy(update={"tool_calls": max(self.limits.tool_calls, more)})
 
-    def _unpromised(self, spec: ToolSpec, used: int) -> int:
+    def _unreserved_attempts(self, spec: ToolSpec, used: int) -> int:
         gone = self.retries.get(spec.kind, 0) + self.promised.get(spec.kind, 0)
         return retries.attempts(spec, retries.RETRIES_PER_KIND - gone, used)
 
 
-def _money(usd: float) -> float:
+def _rounded_usd(usd: float) -> float:
     # No price is so exact, and sums of floats have small errors.
     return round(usd, 9)
 

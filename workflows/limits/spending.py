@@ -125,7 +125,7 @@ def reserve_turn(
     progress.budget.hold(*reserved)
     is_limited = limits.tokens is not None or limits.usd is not None
     kept = _last_answer_cost(catalogue, input_tokens, output, last_output)
-    max_lost_replies = _how_many(_unreserved(progress, kept), reserved) if is_limited else None
+    max_lost_replies = _how_many_fit(_unreserved_tokens_and_usd(progress, kept), reserved) if is_limited else None
     max_output = output if is_limited else progress.task.reply_tokens
     return Allowance(max_output, *reserved, max_lost_replies, output)
 
@@ -205,7 +205,7 @@ def turn_limit_message(
     input_tokens, spent, price = _input_tokens(progress, catalogue, new_bytes), progress.budget.spent, catalogue.price
     output = MIN_LAST_OUTPUT if is_last else MIN_OUTPUT
     kept = _last_answer_cost(catalogue, input_tokens, output, last_output)
-    needs, left = request_cost(price, input_tokens, output), _unreserved(progress, kept)
+    needs, left = request_cost(price, input_tokens, output), _unreserved_tokens_and_usd(progress, kept)
     longest = _max_output(progress, catalogue)
     usual, last = request_cost(price, input_tokens, longest), _last_answer_cost(catalogue, input_tokens, longest)
     if limit == "tokens":
@@ -277,7 +277,7 @@ def cancelled_fault(spec: ToolSpec, attempt: int = 1) -> Fault:
 
 
 def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
-    """Whether a step after `used` attempts should reserve again: an attempt is free, or none can be given back."""
+    """As `Budget.is_open`, and the same for the tokens and the money of an attempt."""
     fits = _affordable_attempts(progress, catalogue, spec) > 0
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 
@@ -294,12 +294,12 @@ def step_limit_reached(
     """The limit (tool calls, tokens or money) that was too low when `reserve_step` could not reserve an attempt."""
     if progress.budget.free <= 0:
         return "tool_calls"
-    tokens, _ = _unreserved(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
+    tokens, _ = _unreserved_tokens_and_usd(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
     return "usd" if tokens >= spec.tokens else "tokens"
 
 
 def limit_message(limits: Limits, limit: Limit, at_least: float = 0, missing: str = "") -> str:
-    """The message that too little is left of a limit, with the clause `missing`; it recommends at least `at_least`."""
+    """The message that too little is left of a limit; it advises `at_least` or more. `missing` follows its clause."""
     value = getattr(limits, limit)
     advice = f"{option_of(limit)} {max(2 * value or 1, at_least):.12g}"
     return f"{LIMITS[limit].reached(value)}{missing}: give more, e.g. {advice}."
@@ -337,7 +337,7 @@ def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
     return max(request_cost(price, spec.tokens, 0), request_cost(price, 0, spec.tokens))
 
 
-def _how_many(left: tuple[float, float], each: Cost) -> int:
+def _how_many_fit(left: tuple[float, float], each: Cost) -> int:
     fits = min(left[0] / each.tokens if each.tokens else math.inf, left[1] / each.usd if each.usd else math.inf)
     return max(0, int(min(fits, MILLION)))  # infinity is no int
 
@@ -360,7 +360,7 @@ def _last_answer_cost(
     return request_cost(catalogue.price, input_tokens + news, last_output)
 
 
-def _unreserved(progress: Progress, kept: Cost) -> tuple[float, float]:
+def _unreserved_tokens_and_usd(progress: Progress, kept: Cost) -> tuple[float, float]:
     tokens, usd = progress.budget.free_tokens, progress.budget.free_usd
     return (math.inf if tokens is None else tokens - kept.tokens, math.inf if usd is None else usd - kept.usd)
 
@@ -370,7 +370,7 @@ def _fits(
 ) -> tuple[bool, bool]:
     """Whether enough tokens, and whether enough money, are left for a request of this size and the last answer."""
     kept = _last_answer_cost(catalogue, input_tokens, output_tokens, last_output)
-    tokens, usd = _unreserved(progress, kept)
+    tokens, usd = _unreserved_tokens_and_usd(progress, kept)
     cost = request_cost(catalogue.price, input_tokens, output_tokens)
     is_priced = catalogue.price is not None or usd == math.inf  # what has no price cannot keep a limit of money
     return cost.tokens <= tokens, is_priced and cost.usd <= usd
@@ -378,10 +378,10 @@ def _fits(
 
 def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> int:
     """How many attempts of a tool the limits of tokens and money allow, at most a million."""
-    left = _unreserved(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
+    left = _unreserved_tokens_and_usd(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
     if spec.tokens and catalogue.step_price is None and left[1] < math.inf:
         return 0
-    return _how_many(left, _attempt_cost(catalogue.step_price, spec))
+    return _how_many_fit(left, _attempt_cost(catalogue.step_price, spec))
 
 
 def lost_replies(fault: Fault, earlier: Sequence[Fault]) -> list[Loss]:

@@ -70,11 +70,11 @@ def facts(request: HumanRequest, task: Asker) -> list[Fact]:
         found.append(Fact(QUESTION if request.kind is RequestKind.QUESTION else WHY, request.reason))
     else:
         for call in (request.call, *request.others):
-            found += _of_call(call, request)
-    return [*found, Fact(UNANSWERED, _unanswered(request), at=request.until)]
+            found += _facts_of_call(call, request)
+    return [*found, Fact(UNANSWERED, _what_follows_unanswered(request), at=request.until)]
 
 
-def _of_call(call: ProposedCall, request: HumanRequest) -> Iterator[Fact]:
+def _facts_of_call(call: ProposedCall, request: HumanRequest) -> Iterator[Fact]:
     step = call.step or (request.step if request.others else "")
     also = f" of the step {step}" if step else ""
     yield Fact(f"{CALL}{also}", call_words(call.kind, call.args or {}))
@@ -133,7 +133,7 @@ def undo_words(call: ProposedCall) -> str:
     return "it changes nothing" if call.effect == Effect.READ else "it cannot be undone"
 
 
-def _unanswered(request: HumanRequest) -> str:
+def _what_follows_unanswered(request: HumanRequest) -> str:
     stays = "what it has done until then stays"
     if request.kind is RequestKind.BUDGET:
         return f"the task ends as over budget, and {stays}"

@@ -139,7 +139,7 @@ class Resolved(BaseModel, frozen=True):
 
     @property
     def went_on(self) -> int:
-        """How many of the told tasks had not ended, and do not wait again."""
+        """How many of the tasks that were told had not ended before, and do not wait again."""
         return max(0, self.tasks - self.again - self.gone)
 
 
@@ -205,19 +205,19 @@ class ResolveWorkflow:
         while len(tried) < MAX_CANARIES:
             found = await self._find(search.model_copy(update={"not_": tuple(tried)}))
             if found.first is None:
-                self._show(reason="No task waits because of it.")
+                self._set(reason="No task waits because of it.")
                 return
             tried.append(found.first)
-            self._show(canary=found.first, fate=Fate.PENDING)
+            self._set(canary=found.first, fate=Fate.PENDING)
             try:
                 await workflow.get_external_workflow_handle(found.first).signal(RESOLVE, resolution)
             except FailureError:  # it has ended since the list was made
                 continue
             result = await self._watch(Look(task=found.first, resolution=resolution))
             if result.fate is not Fate.GONE:
-                self._show(fate=result.fate, tasks=1, again=int(result.fate is Fate.FAILED_AGAIN), reason=result.reason)
+                self._set(fate=result.fate, tasks=1, again=int(result.fate is Fate.FAILED_AGAIN), reason=result.reason)
                 return
-        self._show(reason=f"The {MAX_CANARIES} tasks that were tried had ended, or somebody else answered them.")
+        self._set(reason=f"The {MAX_CANARIES} tasks that were tried had ended, or somebody else answered them.")
 
     async def _watch(self, look: Look) -> Seen:
         waited, count = 0.0, 0
@@ -239,10 +239,10 @@ class ResolveWorkflow:
                 break
             batch = Batch(id=f"{resolution.id}-{number}", queue=search.queue, resolution=resolution)
             counts = await _run(retries.SIGNAL_WAITING, batch, Told, f"tell {found.tasks} tasks")
-            self._show(tasks=self._now.tasks + found.tasks, gone=self._now.gone + counts.gone)
+            self._set(tasks=self._now.tasks + found.tasks, gone=self._now.gone + counts.gone)
             before, found = found.tasks, await self._find_settled(search)
         if found.tasks:
-            self._show(left=found.tasks, tasks=max(0, self._now.tasks - found.tasks))
+            self._set(left=found.tasks, tasks=max(0, self._now.tasks - found.tasks))
 
     async def _find_settled(self, search: Search) -> Waiting:
         """List the tasks that wait, again and again until the list no longer changes, and return the last list."""
@@ -252,13 +252,13 @@ class ResolveWorkflow:
             newest = await self._find(search)
             same = same + 1 if newest == found else 0
             found = newest
-            self._show(again=found.again)
+            self._set(again=found.again)
         return found
 
     async def _find(self, search: Search) -> Waiting:
         return await _run(retries.FIND_WAITING, search, Waiting, "which tasks wait")
 
-    def _show(self, **changed: object) -> None:
+    def _set(self, **changed: object) -> None:
         self._now = self._now.model_copy(update=changed)
         now = self._now
         lines = [f"**{escape(now.cause)}**: {now.tasks} told, {now.again} wait again, {now.gone} had ended.", ""]

@@ -117,7 +117,7 @@ class Notifications:
             task=self._progress.task_id,
             queue=workflow.info().task_queue,
             by=self._progress.task.by,
-            end=None if request.is_open else self._end(request),
+            end=None if request.is_open else self._how_closed(request),
             answer=request.answer.choice if request.answer else None,
             request=request.id,
             **request.model_dump(include={"kind", "step", "code", "cause", "since", "until", "choices"}),
@@ -126,7 +126,7 @@ class Notifications:
         running = [start for start in self._starts if not start.done()]
         self._starts = [*running, asyncio.create_task(_start_delivery(notification))]
 
-    def _end(self, request: HumanRequest) -> End:
+    def _how_closed(self, request: HumanRequest) -> End:
         answers = [other.answer.choice for other in self._progress.requests if other.answer]
         if any(CHOICES[choice].ends_task for choice in ([request.answer.choice] if request.answer else answers)):
             return "aborted"

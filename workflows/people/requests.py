@@ -158,6 +158,7 @@ class ChoiceRow(NamedTuple):
 
     @property
     def sentence(self) -> str:
+        """What follows the answer, as a sentence."""
         return f"{capitalised(self.says)}."
 
     @property
@@ -353,6 +354,7 @@ class HumanRequest(BaseModel):
 
     @property
     def is_ended(self) -> bool:
+        """Whether the end of the task closed the request."""
         return self.closed == ENDED
 
     def close(self, why: str = "") -> None:
@@ -408,22 +410,22 @@ def find_request(requests: Sequence[HumanRequest], choice: Choice, message: Give
     if message.request:
         fitting = [request for request in requests if request.id == message.request]
         if not fitting:
-            raise NotAccepted(f"There is no request {message.request!r}{_which(open_ones)}.")
+            raise NotAccepted(f"There is no request {message.request!r}{_list_open(open_ones)}.")
     else:
         fitting = [request for request in open_ones if choice in request.choices] or open_ones
         if not fitting:
             raise NotAccepted("The task asks nothing now.")
         if len(fitting) > 1:
-            raise NotAccepted(f'Several requests are open: say which one with "request"{_which(fitting)}.')
+            raise NotAccepted(f'Several requests are open: say which one with "request"{_list_open(fitting)}.')
     found = fitting[0]
-    _check_open(found)
+    _raise_unless_open(found)
     if choice not in found.choices:
         takes = ", ".join(answer.value for answer in found.choices)
         raise NotAccepted(f"The request {found.id} ({found.kind.value}) takes {takes}, and not {choice.value}.")
     return found
 
 
-def _check_open(request: HumanRequest) -> None:
+def _raise_unless_open(request: HumanRequest) -> None:
     if answer := request.answer:
         by = f" by {answer.by}" if answer.by else ""
         when = f"{answer.at:%Y-%m-%d %H:%M} UTC"
@@ -432,7 +434,7 @@ def _check_open(request: HumanRequest) -> None:
         raise NotAccepted(f"The request {request.id} is closed: {request.closed}.")
 
 
-def _which(requests: Sequence[HumanRequest]) -> str:
+def _list_open(requests: Sequence[HumanRequest]) -> str:
     named = [f"{request.id} ({request.step or 'the task'}: {request.code})" for request in requests]
     return f"; open are {', '.join(named)}" if named else "; none is open"
 

@@ -59,17 +59,17 @@ def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonVal
         for origin in progress.contract.origins
         if origin.step == record.step.id and (origin.at == name or origin.at.startswith(f"{name}."))
     ]
-    yield from map(_suspect, suspects)
+    yield from map(_source_of_suspect, suspects)
     for leaf in islice(_leaves(planned), MAX_LEAVES):
         if is_reference(leaf):
-            yield _result(progress, str(leaf["$from"]), str(leaf.get("path", "")))
+            yield _source_of_result(progress, str(leaf["$from"]), str(leaf.get("path", "")))
         elif by_hand:
             yield Source(by_hand)
         elif not suspects:
-            yield _literal(progress, leaf)
+            yield _source_of_literal(progress, leaf)
 
 
-def _suspect(origin: Origin) -> Source:
+def _source_of_suspect(origin: Origin) -> Source:
     """The source of a value that only untrusted content shows, or that nothing shows."""
     unusual = f" It {origin.unusual}." if origin.unusual else ""
     if not origin.source:
@@ -82,13 +82,13 @@ def _suspect(origin: Origin) -> Source:
     return Source(f"found in {where}{line}{quote}{unusual}", is_untrusted=True)
 
 
-def _result(progress: Progress, id: str, path: str) -> Source:
+def _source_of_result(progress: Progress, id: str, path: str) -> Source:
     is_tainted = any(record.is_tainted for record in progress.records if record.step.id == id)
     part = f" ({path})" if path else ""
     return Source(f"{'untrusted ' if is_tainted else ''}result of step {id}{part}", is_tainted)
 
 
-def _literal(progress: Progress, value: JsonValue) -> Source:
+def _source_of_literal(progress: Progress, value: JsonValue) -> Source:
     if value is None or isinstance(value, bool) or value == "":
         return Source(UNKNOWN)  # no text shows such a value
     if shows(progress.task.text, value):
@@ -96,8 +96,8 @@ def _literal(progress: Progress, value: JsonValue) -> Source:
     if any(shows(word.text, value) for word in progress.words if not word.is_option):
         return Source("words of a person")
     for record in progress.records:
-        if record.status is StepStatus.COMPLETED and not record.is_tainted and _has(record.result, value):
-            return _result(progress, record.step.id, "")
+        if record.status is StepStatus.COMPLETED and not record.is_tainted and _has_leaf(record.result, value):
+            return _source_of_result(progress, record.step.id, "")
     return Source(UNKNOWN)
 
 
@@ -119,7 +119,7 @@ def _numbers(text: str) -> Iterator[Decimal]:
             continue
 
 
-def _has(result: JsonValue, value: JsonValue) -> bool:
+def _has_leaf(result: JsonValue, value: JsonValue) -> bool:
     leaves = islice(_leaves(result), MAX_SEEN)
     return any(leaf == value and isinstance(leaf, bool) == isinstance(value, bool) for leaf in leaves)
 

@@ -112,7 +112,7 @@ class People:
         )
         progress.requests.append(request)
         progress.count(metrics.of_opened(request))
-        workflow.logger.info("request_opened", extra=_named(request))
+        workflow.logger.info("request_opened", extra=_log_fields(request))
         self._published()
         try:
             await self._wait(request, within, repeat)
@@ -183,11 +183,11 @@ class People:
                         timeout_summary=summary(ids.repeat_timer(request)),
                     )
                 except TimeoutError:
-                    await self._repeat(request, repeat)
+                    await self._repeat_call(request, repeat)
         finally:
             end.cancel()
 
-    async def _repeat(self, request: HumanRequest, repeat: Callable[[], Awaitable[bool]]) -> None:
+    async def _repeat_call(self, request: HumanRequest, repeat: Callable[[], Awaitable[bool]]) -> None:
         request.closed, is_over = REPEATED, False  # so that no answer comes to what is tried just now
         try:
             is_over = await repeat()
@@ -213,10 +213,10 @@ def unanswered(request: HumanRequest) -> TaskEnded:
 def log_closed(request: HumanRequest) -> None:
     fields = {"answer": request.answer.choice.value if request.answer else None, "closed": request.closed}
     seconds = round((workflow.now() - request.since).total_seconds(), 1)
-    workflow.logger.info("request_closed", extra={**_named(request), **fields, "seconds": seconds})
+    workflow.logger.info("request_closed", extra={**_log_fields(request), **fields, "seconds": seconds})
 
 
-def _named(request: HumanRequest) -> dict[str, Any]:
+def _log_fields(request: HumanRequest) -> dict[str, Any]:
     about = {"request": request.id, "type": request.kind.value, "code": request.code, "revision": request.revision}
     return {**about, "step": request.step} if request.step else about
 
@@ -322,12 +322,13 @@ def _check(progress: Progress, choice: Choice, message: Given) -> HumanRequest |
 
 
 async def _accept(progress: Progress, choice: Choice, message: Given) -> str:
+    """Accept an answer; return the result of the Update: the request and the answer, or the extended limits."""
     # The state changes before the first await: another answer to the same request is rejected from now on.
     request = _check(progress, choice, message)
     progress.updates = [*progress.updates, _update_id()][-MAX_UPDATES:]
     answer = answer_of(choice, message, workflow.now())
     if isinstance(message, GivenExtend) or request is None:
-        return _extend(progress, answer)
+        return _extend_limits(progress, answer)
     if isinstance(message, GivenAbort):
         progress.undo_when_aborted = message.undo
     if isinstance(message, GivenProvide):
@@ -350,7 +351,7 @@ async def _accept(progress: Progress, choice: Choice, message: Given) -> str:
     return f"{request.id}: {choice.value}"
 
 
-def _extend(progress: Progress, answer: HumanAnswer) -> str:
+def _extend_limits(progress: Progress, answer: HumanAnswer) -> str:
     limits = progress.budget.limits
     changed: dict[str, JsonValue] = {name: getattr(limits, name) + amount for name, amount in answer.extended.items()}
     progress.budget.limits = limits.model_copy(update=changed)

@@ -79,8 +79,8 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
             return written or proposed.proposal
         extra = {"revision": progress.revision + 1, "reasons": len(rejected)}
         workflow.logger.info("proposal_rejected", extra=extra)
-        withheld = _withheld(proposed.proposal, reviewed)
-        _note(progress, rejected, withheld)
+        withheld = _withheld_calls(proposed.proposal, reviewed)
+        _record_rejection(progress, rejected, withheld)
         if written:  # a person wrote it, so it does not go back to a planner
             raise TaskEnded(TaskStatus.FAILED, _why_refused(progress.task, rejected), "plan_refused", rejected)
         # Without a tool call that is left, further steps would be rejected, too.
@@ -89,7 +89,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     if not progress.budget.free:
         reason = f"The planner asks for more. {limit_message(progress.budget.limits, 'tool_calls')}"
         raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "tool_calls")
-    last = _sentence(rejected)
+    last = _mistakes_sentence(rejected)
     reason = f"The planner made {1 + MAX_REJECTIONS} proposals that cannot be run; the last: {last}"
     reason += " Untrusted content that the task read may have ordered it." if withheld else ""
     raise TaskEnded(TaskStatus.ESCALATED, reason, "proposals_rejected", rejected)
@@ -98,12 +98,12 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
 def _why_refused(task: Task, rejected: Sequence[Mistake]) -> str:
     """The reason for the end of a task: its hand-written plan, or its call of one tool, has the mistakes `rejected`."""
     if not task.is_call:
-        return f"The plan was rejected: {_sentence(rejected)}"
+        return f"The plan was rejected: {_mistakes_sentence(rejected)}"
     # A person who calls one tool has written no step.
-    return f"The call was rejected: {_sentence(rejected).removeprefix(f'step {rejected[0].step!r}: ')}"
+    return f"The call was rejected: {_mistakes_sentence(rejected).removeprefix(f'step {rejected[0].step!r}: ')}"
 
 
-def _sentence(rejected: Sequence[Mistake]) -> str:
+def _mistakes_sentence(rejected: Sequence[Mistake]) -> str:
     sentence = "; ".join(map(str, rejected))
     return sentence if sentence.endswith("?") else f"{sentence}."
 
@@ -182,12 +182,12 @@ async def _take_turn(
             progress.words_told = words
             progress.has_untold_effects = progress.has_untold_effects and not had_untold_effects
             return proposed
-        await _compact(progress, catalogue, proposed.compact)
+        await _summarise_oldest(progress, catalogue, proposed.compact)
     reason = f"{progress.planner}: the conversation is too long for the model, and a summary does not make it shorter."
     raise TaskEnded(TaskStatus.ESCALATED, reason, Code.TOO_LARGE)
 
 
-async def _compact(progress: Progress, catalogue: Catalogue, turns: int) -> None:
+async def _summarise_oldest(progress: Progress, catalogue: Catalogue, turns: int) -> None:
     progress.turn += 1
     situation = Situation(
         turn=progress.turn,
@@ -236,7 +236,7 @@ def _title(progress: Progress, rejected: Sequence[Mistake], *, is_last: bool) ->
     return f"plan {progress.revision} is done: what next?" if progress.revision else "a plan"
 
 
-def _note(progress: Progress, reasons: Sequence[Mistake], withheld: Sequence[WithheldCall]) -> None:
+def _record_rejection(progress: Progress, reasons: Sequence[Mistake], withheld: Sequence[WithheldCall]) -> None:
     kept = reasons[:MAX_REASONS]
     cut, steps = tuple(str(mistake)[:MAX_REASON] for mistake in kept), tuple(mistake.step for mistake in kept)
     rejection = Rejection(
@@ -245,7 +245,7 @@ def _note(progress: Progress, reasons: Sequence[Mistake], withheld: Sequence[Wit
     progress.rejections = [*progress.rejections, rejection][-MAX_REJECTIONS_KEPT:]
 
 
-def _withheld(proposal: Proposal, reviewed: trust.Review | None) -> list[WithheldCall]:
+def _withheld_calls(proposal: Proposal, reviewed: trust.Review | None) -> list[WithheldCall]:
     steps = proposal.steps if isinstance(proposal, NewSteps) else ()
     outside = reviewed.outside if reviewed else {}
     return [WithheldCall(step=step.id, kind=step.kind, args=_shown_args(step)) for step in steps if step.id in outside]

@@ -115,7 +115,7 @@ class Situation(BaseModel, frozen=True):
         return around + sum(len(canonical(value)[: self.shown].encode()) for value in values)
 
     def shortened(self, room: int) -> "Situation":
-        """A copy with the largest `max_shown` of SHOWN_AT_LAST with which it fits into `room` bytes; 0 if none does."""
+        """A copy that fits into `room` bytes, with the largest `max_shown` of SHOWN_AT_LAST; with 0 if none fits."""
         shorter = (self.model_copy(update={"max_shown": shown}) for shown in SHOWN_AT_LAST)
         return next((copy for copy in shorter if copy.told_bytes <= room), self.model_copy(update={"max_shown": 0}))
 

@@ -45,13 +45,13 @@ class Review:
         self._new = {step.id: step for step in self._steps}
         records = self._records.items()
         self._tainted = {id for id, record in records if record.is_tainted or not self._is_trusted(record.kind)}
-        for id in self._in_order():
+        for id in self._ids_in_order_of_references():
             if self._is_tainted(self._new[id]):
                 self._tainted.add(id)
         self.effects = [effect.model_copy(deep=True) for effect in progress.contract.effects]
         """The effects of the contract, as they are if the proposal is accepted."""
         if not self._is_late and isinstance(proposed.proposal, NewSteps):
-            self.effects += _unused(proposed.proposal.effects, by_user=by_user)
+            self.effects += _unused_copies(proposed.proposal.effects, by_user=by_user)
         self.outside = {step.id: why for step in self._steps if (why := self._objection(step))}
         """By step id, why a call of the proposal is outside the contract."""
 
@@ -83,7 +83,7 @@ class Review:
         """The ids of the steps of the proposal whose results will be untrusted content."""
         return [step.id for step in self._steps if step.id in self._tainted]
 
-    def _in_order(self) -> Iterator[str]:
+    def _ids_in_order_of_references(self) -> Iterator[str]:
         # A plan with a circle is rejected by the check of its graph.
         needs = {step.id: [id for id in references(step.args) if id in self._new] for step in self._steps}
         try:
@@ -108,7 +108,7 @@ class Review:
         if spec.effect is Effect.READ:
             found = [why for name in names if (why := self._unsourced(step, name, allows_references=self._by_user))]
             is_allowed = any(effect.kind == step.kind and not self._misfits(effect, step) for effect in self.effects)
-            return "" if is_allowed else _sentence(step.kind, found)
+            return "" if is_allowed else _reason_outside(step.kind, found)
         if not self._is_late:
             return self._plan(step, names)
         misfits = list[list[str]]()
@@ -119,11 +119,11 @@ class Review:
                 return ""
             misfits.append(wrong)
         if misfits:
-            return _sentence(step.kind, min(misfits, key=len))
+            return _reason_outside(step.kind, min(misfits, key=len))
         found = [why for name in names if (why := self._unsourced(step, name))]
         planned = any(step.kind in self._with_fallbacks(effect.kind) for effect in self.effects)
         none = "each call of it that was planned has been made" if planned else "none was planned"
-        return _sentence(step.kind, [f"{none} before untrusted content was read", *found])
+        return _reason_outside(step.kind, [f"{none} before untrusted content was read", *found])
 
     def _plan(self, step: Step, names: Sequence[str]) -> str:
         """Add the call of a step, which is planned before untrusted content was read, to the contract.
@@ -137,7 +137,7 @@ class Review:
             effect = AllowedEffect(kind=step.kind, args=terms, by_user=self._by_user)
             self.effects.append(effect)
         effect.used_by.append(step.id)
-        return _sentence(step.kind, self._misfits(effect, step))
+        return _reason_outside(step.kind, self._misfits(effect, step))
 
     def _with_fallbacks(self, kind: str) -> list[str]:
         kinds = list[str]()
@@ -176,7 +176,7 @@ class Review:
         if term.at_least is not None or term.at_most is not None:
             return "" if term.bounds(value) else f"{name} is {_shown(value)}, and {term} was planned"
         if not term.values:
-            if self._is_late and any(map(_is_flag, _leaves(value))):
+            if self._is_late and any(map(_is_untraceable, _leaves(value))):
                 return f"{name} is {_shown(value)}, and nothing was planned for it"
             return self._unsourced(step, name)
         if digest(value) in map(digest, term.values):
@@ -230,7 +230,7 @@ class Review:
             for fault in self._progress.faults
             if fault.step_id in ids and self._is_trusted(self._records[fault.step_id].kind)
         ]
-        if isinstance(value, dict | list) or _is_flag(value):
+        if isinstance(value, dict | list) or _is_untraceable(value):
             return False
         return any(digest(value) == digest(leaf) for state in [*observed, *faults] for leaf in _leaves(state))
 
@@ -241,11 +241,11 @@ class Review:
 _WITHOUT_RESULT = (StepStatus.PENDING, StepStatus.FAILED, StepStatus.SKIPPED, StepStatus.CANCELLED)
 
 
-def _unused(effects: Iterable[AllowedEffect], *, by_user: bool) -> list[AllowedEffect]:
+def _unused_copies(effects: Iterable[AllowedEffect], *, by_user: bool) -> list[AllowedEffect]:
     return [effect.model_copy(update={"by_user": by_user, "used_by": []}, deep=True) for effect in effects]
 
 
-def _sentence(kind: str, reasons: Sequence[str]) -> str:
+def _reason_outside(kind: str, reasons: Sequence[str]) -> str:
     return f"{kind} is outside the contract of this task: {'; '.join(reasons)}" if reasons else ""
 
 
@@ -281,7 +281,7 @@ def _has_literal(value: JsonValue) -> bool:
     return any(map(_has_literal, items(value))) if isinstance(value, dict | list) else True
 
 
-def _is_flag(value: JsonValue) -> bool:
+def _is_untraceable(value: JsonValue) -> bool:
     """Whether no text can show a value: it is null, true, false, or blank."""
     return value is None or isinstance(value, bool) or (isinstance(value, str) and not value.strip())
 
@@ -296,7 +296,8 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
 
 def begin(progress: Progress, catalogue: Catalogue) -> None:
     """Make the contract of a task that begins: the effects that the user wrote, and whether the task is tainted."""
-    effects, is_tainted = _unused(progress.task.contract, by_user=True), progress.task.is_tainted(catalogue.is_clean)
+    effects = _unused_copies(progress.task.contract, by_user=True)
+    is_tainted = progress.task.is_tainted(catalogue.is_clean)
     progress.contract = Contract(effects=effects, is_tainted=is_tainted)
 
 

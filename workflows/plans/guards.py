@@ -64,9 +64,10 @@ class RepeatGuard(BaseModel):
         self.seen[looked] = digest(shown)
         call = self.failed.get(digest(kind, dict(args)))
         if call is not None and call.seen is None:
-            call.looked, call.seen = looked, digest(rejected) if _alike(rejected, shown) else self.seen[looked]
-            call.told = _told(rejected, shown)
-            if self.seen[looked] == (digest(rejected) if _alike(rejected, shown) else call.told):
+            is_alike = _have_same_fields(rejected, shown)
+            call.looked, call.seen = looked, digest(rejected) if is_alike else self.seen[looked]
+            call.told = _digest_of_shared_fields(rejected, shown)
+            if self.seen[looked] == (call.seen if is_alike else call.told):
                 call.unmoved = effects
 
     def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int, *, as_before: bool = False) -> bool:
@@ -84,11 +85,11 @@ class RepeatGuard(BaseModel):
         return call.looked is None or self.seen.get(call.looked) == before
 
 
-def _alike(state: JsonValue, other: JsonValue) -> bool:
+def _have_same_fields(state: JsonValue, other: JsonValue) -> bool:
     return isinstance(state, dict) and isinstance(other, dict) and state.keys() == other.keys() and bool(other)
 
 
-def _told(rejected: JsonValue, shown: JsonValue) -> str | None:
+def _digest_of_shared_fields(rejected: JsonValue, shown: JsonValue) -> str | None:
     """The digest of the fields of `rejected` that `shown` has, too; None unless `rejected` has all of them and more."""
     # The body of an HTTP error often has a sentence beside the state.
     if not (isinstance(rejected, dict) and isinstance(shown, dict) and shown and shown.keys() < rejected.keys()):
@@ -117,9 +118,9 @@ class ProgressGuard(BaseModel):
     """Rejects a call that a planner makes for the third time although the task makes no progress, in every strategy.
 
     A call makes progress if the task learns or changes something by it: no identical call had the same result, or
-    failed with the same fault, since an effect was applied or a person said something. So a call is rejected if its two
-    identical calls before had the same result, and no turn has made progress since that of the second, nor that turn by
-    another call: the same call again, the same plan, or several plans in turn.
+    failed with the same fault, since an effect was applied or a person said something. A call is rejected if two
+    identical calls before it had the same result, and since the turn of the second of them, that turn included, no call
+    has made progress and no person said something. So no call, plan, or sequence of plans is repeated without end.
 
     Time is progress, too: a planner may wait, and look again. See `WAITED`.
     """
@@ -203,7 +204,7 @@ class ProgressGuard(BaseModel):
         return changes - self.repeats + words
 
     def _has_waited(self, since: int) -> bool:
-        """Whether a turn from `since` on has waited, and different calls were made; one slow call alone is no wait."""
+        """Whether a turn from `since` on has waited, and different calls were made: one slow call alone is no wait."""
         return self.waited >= since and sum(call.revision >= since for call in self.calls.values()) > 1
 
     def _keep(self, made: str, last: LastCall) -> None:

@@ -77,11 +77,11 @@ class Step(_Frozen):
         return self.title or shorten(", ".join(map(label, self.args.values())), MAX_LABEL)
 
 
-def _sparsely(step: Step, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+def _write_sparsely(step: Step, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
     return without_defaults(step, write(step))
 
 
-SparseStep = Annotated[Step, WrapSerializer(_sparsely)]
+SparseStep = Annotated[Step, WrapSerializer(_write_sparsely)]
 """A step of a plan that is kept in history, without default values."""
 
 
@@ -108,7 +108,7 @@ class Answer(_Recorded):
     """Why the result does not fit the task's `result_schema`, if no better result can be requested; else empty."""
 
 
-def _joined(value: object) -> object:
+def _on_one_line(value: object) -> object:
     return " ".join(value.split()) if isinstance(value, str) else value
 
 
@@ -117,7 +117,7 @@ def _unique(options: tuple[str, ...]) -> tuple[str, ...]:
 
 
 # One line each: a person types an option, or reads it in a list.
-Option = Annotated[str, BeforeValidator(_joined), Field(min_length=1, max_length=MAX_OPTION)]
+Option = Annotated[str, BeforeValidator(_on_one_line), Field(min_length=1, max_length=MAX_OPTION)]
 
 
 class Question(_Recorded):
