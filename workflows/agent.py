@@ -242,9 +242,8 @@ class AgentWorkflow(Answers, TakesTurns):
         if request.answer is None:
             raise unanswered(request)
         option = request.option(request.answer.text)
-        self._progress.words.append(
-            Word(question=question.text, text=option or request.answer.text, is_option=option is not None)
-        )
+        word = Word(question=question.text, text=option or request.answer.text, is_option=option is not None)
+        self._progress.words.append(word)
 
     def _should_continue_as_new(self) -> bool:
         """Drop old steps of a long task, and return whether it should continue as new. Called while no step runs.

@@ -231,9 +231,8 @@ class Progress(BaseModel):
             # CANCELLED stands for an unknown outcome, which the call of the step finds out.
             if own is not None and own.revision and earlier.status is StepStatus.CANCELLED:
                 continue
-            earlier = earlier.model_copy(
-                update={"place": 1 + max((record.place for record in self.records), default=0)}
-            )
+            place = 1 + max((record.place for record in self.records), default=0)
+            earlier = earlier.model_copy(update={"place": place})
             taken = _with_outcome(own, earlier) if own else earlier.model_copy(update={"revision": 0})
             records = [record for record in self.records if record is not own] + [taken]
             self.records = sorted(records, key=lambda record: record.revision > 0)
@@ -246,11 +245,8 @@ class Progress(BaseModel):
     def note_in_history(self, record: StepRecord) -> None:
         """Record that the Outcome may leave out a step's plan and result, if the events of this run have both."""
         # The plan of an undo is in no event. Clients cannot read a result that is in external storage.
-        if (
-            record.undoes is None
-            and not record.edited
-            and len(canonical(record.result).encode()) <= MAX_RESULT_IN_HISTORY
-        ):
+        is_short = len(canonical(record.result).encode()) <= MAX_RESULT_IN_HISTORY
+        if record.undoes is None and not record.edited and is_short:
             self._in_history.add(record.step.id)
 
     def end(self, ending: Ending, now: datetime) -> None:
@@ -273,9 +269,7 @@ class Progress(BaseModel):
     def outcome(self, now: datetime) -> Outcome:
         """The Outcome of the task; while it has not ended, its duration is that until `now`."""
         ending, last = self.ending or Ending(status=self.status), {fault.step_id: fault for fault in self.faults}
-        spent = self.budget.spent.model_copy(
-            update={"seconds": ((self.ended_at or now) - self.started_at).total_seconds()}
-        )
+        seconds = ((self.ended_at or now) - self.started_at).total_seconds()
         own = {
             "task": self.task.text,
             "by": self.task.by,
@@ -286,7 +280,7 @@ class Progress(BaseModel):
             "omitted": len(self.folded.ids),
             "is_tainted": self.contract.is_tainted,
             "contract": self.contract.effects if self.contract.is_tainted else (),
-            "spent": spent,
+            "spent": self.budget.spent.model_copy(update={"seconds": seconds}),
         }
         return Outcome.model_validate({**_shared_fields(self, Outcome), **dict(ending), **own})
 

@@ -97,7 +97,7 @@ class Seen(BaseModel, frozen=True):
 
     fate: Fate
     reason: str = ""
-    """Why the canary failed again; empty otherwise."""
+    """Why the canary failed again, or that nothing became of it in time; else empty."""
 
 
 class Batch(BaseModel, frozen=True):

@@ -137,6 +137,7 @@ class Notifications:
 
 
 async def _start_delivery(notification: Notification) -> None:
+    title = f"{notification.event.value}: request {notification.request} of {notification.task}"
     with suppress(FailureError):  # one with this id runs: the task was reset after it had been started
         delivery = await workflow.start_child_workflow(
             NotifyWorkflow.run,
@@ -145,9 +146,7 @@ async def _start_delivery(notification: Notification) -> None:
             task_queue=retries.control_queue(notification.queue),
             parent_close_policy=ParentClosePolicy.ABANDON,
             cancellation_type=ChildWorkflowCancellationType.ABANDON,
-            static_summary=summary(
-                f"{notification.event.value}: request {notification.request} of {notification.task}"
-            ),
+            static_summary=summary(title),
         )
         # A receiver that was never told is no matter of the task; asyncio would log an exception that nobody asks for.
         delivery.add_done_callback(lambda ended: ended.cancelled() or ended.exception())

@@ -481,9 +481,8 @@ def check_code(request: HumanRequest, message: Given) -> None:
     if message.call != request.call.code:
         void = f"The code {message.call[:40]!r} stands for another call, or for the run before a reset"
         raise NotAccepted(f"{void}: {now}.")
-    if isinstance(message, GivenApproveAll) and message.others != (
-        codes := tuple(call.code for call in request.others)
-    ):
+    codes = tuple(call.code for call in request.others)
+    if isinstance(message, GivenApproveAll) and message.others != codes:
         raise NotAccepted(f'The further calls that are shown now are "others": {json.dumps(codes)}, in this order.')
 
 

@@ -196,10 +196,8 @@ class People:
 
     def _resolved_before(self, cause: str, record: StepRecord | None) -> str:
         """The id of the resolution that answered the step's newest request with this cause; empty if there is none."""
-        step = record.step.id if record else None
-        same = [
-            request for request in self._progress.requests if cause and (request.cause, request.step) == (cause, step)
-        ]
+        about, requests = (cause, record.step.id if record else None), self._progress.requests
+        same = [request for request in requests if cause and (request.cause, request.step) == about]
         return same[-1].answer.resolution if same and same[-1].answer else ""
 
 
@@ -290,9 +288,8 @@ def _read(choice: Choice, arguments: tuple[Any, ...]) -> Given:
 def _is_null(arguments: tuple[Any, ...]) -> bool:
     first = arguments[0]
     encoding = first.payload.metadata.get("encoding") if isinstance(first, RawValue) else None
-    return len(arguments) == 1 and (
-        encoding == b"binary/null" or (encoding is not None and first.payload.data == b"null")
-    )
+    is_null = encoding == b"binary/null" or (encoding is not None and first.payload.data == b"null")
+    return len(arguments) == 1 and is_null
 
 
 def _check(progress: Progress, choice: Choice, message: Given) -> HumanRequest | None:

@@ -199,9 +199,8 @@ async def _summarise_oldest(progress: Progress, catalogue: Catalogue, turns: int
     )
     title = f"the {turns} oldest turns are summarised, since the conversation is long"
     done = await ask_planner(progress, catalogue, retries.COMPACT, situation, title=title)
-    progress.compactions.append(
-        Compaction(turn=progress.turn, turns=turns, planner=done.planner, tokens=progress.context)
-    )
+    compaction = Compaction(turn=progress.turn, turns=turns, planner=done.planner, tokens=progress.context)
+    progress.compactions.append(compaction)
     # Half of the tokens is an estimate, until the provider counts the shorter conversation.
     progress.branch, progress.context = done.branch, progress.context // 2
 

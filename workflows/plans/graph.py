@@ -33,11 +33,8 @@ def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collect
     known = {*ids, *finished}
     for step in steps:
         for need in sorted(step.dependencies - known):
-            what = (
-                "failed, or whose result is not kept any more"
-                if need in taken
-                else f"does not exist{nearest(need, known)}"
-            )
+            gone = "failed, or whose result is not kept any more"
+            what = gone if need in taken else f"does not exist{nearest(need, known)}"
             mistakes.append(Mistake(text=f"step {step.id!r} needs {need!r}, which {what}", step=step.id))
     return mistakes or _cycle(steps)
 
