@@ -6,7 +6,6 @@ of these may be compressed with gzip. The first bytes of a file decide what it h
 """
 
 import gzip
-import lzma
 import re
 import zipfile
 import zlib
@@ -36,7 +35,11 @@ MAX_DEPTH = 200
 ENDINGS = (".json", ".jsonl", ".ndjson", ".bin", ".binpb", ".pb", ".gz", ".zip")
 """The files of a folder that are read; others are passed over."""
 
-BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, gzip.BadGzipFile, NotImplementedError)
+try:
+    from lzma import LZMAError
+except ImportError:  # a Python without it reads all other archives
+    LZMAError = zipfile.BadZipFile
+BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, LZMAError, EOFError, gzip.BadGzipFile, NotImplementedError)
 """What the standard library raises for archives that are broken, or packed in a way that it does not know."""
 
 

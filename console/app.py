@@ -42,7 +42,7 @@ COMMANDS = {
     "explain": Entry("Look", "Say why a task did what it did, from its history.", "explain book-a-slot --step book"),
     "effects": Entry(
         "Look",
-        "List what a task changed, or may have changed, with keys. They come from its history and a worker's ledgers.",
+        "List what a task changed, or may have changed, with keys, from its history and a worker's ledgers.",
         "effects book-a-slot",
     ),
     "transcript": Entry(
