@@ -10,6 +10,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -35,12 +36,18 @@ MAX_DEPTH = 200
 ENDINGS = (".json", ".jsonl", ".ndjson", ".bin", ".binpb", ".pb", ".gz", ".zip")
 """The files of a folder that are read; others are passed over."""
 
-try:
-    from lzma import LZMAError
-except ImportError:  # a Python without it reads all other archives
-    LZMAError = zipfile.BadZipFile
-BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, LZMAError, EOFError, gzip.BadGzipFile, NotImplementedError)
+BROKEN_ARCHIVE: tuple[type[Exception], ...] = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    gzip.BadGzipFile,
+    NotImplementedError,
+)
 """What the standard library raises for archives that are broken, or packed in a way that it does not know."""
+with suppress(ImportError):  # a Python may lack lzma, and reads all other archives
+    from lzma import LZMAError
+
+    BROKEN_ARCHIVE += (LZMAError,)
 
 
 class Unreadable(NamedTuple):

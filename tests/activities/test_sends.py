@@ -584,6 +584,6 @@ def through_no_module(args: Call) -> object:
 @pytest.mark.parametrize("value", [Frozen(), None])
 def test_what_is_no_module_has_no_libraries(monkeypatch: pytest.MonkeyPatch, value: object) -> None:
     """A program may put any object into `sys.modules`; None blocks an import."""
-    monkeypatch.setitem(sys.modules, "frozen_settings", value)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "frozen_settings", value)
 
     assert libraries_of(through_no_module) is not None
