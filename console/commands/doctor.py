@@ -231,7 +231,7 @@ def _planner_with_price(detail: str, price_date: date | None, today: date) -> Ch
 
 
 def _needed(planner: str) -> str | None:
-    """The variable with the key that the first of these planners needs; None without a model, or for `openai...@HOST`."""
+    """The variable of the key that the first of these planners needs; None without a model, or for `openai...@HOST`."""
     first = planner.partition(",")[0]
     if first.startswith("openai") and "@" in first:
         return None
