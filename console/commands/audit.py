@@ -57,6 +57,8 @@ async def audit_command(
         raise Problem("usage", "audit takes either files or --query", "name files with histories, or a filter")
     if query is None and limit is not None:
         raise Problem("usage", "--limit is for --query", "leave it out, or name fewer files")
+    if common.json:
+        format = Format.JSON
     if format is Format.HTML:
         require_extra("--format html", "report")
     found = await _audit_workflows(common, query, limit) if query is not None else await _audit_files(files or [])
@@ -64,7 +66,7 @@ async def audit_command(
         name, reason = found.unread[0]
         remedy = "name files that the web UI, the `temporal` command or `export` wrote: docs/audit.md"
         raise Problem("bad_history", f"The file {name!r} {reason}", remedy)
-    print(_report_text(found, Format.JSON if common.json else format))
+    print(_report_text(found, format))
     return Exit.COMPLETED
 
 
