@@ -42,8 +42,6 @@ MAX_SECRETS = 20
 _PACKAGE = re.compile(
     r"(?:site-packages|dist-packages|node_modules)[\\/](@?[\w.-]+)|lib[\\/]python3[.\d]*[\\/](?!site-packages|dist-packages)(\w+)"
 )
-
-
 NO_TOOL = Tool("", None, False)
 
 

@@ -142,9 +142,9 @@ class Calls:
     ) -> tuple[Entry, datetime | None] | None:
         """The journal's entry for a call: a new entry, or that of an earlier call. The entry of a read is not stored.
 
-        The datetime is the time of the earlier call's last delivery state; None for a new call, and for one that the agent
-        knows to be a repetition (same key or request, or PENDING). The whole result is None if the key belongs to a call
-        with other arguments.
+        The datetime is the time of the earlier call's last delivery state; None for a new call, and for a certain
+        repetition (the same key or request, or PENDING). The whole result is None if the key belongs to a call with
+        other arguments.
 
         Raises:
             AgentGone: the agent left before the call was begun.
