@@ -125,6 +125,7 @@ async def equipped(
 
     Raises:
         CannotContinue: as `require_continuable`.
+        StoreUnavailable, BadKeys, BadReach, BadSocket: the store, the keyring or an option cannot be used.
     """
     async with AsyncExitStack() as stack:
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []

@@ -116,10 +116,10 @@ class Failing(NamedTuple):
 
     def is_same(self, other: "Failing | None") -> bool:
         """Whether `other` has the same type, timeout and message; numbers and ids in the message are ignored."""
-        return other is not None and (self.type, self.timeout, _plain(self.message)) == (
+        return other is not None and (self.type, self.timeout, _without_numbers(self.message)) == (
             other.type,
             other.timeout,
-            _plain(other.message),
+            _without_numbers(other.message),
         )
 
     @property
@@ -143,7 +143,7 @@ class Failing(NamedTuple):
         return ": ".join(filter(None, (told.type, told.message))) or "no message"
 
 
-def _plain(message: str) -> str:
+def _without_numbers(message: str) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|[0-9a-f-]{16,}|\d+", "#", message)
 
 
@@ -157,6 +157,7 @@ class Verdict(NamedTuple):
 
     @property
     def quadrant(self) -> Quadrant:
+        """Whether the fault is transient or persistent, and infrastructural or semantic."""
         return QUADRANT[self.code]
 
     @property
@@ -174,17 +175,17 @@ def verdict(failing: Failing, *, of_model: bool = False) -> Verdict | None:
 
     With `of_model`, the failed call was sent to a model API, where HTTP statuses have other meanings.
     """
-    return next(filter(None, (_verdict(one, of_model=of_model) for one in failing.chain)), None)
+    return next(filter(None, (_verdict_by_rules(one, of_model=of_model) for one in failing.chain)), None)
 
 
-def _verdict(failing: Failing, *, of_model: bool) -> Verdict | None:
+def _verdict_by_rules(failing: Failing, *, of_model: bool) -> Verdict | None:
     if failing.timeout:
         return _of_timeout(failing.timeout)
     if failing.is_server and failing.cause is None:  # with one, the server only cut the failure's traceback
         return Verdict(Code.TOO_LARGE, "The server refused what the attempt returned.", Confidence.CERTAIN)
     if failing.type in set(Quadrant):
         return _of_replan(failing)
-    return _by_class(failing, of_model=of_model) or _by_status(failing, of_model=of_model) or _by_words(failing)
+    return _by_class(failing, of_model=of_model) or _by_status(failing, of_model=of_model) or _by_message(failing)
 
 
 def _of_timeout(timeout: str) -> Verdict:
@@ -204,10 +205,10 @@ def _of_replan(failing: Failing) -> Verdict:
 def _by_class(failing: Failing, *, of_model: bool) -> Verdict | None:
     short = failing.type.rpartition(".")[2]
     package = failing.type.partition(".")[0] if "." in failing.type else ""
-    rows = [row for row in _by_short_name().get(short, ()) if package in ("", row.partition(".")[0])]
+    rows = [row for row in _rows_by_class_name().get(short, ()) if package in ("", row.partition(".")[0])]
     traced = [row for row in rows if row.partition(".")[0] in failing.packages]
-    found = [_of_entry(row, failing, of_model=of_model) for row in traced or rows]
-    agreed = _agreed([verdict for verdict in found if verdict is not None])
+    found = [_of_named_row(row, failing, of_model=of_model) for row in traced or rows]
+    agreed = _agreed_verdict([verdict for verdict in found if verdict is not None])
     if agreed is not None:
         return agreed if traced or package else agreed._replace(confidence=weaker(agreed.confidence, Confidence.LIKELY))
     if short in INTEGRATIONS and not rows:
@@ -217,8 +218,8 @@ def _by_class(failing: Failing, *, of_model: bool) -> Verdict | None:
     return None
 
 
-def _agreed(found: Sequence[Verdict]) -> Verdict | None:
-    """The common verdict of libraries with a class of the same name; None if they disagree on whether a retry helps."""
+def _agreed_verdict(found: Sequence[Verdict]) -> Verdict | None:
+    """The verdict of libraries whose classes have the same name; None if they disagree on whether a retry helps."""
     known = [verdict for verdict in found if verdict.code is not Code.BUG] or found
     # One that the message has chosen says more than one for the whole class.
     ranks = {Confidence.LIKELY: 0, Confidence.CERTAIN: 1, Confidence.GUESSED: 2}
@@ -232,16 +233,16 @@ def _agreed(found: Sequence[Verdict]) -> Verdict | None:
     return agreed if is_proven else agreed._replace(proves=Proof.UNKNOWN)
 
 
-def _of_entry(row: str, failing: Failing, *, of_model: bool) -> Verdict | None:
-    name, _, sqlstate = row.partition(" ")
+def _of_named_row(row_name: str, failing: Failing, *, of_model: bool) -> Verdict | None:
+    name, _, sqlstate = row_name.partition(" ")
     entry = table_of(name.partition(".")[0])[name]
     if of_model or name.partition(".")[0] in MODELS:
-        return _by_status(failing, of_model=True, confidence=Confidence.LIKELY) or _of_row(entry, failing)
-    return _of_row(entry, failing, sqlstate)
+        return _by_status(failing, of_model=True, confidence=Confidence.LIKELY) or _of_entry(entry, failing)
+    return _of_entry(entry, failing, sqlstate)
 
 
-def _of_row(entry: Entry, failing: Failing, sqlstate: str = "") -> Verdict:
-    """The verdict of the row that `sqlstate` or the message chooses, else of the entry's default row.
+def _of_entry(entry: Entry, failing: Failing, sqlstate: str = "") -> Verdict:
+    """The verdict of the entry's row that `sqlstate` or the message chooses; without such a row, of its default row.
 
     The verdict of the default row is a guess if the rows of the entry disagree on whether a retry helps.
     """
@@ -265,10 +266,10 @@ def _of_row(entry: Entry, failing: Failing, sqlstate: str = "") -> Verdict:
 
 
 @cache
-def _by_short_name() -> Mapping[str, Sequence[str]]:
-    """By the name of a class without its module, the names of the table rows for it, also for the classes in CLASSES.
+def _rows_by_class_name() -> Mapping[str, Sequence[str]]:
+    """By the name of a class without its module, the names of the table rows that decide for the class.
 
-    A row for a class in CLASSES may have an SQLSTATE after its name, separated by a blank.
+    For a class in CLASSES, it is the row of a parent class; an SQLSTATE may follow the name of this row after a blank.
     """
     found = defaultdict[str, list[str]](list)
     for packages in WIRES.values():
@@ -307,7 +308,7 @@ def status_in(message: str) -> int | None:
     return None
 
 
-def _by_words(failing: Failing) -> Verdict | None:
+def _by_message(failing: Failing) -> Verdict | None:
     if _NETWORK.search(failing.message):
         return Verdict(Code.UNREACHABLE, "The message speaks of a lost connection.", Confidence.GUESSED)
     if _SLOW.search(failing.message):

@@ -145,7 +145,7 @@ def ran_again_after_unknown_outcome(record: Record) -> Iterator[Found]:
 
 
 def _writes(call: Call) -> Confidence | None:
-    """How sure it is that a call has an unprotected effect; None for reads, calls of models, and Replan's own calls."""
+    """How sure it is that a call has an unprotected effect; None for reads, and for calls of models or by Replan."""
     if call.tool.writes is None or call.is_model or call.is_replans:
         return None
     # A key only helps if the service looks at it.
@@ -199,6 +199,7 @@ def repeated_call(record: Record) -> Iterator[Found]:
 
 
 def turns_after_cap(record: Record) -> Iterator[Found]:
+    """Calls of a model after an earlier call met a limit: a maximum of the agent, or a quota of the model."""
     reached: Call | None = None
     for call in record.calls:
         if reached and call.is_model and call.scheduled > (reached.ended or 0):
@@ -212,6 +213,7 @@ def turns_after_cap(record: Record) -> Iterator[Found]:
 
 
 def no_new_plan(record: Record) -> Iterator[Found]:
+    """Rejected calls of a failed workflow, if its model was not called again after the rejection."""
     if record.status != "failed" or not any(call.is_model for call in record.calls):
         return
     for call in record.calls:
@@ -231,14 +233,14 @@ def workflow_ran_again(record: Record) -> Iterator[Found]:
 
 
 def unbounded_retries(record: Record) -> Iterator[Found]:
-    for call in _first_of_each(record):
+    for call in _first_call_of_each_type(record):
         if not call.is_local and not call.maximum_attempts and not call.schedule_to_close:
             detail = "no maximum of attempts, and no schedule-to-close timeout"
             yield Found(call.events[:1], detail, Confidence.CERTAIN, call.name)
 
 
 def no_timeout(record: Record) -> Iterator[Found]:
-    for call in _first_of_each(record):
+    for call in _first_call_of_each_type(record):
         if not call.is_local and not call.heartbeat and call.start_to_close >= DAY_SECONDS:
             hours = f"{call.start_to_close / 3600:,.0f} h"
             detail = f"an attempt may take {hours}, without heartbeats: so long a lost worker goes unnoticed"
@@ -255,7 +257,7 @@ def long_without_heartbeat(record: Record) -> Iterator[Found]:
             yield Found(call.events, detail, Confidence.CERTAIN, call.name)
 
 
-def _first_of_each(record: Record) -> Iterator[Call]:
+def _first_call_of_each_type(record: Record) -> Iterator[Call]:
     """The first call of each type of activity, since a policy is written once for all calls of a type."""
     first = dict[str, Call]()
     for call in record.calls:
@@ -270,6 +272,7 @@ def secret_in_payload(record: Record) -> Iterator[Found]:
 
 
 def near_limit(record: Record) -> Iterator[Found]:
+    """A history, or a payload in it, whose size is near a limit of the server."""
     size, event = record.largest
     parts = {
         f"{record.events:,} of {MAX_EVENTS:,} events": record.events / MAX_EVENTS,
@@ -283,6 +286,7 @@ def near_limit(record: Record) -> Iterator[Found]:
 
 
 def carried_conversation(record: Record) -> Iterator[Found]:
+    """Activities of models whose inputs consist for the most part of the input before."""
     for activity, carried in record.carried.items():
         if carried.bytes >= CARRIED_BYTES and 2 * carried.bytes >= carried.all:
             detail = (

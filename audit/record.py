@@ -42,8 +42,6 @@ MAX_SECRETS = 20
 _PACKAGE = re.compile(
     r"(?:site-packages|dist-packages|node_modules)[\\/](@?[\w.-]+)|lib[\\/]python3[.\d]*[\\/](?!site-packages|dist-packages)(\w+)"
 )
-
-
 NO_TOOL = Tool("", None, False)
 
 
@@ -102,6 +100,7 @@ class Call:
 
     @property
     def events(self) -> tuple[int, ...]:
+        """The ids of the events in which it was scheduled, started and ended, as far as the history has them."""
         return tuple(dict.fromkeys(event for event in (self.scheduled, self.started, self.ended) if event))
 
     @property
@@ -116,7 +115,7 @@ class Call:
 
     @property
     def seconds(self) -> float:
-        """Seconds from the schedule of a retried call to the start of its last attempt: failed attempts and waits."""
+        """Seconds from its schedule to the start of its last attempt: failed attempts and waits; 0 without a retry."""
         return (self.started_at - self.at).total_seconds() if self.retries and self.started_at else 0.0
 
     @property
@@ -225,7 +224,7 @@ class Recording:
             handler(event)
 
     def _texts(self, event: int, message: Message, where: str) -> Iterator[tuple[str, str]]:
-        """Yield the texts of a message with their places, and count its payloads."""
+        """Yield each text in a message after its place, and count the payloads; `where` is the place of the message."""
         if isinstance(message, Payload):
             self.record.payloads += 1
             self.record.opaque += is_encrypted(message)
@@ -281,11 +280,11 @@ class Recording:
         call.start_to_close = _seconds(task.start_to_close_timeout)
         call.heartbeat = _seconds(task.heartbeat_timeout)
         call.is_replans = HEADER in task.header.fields
-        self._arguments(call, task.input.payloads)
+        self._set_arguments(call, task.input.payloads)
         self._open[event.event_id] = call
         self.record.calls.append(call)
 
-    def _arguments(self, call: Call, payloads: Sequence[Payload]) -> None:
+    def _set_arguments(self, call: Call, payloads: Sequence[Payload]) -> None:
         values = [_value(payload) for payload in payloads]
         known = [value for value in values if value is not None]
         call.tool, call.is_model = tool_of(call.activity, values), is_model(call.activity)
@@ -303,7 +302,7 @@ class Recording:
         """Count the bytes at the beginning that an input of a model's activity shares with the input before."""
         carried = self.record.carried.setdefault(call.activity, Carried())
         carried.all += len(text)
-        if shared := _common(self._inputs.get(call.activity, b""), text):
+        if shared := _shared_prefix_length(self._inputs.get(call.activity, b""), text):
             carried.bytes += shared
             carried.events.append(call.scheduled)
         self._inputs[call.activity] = text
@@ -317,31 +316,31 @@ class Recording:
 
     def _activity_task_completed(self, event: HistoryEvent) -> None:
         task = event.activity_task_completed_event_attributes
-        if call := self._close(task.scheduled_event_id, event, "completed"):
-            self._result(call, task.result.payloads)
+        if call := self._close_call(task.scheduled_event_id, event, "completed"):
+            self._set_result(call, task.result.payloads)
 
-    def _result(self, call: Call, payloads: Sequence[Payload]) -> None:
+    def _set_result(self, call: Call, payloads: Sequence[Payload]) -> None:
         call.result = _digest(payloads)
         call.tokens = next((used for payload in payloads if (used := tokens_of(_value(payload)))), None)
 
     def _activity_task_failed(self, event: HistoryEvent) -> None:
         task = event.activity_task_failed_event_attributes
-        if call := self._close(task.scheduled_event_id, event, "failed"):
+        if call := self._close_call(task.scheduled_event_id, event, "failed"):
             call.failing = failing_of(task.failure)
 
     def _activity_task_timed_out(self, event: HistoryEvent) -> None:
         task = event.activity_task_timed_out_event_attributes
-        if call := self._close(task.scheduled_event_id, event, "timed out"):
+        if call := self._close_call(task.scheduled_event_id, event, "timed out"):
             call.failing = failing_of(task.failure)
             # The time for all attempts passed during a wait: what failed is the cause.
             if task.retry_state == RetryState.RETRY_STATE_TIMEOUT and call.failing.cause is not None:
                 call.failing = call.failing.cause
 
     def _activity_task_canceled(self, event: HistoryEvent) -> None:
-        self._close(event.activity_task_canceled_event_attributes.scheduled_event_id, event, "cancelled")
+        self._close_call(event.activity_task_canceled_event_attributes.scheduled_event_id, event, "cancelled")
 
-    def _close(self, scheduled: int, event: HistoryEvent, how: str) -> Call | None:
-        if call := self._open.pop(scheduled, None):
+    def _close_call(self, scheduled_id: int, event: HistoryEvent, how: str) -> Call | None:
+        if call := self._open.pop(scheduled_id, None):
             call.ended, call.ended_at, call.how = event.event_id, _when(event), how
         return call
 
@@ -355,7 +354,7 @@ class Recording:
             call.maximum_attempts, call.how = call.attempt, "completed"  # its policy is not in the history
             call.ended, call.ended_at = event.event_id, local.at
             call.tool, call.is_model = tool_of(call.activity, []), is_model(call.activity)
-            self._result(call, local.result)
+            self._set_result(call, local.result)
             if local.failure is not None:
                 call.how, call.failing = "failed", failing_of(local.failure)
             self.record.calls.append(call)
@@ -382,23 +381,23 @@ def failing_of(failure: Failure, depth: int = 0) -> Failing:
     return Failing(
         type=application.type or ("" if info != "reset_workflow_failure_info" else "ResetWorkflow"),
         message=failure.message[:2000],
-        timeout=_timeout(failure.timeout_failure_info.timeout_type) if info == "timeout_failure_info" else "",
+        timeout=_timeout_words(failure.timeout_failure_info.timeout_type) if info == "timeout_failure_info" else "",
         is_server=info == "server_failure_info",
         is_cancelled=info == "canceled_failure_info",
         wait=wait,
         packages=frozenset(first or second for first, second in _PACKAGE.findall(failure.stack_trace[:20_000])),
-        code=_code(application.details.payloads),
+        code=_fault_code(application.details.payloads),
         cause=cause,
     )
 
 
-def _timeout(type: int) -> str:
+def _timeout_words(type: int) -> str:
     with suppress(ValueError):
         return TimeoutType.Name(type).removeprefix("TIMEOUT_TYPE_").replace("_", " ").lower()  # type: ignore[arg-type]
     return "of a kind that is not known"
 
 
-def _code(details: Sequence[Payload]) -> str:
+def _fault_code(details: Sequence[Payload]) -> str:
     value = _value(details[0]) if details else None
     code = value.get("code") if isinstance(value, dict) else None
     return code if isinstance(code, str) else ""
@@ -427,8 +426,7 @@ def _digest(payloads: Sequence[Payload]) -> str:
     return found.hexdigest()[:32] if payloads else ""
 
 
-def _common(one: bytes, other: bytes) -> int:
-    """How many bytes two texts have in common at their beginning."""
+def _shared_prefix_length(one: bytes, other: bytes) -> int:
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

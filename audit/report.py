@@ -150,13 +150,13 @@ def retries_of(call: Call) -> Counter[Sort]:
 
 
 @dataclass
-class _Activity:
+class _ActivitySums:
     numbers: Counter[str] = field(default_factory=Counter)
     tokens: int | None = None
     seconds: float = 0.0
 
 
-class _Places:
+class _PlaceCounts:
     def __init__(self) -> None:
         self.all = self.histories = self.times = 0
         self.sure, self.activities = Counter[Confidence](), Counter[str]()
@@ -184,9 +184,9 @@ class Audit:
         self._recording: Recording | None = None
         self._counts = Counter[str]()
         self._workflows, self._unread = Counter[str](), list[tuple[str, str]]()
-        self._activities = dict[str, _Activity]()
+        self._activities = dict[str, _ActivitySums]()
         self._instead = defaultdict[tuple[str, str], Counter[str]](Counter)
-        self._places = defaultdict[str, _Places](_Places)
+        self._places = defaultdict[str, _PlaceCounts](_PlaceCounts)
 
     def take(self, item: Item) -> None:
         """Take the next item of a source: the beginning of a history, an event, or an unreadable history."""
@@ -216,23 +216,23 @@ class Audit:
         sums = {"events": record.events, "payloads": record.payloads, "opaque": record.opaque}
         self._counts.update(sums | {"unknown": record.unknown, "running": int(record.status == "running")})
         for call in record.calls:
-            self._count(call)
+            self._count_call(call)
         by_name = defaultdict[str, list[Found]](list)
         for finding, found in findings_in(record):
             by_name[finding.name].append(found)
         for name, places in by_name.items():
             self._places[name].add(record, places)
 
-    def _count(self, call: Call) -> None:
+    def _count_call(self, call: Call) -> None:
         name = call.name if call.name in self._activities or len(self._activities) < MAX_ACTIVITIES else OTHERS
-        row = self._activities.setdefault(name, _Activity())
+        row = self._activities.setdefault(name, _ActivitySums())
         row.numbers.update(calls=1, retries=call.retries, failed=int(call.how in ("failed", "timed out")))
         row.numbers.update(retries_of(call))
         row.seconds += call.seconds
         if call.tokens is not None:
             row.tokens = (row.tokens or 0) + call.tokens
         if failed := call.verdict or (call.last_verdict if call.retries else None):
-            self._instead[_instead(call, failed)].update(calls=1, retries=call.retries)
+            self._instead[_code_and_decision(call, failed)].update(calls=1, retries=call.retries)
 
     def report(self) -> AuditReport:
         """The report on all histories that were taken."""
@@ -270,7 +270,7 @@ class Audit:
 _SORTS: tuple[Sort, ...] = ("helped", "could_have", "could_not", "not_known")
 
 
-def _instead(call: Call, failed: Verdict) -> tuple[str, str]:
+def _code_and_decision(call: Call, failed: Verdict) -> tuple[str, str]:
     """The code of a failed call for the report, and what Replan does after such a fault."""
     writes = call.tool.writes is not None and not call.is_model
     if writes and failed.is_transient and failed.proves is Proof.UNKNOWN:
@@ -278,7 +278,7 @@ def _instead(call: Call, failed: Verdict) -> tuple[str, str]:
     return failed.code.value, failed.follows
 
 
-def _finding_count(finding: Finding, places: _Places) -> FindingCount:
+def _finding_count(finding: Finding, places: _PlaceCounts) -> FindingCount:
     return FindingCount(
         name=finding.name,
         group=finding.group,

@@ -44,7 +44,7 @@ def secrets_in(text: str) -> Iterator[Secret]:
     for what in SOUGHT:
         for found in SECRETS[what].finditer(text):
             begin = found.start()
-            name, value = _secret(what, found[0], text[max(0, begin - 12) : begin])
+            name, value = _name_and_value(what, found[0], text[max(0, begin - 12) : begin])
             end = begin + found[0].find(value) + len(value)
             if not value or any(start < end and begin < stop for start, stop in taken):
                 continue
@@ -53,8 +53,8 @@ def secrets_in(text: str) -> Iterator[Secret]:
             yield Secret(what, masked(name, value), Confidence.GUESSED if is_guessed else Confidence.LIKELY)
 
 
-def _secret(what: str, text: str, before: str) -> tuple[str, str]:
-    """The name and the value of the credential in `text`, which the pattern `what` found after the text `before`.
+def _name_and_value(what: str, text: str, before: str) -> tuple[str, str]:
+    """The name and the value of the credential in `text`, which the pattern named `what` found; `before` precedes it.
 
     The value is empty for a placeholder, for an id, and for a value that is too simple for a secret.
     """

@@ -6,11 +6,11 @@ of these may be compressed with gzip. The first bytes of a file decide what it h
 """
 
 import gzip
-import lzma
 import re
 import zipfile
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -36,8 +36,18 @@ MAX_DEPTH = 200
 ENDINGS = (".json", ".jsonl", ".ndjson", ".bin", ".binpb", ".pb", ".gz", ".zip")
 """The files of a folder that are read; others are passed over."""
 
-BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, gzip.BadGzipFile, NotImplementedError)
+BROKEN_ARCHIVE: tuple[type[Exception], ...] = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    gzip.BadGzipFile,
+    NotImplementedError,
+)
 """What the standard library raises for archives that are broken, or packed in a way that it does not know."""
+with suppress(ImportError):  # a Python may lack lzma, and reads all other archives
+    from lzma import LZMAError
+
+    BROKEN_ARCHIVE += (LZMAError,)
 
 
 class Unreadable(NamedTuple):
@@ -60,7 +70,7 @@ Item = Begin | HistoryEvent | Unreadable
 
 
 class _NoHistory(ValueError):
-    """The text is no history, or is broken; the message is the end of a sentence."""
+    """A text is no history, or is broken; the message is a sentence without its subject, such as `is empty`."""
 
 
 @dataclass
@@ -122,14 +132,14 @@ def _of_stream(stream: Any, name: str) -> Iterator[Item]:
     """The histories of a stream of bytes, which may be an archive."""
     try:
         first = stream.read(4)
-        rest = _Rest(first, stream)
+        rest = _Rewound(first, stream)
         if first[:4] == b"PK\x03\x04" and isinstance(stream, BufferedReader):
             yield from _of_archive(stream, name)
         elif first[:2] == b"\x1f\x8b":
             unpacked = gzip.GzipFile(fileobj=rest, mode="rb")  # type: ignore[call-overload]  # it needs `read` only
-            yield from _of_text_or_messages(unpacked, name)
+            yield from _of_json_or_binary(unpacked, name)
         else:
-            yield from _of_text_or_messages(rest, name)
+            yield from _of_json_or_binary(rest, name)
     except _NoHistory as error:
         yield Unreadable(name, str(error))
     except BROKEN_ARCHIVE as error:
@@ -151,8 +161,8 @@ def _of_archive(stream: BufferedReader, name: str) -> Iterator[Item]:
                 yield Unreadable(inside, "is encrypted: unpack the archive first")
 
 
-class _Rest:
-    """A stream whose first bytes have been read already."""
+class _Rewound:
+    """A stream that returns its bytes from the first on, although the bytes `first` have been read from it already."""
 
     def __init__(self, first: bytes, stream: Any) -> None:
         self._first, self._stream = first, stream
@@ -166,11 +176,11 @@ class _Rest:
         return found + more
 
 
-def _of_text_or_messages(stream: Any, name: str) -> Iterator[Item]:
+def _of_json_or_binary(stream: Any, name: str) -> Iterator[Item]:
     first = stream.read(CHUNK)
     if not first:
         raise _NoHistory("is empty")
-    rest = _Rest(first, stream)
+    rest = _Rewound(first, stream)
     text = first.removeprefix(b"\xef\xbb\xbf").lstrip()
     if text[:1] in (b"{", b"["):
         yield from _of_json(rest, name)
@@ -226,7 +236,7 @@ class _Json:
         return bool(more)
 
     def values(self) -> Iterator[tuple[int, bytes]]:
-        """Yield events, and items of a list at the top, with the number of their text, from 0. Raises _NoHistory."""
+        """Yield events, and items of a list at the top, after the number of their text, from 0. Raises _NoHistory."""
         while True:
             found = _TOKEN.search(self._text, self._at)
             if found is None:
@@ -238,17 +248,17 @@ class _Json:
                 if not self._more(begin):
                     raise _NoHistory("is cut off in the middle of a text")
             elif token[:1] == b'"':
-                self._string(token, begin)
+                self._skip_string(token, begin)
             elif token in b"{[":
-                self._open(token, begin)
+                self._open_bracket(token, begin)
             else:
                 number = self.texts
-                if (value := self._close(token, found.end())) is not None:
+                if (value := self._close_bracket(token, found.end())) is not None:
                     yield number, value
         if self._opened:
             raise _NoHistory("is cut off: its last event is not complete")
 
-    def _string(self, token: bytes, begin: int) -> None:
+    def _skip_string(self, token: bytes, begin: int) -> None:
         """Skip a string; remember it if it is a key outside of a captured value."""
         self._at = begin + len(token)
         if self._start is not None or self._opened[-1:] != b"{":
@@ -259,7 +269,7 @@ class _Json:
         elif colon is not None and colon.end() == len(self._text) and not self._is_over:
             self._more(begin)  # the colon may come yet
 
-    def _open(self, token: bytes, begin: int) -> None:
+    def _open_bracket(self, token: bytes, begin: int) -> None:
         if self._start is None and self._begins_value(token):
             self._start, self._around = begin, len(self._opened)
         self._opened += token
@@ -268,7 +278,7 @@ class _Json:
         if len(self._opened) > MAX_DEPTH:
             raise _NoHistory(f"is nested more than {MAX_DEPTH} levels deep")
 
-    def _close(self, token: bytes, end: int) -> bytes | None:
+    def _close_bracket(self, token: bytes, end: int) -> bytes | None:
         """Close a bracket, and return the captured value that it ends, or None. Raises _NoHistory if none was open."""
         if self._opened[-1:] != (b"{" if token == b"}" else b"["):
             raise _NoHistory("is no JSON: a bracket is closed that is not open")
@@ -299,13 +309,13 @@ def _of_json(stream: Any, name: str) -> Iterator[Item]:
                 if texts.is_in_events:
                     yield from histories.add((text, -1), [found])
                     continue
-                value = _parsed(found)
+                value = _parse_object(found)
                 is_event = "eventId" in value or "eventType" in value
                 yield from histories.add((text, -1 if is_event else place), [value] if is_event else _events_in(value))
             except _NoHistory as error:
-                yield histories.broken((text, -1), str(error))
+                yield histories.mark_unreadable((text, -1), str(error))
     except _NoHistory as error:
-        yield histories.broken((texts.texts, -1), str(error))
+        yield histories.mark_unreadable((texts.texts, -1), str(error))
     if not histories.number:
         yield Unreadable(name, "holds no history: no list `events` with events is in it")
 
@@ -327,7 +337,7 @@ class _Histories:
     def add(self, key: tuple[int, int], events: Iterable[Any]) -> Iterator[Item]:
         """Add events to the history with this key, and yield them parsed; for a new key, a Begin comes first."""
         if key != self._key:
-            self._next(key)
+            self._begin_history(key)
             yield Begin(self._name)
         for event in events if not self._is_broken else ():
             self._events += 1
@@ -335,14 +345,14 @@ class _Histories:
                 raise _NoHistory(f"has more than {MAX_EVENTS:,} events")
             yield _event_of(event, self._events)
 
-    def broken(self, key: tuple[int, int], reason: str) -> Unreadable:
+    def mark_unreadable(self, key: tuple[int, int], reason: str) -> Unreadable:
         """Mark the history with this key as unreadable, so that the rest of its events is skipped."""
         if key[0] != (self._key or (-1, -1))[0]:
-            self._next(key)
+            self._begin_history(key)
         self._is_broken = True
         return Unreadable(self._name, reason)
 
-    def _next(self, key: tuple[int, int]) -> None:
+    def _begin_history(self, key: tuple[int, int]) -> None:
         self._key, self._events, self._is_broken = key, 0, False
         self.number += 1
 
@@ -355,7 +365,7 @@ def _events_in(value: dict[str, Any]) -> list[Any]:
     return events
 
 
-def _parsed(text: bytes) -> dict[str, Any]:
+def _parse_object(text: bytes) -> dict[str, Any]:
     try:
         value = from_json(text)
     except ValueError as error:
@@ -384,11 +394,11 @@ def _of_messages(stream: Any, name: str) -> Iterator[Item]:
     """The history of a binary History message: its events, each with a tag and its length before it."""
     yield Begin(name)
     number = 0
-    left = _Bytes(stream)
+    left = _ByteReader(stream)
     while tag := left.take(1, is_first=True):
         if tag != b"\n":
             raise _NoHistory("holds no history: it is neither JSON nor a binary History")
-        size = left.number()
+        size = left.read_number()
         if size > MAX_EVENT:
             raise _NoHistory(f"has an event of more than {MAX_EVENT // 2**20} MB, or is no history")
         number += 1
@@ -402,12 +412,12 @@ def _of_messages(stream: Any, name: str) -> Iterator[Item]:
         yield event
 
 
-class _Bytes:
+class _ByteReader:
     def __init__(self, stream: Any) -> None:
         self._stream, self._text = stream, b""
 
     def take(self, size: int, *, is_first: bool = False) -> bytes:
-        """Return the next `size` bytes; with `is_first`, none at the end. Raises _NoHistory if it ends early."""
+        """Return the next `size` bytes; empty at the end if `is_first`. Raises _NoHistory if it ends too early."""
         parts = [self._text]
         missing = size - len(self._text)
         while missing > 0 and (more := self._stream.read(max(missing, CHUNK))):
@@ -419,8 +429,8 @@ class _Bytes:
         self._text = text[size:]
         return text[:size]
 
-    def number(self) -> int:
-        """A number as protobuf writes it: seven bits a byte, the lowest first."""
+    def read_number(self) -> int:
+        """Read a number of protobuf: seven bits a byte, the lowest first; more than five bytes are MAX_EVENT + 1."""
         found = 0
         for place in range(5):
             byte = self.take(1)[0]

@@ -94,7 +94,7 @@ def tool_of(activity: str, args: list[JsonValue]) -> Tool:
     name, own = _named_tool(activity, args)
     fields = list(_fields(args if own is None else own))
     is_keyed = any(KEY_FIELDS.search(field) and isinstance(value, str) and value for field, value in fields)
-    return Tool(name, _by_arguments(fields) or _by_name(name), is_keyed, own)
+    return Tool(name, _writes_by_arguments(fields) or _writes_by_name(name), is_keyed, own)
 
 
 def _named_tool(activity: str, args: list[JsonValue]) -> tuple[str, JsonValue]:
@@ -110,7 +110,7 @@ def _named_tool(activity: str, args: list[JsonValue]) -> tuple[str, JsonValue]:
     return activity, None
 
 
-def _by_name(name: str) -> Confidence | None:
+def _writes_by_name(name: str) -> Confidence | None:
     words = words_of(name)
     for word in words:
         if word in READS:
@@ -122,7 +122,7 @@ def _by_name(name: str) -> Confidence | None:
     return None
 
 
-def _by_arguments(fields: list[tuple[str, JsonValue]]) -> Confidence | None:
+def _writes_by_arguments(fields: list[tuple[str, JsonValue]]) -> Confidence | None:
     """LIKELY if the arguments are an HTTP request or an SQL statement that changes something; else None."""
     for field, value in fields:
         if not isinstance(value, str):

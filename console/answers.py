@@ -60,7 +60,7 @@ def given_of(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def typed_words(request: HumanRequest) -> dict[str, tuple[Choice, dict[str, Any]]]:
-    """By each text that a prompt accepts for `request`, the answer and its options for which the text stands."""
+    """For each text that a prompt accepts for `request`: the answer that it stands for, and the answer's options."""
     chosen: dict[str, tuple[Choice, dict[str, Any]]] = {offered.value: (offered, {}) for offered in request.choices}
     for choice in request.choices:
         switches = [option for option in CHOICES[choice].options if option.type == "switch"]
@@ -69,16 +69,17 @@ def typed_words(request: HumanRequest) -> dict[str, tuple[Choice, dict[str, Any]
         chosen.pop(Choice.REPLY.value, None)
     replies = [(Choice.REPLY, {"text": text}) for text in request.options]
     numbers = map(str, range(1, len(replies) + 1)) if are_numbered(request) else ()
-    return {**chosen, **dict(zip(numbers, replies, strict=False)), **dict(zip(_texts(request), replies, strict=True))}
+    texts = zip(_option_texts(request), replies, strict=True)
+    return {**chosen, **dict(zip(numbers, replies, strict=False)), **dict(texts)}
 
 
 def are_numbered(request: HumanRequest) -> bool:
     """Whether a number may stand for an option: False without options, or if such a number is an option's text."""
-    texts = _texts(request)
+    texts = _option_texts(request)
     return bool(texts) and not any(str(number) in texts for number in range(1, len(texts) + 1))
 
 
-def _texts(request: HumanRequest) -> list[str]:
+def _option_texts(request: HumanRequest) -> list[str]:
     return [one_line(text) for text in request.options]
 
 
@@ -93,5 +94,5 @@ def takes(request: HumanRequest) -> str:
 
 
 def words_for(request: HumanRequest, choice: Choice) -> Option | None:
-    """The option for which a person is asked after the answer `choice`; None if the answer needs no words."""
+    """The option whose text a prompt asks for after the answer `choice`; None if this answer has no such option."""
     return next((option for option in options_for(choice, request.code) if option.type != "switch"), None)

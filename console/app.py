@@ -18,6 +18,8 @@ from workflows.commands import STARTER
 
 
 class Entry(NamedTuple):
+    """A command in the help, and the module in which it is."""
+
     group: str
     help: str
     example: str
@@ -42,7 +44,7 @@ COMMANDS = {
     "explain": Entry("Look", "Say why a task did what it did, from its history.", "explain book-a-slot --step book"),
     "effects": Entry(
         "Look",
-        "List what a task changed, or may have changed, with keys. They come from its history and a worker's ledgers.",
+        "List what a task changed, or may have changed, with keys, from its history and a worker's ledgers.",
         "effects book-a-slot",
     ),
     "transcript": Entry(
@@ -207,6 +209,7 @@ for command_name in COMMANDS:
 
 
 def show_completion(is_wanted: bool) -> None:
+    """If `is_wanted`, print the completion script for bash and exit."""
     if is_wanted:
         typer.echo(COMPLETION.read_text(), nl=False)
         raise typer.Exit
@@ -219,4 +222,4 @@ def whole(
     ] = False,
     version: Version = False,
 ) -> None:
-    """Take the options that belong to no command."""
+    """Take the options that stand before any command: `--show-completion` and `--version`."""

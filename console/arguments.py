@@ -72,7 +72,7 @@ def read_effect(text: str) -> AllowedEffect:
         count = _COUNT.fullmatch(words[0]) if words else None
         args = dict[str, dict[str, Any]]()
         for word in words[1:] if count else words:
-            name, sign, value = _term_parts(word)
+            name, sign, value = _name_sign_value(word)
             args.setdefault(name, {}).update(_SIGNS[sign](value))
         return AllowedEffect.model_validate({"kind": kind, "args": args, "count": count.group(1) if count else 1})
     except ValidationError as error:
@@ -95,14 +95,14 @@ def read_input(file: str) -> str:
     return text
 
 
-def _term_parts(word: str) -> tuple[str, str, str]:
+def _name_sign_value(word: str) -> tuple[str, str, str]:
     found = _TERM.fullmatch(word)
     if found is None:
         raise ValueError(f"{word!r} has no =, <= or >= after the name of an argument")
     return found.group(1), found.group(2), found.group(3)
 
 
-def _value(text: str) -> JsonValue:
+def _json_or_text(text: str) -> JsonValue:
     try:
         read: JsonValue = json.loads(text)
     except ValueError:
@@ -113,7 +113,7 @@ def _value(text: str) -> JsonValue:
 _COUNT = re.compile(r"([0-9]{1,4})x")
 _TERM = re.compile(r"([A-Za-z_][\w-]*)(=@|<=|>=|=)(.*)", re.DOTALL)
 _SIGNS: Mapping[str, Callable[[str], dict[str, Any]]] = {
-    "=": lambda text: {"values": [_value(part) for part in text.split("|")]},
+    "=": lambda text: {"values": [_json_or_text(part) for part in text.split("|")]},
     "<=": lambda text: {"at_most": text},
     ">=": lambda text: {"at_least": text},
     "=@": lambda text: {"slot": text},

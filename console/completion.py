@@ -21,12 +21,12 @@ MAX_IDS = 100
 
 def task_ids(context: typer.Context, incomplete: str) -> list[str]:
     """The ids of the newest tasks that begin with `incomplete`."""
-    return _begins(_answered(context, partial(_ids, incomplete)), incomplete)
+    return _begins(_fetched(context, partial(_ids, incomplete)), incomplete)
 
 
 def kinds(context: typer.Context, incomplete: str) -> list[str]:
     """The kinds of a worker's tools that begin with `incomplete`."""
-    return _begins(_answered(context, _kinds), incomplete)
+    return _begins(_fetched(context, _kinds), incomplete)
 
 
 def states(incomplete: str) -> list[str]:
@@ -43,7 +43,7 @@ def choices(incomplete: str) -> list[str]:
     return _begins((choice for choice in Choice if choice is not Choice.EXTEND), incomplete)
 
 
-Asked = Callable[["Client", str], Awaitable[Iterable[str]]]
+Fetch = Callable[["Client", str], Awaitable[Iterable[str]]]
 """Fetches words from the server of a connection; the second argument is the task queue."""
 
 
@@ -62,7 +62,7 @@ async def _kinds(client: "Client", queue: str) -> Iterable[str]:
     return [card.spec.kind for card in (await ask(client, queue, ToolsInquiry())).tools]
 
 
-def _answered(context: typer.Context, asked: Asked) -> Iterable[str]:
+def _fetched(context: typer.Context, fetch: Fetch) -> Iterable[str]:
     from temporalio.service import RPCError
 
     from client.connection import connected
@@ -73,7 +73,7 @@ def _answered(context: typer.Context, asked: Asked) -> Iterable[str]:
     async def answered() -> Iterable[str]:
         async with asyncio.timeout(SECONDS):
             client = await connected(typed["address"], typed["namespace"], typed["profile"])
-            return await asked(client, typed["queue"])
+            return await fetch(client, typed["queue"])
 
     try:
         return asyncio.run(answered())

@@ -83,7 +83,7 @@ async def answered_yes(planned: PlannedUndo) -> bool:
 
 
 def undo_confirmed(common: Common, code: str | None = None) -> Confirm | None:
-    """What confirms the calls of a rollback: the `code` of shown calls, else a person; None if nobody can be asked."""
+    """What confirms a rollback's calls: `code` if it is theirs, without it a person; None if nobody can be asked."""
     if code is not None:
         return with_code(code)
     return _confirm_at_terminal if common.is_interactive else None

@@ -28,6 +28,7 @@ class Playground:
 
     @property
     def ui(self) -> str:
+        """The URL of the web UI."""
         return self.ready.split("ui ", 1)[-1].split()[0]
 
 
@@ -36,7 +37,7 @@ def open_playground(*options: str) -> Iterator[Playground]:
     """Run a worker with these options, and its server, until the block ends. Raises SystemExit if it does not start."""
     with tempfile.TemporaryDirectory(prefix="replan-demo-") as state:
         environment = {**os.environ, "TEMPORAL_ADDRESS": f"localhost:{_free_port()}", "REPLAN_STATE": state}
-        with _worker(environment, Path(state) / "worker.log", options) as ready:
+        with _running_worker(environment, Path(state) / "worker.log", options) as ready:
             yield Playground(ready, environment)
 
 
@@ -46,7 +47,8 @@ def starter(*words: str) -> list[str]:
 
 
 @contextmanager
-def _worker(environment: Mapping[str, str], log: Path, options: tuple[str, ...]) -> Iterator[str]:
+def _running_worker(environment: Mapping[str, str], log: Path, options: tuple[str, ...]) -> Iterator[str]:
+    """Run a worker until the block ends, and yield the line that it prints when it is ready."""
     command = [sys.executable, str(ROOT / "worker.py"), "--dev", "--fresh", "--planner", "offline", *options]
     with log.open("w") as errors:
         process = subprocess.Popen(  # noqa: S603  # our own script

@@ -112,9 +112,9 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
         late = next((word for word in arguments if word in commands), None)
         if not named and late and "unexpected extra argument" in message:
             remedy = f"the command comes first, as in `{STARTER} {late} {arguments[0]} ...`"
-        return _report(Problem("usage", message.rstrip(".?"), remedy), arguments)
+        return _print_problem(Problem("usage", message.rstrip(".?"), remedy), arguments)
     except Problem as problem:
-        return _report(problem, arguments)
+        return _print_problem(problem, arguments)
     return int(code or 0)
 
 
@@ -138,7 +138,7 @@ def _require_text(arguments: list[str]) -> None:
             raise Problem("usage", f"The argument {word!r} is not UTF-8", "type it in another way") from error
 
 
-def _report(problem: Problem, arguments: list[str]) -> int:
+def _print_problem(problem: Problem, arguments: list[str]) -> int:
     if "--json" in arguments:
         print(document.of_problem(problem, as_command))
     elif "--jsonl" in arguments:

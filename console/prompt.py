@@ -81,13 +81,13 @@ class PromptView(LiveView):
         super().see(snapshot)
 
     def tick(self) -> None:
-        """Start or stop to read the keyboard, as the shown request needs, and draw again."""
+        """Begin to read the keyboard UNREAD_SECONDS after a request appeared, or leave it to the shell; then draw."""
         if self._sending and self._sending.done():
             self._sending.result()  # raises what is neither a Problem nor an RPCError
         if not (self._shown or self._is_void or self._sending):
             self._keyboard.leave()
         elif self._shown and not self._keyboard.is_read and time.monotonic() - self._shown_at >= UNREAD_SECONDS:
-            self._keyboard.read(self._enter, self._draw)
+            self._keyboard.read(self._take_line, self._draw)
         super().tick()
 
     @property
@@ -103,17 +103,17 @@ class PromptView(LiveView):
         if oldest == self._shown:
             return
         if self._shown:
-            self._withdraw(self._shown)
+            self._report_closed(self._shown)
         self._shown, self._shown_at, self._chosen = oldest, time.monotonic(), None
         if not self._is_void:
             self._keyboard.leave()
 
-    def _withdraw(self, request: HumanRequest) -> None:
+    def _report_closed(self, request: HumanRequest) -> None:
         now = next((current for current in self._requests if current.id == request.id), request)
         self._reply_lines = requests.answered(now)
         self._is_void = self._is_void or bool(self._keyboard.text or self._chosen)
 
-    def _enter(self, line: str) -> None:
+    def _take_line(self, line: str) -> None:
         if self._sending:
             return
         self._reply_lines = []
@@ -138,7 +138,7 @@ class PromptView(LiveView):
         if words and words.name not in options:
             self._chosen = choice, options
         else:
-            self._send(request, choice, options)
+            self._start_sending(request, choice, options)
 
     def _take_words(self, request: HumanRequest, choice: Choice, options: dict[str, Any], typed: str) -> None:
         words = answers.words_for(request, choice)
@@ -151,13 +151,13 @@ class PromptView(LiveView):
         except Problem as problem:
             self._reply_lines = [f"    {one_line(problem.sentence(as_command))}"]
         else:
-            self._send(request, choice, values)
+            self._start_sending(request, choice, values)
 
-    def _send(self, request: HumanRequest, choice: Choice, values: dict[str, Any]) -> None:
+    def _start_sending(self, request: HumanRequest, choice: Choice, values: dict[str, Any]) -> None:
         self._chosen, self._reply_lines = None, [f"    Sending {choice.value} for {request.id} ..."]
-        self._sending = asyncio.create_task(self._sent(request, choice, values))
+        self._sending = asyncio.create_task(self._deliver(request, choice, values))
 
-    async def _sent(self, request: HumanRequest, choice: Choice, values: dict[str, Any]) -> None:
+    async def _deliver(self, request: HumanRequest, choice: Choice, values: dict[str, Any]) -> None:
         try:
             reply = await self._answer(choice, **values, **people.reference_to(request, choice))
         except Problem as problem:

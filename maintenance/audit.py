@@ -22,31 +22,31 @@ def main() -> int:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)  # noqa: S603
     except subprocess.TimeoutExpired:
-        return _skipped(f"no answer within {TIMEOUT_SECONDS} s")
+        return _report_skipped(f"no answer within {TIMEOUT_SECONDS} s")
     if not done.stdout:
-        return _failed(done.stderr)
+        return _report_failure(done.stderr)
     dependencies = json.loads(done.stdout)["dependencies"]
-    known = sorted(set(_known(dependencies)))
+    known = sorted(set(_advisory_lines(dependencies)))
     print("\n".join(known) or f"No advisory on the {len(dependencies)} locked packages.")
     return 1 if known else 0
 
 
-def _known(dependencies: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _advisory_lines(dependencies: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for dependency in dependencies:
         for advisory in dependency.get("vulns", ()):
             fixed = ", ".join(advisory["fix_versions"]) or "no version yet"
             yield f"{dependency['name']} {dependency['version']}: {advisory['id']}, fixed in {fixed}"
 
 
-def _failed(errors: str) -> int:
+def _report_failure(errors: str) -> int:
     last = (errors.strip().splitlines() or ["it printed nothing"])[-1]
     if any(name in last for name in NOT_REACHED):
-        return _skipped("osv.dev does not answer")
+        return _report_skipped("osv.dev does not answer")
     print(f"pip-audit failed ({last}): correct that, or run `make lock` if it is about requirements/.")
     return 2
 
 
-def _skipped(why: str) -> int:
+def _report_skipped(why: str) -> int:
     print(f"The advisories were not read ({why}): run `make audit` where osv.dev can be reached.")
     return 0
 

@@ -54,7 +54,7 @@ class Dashboard:
 
 
 def grown(series: str, seconds: str = WINDOW) -> str:
-    """How much each of these counters grew in the last `seconds`, never more than it did."""
+    """An expression for how much each counter of `series` grew in the last `seconds`: a lower bound."""
     # `increase` sees neither the first count of a series nor that a worker which was started again has counted as much
     # as before. What looks as if it had not been there before may have been there without being scraped. So the largest
     # of three bounds is taken: what was seen to grow; all that a worker counted that was started since; and the first
@@ -71,7 +71,7 @@ def grown(series: str, seconds: str = WINDOW) -> str:
 
 
 def increase(metric: Metric, *by: str, having: str = "", part: str = "") -> str:
-    """How much a counter, or a `part` of a histogram, grew in the window: the sum over workers, by labels."""
+    """An expression for the growth of a counter, or of a histogram's `part`, in the window, summed by labels."""
     series = f"{metric.name}{part or '_total'}{having and '{' + having + '}'}"
     return f"sum by ({', '.join(by)}) ({grown(series)})" if by else f"sum({grown(series)})"
 
@@ -107,11 +107,12 @@ RECORDED = (
 
 
 def quantile(share: float, metric: Metric, *by: str) -> str:
-    """What so many of the values of a histogram in the window do not exceed."""
+    """An expression for the quantile `share`, such as 0.99, of a histogram's values in the window."""
     return f"histogram_quantile({share:g}, {increase(metric, 'le', *by, part='_bucket')})"
 
 
 def quantiles(metric: Metric) -> Mapping[str, str]:
+    """Expressions for the median and the 99th percentile of a histogram, by legend."""
     return {"median": quantile(0.5, metric), "p99": quantile(0.99, metric)}
 
 
@@ -131,6 +132,7 @@ def recovered(quadrant: Quadrant) -> str:
 
 
 def dollars(metric: Metric, *by: str) -> str:
+    """An expression for the growth of a counter of micro-dollars in the window, in US dollars."""
     return f"{increase(metric, *by)} / {MICRO}"
 
 
@@ -348,6 +350,7 @@ def _panel(panel: Panel) -> Mapping[str, Any]:
 
 
 def counts() -> str:
+    """The YAML of COUNTS: a recording rule of Prometheus for each of RECORDED."""
     text = COUNTS_HEAD
     for count in RECORDED:
         lines = textwrap.wrap(count.expression, 110, break_on_hyphens=False)

@@ -64,7 +64,7 @@ def make(checkout: Path, target: Path) -> str:
         programs = environment(Path(folder) / "tools", "--no-deps", "--require-hashes", *locks)
         print("[2/3] packages", flush=True)
         (sources / SBOM).write_text(sbom(programs, sources, times), encoding="utf-8")
-        _run(programs / "python", "-m", "hatchling", "build", "--directory", built, cwd=sources, more=times)
+        _run(programs / "python", "-m", "hatchling", "build", "--directory", built, cwd=sources, variables=times)
         [wheel], [archive] = built.glob("*.whl"), built.glob("*.tar.gz")
         _run(programs / "python", "-m", "twine", "check", "--strict", wheel, archive, cwd=sources)
         version = wheel.name.split("-")[1]
@@ -90,12 +90,12 @@ def environment(folder: Path, *packages: str) -> Path:
 
 
 def sbom(programs: Path, sources: Path, times: Mapping[str, str]) -> str:
-    """The SBOM of the locked packages, with what needs which of them."""
+    """The SBOM of the locked packages and of what needs them, as JSON; `times` are environment variables."""
     command = ("-m", "cyclonedx_py", "requirements", "--output-reproducible", "--mc-type=library", "--short-PURLs")
     lock = sources / LOCK
     # Of the graph, of which it warns, this generator reads nothing from a lock.
     said = ("-W", "ignore::UserWarning", *command, "--pyproject", sources / "pyproject.toml", lock)
-    made: dict[str, Any] = json.loads(_run(programs / "python", *said, more=times))
+    made: dict[str, Any] = json.loads(_run(programs / "python", *said, variables=times))
     needed = needs(lock.read_text(encoding="utf-8"))
     names = {component["bom-ref"]: component["name"] for component in made["components"]}
     refs: dict[str, list[str]] = {}
@@ -110,7 +110,7 @@ def sbom(programs: Path, sources: Path, times: Mapping[str, str]) -> str:
 
 
 def needs(lock: str) -> Mapping[str, set[str]]:
-    """Each package of a lock, with the packages that need it; the lock's own project is one of these."""
+    """For each package of a lock, the names of what needs it: other packages, or the project that the lock is for."""
     found: dict[str, set[str]] = {}
     for block in re.split(r"^(?=\S+==)", lock, flags=re.MULTILINE)[1:]:
         whom = re.findall(r"^    #(?: via)? +(?!-[cr] )([\w.-]+)", block, flags=re.MULTILINE)
@@ -119,10 +119,10 @@ def needs(lock: str) -> Mapping[str, set[str]]:
 
 
 def check(wheel: Path, version: str, sources: Path, folder: Path) -> None:
-    """Install a wheel beside nothing, as users do, and ask for its version.
+    """Install a wheel into a new environment in `folder`, as users do, and run the installed `replan --version`.
 
     Raises:
-        Stopped: it says another version, or the changelog does not tell of this one.
+        Stopped: the command prints another version, or CHANGELOG.md has no heading of this one.
     """
     if f"\n## {version}\n" not in (sources / "CHANGELOG.md").read_text(encoding="utf-8"):
         raise Stopped(f"CHANGELOG.md has no heading `## {version}`: write what is new in it.")
@@ -133,7 +133,7 @@ def check(wheel: Path, version: str, sources: Path, folder: Path) -> None:
 
 
 def put(built: Path, target: Path) -> str:
-    """Move what was built into a folder, in place of what an earlier build left there; with sums, which it returns."""
+    """Copy what was built, and its SHA-256 sums, to a folder in place of an earlier build; return the sums."""
     files = sorted(built.iterdir())
     sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
     target.mkdir(parents=True, exist_ok=True)
@@ -145,10 +145,10 @@ def put(built: Path, target: Path) -> str:
     return sums.rstrip()
 
 
-def _run(*command: str | Path, cwd: Path | None = None, more: Mapping[str, str] | None = None) -> bytes:
+def _run(*command: str | Path, cwd: Path | None = None, variables: Mapping[str, str] | None = None) -> bytes:
     """Run a program, and return what it printed. Raises Stopped if it failed."""
     words = [str(word) for word in command]
-    done = subprocess.run(words, cwd=cwd, env={**os.environ, **(more or {})}, capture_output=True, check=False)  # noqa: S603
+    done = subprocess.run(words, cwd=cwd, env={**os.environ, **(variables or {})}, capture_output=True, check=False)  # noqa: S603
     if done.returncode:
         said = (done.stdout + done.stderr).decode(errors="replace").strip()
         raise Stopped(f"`{' '.join(words)}` ended with {done.returncode}: correct what it says, then again.\n{said}")

@@ -29,8 +29,8 @@ FEW = 4
 def listing() -> str:
     """The list as Markdown: for each package, which of its classes become which code, and what they prove."""
     choices = dict[str, Choice]()
-    parts = [line for wire in TITLES for line in _wire(wire, choices)]
-    parts += [line for title, choice in choices.items() for line in _choice(title, choice)]
+    parts = [line for wire in TITLES for line in _wire_table(wire, choices)]
+    parts += [line for title, choice in choices.items() for line in _choice_table(title, choice)]
     return "\n".join(parts).strip()
 
 
@@ -40,7 +40,7 @@ def page() -> str:
     return f"{before}{BEGIN}\n\n{listing()}\n\n{END}{rest.partition(END)[2]}"
 
 
-def _wire(wire: str, choices: dict[str, Choice]) -> Iterator[str]:
+def _wire_table(wire: str, choices: dict[str, Choice]) -> Iterator[str]:
     yield f"### {TITLES[wire]}\n"
     yield "| package | exception | code | proves |"
     yield "|---|---|---|---|"
@@ -48,13 +48,14 @@ def _wire(wire: str, choices: dict[str, Choice]) -> Iterator[str]:
         by_verdict = defaultdict[tuple[str, str], list[str]](list)
         for name, entry in table_of(package).items():
             if name.partition(".")[0] == package and package != "activities":
-                by_verdict[_verdict(entry, choices)].append(name.rpartition(".")[2])
+                by_verdict[_cells(entry, choices)].append(name.rpartition(".")[2])
         for (code, proves), names in by_verdict.items():
             yield f"| {package} | {', '.join(f'`{name}`' for name in dict.fromkeys(names))} | {code} | {proves} |"
     yield ""
 
 
-def _verdict(entry: Entry, choices: dict[str, Choice]) -> tuple[str, str]:
+def _cells(entry: Entry, choices: dict[str, Choice]) -> tuple[str, str]:
+    """The cells `code` and `proves` of an entry; a choice of more than FEW verdicts is added to `choices`."""
     if isinstance(entry, Row):
         return f"`{entry.code.value}`", entry.proves.value
     few = dict.fromkeys((row.code.value, row.proves.value) for _, row in rows_of(entry))
@@ -63,19 +64,19 @@ def _verdict(entry: Entry, choices: dict[str, Choice]) -> tuple[str, str]:
         return " or ".join(codes) + f", by {entry.by}" * (len(few) > 1), next(iter(few))[1] * (len(few) == 1)
     by, rows = entry.by, dict(entry.rows)
     same = (title for title, choice in choices.items() if (choice.by, dict(choice.rows)) == (by, rows))
-    title = next(same, "") or _title(by, choices)
+    title = next(same, "") or _new_title(by, choices)
     choices.setdefault(title, entry)
     link = f"[by {entry.by}](#{title.lower().replace(' ', '-')})"
     return f"{link}, else `{entry.otherwise.code.value}`", entry.otherwise.proves.value
 
 
-def _title(by: str, choices: Mapping[str, Choice]) -> str:
+def _new_title(by: str, choices: Mapping[str, Choice]) -> str:
     plain = "By " + "".join(letter for letter in by if letter.isalnum() or letter == " ")
     number = sum(title.startswith(plain) for title in choices)
     return f"{plain} {number + 1}" if number else plain
 
 
-def _choice(title: str, choice: Choice) -> Iterator[str]:
+def _choice_table(title: str, choice: Choice) -> Iterator[str]:
     by_verdict = defaultdict[tuple[str, str], list[str]](list)
     for value, row in choice.rows.items():
         by_verdict[row.code.value, row.proves.value].append(value)

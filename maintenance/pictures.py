@@ -119,14 +119,14 @@ def main(words: Sequence[str]) -> int:
 
 def pictures(playground: Playground) -> Iterator[tuple[str, bytes]]:
     """The file names and the contents of all pictures; pictures that need no browser come first."""
-    escalated = _page_of(playground, "--task", ASKED)  # first: a worker's very first task takes longer
+    escalated = _run_for_ui_url(playground, "--task", ASKED)  # first: a worker's very first task takes longer
     plain = {**playground.environment, "REPLAN_UI": USUAL_UI}
     for name, words in (("terminal", ("--task", TASK)), ("explain", ("explain",))):
         left = left_by(starter(*words), plain)
-        yield f"{name}.svg", drawing(_typed(*words) + left, "Replan", name).encode()
-    replanned = _page_of(playground, "show")
-    _page_of(playground, *TO_APPROVE)
-    waiting = _page_of(playground, "show")
+        yield f"{name}.svg", drawing(_typed_command(*words) + left, "Replan", name).encode()
+    replanned = _run_for_ui_url(playground, "show")
+    _run_for_ui_url(playground, *TO_APPROVE)
+    waiting = _run_for_ui_url(playground, "show")
     with browser_page(CHOSEN) as page:
         yield "web-ui.png", _timeline(page, replanned)
         yield "web-ui-details.png", _details(page, escalated)
@@ -134,12 +134,12 @@ def pictures(playground: Playground) -> Iterator[tuple[str, bytes]]:
         yield "web-ui-answer.png", _answers(page)
 
 
-def _typed(*words: str) -> str:
+def _typed_command(*words: str) -> str:
     line = f"$ python starter.py {' '.join(json.dumps(word) if ' ' in word else word for word in words)}"
     return "\x1b[1m" + "\n".join(wrap(line, COLUMNS)) + "\x1b[0m\n"
 
 
-def _page_of(playground: Playground, *words: str) -> str:
+def _run_for_ui_url(playground: Playground, *words: str) -> str:
     command = starter(*words, "--json")
     # The exit code only says how the task ended.
     process = subprocess.run(command, env=playground.environment, capture_output=True, text=True)  # noqa: S603
@@ -164,7 +164,7 @@ def left_by(command: Sequence[str], environment: Mapping[str, str]) -> str:
     )
     os.close(terminal)
     try:
-        shown = _read(screen).replace("\r\n", "\n")
+        shown = _read_to_end(screen).replace("\r\n", "\n")
         code = process.wait()
     finally:
         process.kill()
@@ -187,11 +187,11 @@ def _plain(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in own} | {"TERM": "xterm-256color"}
 
 
-def _read(screen: int) -> str:
+def _read_to_end(descriptor: int) -> str:
     parts = list[bytes]()
     while True:
         try:
-            part = os.read(screen, 65536)
+            part = os.read(descriptor, 65536)
         except OSError:  # Linux reports the end of the last writer as an error, others as an empty read
             part = b""
         if not part:

@@ -83,7 +83,7 @@ def moved(source: str, modules: Collection[str]) -> str:
 
 
 def _places(tree: ast.Module, modules: Collection[str]) -> Iterator[_Place]:
-    """The places where a module names one of `modules`; without the name where it cannot be rewritten."""
+    """The places where a module names one of `modules`; a place that cannot be rewritten has an empty name."""
     rooms = {module.partition(".")[0] for module in modules}
     for node in ast.walk(tree):
         match node:
@@ -100,5 +100,5 @@ def _places(tree: ast.Module, modules: Collection[str]) -> Iterator[_Place]:
 
 
 def _is_module(text: str, modules: Collection[str]) -> bool:
-    """Whether a text names a module in a room, or what follows a module and a dot."""
+    """Whether a text is the dotted name of a module in a room, or of an attribute of such a module."""
     return any("." in name and name in modules for name in (text, text.rpartition(".")[0]))

@@ -91,7 +91,7 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
 
 
 def _modules() -> dict[str, str]:
-    """Read the module of each public name from the imports above."""
+    """The module of each public name, read from the imports above."""
     block = next(node for node in ast.parse(Path(__file__).read_text()).body if isinstance(node, ast.If))
     imports = (node for node in block.body if isinstance(node, ast.ImportFrom))
     return {alias.name: str(node.module) for node in imports for alias in node.names}
@@ -103,7 +103,8 @@ __all__ = sorted(_MODULES)
 if not TYPE_CHECKING:  # a type checker would take every name for one that is here
 
     def __getattr__(name: str) -> object:
-        """Import a public name on first use: in the wheel all modules are below this one; few need a tool's modules."""
+        """Import a public name on first use."""
+        # Not at once: in the wheel, the import of any module imports this one, and few need a tool's modules.
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(_MODULES[name]), name)

@@ -137,6 +137,7 @@ async def serving(
     """Serve tasks over the connection of `client` until the block ends; `fail` gets the reason if workers cannot go on.
 
     Raises:
+        CannotContinue: this version cannot continue an unfinished task of another version.
         StoreUnavailable, BadSetting, BadKeys: the store, a folder or the keyring cannot be used.
     """
     settings.make_folders()

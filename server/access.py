@@ -103,12 +103,12 @@ class Access:
         if self.token is not None and scheme:
             if scheme.lower() != "bearer" or not self.is_token(token.strip()):
                 raise Denied(401, "wrong_token", "The token is wrong", "send `Authorization: Bearer TOKEN`")
-            return self._vouched(headers)
-        if (name := self._session(headers.get("cookie", ""))) is not None:
+            return self._sender_with_token(headers)
+        if (name := self._name_in_session(headers.get("cookie", ""))) is not None:
             return Visitor(name, is_known=True)
         return Visitor(login_name(), is_known=False) if self.token is None else None
 
-    def _vouched(self, headers: Mapping[str, str]) -> Visitor:
+    def _sender_with_token(self, headers: Mapping[str, str]) -> Visitor:
         if self.identity_header is None:
             return Visitor("", is_known=False)
         # With two of them, one may be of the browser, if the proxy adds its own to what it got.
@@ -128,7 +128,7 @@ class Access:
         """The signed value of the session cookie for a visitor with this name."""
         return str(self._signer.dumps(name))  # type: ignore[attr-defined]  # set for a frozen class
 
-    def _session(self, cookies: str) -> str | None:
+    def _name_in_session(self, cookies: str) -> str | None:
         try:
             found = SimpleCookie(cookies).get(COOKIE)
             name = self._signer.loads(found.value, max_age=SESSION_SECONDS) if found else None  # type: ignore[attr-defined]

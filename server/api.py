@@ -252,7 +252,7 @@ async def effects(request: Request, id: Reference) -> Response:
 LastId = Annotated[str, Header(alias="Last-Event-ID", description="The id of the last event that was received.")]
 
 
-async def _followed(request: Request, id: Reference, last_id: LastId = "") -> AsyncIterator[Handle]:
+async def _task_to_follow(request: Request, id: Reference, last_id: LastId = "") -> AsyncIterator[Handle]:
     if last_id.endswith(f"-{END}"):
         raise HTTPException(204)  # so that a browser does not connect again
     streams: Streams = request.app.state.streams
@@ -263,7 +263,7 @@ async def _followed(request: Request, id: Reference, last_id: LastId = "") -> As
 @router.get("/tasks/{id}/events", response_class=EventSourceResponse, summary="What happens to a task, as it happens")
 async def events(
     request: Request,
-    handle: Annotated[Handle, Depends(_followed)],
+    handle: Annotated[Handle, Depends(_task_to_follow)],
     last_id: LastId = "",
     text: Annotated[
         bool, Query(description="Whether the stream has events `words`: the replies of models while they arrive.")

@@ -61,7 +61,7 @@ def make_app(client: Client, access: Access, *, max_streams: int, web_ui: str = 
         yield
         streams.close()
 
-    app = _Application(
+    app = _AppWithProblemSchema(
         title="Replan",
         version=version(),
         description="Start tasks, follow them, and answer what they ask. Errors are `application/problem+json`.",
@@ -85,7 +85,7 @@ def make_app(client: Client, access: Access, *, max_streams: int, web_ui: str = 
     return app
 
 
-class _Application(FastAPI):
+class _AppWithProblemSchema(FastAPI):
     def openapi(self) -> dict[str, Any]:
         document = super().openapi()
         # As the `model` of a response it would be documented as application/json.

@@ -84,7 +84,7 @@ class Connections:
             self._waiting.pop(connection, None)
         elif connection not in self._waiting:
             self._waiting[connection] = asyncio.get_running_loop().time()
-            self._timer = self._timer or self._at(self._waiting[connection] + self._patience)
+            self._timer = self._timer or self._start_timer(self._waiting[connection] + self._patience)
 
     def forget(self, connection: "Connection") -> None:
         self._open.discard(connection)
@@ -95,15 +95,15 @@ class Connections:
         if connection.transport is not None:
             connection.transport.abort()  # a close would wait until the client reads what was written
 
-    def _at(self, moment: float) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_at(moment, self._end_impatiently)
+    def _start_timer(self, moment: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_at(moment, self._end_expired)
 
-    def _end_impatiently(self) -> None:
+    def _end_expired(self) -> None:
         now, self._timer = asyncio.get_running_loop().time(), None
         while self._waiting:
             connection, since = next(iter(self._waiting.items()))
             if since + self._patience > now:
-                self._timer = self._at(since + self._patience)
+                self._timer = self._start_timer(since + self._patience)
                 return
             self._end(connection)
 
@@ -162,7 +162,7 @@ class Connection(H11Protocol):
 
 
 class _Refusal(asyncio.Protocol):
-    """A connection for which there is no place: its client gets a 503, or is cut off beyond REFUSED_AT_ONCE."""
+    """A connection for which there is no place: its client gets a 503, or nothing if REFUSED_AT_ONCE get one now."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections

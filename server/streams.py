@@ -37,7 +37,7 @@ class Feed:
     """The events of one task since the task is followed, and the number of listeners."""
 
     def __init__(self, fields: Callable[[TaskEvent], FeedEvent | None]) -> None:
-        """`fields` returns the name and the fields of an event; None for an event that is sent in another way."""
+        """`fields` returns the name and the fields of an event; None for the end, which is told with `tell`."""
         self._fields = fields
         self.id = secrets.token_hex(4)
         """A new id for each time that the task begins to be followed."""
@@ -72,7 +72,7 @@ class Feed:
             self._wake()
 
     def cut(self) -> None:
-        """Set `is_cut`, and wake the listeners."""
+        """Record that the task is not followed any more, and wake the listeners."""
         self.is_cut = True
         self._wake()
 
@@ -155,7 +155,7 @@ class Streams:
             following.cancel()
 
     def _feed(self, handle: Handle, known: str) -> Feed:
-        """The feed of a task, which is followed anew without a usable feed; `known` is the listener's feed id."""
+        """The feed of a task; if none is usable, the task is followed anew. `known` is the feed id of the listener."""
         feed = self._feeds.get(handle.id)
         # A task that has ended may run again, after a reset; who missed only the end still gets it.
         is_stale = feed is not None and feed.is_ended and not feed.listeners and feed.id != known
@@ -173,7 +173,7 @@ class Streams:
         def least_pause() -> float:
             return max(POLL_SECONDS, len(self._feeds) / POLLS_PER_SECOND)
 
-        view = _FeedView(feed)
+        view = _EventsToFeed(feed)
         follower = Follower(self._client, handle, view, least_pause=least_pause, with_words=lambda: bool(feed.readers))
         try:
             outcome = await follower.to_the_end()
@@ -184,7 +184,7 @@ class Streams:
             feed.cut()
 
 
-class _FeedView(Events):
+class _EventsToFeed(Events):
     def __init__(self, feed: Feed) -> None:
         super().__init__(feed.happens)
         self._feed = feed

@@ -487,7 +487,7 @@ TABLE: Table = {
         (_SCHEME, "MissingSchema InvalidSchema"),
         (_NO_URL, "InvalidURL"),
         (_WRONG_PROXY, "InvalidProxyURL"),
-        # A redirect or a retry has to send a body again that can be read once only.
+        # A body that can be read once only is read, or has to be sent, again.
         (_BUG, "StreamConsumedError UnrewindableBodyError"),
     ),
     "requests.cookies.CookieConflictError": _BUG,

@@ -147,16 +147,20 @@ def checkable(schema: Any) -> Any:
     Left out are the keywords of `UNBOUNDED`, patterns that need backtracking, and references to other documents; then
     also the rules that would allow less because of that.
     """
-    copy = _looser(schema, is_changed=False)
-    return copy if copy == schema else _looser(schema, is_changed=True)
+    copy, is_exact = _looser(schema, is_changed=False)
+    return copy if is_exact else _looser(schema, is_changed=True)[0]
 
 
-def _looser(schema: Any, *, is_changed: bool) -> Any:
-    """The copy of `checkable`; `is_changed`: something is left out somewhere, perhaps where a `$ref` leads to."""
+def _looser(schema: Any, *, is_changed: bool) -> tuple[Any, bool]:
+    """The copy of `checkable`, and whether it allows the same values as `schema`.
+
+    `is_changed`: something is left out somewhere, perhaps where a `$ref` leads to.
+    """
     if isinstance(schema, list):
-        return [_looser(part, is_changed=is_changed) for part in schema]
+        parts = [_looser(part, is_changed=is_changed) for part in schema]
+        return [part for part, _ in parts], all(is_exact for _, is_exact in parts)
     if not isinstance(schema, Mapping):
-        return schema
+        return schema, True
     left_out = {name for name in schema if name in UNBOUNDED and not isinstance(schema[name], bool)}
     if "patternProperties" in left_out:
         left_out.add("additionalProperties")
@@ -167,17 +171,22 @@ def _looser(schema: Any, *, is_changed: bool) -> Any:
     if is_changed:
         left_out.update(UNEVALUATED)
     copy = dict[str, Any]()
+    is_exact = left_out.isdisjoint(schema) and not (is_changed and "$ref" in schema)
     for name, part in schema.items():
         if name in left_out:
             continue
         if name in NAMED and isinstance(part, Mapping):
-            copy[name] = {key: _looser(value, is_changed=is_changed) for key, value in part.items()}
-            continue
-        looser = _looser(part, is_changed=is_changed)
-        refers = is_changed and any(key == "$ref" for key, _ in _parts(part))
-        if name not in TURNING or (looser == part and not refers):
-            copy[name] = looser
-    return copy
+            named = {key: _looser(value, is_changed=is_changed) for key, value in part.items()}
+            copy[name], is_same = (
+                {key: value for key, (value, _) in named.items()},
+                all(same for _, same in named.values()),
+            )
+        else:
+            looser, is_same = _looser(part, is_changed=is_changed)
+            if is_same or name not in TURNING:
+                copy[name] = looser
+        is_exact = is_exact and is_same
+    return copy, is_exact
 
 
 def _parts(value: Any) -> Iterator[tuple[str, Any]]:

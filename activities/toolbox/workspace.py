@@ -173,7 +173,7 @@ class NewFile(BaseModel):
 
 
 class Written(BaseModel):
-    """The file that was written."""
+    """A file that is there now."""
 
     path: str
     """The path of the file, relative to the task's folder."""

@@ -46,7 +46,7 @@ async def answer_command(
 ) -> int:
     if choice is None and id in ANSWERS:  # `answer retry`, for the newest task
         id, choice = None, id
-    options = {name: value for name, value in values.items() if value is not None}
+    options, who = without_none(**values), without_none(request=request, by=by)
     if choice is None:
         if options:
             raise Problem("usage", f"--{next(iter(options))} goes with an answer", f"write one of {', '.join(ANSWERS)}")
@@ -57,7 +57,7 @@ async def answer_command(
         raise Problem("usage", reason, f"it is one of {', '.join(ANSWERS)}; `extend` gives a task more")
     chosen = Choice(choice)
     sent = given_of(chosen, options)
-    people.given_with(chosen, sent | _who(request, by))  # a mistake is reported without connecting
+    people.given_with(chosen, sent | who)  # a mistake is reported without connecting
     client = await common.connected()
     handle = await find_task(client, id, common, command="answer", yes=yes)
     if CHOICES[chosen].needs_code:
@@ -65,11 +65,12 @@ async def answer_command(
         sent |= people.reference_to(shown, chosen)
         if not common.json:
             print_lines(requests.call_lines(shown, await people.asker(handle)))
-    return await send(handle, common, chosen, **_who(request, by) | sent)
+    return await send(handle, common, chosen, **who | sent)
 
 
-def _who(request: str | None, by: str | None) -> dict[str, str]:
-    return {name: value for name, value in (("request", request), ("by", by)) if value is not None}
+def without_none(**values: Any) -> dict[str, Any]:
+    """The values by name, without those that are None."""
+    return {name: value for name, value in values.items() if value is not None}
 
 
 async def send(handle: Handle, common: Common, choice: Choice, **values: Any) -> int:

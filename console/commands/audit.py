@@ -57,18 +57,20 @@ async def audit_command(
         raise Problem("usage", "audit takes either files or --query", "name files with histories, or a filter")
     if query is None and limit is not None:
         raise Problem("usage", "--limit is for --query", "leave it out, or name fewer files")
+    if common.json:
+        format = Format.JSON
     if format is Format.HTML:
         require_extra("--format html", "report")
-    found = await _of_server(common, query, limit) if query is not None else await _of_files(files or [])
+    found = await _audit_workflows(common, query, limit) if query is not None else await _audit_files(files or [])
     if not found.histories and found.unread:
         name, reason = found.unread[0]
         remedy = "name files that the web UI, the `temporal` command or `export` wrote: docs/audit.md"
         raise Problem("bad_history", f"The file {name!r} {reason}", remedy)
-    print(_written(found, Format.JSON if common.json else format))
+    print(_report_text(found, format))
     return Exit.COMPLETED
 
 
-def _written(report: AuditReport, format: Format) -> str:
+def _report_text(report: AuditReport, format: Format) -> str:
     if format is Format.JSON:
         return document.of_anything(report.model_dump(mode="json"))
     if format is Format.HTML:
@@ -76,7 +78,7 @@ def _written(report: AuditReport, format: Format) -> str:
     return rendering.printed(report, terminal_size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH)
 
 
-async def _of_files(files: list[Path]) -> AuditReport:
+async def _audit_files(files: list[Path]) -> AuditReport:
     extent = Extent()
     # Sorted out before the first of them is read, so that a wrong name does not show after an hour.
     items = sources.of_files(sources.files_of(files), extent)
@@ -85,17 +87,17 @@ async def _of_files(files: list[Path]) -> AuditReport:
         for item in items:
             yield item
 
-    return await _audited(each(), extent)
+    return await _audit_items(each(), extent)
 
 
-async def _of_server(common: Common, query: str, limit: int | None) -> AuditReport:
+async def _audit_workflows(common: Common, query: str, limit: int | None) -> AuditReport:
     client = await common.connected()
     total = await sources.count(client, query)
     extent = Extent(total=min(total, limit or total))
-    return await _audited(sources.of_server(client, query, limit, extent), extent)
+    return await _audit_items(sources.of_server(client, query, limit, extent), extent)
 
 
-async def _audited(items: AsyncIterator[Item], extent: Extent) -> AuditReport:
+async def _audit_items(items: AsyncIterator[Item], extent: Extent) -> AuditReport:
     audit = Audit()
     with _watch() as watch:
         async for item in items:

@@ -24,7 +24,7 @@ async def breakers_command(
     ] = None,
     common: Common,
 ) -> int:
-    """Print the state of each tool that ever failed; before, close the breaker of `reset`."""
+    """Close the breaker of the tool `reset`, if it is named; then print the state of each tool that ever failed."""
     found = await workers.list_breakers(await common.connected(), common.queue, reset)
     cards = found.breakers or ()
     if common.json:

@@ -95,9 +95,12 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
+    """The result of one check."""
+
     name: str
     status: Status
     found: str
+    """What was found, in words."""
     remedy: str = ""
 
 
@@ -122,7 +125,7 @@ def of_attributes(expected: Mapping[str, str], present: Mapping[str, str]) -> Ch
 
 
 def of_workflow_tasks(failing: Sequence[FailingTask], looked_at: int, running: int) -> Check:
-    """The check whether running tasks can go on: of `running` tasks, `looked_at` were read, and `failing` cannot."""
+    """The check whether running tasks can go on: `looked_at` of `running` tasks were read, `failing` cannot."""
     of = f"{looked_at} of {running} running tasks looked at" if looked_at < running else f"{looked_at} running"
     if not failing:
         return Check("workflow tasks", Status.OK, f"none fails ({of})")
@@ -147,14 +150,15 @@ def of_worker(
 ) -> list[Check]:
     """The checks of a worker that answered; `restart` is a command, and both times are of the console's clock."""
     card = found.worker
+    nobody = "nobody is told when a task waits for a person; --notify of the worker names a receiver"
     return [
         _version(card, version, restart),
         _planner(found, answered_at.date()),
         _keys(found.planner, card.keys),
-        *(_place(place) for place in card.places),
+        *(_store_or_folder(place) for place in card.places),
         _clocks(card, asked_at, answered_at),
         _capacity(card.capacity),
-        _notifications(card.notifies),
+        Check("notifications", Status.OK, card.notifies or nobody),
         _breakers(card.breakers),
         *of_tools(found),
     ]
@@ -174,7 +178,7 @@ def of_tools(found: ToolsFindings) -> list[Check]:
 
 
 def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
-    """The needed options of `@tool` that `spec` does not have; the kinds in `undoing` need no `undo`."""
+    """The needed options of `@tool` that `spec` lacks; a tool in `undoing`, which undoes others, needs no `undo`."""
     if spec.effect is Effect.READ:
         return []
     needed = ["observe"] if spec.kind in undoing else ["observe", "undo"]
@@ -182,10 +186,10 @@ def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:
     return [name for name in needed if getattr(spec, name) is None]
 
 
-def _lacking_tools(specs: Sequence[ToolSpec], own: Collection[str]) -> Iterator[Check]:
+def _lacking_tools(specs: Sequence[ToolSpec], own_kinds: Collection[str]) -> Iterator[Check]:
     undoing = {spec.undo.kind for spec in specs if spec.undo}
     for spec in specs:
-        missing = lacks(spec, undoing) if spec.kind in own else []
+        missing = lacks(spec, undoing) if spec.kind in own_kinds else []
         if missing:
             remedy = "; ".join(LACKING[name] for name in missing)
             yield Check(f"tool {spec.kind}", Status.WARN, f"{spec.effect}, without {' and '.join(missing)}", remedy)
@@ -205,7 +209,7 @@ def _planner(found: WorkerFindings, today: date) -> Check:
         return Check("planner", Status.OK, planner)
     if found.price is not None:
         price = f"{found.price.input:g} USD for a million tokens of input, {found.price.output:g} of output"
-        return _priced(f"{planner}; {price}", found.price_date, today)
+        return _planner_with_price(f"{planner}; {price}", found.price_date, today)
     whose = "the price of at least one" if "," in found.planner else "its price"
     detail = f"{planner}; {whose} is not known, so --usd is refused"
     if "@" in found.planner:  # a server of the user's own, which often has no price
@@ -213,20 +217,21 @@ def _planner(found: WorkerFindings, today: date) -> Check:
     return Check("planner", Status.WARN, detail, "[models.prices] of the worker's settings file gives it")
 
 
-def _priced(detail: str, since: date | None, today: date) -> Check:
-    if since is None:  # the settings file has the price
+def _planner_with_price(detail: str, price_date: date | None, today: date) -> Check:
+    if price_date is None:  # the settings file has the price
         return Check("planner", Status.OK, detail)
-    if today - since <= PRICES_LAST:
-        return Check("planner", Status.OK, f"{detail}, as of {since}")
+    if today - price_date <= PRICES_LAST:
+        return Check("planner", Status.OK, f"{detail}, as of {price_date}")
     remedy = (
         "`pip install --upgrade genai-prices` where the worker runs and restart it, or set the prices in"
         " [models.prices] of its settings file"
     )
-    return Check("planner", Status.WARN, f"{detail}, as of {since}, {(today - since).days} days ago", remedy)
+    found = f"{detail}, as of {price_date}, {(today - price_date).days} days ago"
+    return Check("planner", Status.WARN, found, remedy)
 
 
 def _needed(planner: str) -> str | None:
-    """The API key that the first of these planners needs; None for no model, and for an OpenAI-compatible `@HOST`."""
+    """The variable of the key that the first of these planners needs; None without a model, or for `openai...@HOST`."""
     first = planner.partition(",")[0]
     if first.startswith("openai") and "@" in first:
         return None
@@ -244,7 +249,7 @@ def _keys(planner: str, keys: Mapping[str, bool]) -> Check:
     return Check("keys", Status.FAIL, f"{found}; the {planner} planner needs {needed}", remedy)
 
 
-def _place(place: Place) -> Check:
+def _store_or_folder(place: Place) -> Check:
     if place.where is None:
         found, _, remedy = WITHOUT.get(place.name, "not configured").partition(": ")
         return Check(place.name, Status.WARN, f"none, so {found}" if remedy else found, remedy)
@@ -263,11 +268,6 @@ def _clocks(card: WorkerCard, asked_at: datetime, answered_at: datetime) -> Chec
         return Check("clocks", Status.OK, "worker, server and this machine agree")
     found = f"measured by the server's, {' and '.join(offsets)}"
     return Check("clocks", Status.WARN, found, "set them, e.g. with NTP: deadlines and times follow the server's clock")
-
-
-def _notifications(receiver: str) -> Check:
-    nobody = "nobody is told when a task waits for a person; --notify of the worker names a receiver"
-    return Check("notifications", Status.OK, receiver or nobody)
 
 
 def _breakers(breakers: Sequence[BreakerCard] | None) -> Check:
@@ -381,7 +381,8 @@ async def _within(until: float, name: str, look: Coroutine[Any, Any, list[Check]
 
 async def _server(client: Client) -> list[Check]:
     info = await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=RPC_TIMEOUT)
-    return [Check("server", Status.OK, f"{_host(client)}, Temporal {info.server_version or '(version not said)'}")]
+    found = f"{_server_address(client)}, Temporal {info.server_version or '(version not said)'}"
+    return [Check("server", Status.OK, found)]
 
 
 async def _attributes(client: Client) -> list[Check]:
@@ -393,7 +394,7 @@ async def _attributes(client: Client) -> list[Check]:
 
 
 async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
-    """The newest tasks are checked, and the tasks whose workflow task fails, as the server reports."""
+    """The check of the newest running tasks, and of those that the server reports as failing."""
     running = f'WorkflowType IN ("{TASK_TYPE}", "{ROLLBACK}") AND TaskQueue = "{queue}" AND ExecutionStatus = "Running"'
     newest = [row async for row in client.list_workflows(running, limit=MAX_LOOKED_AT)]
     try:
@@ -402,22 +403,22 @@ async def _workflow_tasks(client: Client, queue: str) -> list[Check]:
         if error.status is not RPCStatusCode.INVALID_ARGUMENT:  # the server does not know the search attribute
             raise
         reported = []
-    ids, look = list(dict.fromkeys(row.id for row in (*newest, *reported))), asyncio.Semaphore(AT_ONCE)
-    found = await asyncio.gather(*(existing(_failing(client, id, look)) for id in ids))  # one may be deleted by now
+    ids, at_once = list(dict.fromkeys(row.id for row in (*newest, *reported))), asyncio.Semaphore(AT_ONCE)
+    found = await asyncio.gather(*(existing(_failing(client, id, at_once)) for id in ids))  # one may be deleted by now
     running_in_all = (await client.count_workflows(running, rpc_timeout=RPC_TIMEOUT)).count
     return [of_workflow_tasks([task for task in found if task], len(ids), running_in_all)]
 
 
-async def _failing(client: Client, id: str, look: asyncio.Semaphore) -> FailingTask | None:
-    async with look:
+async def _failing(client: Client, id: str, at_once: asyncio.Semaphore) -> FailingTask | None:
+    async with at_once:
         return await failing(client, await client.get_workflow_handle(id).describe())
 
 
 async def _web_ui(client: Client) -> list[Check]:
-    base = ui_base(_host(client))
+    base = ui_base(_server_address(client))
     if base is not None and await _answers(base):
         return [Check("web ui", Status.OK, base)]
-    found = f"nothing answers at {base}" if base else f"not known for {_host(client)}"
+    found = f"nothing answers at {base}" if base else f"not known for {_server_address(client)}"
     return [Check("web ui", Status.WARN, found, "set REPLAN_UI to its address")]
 
 
@@ -460,7 +461,7 @@ async def _open_tasks(client: Client, queue: str) -> list[Check]:
         return skipped([OPEN_TASKS], none.reason)
 
 
-def _host(client: Client) -> str:
+def _server_address(client: Client) -> str:
     return client.service_client.config.target_host
 
 

@@ -64,7 +64,7 @@ def draft_fields(task: Task, draft: Draft, ending: Ending) -> dict[str, Any]:
         "steps": [step.model_dump(mode="json", exclude={"provider_call"}) for step in steps],
         "revisions": [revision.model_dump(mode="json") for revision in task.revisions],
         "effects": {
-            step.id: {**_promise(draft.specs[step.kind]), "approval": approval_of(step, draft, task).model_dump()}
+            step.id: {**_tool_fields(draft.specs[step.kind]), "approval": approval_of(step, draft, task).model_dump()}
             for step in steps
         },
     }
@@ -85,12 +85,14 @@ def draft_lines(task: Task, draft: Draft, ending: Ending, schemas: Mapping[str, 
             lines = [
                 line
                 for step in in_order(steps)
-                for line in _step(step, draft.specs[step.kind], asked[step.id], schemas.get(step.kind, {}), *widths)
+                for line in _step_lines(
+                    step, draft.specs[step.kind], asked[step.id], schemas.get(step.kind, {}), widths
+                )
             ]
             why = [f"    {one_line(because)}"] if because else []
             written = count(len(task.revisions), "revision")
             later = [f"{written} for what comes next"] if task.revisions else []
-            return [one_line(who), *why, *lines, *later, _sum(steps, draft.specs, asked)]
+            return [one_line(who), *why, *lines, *later, _summary_line(steps, draft.specs, asked)]
         case Answer(result=result):
             lines = text_of(result).splitlines()
             return [f"The {draft.planner} planner answers at once; {NOT_RUN}", *map(one_line, lines)]
@@ -141,7 +143,7 @@ def shown_value(value: JsonValue) -> str:
     return canonical(value)
 
 
-def _promise(spec: ToolSpec) -> dict[str, JsonValue]:
+def _tool_fields(spec: ToolSpec) -> dict[str, JsonValue]:
     return {
         "effect": spec.effect.value,
         "changes_world": spec.effect is not Effect.READ,
@@ -153,20 +155,20 @@ def _promise(spec: ToolSpec) -> dict[str, JsonValue]:
     }
 
 
-def _step(step: Step, spec: ToolSpec, approval: ApprovalNeed, schema: Schema, of_ids: int, of_kinds: int) -> list[str]:
+def _step_lines(step: Step, spec: ToolSpec, approval: ApprovalNeed, schema: Schema, widths: Sequence[int]) -> list[str]:
     def written(args: dict[str, JsonValue]) -> str:
         return ", ".join(f"{name}={shown_value(value)}" for name, value in args.items())
 
     arguments = with_numbers(written, step.args, schema)
     after = f"after {', '.join(sorted(step.dependencies))}" if step.dependencies else ""
-    head = f"{step.id:<{min(of_ids, 14)}} {step.kind:<{min(of_kinds, 20)}} {one_line(step.title)}"
+    head = f"{step.id:<{min(widths[0], 14)}} {step.kind:<{min(widths[1], 20)}} {one_line(step.title)}"
     asks = {"yes": f"asks a person: {approval.why}", "may": f"may ask a person: if {approval.why}", "no": ""}
-    facts = "; ".join(filter(None, [after, *_facts(spec)]))
+    facts = "; ".join(filter(None, [after, *_tool_facts(spec)]))
     lines = [cut(one_line(arguments), MAX_ARGUMENTS), facts, asks[approval.asks]]
     return [f"  {head.rstrip()}", *(f"    {one_line(line)}" for line in lines if line)]
 
 
-def _facts(spec: ToolSpec) -> list[str]:
+def _tool_facts(spec: ToolSpec) -> list[str]:
     facts = ["reads only"]
     if spec.effect is not Effect.READ:
         undo = f"{spec.undo.kind} would undo it (by hand)" if spec.undo else "cannot be undone"
@@ -177,11 +179,11 @@ def _facts(spec: ToolSpec) -> list[str]:
     return [*facts, "one attempt" if attempts == 1 else f"up to {attempts} attempts ({spec.retry})"]
 
 
-def _sum(steps: Sequence[Step], specs: Mapping[str, ToolSpec], asked: Mapping[str, ApprovalNeed]) -> str:
+def _summary_line(steps: Sequence[Step], specs: Mapping[str, ToolSpec], approvals: Mapping[str, ApprovalNeed]) -> str:
     changing = [step for step in steps if specs[step.kind].effect is not Effect.READ]
     final = [step.id for step in changing if specs[step.kind].undo is None]
     counted = count(len(steps), "step")
-    sure, open = ([id for id, approval in asked.items() if approval.asks == asks] for asks in ("yes", "may"))
+    sure, open = ([id for id, approval in approvals.items() if approval.asks == asks] for asks in ("yes", "may"))
     people = [f"{len(sure)} ask{'s' * (len(sure) == 1)} a person ({', '.join(sure)})"] if sure else []
     people += [f"{len(open)} may ask a person ({', '.join(open)})"] if open else []
     end = "; ".join([", ".join(people), NOT_RUN] if people else [NOT_RUN])

@@ -26,7 +26,7 @@ async def effects_command(*, id: TaskId = None, session: Session = None, common:
     """Print all effects of a task or a session, the oldest first. Raises Problem if no worker answers."""
     if session is not None:
         require_alone("--session", {"ID": id})
-        return await _of_session(await common.connected(), session, common)
+        return await _print_session(await common.connected(), session, common)
     client = await common.connected()
     handle = await tasks.find_task(client, id)
     found = await list_effects(client, handle)
@@ -37,13 +37,13 @@ async def effects_command(*, id: TaskId = None, session: Session = None, common:
     lines = list[str]()
     for effect in found.effects:
         lines += _lines(effect, found.effects, tools)
-    lines += _not_listed(found, "its")
+    lines += _not_listed_lines(found, "its")
     nothing = f"{handle.id} has changed nothing: neither its history nor a ledger has an effect of it."
     print_lines(map(printable, lines or [nothing]))
     return Exit.COMPLETED
 
 
-async def _of_session(client: Client, name: str, common: Common) -> int:
+async def _print_session(client: Client, name: str, common: Common) -> int:
     session = await sessions.tasks_of(client, name)
     found = await sessions.effects_of_each(client, session.handles)
     if common.json:
@@ -55,7 +55,7 @@ async def _of_session(client: Client, name: str, common: Common) -> int:
     for task_id, effect in found.in_order:
         head, *others = _lines(effect, of_task[task_id].effects, tools)
         lines += [head, f"    task {task_id}", *others]
-    not_listed = [line for task_id, listed in found.tasks for line in _not_listed(listed, f"{task_id}'s")]
+    not_listed = [line for task_id, listed in found.tasks for line in _not_listed_lines(listed, f"{task_id}'s")]
     lines += dict.fromkeys(not_listed)  # the tasks of a worker have the same ledgers
     calls = count(len(session.handles), "task")
     nothing = f"Session {name} has changed nothing: neither the histories of its {calls} nor a ledger has an effect."
@@ -64,7 +64,7 @@ async def _of_session(client: Client, name: str, common: Common) -> int:
     return Exit.COMPLETED
 
 
-def _not_listed(found: EffectList, whose: str) -> Iterator[str]:
+def _not_listed_lines(found: EffectList, whose: str) -> Iterator[str]:
     for ledger in found.unread:
         yield f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed."
     for run in found.deleted_runs:
@@ -73,7 +73,7 @@ def _not_listed(found: EffectList, whose: str) -> Iterator[str]:
 
 def _lines(effect: TaskEffect, all: Sequence[TaskEffect], tools: Mapping[str, ToolCard]) -> list[str]:
     kind_of_effect = f" ({effect.effect})" if effect.effect else ""
-    head = f"{words.moment(effect.at)}  {effect.step}  {effect.kind}{kind_of_effect}  {_standing(effect, all)}"
+    head = f"{words.moment(effect.at)}  {effect.step}  {effect.kind}{kind_of_effect}  {_state_words(effect, all)}"
     lines = [head, f"    key {effect.key}"]
     if args := args_words(effect.args):
         lines.append(f"    with {one_line(args)}")
@@ -83,7 +83,7 @@ def _lines(effect: TaskEffect, all: Sequence[TaskEffect], tools: Mapping[str, To
     return lines
 
 
-def _standing(effect: TaskEffect, all: Sequence[TaskEffect]) -> str:
+def _state_words(effect: TaskEffect, all: Sequence[TaskEffect]) -> str:
     if effect.state is EffectState.UNKNOWN:
         return "outcome unknown"
     if effect.state is EffectState.APPLIED:

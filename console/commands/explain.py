@@ -26,24 +26,24 @@ async def explain_command(
 ) -> int:
     if session is not None:
         require_alone("--session", {"ID": id, "--step": step})
-        return await _of_session(await common.connected(), session, common)
+        return await _print_session(await common.connected(), session, common)
     client = await common.connected()
     return await explain(client, await tasks.find_task(client, id), common, step)
 
 
-async def _of_session(client: Client, name: str, common: Common) -> int:
+async def _print_session(client: Client, name: str, common: Common) -> int:
     session = await sessions.tasks_of(client, name)
     explained = await sessions.explain_each(client, session.handles)
     if common.json:
         whole = [explanation.document(as_command) for explanation in explained]
         print(document.of_anything({"session": session.name, "more": session.more, "tasks": whole}))
         return Exit.COMPLETED
-    print("\n".join(line for one in explained for line in page.brief_lines(one, _width())))
+    print("\n".join(line for one in explained for line in page.brief_lines(one, _terminal_width())))
     print_more(session)
     return Exit.COMPLETED
 
 
-def _width() -> int | None:
+def _terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -51,7 +51,7 @@ async def explain(client: Client, handle: Handle, common: Common, step: str | No
     """Print why a task, or one step of it, did what it did."""
     explained = explanation.explain_task(await fetch.fetch_history(client, handle))
     chosen = explained.step(step) if step is not None else None
-    width = _width()
+    width = _terminal_width()
     if common.json:
         print(document.of_anything((chosen or explained).document(as_command)))
     else:

@@ -5,7 +5,7 @@ from typing import Any
 from client.people import given_with
 from client.problem import Problem
 from console.answers import options_of
-from console.commands.answer import By, Request, send
+from console.commands.answer import By, Request, send, without_none
 from console.confirm import Yes, find_task
 from console.options import Common, TaskId
 from workflows.people.requests import Choice
@@ -18,7 +18,7 @@ async def extend_command(
 ) -> int:
     if not any(more.values()):
         raise Problem("usage", "extend needs to know what to give", "write e.g. --tool-calls +10 or --usd +1.50")
-    values = {name: value for name, value in {**more, "request": request, "by": by}.items() if value is not None}
+    values = without_none(**more, request=request, by=by)
     given_with(Choice.EXTEND, values)  # a mistake is reported without connecting
     client = await common.connected()
     handle = await find_task(client, id, common, command="extend", yes=yes)

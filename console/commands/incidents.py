@@ -58,18 +58,18 @@ async def resolve_command(
     last = Resolved(cause=cause)
     async for now in follow_resolution(client, running):
         if not common.json:
-            print_lines(map(printable, _news(last, now)))
+            print_lines(map(printable, _new_lines(last, now)))
         last = now
     if common.json:
         print(document.of_anything({**last.model_dump(mode="json"), "went_on": last.went_on, "by": by or login_name()}))
     else:
-        print("\n".join(map(printable, _ending(last))))
+        print("\n".join(map(printable, _closing_lines(last))))
     if last.fate is not Fate.WENT_ON:
         return Exit.FAILED
     return Exit.NEEDS_PERSON if last.again or last.left else Exit.COMPLETED
 
 
-def _news(before: Resolved, now: Resolved) -> Iterator[str]:
+def _new_lines(before: Resolved, now: Resolved) -> Iterator[str]:
     if now.canary and now.canary != before.canary:
         yield f"First only {now.canary}: if it fails again, no other task is told."
     if now.fate is Fate.WENT_ON and before.fate is not Fate.WENT_ON:
@@ -78,7 +78,7 @@ def _news(before: Resolved, now: Resolved) -> Iterator[str]:
         yield f"{now.tasks} tasks were told."
 
 
-def _ending(done: Resolved) -> Iterator[str]:
+def _closing_lines(done: Resolved) -> Iterator[str]:
     if done.fate is Fate.FAILED_AGAIN:
         yield f"{done.canary} failed again, so no other task was told: {one_line(done.reason)}"
         yield f"Repair it, then once more: {starter('resolve', done.cause)}"

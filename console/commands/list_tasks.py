@@ -61,7 +61,7 @@ async def list_command(
 
 
 def table(listed: Sequence[Listed], width: int | None, now: datetime) -> list[str]:
-    """A heading and a line for each task: cut to `width` columns, with the age; whole, with the start, for None."""
+    """A heading and a line for each task: cut to `width` columns, with ages; uncut, with start times, if it is None."""
     heading = HEADING if width is None else (HEADING[0], "AGE", *HEADING[2:])
     cells = [heading, *(_cells(task, None if width is None else now) for task in listed)]
     widths = [max(cell_len(row[column]) for row in cells) for column in range(len(HEADING))]

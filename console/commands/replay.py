@@ -81,11 +81,11 @@ def _line(result: Replayed, file: str | None) -> str:
     return f"{name}: does not replay ({state}): {WHY[result.cause]}: {one_line(result.reason)}"
 
 
-def _summary(number: int, failed: list[Replayed]) -> Iterator[str]:
-    all = count(number, "history", "histories")
+def _summary(replayed: int, failed: list[Replayed]) -> Iterator[str]:
+    all = count(replayed, "history", "histories")
     if not failed:
-        replays = f"{all} {'replays' if number == 1 else 'replay'} with this version."
-        yield replays if number else "There is no history to replay."
+        replays = f"{all} {'replays' if replayed == 1 else 'replay'} with this version."
+        yield replays if replayed else "There is no history to replay."
         return
     yield f"{len(failed)} of {all} {'does' if len(failed) == 1 else 'do'} not replay with this version."
     if running := sum(result.is_open for result in failed):

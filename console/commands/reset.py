@@ -50,11 +50,11 @@ async def reset(
     done = await resetting.reset(
         client, handle, to=to, reason=reason, fate=fate, view=view, is_attended=is_attended, confirm=confirm
     )
-    _print(client, handle.id, done, common)
+    _print_reset(client, handle.id, done, common)
     return Exit.COMPLETED
 
 
-def _print(client: Client, id: str, done: ResetResult, common: Common) -> None:
+def _print_reset(client: Client, id: str, done: ResetResult, common: Common) -> None:
     kept, undone, point = [effect.step for effect in done.kept], [effect.step for effect in done.undone], done.point
     if common.json:
         place = ui_url_of(client, id)

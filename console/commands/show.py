@@ -184,18 +184,18 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
         start = worker(description.task_queue)
         lines.append(f"No worker answers, so this is what its history tells: `{start}` goes on with it.")
     lines += [printable(render(words.rolled_back(handle.id, rolled_back), as_command))] if rolled_back else []
-    print_lines(lines + await _effects(client, handle, description, outcome, rolled_back))
+    print_lines(lines + await _effects(client, handle, description, outcome, is_rolled_back=bool(rolled_back)))
     return exit_code(outcome)
 
 
 async def _effects(
-    client: Client, handle: Handle, description: WorkflowExecutionDescription, outcome: Outcome, rolled_back: str | None
+    client: Client, handle: Handle, description: WorkflowExecutionDescription, outcome: Outcome, *, is_rolled_back: bool
 ) -> list[str]:
     """Lines about effects that the outcome does not show: of cancelled steps, and of runs before a reset."""
     # The whole history is read only in these two cases.
     has_earlier = description.raw_description.workflow_execution_info.first_run_id not in ("", description.run_id)
     was_cut = any(step.status is StepStatus.CANCELLED and step.effect is not Effect.READ for step in outcome.steps)
-    is_unknown = was_cut and rolled_back is None
+    is_unknown = was_cut and not is_rolled_back
     if not has_earlier and not is_unknown:
         return []
     story = await fetch.fetch_story(client, handle)

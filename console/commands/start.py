@@ -251,7 +251,7 @@ def _parsed(path: Path) -> Any:
     if len(read) > MAX_SCHEMA:
         raise _unusable(path, f"it has more than {MAX_SCHEMA} bytes", "make it smaller: the model reads it each time")
     try:
-        parsed = json.loads(read, parse_constant=_no_constant)
+        parsed = json.loads(read, parse_constant=_reject_constant)
         json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate, or 1e999, cannot be sent
         return parsed
     except RecursionError as error:
@@ -260,13 +260,13 @@ def _parsed(path: Path) -> Any:
         raise _unusable(path, f"it is not JSON ({error})", AN_EXAMPLE) from error
 
 
-def _no_constant(name: str) -> None:
+def _reject_constant(name: str) -> None:
     # Python reads NaN and Infinity as numbers by default.
     raise ValueError(f"{name} is not a number in JSON")
 
 
 def _check(path: Path, schema: dict[str, Any]) -> None:
-    """Raise Problem if the schema is invalid or a reference is to nothing, RecursionError if references never end."""
+    """Raise Problem if the schema is invalid or a `$ref` has no target, RecursionError if references never end."""
     from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # ships no types
     from referencing import Registry
     from referencing.exceptions import Unresolvable

@@ -44,22 +44,22 @@ async def tools_command(
         print(document.of_anything({"tools": chosen}))
     else:
         for card in chosen:
-            _head(card)
-            for line in _more(card) if kind else ():
+            _print_head(card)
+            for line in _detail_lines(card) if kind else ():
                 show.say(printable(line))
         if found.left_out and kind is None:
             show.say(f"Not offered, since this worker has no model: {printable(', '.join(found.left_out))}")
     return Exit.COMPLETED
 
 
-def _head(card: ToolCard) -> None:
+def _print_head(card: ToolCard) -> None:
     name, does = printable(f"{card.spec.kind:<16} {card.spec.effect:<14} "), printable(card.description.splitlines()[0])
     room = terminal_size(sys.stdout)[0] - len(name) if sys.stdout.isatty() else 0
     rows = wrap(does, room) if room >= MIN_ROOM else [does]
     print("\n".join([name + rows[0], *(" " * len(name) + row for row in rows[1:])]))
 
 
-def _more(card: ToolCard) -> list[str]:
+def _detail_lines(card: ToolCard) -> list[str]:
     spec, lines = card.spec, list[str]()
     related = {"observes with": spec.observe, "is reconciled by": spec.reconcile, "is undone by": spec.undo}
     lines += [f"  {words} {other.kind}" for words, other in related.items() if other]
@@ -82,12 +82,12 @@ def _more(card: ToolCard) -> list[str]:
     for name, part in card.args_schema.get("properties", {}).items():
         needed = " (required)" if name in card.args_schema.get("required", ()) else ""
         needed += " (authority)" if name in authority else ""
-        lines.append(f"{_field(name, part, card.args_schema)}{needed}  {part.get('description', '')}")
+        lines.append(f"{_field_line(name, part, card.args_schema)}{needed}  {part.get('description', '')}")
     returned = card.result_schema.get("properties", {})
-    return [*lines, "  returns", *(_field(name, part, card.result_schema) for name, part in returned.items())]
+    return [*lines, "  returns", *(_field_line(name, part, card.result_schema) for name, part in returned.items())]
 
 
-def _field(name: str, schema: dict[str, Any], whole: dict[str, Any]) -> str:
+def _field_line(name: str, schema: dict[str, Any], whole: dict[str, Any]) -> str:
     return f"    {name}: {type_words(schema, whole)}"
 
 

@@ -39,7 +39,7 @@ STOPPED = {"cut": "cut off at its limit, so nothing of it was used", "refused": 
 
 
 def turn_lines(cards: Sequence[TurnCard], names: Mapping[str, str], *, full: bool) -> Iterator[str]:
-    """The lines of all turns, the oldest first; `names` has the id of each task by its first run."""
+    """The lines of all turns, the oldest first; `names` has the id of a task for the run id of its first run."""
     before: TurnCard | None = None
     for index, card in enumerate(cards):
         if before is not None and card.task != before.task:
@@ -84,7 +84,7 @@ def _turn(card: TurnCard, earlier: Sequence[TurnCard], *, full: bool) -> Iterato
         yield _signed_heading("·", "no model was asked")
     calls = _answered(card, earlier)
     for result in card.results:
-        yield _result(result, calls, full=full)
+        yield _result_heading(result, calls, full=full)
         yield from _text(result.text, full=full)
     if card.told:
         yield _signed_heading(">", "asked to summarise" if card.upto else "told")
@@ -97,8 +97,8 @@ def _turn(card: TurnCard, earlier: Sequence[TurnCard], *, full: bool) -> Iterato
         # No limit of rows: a text has at most as many rows as characters.
         yield from _text(card.said, full=full, most=MAX_SAID, rows=len(card.said))
     for call in card.calls:
-        yield _signed_heading("→", _name(call, card.calls, full=full))
-        yield from _args(call, full=full)
+        yield _signed_heading("→", _call_name(call, card.calls, full=full))
+        yield from _args_lines(call, full=full)
     if card.stop in STOPPED:
         yield _signed_heading("✗", STOPPED[card.stop])
     for reason in card.rejected:
@@ -121,22 +121,23 @@ def _answered(card: TurnCard, earlier: Sequence[TurnCard]) -> tuple[CallCard, ..
     return ()
 
 
-def _result(result: ResultCard, calls: Sequence[CallCard], *, full: bool) -> str:
+def _result_heading(result: ResultCard, calls: Sequence[CallCard], *, full: bool) -> str:
     call = next((call for call in calls if call.id == result.call_id), None)
-    name = _name(call, calls, full=full) if call else cut(one_line(result.call_id), MAX_NAME)
+    name = _call_name(call, calls, full=full) if call else cut(one_line(result.call_id), MAX_NAME)
     if not result.is_error:
         return _signed_heading("←", name)
     return _signed_heading("✗", f"{name} {'was rejected' if result.is_rejected else 'failed'}")
 
 
-def _name(call: CallCard, calls: Sequence[CallCard], *, full: bool) -> str:
+def _call_name(call: CallCard, calls: Sequence[CallCard], *, full: bool) -> str:
+    """The name of the called tool; also the call's id, with `full` or if several of `calls` have this name."""
     name = cut(one_line(call.name), MAX_NAME)
     alike = sum(other.name == call.name for other in calls) > 1
     return f"{name}  {cut(one_line(call.id), MAX_NAME)}" if alike or full else name
 
 
-def _args(call: CallCard, *, full: bool) -> Iterator[str]:
-    inline = _inline(call.args)
+def _args_lines(call: CallCard, *, full: bool) -> Iterator[str]:
+    inline = _args_on_one_line(call.args)
     if len(inline) <= MAX_INLINE:
         yield from _text(inline, full=full)
         return
@@ -155,10 +156,10 @@ def _item(item: JsonValue) -> str:
     if not isinstance(item, dict) or not isinstance(args, dict) or "id" not in item or "kind" not in item:
         return canonical(item)
     more = {name: value for name, value in item.items() if name not in ("id", "kind", "args")}
-    return f"{text_of(item['id'])}  {text_of(item['kind'])} {_inline({**args, **more})}".rstrip()
+    return f"{text_of(item['id'])}  {text_of(item['kind'])} {_args_on_one_line({**args, **more})}".rstrip()
 
 
-def _inline(args: Mapping[str, JsonValue]) -> str:
+def _args_on_one_line(args: Mapping[str, JsonValue]) -> str:
     return ", ".join(f"{name}={text_of(value)}" for name, value in args.items())
 
 
@@ -188,7 +189,7 @@ async def transcript_command(
     await require_key(await handle.describe())
     common = await common.at(handle)
     run = await tasks.first_run(handle)
-    cards = await _cards(client, common, run)
+    cards = await _fetch_turns(client, common, run)
     names = await _names(client, {*(card.task for card in cards)} - {run}) | {run: handle.id}
     if common.json:
         print(document.of_anything({"task_id": handle.id, "run": run, "tasks": names, "turns": cards}))
@@ -197,20 +198,20 @@ async def transcript_command(
     return Exit.COMPLETED
 
 
-async def _cards(client: Client, common: Common, run: str) -> list[TurnCard]:
+async def _fetch_turns(client: Client, common: Common, first_run: str) -> list[TurnCard]:
     cards = list[TurnCard]()
     while True:
-        found = await ask(client, common.queue, TranscriptInquiry(run=run, skip=len(cards)))
+        found = await ask(client, common.queue, TranscriptInquiry(run=first_run, skip=len(cards)))
         cards += found.transcript
         if not found.more:
             return cards
 
 
-async def _names(client: Client, runs: set[str]) -> dict[str, str]:
-    """By first run, the workflow ids of tasks; a task that the server has deleted is missing."""
-    if not runs:
+async def _names(client: Client, first_runs: set[str]) -> dict[str, str]:
+    """The workflow ids of tasks by their first runs; a task that the server has deleted is missing."""
+    if not first_runs:
         return {}
-    query = f"{tasks.TASKS} AND RunId IN ({', '.join(repr(run) for run in sorted(runs))})"
+    query = f"{tasks.TASKS} AND RunId IN ({', '.join(repr(run) for run in sorted(first_runs))})"
     return {workflow.run_id: workflow.id async for workflow in client.list_workflows(query)}
 
 

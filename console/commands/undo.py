@@ -145,7 +145,7 @@ def _session_closing(name: str, done: SessionUndo) -> list[str]:
         for id in done.running
     ]
     if not done.is_complete:
-        lines += _held(("--session", name), done.planned)
+        lines += _held_back_lines(("--session", name), done.planned)
         lines.append(f"See what is known: {starter('effects', '--session', name)}")
     return lines
 
@@ -168,12 +168,12 @@ def _closing(id: str, rollback: Rollback) -> list[str]:
     line = f"{done} of {count(len(undo), 'effect')} of {name} undone."
     if rollback.is_complete:
         return [line]
-    return [line, *_held((id,), rollback.planned), f"See what is known: {starter('effects', id)}"]
+    return [line, *_held_back_lines((id,), rollback.planned), f"See what is known: {starter('effects', id)}"]
 
 
-def _held(which: Sequence[str], planned: PlannedUndo | None) -> list[str]:
+def _held_back_lines(arguments: Sequence[str], planned: PlannedUndo | None) -> list[str]:
     if planned is None:
         return []
-    hint = f"At a terminal `{starter('undo', *which)}` asks; to make exactly these calls:"
-    confirming = starter("undo", *which, "--confirm", planned.code)
+    hint = f"At a terminal `{starter('undo', *arguments)}` asks; to make exactly these calls:"
+    confirming = starter("undo", *arguments, "--confirm", planned.code)
     return ["A person has to approve these calls:", *undo_lines(planned), hint, f"    {confirming}"]

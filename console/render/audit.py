@@ -117,10 +117,10 @@ def place_words(place: Place) -> str:
     """A place in one line."""
     activity = f"{place.activity}: " if place.activity else ""
     args = f"; arguments {place.args}" if place.args else ""
-    return one_line(f"{place.confidence}: {place.history}, {_events(place)}: {activity}{place.detail}{args}")
+    return one_line(f"{place.confidence}: {place.history}, {_event_numbers(place)}: {activity}{place.detail}{args}")
 
 
-def _events(place: Place) -> str:
+def _event_numbers(place: Place) -> str:
     return f"event{'s' if len(place.events) > 1 else ''} {', '.join(map(str, place.events))}"
 
 
@@ -147,6 +147,7 @@ def page(report: AuditReport) -> str:
 
 
 def _tiles(report: AuditReport) -> Iterator[tuple[str, str, str]]:
+    """The figures at the top: name, value, and a class for its colour."""
     yield "histories", f"{report.histories:,}", ""
     yield "retries", f"{report.retries:,}", ""
     yield "helped", f"{report.helped:,}", "good" if report.helped else ""
@@ -178,9 +179,9 @@ def _article(finding: FindingCount) -> "report_page.Article":
 def _where(place: Place) -> str:
     """The history and its events; for a history of a server also the run, since runs share the id of a workflow."""
     if place.history == place.workflow_id:
-        return f"{place.history}, run {place.run_id}, {_events(place)}"
+        return f"{place.history}, run {place.run_id}, {_event_numbers(place)}"
     id = "" if place.workflow_id in place.history else f", {place.workflow_id}"
-    return f"{place.history}{id}, {_events(place)}"
+    return f"{place.history}{id}, {_event_numbers(place)}"
 
 
 def _common_activities(finding: FindingCount) -> list[str]:

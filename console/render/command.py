@@ -5,5 +5,5 @@ from workflows.commands import command
 
 
 def starter(*words: str) -> str:
-    """The command with these words, to copy."""
+    """The command of the console with these words, quoted for a shell, without control characters."""
     return printable(command(*words))

@@ -224,7 +224,7 @@ def _ranked(groups: Sequence[LineGroup]) -> list[int]:
     """
     newest = max((group.revision for group in groups), default=0)
     ended = [at for at in range(len(groups)) if _status(groups[at]) is StepStatus.COMPLETED]
-    ended.sort(key=lambda at: _ended(groups[at]), reverse=True)
+    ended.sort(key=lambda at: _end_timestamp(groups[at]), reverse=True)
     age = {at: place for place, at in enumerate(ended)}
     pending = [at for at in range(len(groups)) if _status(groups[at]) is StepStatus.PENDING]
     turn = {at: place for place, at in enumerate(pending)}
@@ -243,7 +243,7 @@ def _ranked(groups: Sequence[LineGroup]) -> list[int]:
     return sorted(range(len(groups)), key=rank)
 
 
-def _ended(group: LineGroup) -> float:
+def _end_timestamp(group: LineGroup) -> float:
     return group.step.ended.timestamp() if group.step and group.step.ended else 0.0
 
 
@@ -261,17 +261,13 @@ def _lines(groups: Sequence[LineGroup], chosen: dict[int, int]) -> list[str]:
         elif len(places) == 1:
             lines.append(groups[places[0]].lines[0])  # a line about what is hidden needs as much room
         else:
-            lines.append(_gap([groups[at] for at in places], _where(places, steps)))
+            below = " below" if places[0] > max(steps, default=0) else ""
+            where = " above" if places[-1] < min(steps, default=0) else below
+            lines.append(_gap_line([groups[at] for at in places], where))
     return lines
 
 
-def _where(hidden: Sequence[int], shown: Sequence[int]) -> str:
-    if hidden[-1] < min(shown, default=0):
-        return " above"
-    return " below" if hidden[0] > max(shown, default=0) else ""
-
-
-def _gap(hidden: Sequence[LineGroup], where: str) -> str:
+def _gap_line(hidden: Sequence[LineGroup], where: str) -> str:
     counts = Counter(group.step.status for group in hidden if group.step)
     plans = sum(group.step is None and group.lines[0].startswith("Plan") for group in hidden)
     parts = [count(plans, "plan")] if plans else []

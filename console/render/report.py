@@ -22,6 +22,8 @@ NOTHING = "-"
 
 
 class Column(NamedTuple):
+    """A column of a table; numbers are aligned to the right."""
+
     name: str
     is_number: bool = True
 
@@ -36,7 +38,7 @@ class Section(NamedTuple):
 
 
 def recoveries(faults: Iterable[FaultCount]) -> dict[str, str]:
-    """By name of a decision or Recovery that followed one of these faults, the heading of its column."""
+    """The headings of the columns for what followed these faults, by the name of the decision or Recovery."""
     found = {name for fault in faults for name in fault.followed}
     return {name: words_of(name).column or name for name in (*DECISIONS, *Recovery, *found) if name in found}
 
@@ -60,16 +62,16 @@ def heading(report: Report) -> list[str]:
 
 def sections(report: Report) -> Iterator[Section]:
     """The tables that have rows."""
-    return (section for section in _all(report) if section.rows)
+    return (section for section in _all_sections(report) if section.rows)
 
 
-def _all(report: Report) -> Iterator[Section]:
+def _all_sections(report: Report) -> Iterator[Section]:
     exits = [(ending.status.replace("_", " "), ending.code or NOTHING, f"{ending.tasks}") for ending in report.exits]
     yield Section("exits", "How tasks ended", (Column("status", False), Column("code", False), Column("tasks")), exits)
-    yield Section("spreads", "Per task", _columns("", "median", "p99", "least", "most"), list(_spreads(report)))
+    yield Section("spreads", "Per task", _columns("", "median", "p99", "least", "most"), list(_spread_rows(report)))
     followed = recoveries(report.faults)
     names = _columns("", "faults", *followed.values(), "recovered")
-    yield Section("faults", "Faults, and what followed", names, list(_faults(report, followed)))
+    yield Section("faults", "Faults, and what followed", names, list(_fault_rows(report, followed)))
     retries = [
         (retry.tool, retry.code, f"{retry.retries}", f"{retry.helped}", f"{retry.wasted}") for retry in report.retries
     ]
@@ -106,37 +108,37 @@ def _columns(*names: str) -> list[Column]:
     return [Column(names[0], False), *map(Column, names[1:])]
 
 
-def _spreads(report: Report) -> Iterator[tuple[str, ...]]:
+def _spread_rows(report: Report) -> Iterator[tuple[str, ...]]:
     numbers = {"tool calls": report.tool_calls, "steps": report.steps}
     times = {"time": report.seconds, "time to a new plan": report.time_to_replan, "wait of a retry": report.retry_delay}
     for name, spread in numbers.items():
         if spread:
-            yield name, *(f"{value:g}" for value in _of(spread))
+            yield name, *(f"{value:g}" for value in _spread_values(spread))
     for name, spread in times.items():
         if spread:
-            yield name, *map(seconds, _of(spread))
+            yield name, *map(seconds, _spread_values(spread))
     for name, left in report.budget_left.items():
         limit = name.replace("_", " ")
-        yield f"left of its {limit}", *(f"{value:.0%}" for value in _of(left))
+        yield f"left of its {limit}", *(f"{value:.0%}" for value in _spread_values(left))
 
 
-def _of(spread: Spread) -> tuple[float, ...]:
+def _spread_values(spread: Spread) -> tuple[float, ...]:
     return spread.median, spread.p99, spread.least, spread.most
 
 
-def _faults(report: Report, names: Iterable[str]) -> Iterator[tuple[str, ...]]:
+def _fault_rows(report: Report, names: Iterable[str]) -> Iterator[tuple[str, ...]]:
     """A row for each quadrant, and below it a row for each of its codes."""
     for quadrant, of in groupby(report.faults, key=lambda fault: fault.quadrant):
         codes = list(of)
         followed = Counter[str]()
         for code in codes:
             followed.update(code.followed)
-        yield quadrant.replace("_", " "), *_recoveries(sum(code.faults for code in codes), followed, names)
+        yield quadrant.replace("_", " "), *_fault_cells(sum(code.faults for code in codes), followed, names)
         for code in codes:
-            yield f"  {code.code}", *_recoveries(code.faults, code.followed, names)
+            yield f"  {code.code}", *_fault_cells(code.faults, code.followed, names)
 
 
-def _recoveries(faults: int, followed: Mapping[str, int], names: Iterable[str]) -> tuple[str, ...]:
+def _fault_cells(faults: int, followed: Mapping[str, int], names: Iterable[str]) -> tuple[str, ...]:
     decided = faults - followed.get(Recovery.OPEN, 0)
     recovered = f"{(decided - followed.get(Recovery.NONE, 0)) / decided:.0%}" if decided else NOTHING
     return f"{faults}", *(f"{followed[name]}" if followed.get(name) else "" for name in names), recovered

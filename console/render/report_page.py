@@ -32,12 +32,16 @@ WIDTH, BAR = 480, 22
 
 
 class Series(NamedTuple):
+    """The values of one colour in a chart, one for each label."""
+
     name: str
     values: Sequence[float]
     colour: str
 
 
 class Chart(NamedTuple):
+    """A drawn chart, and what its legend explains."""
+
     title: str
     svg: str
     legend: Sequence[Series]
@@ -45,7 +49,7 @@ class Chart(NamedTuple):
 
 
 class Remark(NamedTuple):
-    """A place of an article."""
+    """One of the places that an Article lists."""
 
     label: str
     colour: str
@@ -152,7 +156,7 @@ def _charts(report: Report) -> Iterator[Chart]:
 
 
 def _buckets(numbers: Mapping[int, int]) -> dict[str, int]:
-    """By number of calls, the number of tasks; by ranges of numbers if there would be more than MAX_BARS entries."""
+    """Numbers of tasks by their number of calls; by ranges such as `5-9` if there would be more than MAX_BARS bars."""
     size = max(1, -(-(max(numbers) + 1) // MAX_BARS))
     found = dict.fromkeys(range(max(numbers) // size + 1), 0)
     for number, tasks in numbers.items():
@@ -171,17 +175,19 @@ def _pygal() -> Any:
 
 
 def _chart(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart:
-    more = {"x_labels_major_every": max(1, -(-len(labels) // 8)), "show_minor_x_labels": False, "height": 200}
-    return _drawn(_pygal().StackedBar, title, labels, series, more)
+    options = {"x_labels_major_every": max(1, -(-len(labels) // 8)), "show_minor_x_labels": False, "height": 200}
+    return _draw(_pygal().StackedBar, title, labels, series, options)
 
 
 def bars(title: str, labels: Sequence[str], series: Sequence[Series]) -> Chart:
     """A chart with a horizontal bar for each label, the first at the top, stacked from the values of all series."""
     rows = [Series(sery.name, sery.values[::-1], sery.colour) for sery in series]  # the first is at the top
-    return _drawn(_pygal().HorizontalStackedBar, title, labels[::-1], rows, {"height": 44 + BAR * len(labels)})
+    return _draw(_pygal().HorizontalStackedBar, title, labels[::-1], rows, {"height": 44 + BAR * len(labels)})
 
 
-def _drawn(kind: Any, title: str, labels: Sequence[str], series: Sequence[Series], more: Mapping[str, Any]) -> Chart:
+def _draw(
+    chart_class: Any, title: str, labels: Sequence[str], series: Sequence[Series], options: Mapping[str, Any]
+) -> Chart:
     from pygal.etree import etree
     from pygal.style import Style
 
@@ -206,7 +212,7 @@ def _drawn(kind: Any, title: str, labels: Sequence[str], series: Sequence[Series
         colors=colours,
         value_colors=("var(--text)",) * len(colours),
     )
-    chart = kind(
+    chart = chart_class(
         style=style,
         js=[],
         width=WIDTH,
@@ -218,7 +224,7 @@ def _drawn(kind: Any, title: str, labels: Sequence[str], series: Sequence[Series
         max_scale=6,
         order_min=0,  # no steps below 1, which would show as the same number
         value_formatter=lambda value: f"{value:,.0f}",
-        **more,
+        **options,
     )
     chart.x_labels = [printable(label) for label in labels]  # XML has no control characters
     for dataset in series:

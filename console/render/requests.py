@@ -24,6 +24,7 @@ def lines(outcome: Outcome) -> list[str]:
 
 
 def asker(outcome: Outcome) -> Asker:
+    """The task of an outcome, as cards and commands name it."""
     return Asker(outcome.task_id, outcome.task, outcome.by)
 
 

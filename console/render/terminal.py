@@ -76,7 +76,7 @@ class Screen:
         same = terminal_size(self._stream) == self._size  # a terminal of another size shows the old rows elsewhere
         if same and list(lines) == self._drawn and is_open == self._is_open:
             return
-        back, known = self._back(self._rows_above()), self._drawn if same else []
+        back, known = self._back(self._rows_above_cursor()), self._drawn if same else []
         parts = [BEGIN, back]
         for index, line in enumerate(lines):
             end = "" if is_open and index == len(lines) - 1 else "\n"
@@ -91,7 +91,7 @@ class Screen:
         """Remove the frame from the terminal."""
         rows = self._rows()
         # Row by row: tmux would keep in its scrollback what is cleared at once from the top.
-        self._write([BEGIN, self._back(self._rows_above()), (LINE + "\n") * rows, self._back(rows), DONE])
+        self._write([BEGIN, self._back(self._rows_above_cursor()), (LINE + "\n") * rows, self._back(rows), DONE])
         self._drawn, self._is_open = [], False
 
     def replace(self, lines: Iterable[str]) -> None:
@@ -116,7 +116,7 @@ class Screen:
         """The escape sequence that moves the cursor up by `rows` rows, to the first column."""
         return "\r" + (UP.format(rows) if rows else "")
 
-    def _rows_above(self) -> int:
+    def _rows_above_cursor(self) -> int:
         return self._rows() - self._is_open
 
     def _rows(self) -> int:
@@ -170,7 +170,7 @@ class Keyboard:
         self._entered, self._changed, self.text = entered, changed, ""
         self.turn_echo_off()
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
-        asyncio.get_running_loop().add_reader(sys.stdin, self._take)
+        asyncio.get_running_loop().add_reader(sys.stdin, self._read_keys)
 
     def leave(self) -> None:
         """Read no more keys; those that are typed from now on stay for the shell."""
@@ -191,7 +191,7 @@ class Keyboard:
         asyncio.get_running_loop().remove_reader(sys.stdin)
         self._entered, self.text = None, ""
 
-    def _take(self) -> None:
+    def _read_keys(self) -> None:
         try:
             keys = os.read(sys.stdin.fileno(), LARGEST_READ)
         except OSError:

@@ -66,7 +66,6 @@ class LinesView(StderrView):
         self._plans = 0
         self._printed = set[Hashable]()
         self._stays = 0
-        self._began = self._undoing = False
         self._words = WordLines(say, width)
 
     def see(self, snapshot: Snapshot) -> None:
@@ -86,20 +85,18 @@ class LinesView(StderrView):
     def _report(self, outcome: Outcome) -> None:
         if not outcome.planner and not outcome.ended_at:
             return  # no worker has taken the task up, so even the heading is not known
-        if not self._began:
-            self._began = True
-            self._say(tree.heading(outcome, self._ui_url))
+        self._print_once("heading", [tree.heading(outcome, self._ui_url)])
         layout = RowLayout(outcome, self._width)
         for what, lines in tree.failovers(outcome).items():
             self._print_once(what, lines)
         for revision in [revision for revision in outcome.revisions if revision.number > self._plans]:
-            self._print_steps(outcome, layout, before=revision.number)  # steps of earlier plans come first
+            self._print_steps(outcome, layout, before_plan=revision.number)  # steps of earlier plans come first
             for note, line in tree.notes_above(outcome, revision):
                 self._print_once(note, [line])
             for line in tree.plan_heading(outcome, revision):
                 self._say(line)
             self._plans = revision.number
-        self._print_steps(outcome, layout, before=self._plans + 1)
+        self._print_steps(outcome, layout, before_plan=self._plans + 1)
         for note, line in tree.notes_above(outcome, None):
             self._print_once(note, [line])
         self._print_once(outcome.waiting, tree.waiting_lines(outcome))
@@ -112,15 +109,16 @@ class LinesView(StderrView):
                 self._print_once(asked, requests.closed_lines(outcome, request))
                 self._print_once(("answered", request.id), requests.answered(request))
         for record in tree.not_tried(outcome)[self._stays :]:
-            self._begin_undo(is_undo=True)
+            self._print_once(tree.UNDO_HEADING, [tree.UNDO_HEADING])
             self._stays += 1
             self._say(tree.stays_line(record))
 
-    def _print_steps(self, outcome: Outcome, layout: RowLayout, before: int) -> None:
+    def _print_steps(self, outcome: Outcome, layout: RowLayout, before_plan: int) -> None:
         for step in outcome.steps:
             key = (step.id, step.revision)
-            if tree.has_ended(step) and step.revision < before and key not in self._printed:
-                self._begin_undo(is_undo=tree.is_undo(step))
+            if tree.has_ended(step) and step.revision < before_plan and key not in self._printed:
+                if tree.is_undo(step):
+                    self._print_once(tree.UNDO_HEADING, [tree.UNDO_HEADING])
                 self._print_once(key, tree.step_lines(outcome, step, layout))
 
     def _print_once(self, what: Hashable, lines: Sequence[str]) -> None:
@@ -128,11 +126,6 @@ class LinesView(StderrView):
             self._printed.add(what)
             for line in lines:
                 self._say(line)
-
-    def _begin_undo(self, *, is_undo: bool) -> None:
-        if is_undo and not self._undoing:
-            self._undoing = True
-            self._say(tree.UNDO_HEADING)
 
 
 class WordLines:
@@ -147,7 +140,7 @@ class WordLines:
         """The activity and the reply of the last line that was printed."""
 
     def see(self, words: Mapping[str, Unfinished]) -> None:
-        """Print the lines that are complete now; `words` are those of a Snapshot, by activity."""
+        """Print the lines that are complete now; `words` are those of a Snapshot."""
         for said in self._listener.news(words):
             before, rest = self._rests.pop(said.activity, (said, ""))
             if said.is_over or before.reply != said.reply:

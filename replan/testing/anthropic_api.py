@@ -159,11 +159,8 @@ def _turn(message: Json) -> Turn:
         uses = [block for block in blocks if block["type"] == "tool_use"]
         return AssistantTurn(text, tuple(ToolCall(use["id"], use["name"], use["input"]) for use in uses))
     results = [block for block in blocks if block["type"] == "tool_result"]
-    return UserTurn(text, tuple(_result(block) for block in results))
-
-
-def _result(block: Json) -> ToolResult:
-    return ToolResult(block["tool_use_id"], block["content"], bool(block.get("is_error")))
+    read = (ToolResult(block["tool_use_id"], block["content"], bool(block.get("is_error"))) for block in results)
+    return UserTurn(text, tuple(read))
 
 
 def _tool_use(call: ModelCall, id: str) -> Json:

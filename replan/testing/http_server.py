@@ -39,7 +39,7 @@ async def serving(*answers: bytes | None) -> AsyncIterator[str]:
 
 @dataclass
 class Visits:
-    """What the server of `streaming` has received and sent so far."""
+    """The address of a server of `streaming`, and what it has received and sent so far."""
 
     url: str
     requests: list[bytes] = field(default_factory=list)

@@ -42,22 +42,22 @@ class Quirk(StrEnum):
 Form = Callable[[Sequence[ModelCall]], str]
 
 
-def _json(call: ModelCall) -> str:
+def _call_json(call: ModelCall) -> str:
     return json.dumps({"name": call.name, "arguments": call.args})
 
 
-def _moves(calls: Sequence[ModelCall]) -> str:
+def _react_text(calls: Sequence[ModelCall]) -> str:
     actions = [f"Action: {call.name}\nAction Input: {json.dumps(call.args)}" for call in calls]
     return "\n".join(["Thought: I make a call.", *actions, "Observation: I made this up."])
 
 
 TEXT_FORMS: Mapping[str, Form] = {
-    "JSON": lambda calls: "\n".join(map(_json, calls)),
-    "fenced": lambda calls: f"```json\n[{', '.join(map(_json, calls))}]\n```",
-    "Hermes": lambda calls: "\n".join(f"<tool_call>\n{_json(call)}\n</tool_call>" for call in calls),
-    "Mistral": lambda calls: f"[TOOL_CALLS][{', '.join(map(_json, calls))}]",
-    "Llama": lambda calls: "<|python_tag|>" + "; ".join(map(_json, calls)),
-    "ReAct": _moves,
+    "JSON": lambda calls: "\n".join(map(_call_json, calls)),
+    "fenced": lambda calls: f"```json\n[{', '.join(map(_call_json, calls))}]\n```",
+    "Hermes": lambda calls: "\n".join(f"<tool_call>\n{_call_json(call)}\n</tool_call>" for call in calls),
+    "Mistral": lambda calls: f"[TOOL_CALLS][{', '.join(map(_call_json, calls))}]",
+    "Llama": lambda calls: "<|python_tag|>" + "; ".join(map(_call_json, calls)),
+    "ReAct": _react_text,
 }
 """The forms in which models write calls as text."""
 THOUGHT = 'I could call purchase. <tool_call>{"name": "purchase", "arguments": {}}</tool_call>'
@@ -100,14 +100,14 @@ class LocalServer(OpenAIApi):
         if self._has(Quirk.USAGE_IN_TEXT) and body.get("usage"):
             chunks[-1]["usage"] = body["usage"]
         elif body.get("usage") and not self._has(Quirk.NO_USAGE):
-            chunks.append({**self._head(body), "choices": [], "usage": body["usage"]})
+            chunks.append({**self._chunk_fields(body), "choices": [], "usage": body["usage"]})
         yield from chunks
         if not self._has(Quirk.NO_DONE):
             yield {}
 
     def _deltas(self, body: Json) -> Iterator[Json]:
         (choice,) = body["choices"]
-        message, head = choice["message"], self._head(body)
+        message, head = choice["message"], self._chunk_fields(body)
         deltas: list[Json] = [{"role": "assistant", "content": None if self._has(Quirk.NULL_CONTENT) else ""}]
         content = message["content"] or ""
         if self._has(Quirk.REASONING):
@@ -117,12 +117,12 @@ class LocalServer(OpenAIApi):
             content = f"{opened}{THOUGHT}\n</think>\n\n{content}"
         deltas += [{"content": part} for part in _halves(content)]
         for index, call in enumerate(message.get("tool_calls", ())):
-            deltas += [{"tool_calls": [part]} for part in self._parts(index, call)]
+            deltas += [{"tool_calls": [part]} for part in self._call_parts(index, call)]
         for delta in deltas:
             yield {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
         yield {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}]}
 
-    def _parts(self, index: int, call: Json) -> list[Json]:
+    def _call_parts(self, index: int, call: Json) -> list[Json]:
         name, arguments = call["function"]["name"], call["function"]["arguments"]
         if self._has(Quirk.ARGUMENTS_AS_OBJECT):
             arguments = json.loads(arguments)
@@ -141,7 +141,7 @@ class LocalServer(OpenAIApi):
             *({**(head if repeats else {"index": head["index"]}), "function": function} for function in more),
         ]
 
-    def _head(self, body: Json) -> Json:
+    def _chunk_fields(self, body: Json) -> Json:
         rest = {name: value for name, value in body.items() if name not in ("usage", "choices")}
         return {**rest, "object": "chat.completion.chunk"}
 
@@ -170,7 +170,7 @@ class OllamaServer(LocalServer):
 
     def answer(self, path: str, headers: Mapping[str, str], body: Json) -> Response:
         if path == "/api/show":
-            return self._shown()
+            return self._show_answer()
         if path == "/api/ps":
             loaded = [{"name": f"{self.model}:latest", "context_length": self.context}] if self.is_loaded else []
             return _json_answer({"models": loaded})
@@ -180,7 +180,7 @@ class OllamaServer(LocalServer):
         self.is_loaded = True
         return super().answer(path, headers, body)
 
-    def _shown(self) -> Response:
+    def _show_answer(self) -> Response:
         if not self.pulled:
             return RawBytes(json_answer(404, b'{"error": "model not found"}'))
         told = {} if self.capabilities is None else {"capabilities": list(self.capabilities)}

@@ -213,7 +213,7 @@ async def running(api: ModelApi) -> AsyncIterator[ModelApi]:
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, asyncio.IncompleteReadError):
-            await _exchange(api, reader, writer)
+            await _answer_request(api, reader, writer)
         writer.close()
 
     server = await asyncio.start_server(talk, "127.0.0.1", 0, limit=2**22)
@@ -222,7 +222,7 @@ async def running(api: ModelApi) -> AsyncIterator[ModelApi]:
         yield api
 
 
-async def _exchange(api: ModelApi, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _answer_request(api: ModelApi, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.strip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
@@ -250,14 +250,14 @@ def _bytes(api: ModelApi, response: ModelReply | ModelError | RawBytes) -> bytes
     if isinstance(response, RawBytes):
         return response.sent
     if isinstance(response, ModelReply):
-        status, body = 200, _replied(api, response)
+        status, body = 200, _billed_body(api, response)
     else:
         status, body = response.status, api.error_body(response)
     return json_answer(status, json.dumps(body).encode(), **response.headers)
 
 
-def _replied(api: ModelApi, reply: ModelReply) -> Json:
-    """The JSON of a reply; its tokens are added to `billed`."""
+def _billed_body(api: ModelApi, reply: ModelReply) -> Json:
+    """Add the tokens of a reply to `api.billed`, and return the JSON of the reply."""
     body = api.reply_body(reply)
     api.billed += sum(api.usage(reply))
     if api.hides_usage:
@@ -268,7 +268,7 @@ def _replied(api: ModelApi, reply: ModelReply) -> Json:
 async def _stream(
     api: ModelApi, response: Streamed, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
-    events = [event_bytes(event) for event in api.events(_replied(api, response.reply))][: response.events]
+    events = [event_bytes(event) for event in api.events(_billed_body(api, response.reply))][: response.events]
     head = {"content-type": "text/event-stream; charset=utf-8", "transfer-encoding": "chunked", "connection": "close"}
     lines = [f"{name}: {value}" for name, value in {**head, **response.reply.headers}.items()]
     writer.write("\r\n".join(["HTTP/1.1 200 OK", *lines, "", ""]).encode())

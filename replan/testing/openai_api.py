@@ -153,7 +153,7 @@ def _call(call: Json) -> ToolCall:
 
 
 def strict_mistakes(functions: Iterable[Json], format: Json) -> Iterator[str]:
-    """Yield the mistakes in strict functions, and in `format`: the output format, in the form of the Responses API."""
+    """Yield the mistakes in strict functions and in the output format: `format`, as in the Responses API, or empty."""
     for function in functions:
         if function.get("strict"):
             for mistake in strict_schemas.openai_mistakes(function["parameters"]):

@@ -65,7 +65,8 @@ class Cluster:
     def make(self) -> None:
         """Create the cluster's files, with a user who logs in with the password. Raises PostgresFailed on failure."""
         (self._home / "password").write_text(self._password)
-        _give_away(self._home)
+        for path in (self._home, *self._home.iterdir()) if os.getuid() == 0 else ():
+            shutil.chown(path, "nobody")
         options = ["-D", f"{self._home}/data", "-U", self._user, "-A", "scram-sha-256"]
         options += ["--pwfile", f"{self._home}/password", "-E", "UTF8", "--locale", "C.UTF-8", "--no-sync"]
         command = [*_unprivileged(), str(self._binaries / "initdb"), *options]
@@ -156,9 +157,3 @@ def _unprivileged() -> list[str]:
         raise PostgresFailed("PostgreSQL does not run as root, and there is no setpriv: run this as another user.")
     # Changing the user clears the parent-death signal, so it is set again.
     return [setpriv, "--reuid=nobody", "--clear-groups", "--pdeathsig=KILL", "--"]
-
-
-def _give_away(home: Path) -> None:
-    if os.getuid() == 0:
-        for path in (home, *home.iterdir()):
-            shutil.chown(path, "nobody")

@@ -104,7 +104,7 @@ class ResponsesApi(OpenAIApi):
         number, (input_tokens, written) = len(self.bodies), self.usage(reply)
         is_cut = reply.stop not in (None, "completed")
         items = list(self._items(reply, "incomplete" if is_cut else "completed"))
-        self._remember(items, is_whole=not is_cut and not self.repeats_ids)
+        self._record_sent(items, is_whole=not is_cut and not self.repeats_ids)
         return {
             "id": f"resp_{number}",
             "object": "response",
@@ -151,17 +151,17 @@ class ResponsesApi(OpenAIApi):
             made = {"call_id": self.call_id("call", index), "name": call.name, "arguments": call.written}
             yield {"type": "function_call", **made, "id": f"fc_{prefix}_{index}", "status": status}
 
-    def _remember(self, items: list[Json], *, is_whole: bool) -> None:
+    def _record_sent(self, items: list[Json], *, is_whole: bool) -> None:
         self.sent |= {item["id"]: item for item in items}
         self.before |= {after["id"]: before["id"] for before, after in pairwise(items) if before["type"] == "reasoning"}
         calls = [item for item in items if item["type"] == "function_call"]
-        is_valid = all(re.fullmatch(NAME, call["name"]) and _is_object(call["arguments"]) for call in calls)
+        is_valid = all(re.fullmatch(NAME, call["name"]) and _is_json_object(call["arguments"]) for call in calls)
         # Other replies, such as one with half a character, are not sent back unchanged.
         if is_whole and is_valid and json.dumps(items, ensure_ascii=False).isprintable():
             self.wanted |= {call["call_id"]: call["id"] for call in calls}
 
     def _changed(self, items: list[Json]) -> Iterator[str]:
-        """Mistakes: items with an id that were changed, or that lack the reasoning before or the item after them."""
+        """Mistakes: items with an id that were changed, or without the reasoning before them or the item after them."""
         for index, item in enumerate(items):
             where, id = f"input[{index}]", item.get("id")
             if id is None:
@@ -215,21 +215,17 @@ def _reasoning(id: str, thought: str) -> Json:
     return {"type": "reasoning", "id": id, "summary": summary, "encrypted_content": encrypted}
 
 
-def _is_object(written: str) -> bool:
+def _is_json_object(text: str) -> bool:
     try:
-        return isinstance(json.loads(written), dict)
+        return isinstance(json.loads(text), dict)
     except ValueError:
         return False
 
 
-def _kind(item: Json) -> str:
-    kind = str(item.get("type", "message"))
-    return "output_message" if kind == "message" and "id" in item else kind
-
-
 def _field_mistakes(items: list[Json]) -> Iterator[str]:
     for index, item in enumerate(items):
-        where, kind = f"input[{index}]", _kind(item)
+        where, kind = f"input[{index}]", str(item.get("type", "message"))
+        kind = "output_message" if kind == "message" and "id" in item else kind
         if kind not in ITEMS:
             yield f"{where}: Invalid value: '{kind}'"
             continue
@@ -244,7 +240,7 @@ def _field_mistakes(items: list[Json]) -> Iterator[str]:
         if kind == "function_call":
             if not re.fullmatch(NAME, item.get("name", "")):
                 yield f"{where}: name: string does not match pattern"
-            if not isinstance(item.get("arguments"), str) or not _is_object(item["arguments"]):
+            if not isinstance(item.get("arguments"), str) or not _is_json_object(item["arguments"]):
                 yield f"{where}: arguments must be JSON"
         if kind == "function_call_output" and not isinstance(item.get("output"), str):
             yield f"{where}: output must be a text"
@@ -307,7 +303,9 @@ def _turns(items: list[Json]) -> Iterator[Turn]:
             if results:
                 yield UserTurn(results=results)
             results = ()
-            yield AssistantTurn("\n".join(filter(None, map(_text, found))), tuple(_calls(found)))
+            calls = [item for item in found if item.get("type") == "function_call"]
+            made = (ToolCall(call["call_id"], call["name"], json.loads(call["arguments"])) for call in calls)
+            yield AssistantTurn("\n".join(filter(None, map(_text, found))), tuple(made))
     if results:
         yield UserTurn(results=results)
 
@@ -317,9 +315,3 @@ def _text(item: Json) -> str:
     if isinstance(content, list):
         return "\n".join(part["text"] for part in content if part["type"] == "output_text")
     return content or ""
-
-
-def _calls(items: list[Json]) -> Iterator[ToolCall]:
-    for item in items:
-        if item.get("type") == "function_call":
-            yield ToolCall(item["call_id"], item["name"], json.loads(item["arguments"]))

@@ -58,7 +58,7 @@ def _user_turn(turn: Turn) -> UserTurn:
 
 
 def repeated(requests: Iterable[ReceivedRequest]) -> Counter[tuple[int, tuple[str, ...]]]:
-    """How often each turn was requested, by the turn's number and the ids of the calls whose results it contains."""
+    """How often each turn was requested; its key is its number, and the ids of the calls whose results it contains."""
     return Counter((request.turn, tuple(result.call_id for result in request.results)) for request in requests)
 
 

@@ -52,12 +52,12 @@ class Question:
 
 
 def question_of(task_id: str, request: HumanRequest, known: Sequence[Fact], before: str = "") -> Question | None:
-    """The question for a request: `before`, the facts `known`, the choices; None if a form cannot express an answer."""
+    """The question for a request: the text `before`, the facts `known`, the choices; None if no form can answer it."""
     choices = [choice for choice in request.choices if _is_simple(choice)]
     call = request.call
     if not choices or (call is None and any(CHOICES[choice].needs_code for choice in choices)):
         return None
-    lines = [*filter(None, [before]), *(_line(fact) for fact in known)]
+    lines = [*filter(None, [before]), *(_fact_line(fact) for fact in known)]
     lines += [f"{choice.value}: {CHOICES[choice].sentence}" for choice in choices]
     words: dict[str, Any] = {"type": "string", "title": "Reason, or reply", "maxLength": MAX_WORDS}
     if request.options:
@@ -68,7 +68,7 @@ def question_of(task_id: str, request: HumanRequest, known: Sequence[Fact], befo
     return Question(task_id, request.id, call.code if call else "", "\n".join(map(printable, lines)), schema)
 
 
-def _line(fact: Fact) -> str:
+def _fact_line(fact: Fact) -> str:
     origin = f" ({fact.origin_words})" if fact.origin else ""
     return f"{fact.about}: {shorten(value_words(fact.text), MAX_SHOWN)}{origin}"
 
@@ -109,7 +109,7 @@ class Person:
 
 
 async def question(handle: TaskHandle, before: str = "") -> Question | None:
-    """The question for the first open request of a task; None without a request, or if only the page can answer it."""
+    """The question for a task's first open request, after the text `before`; None if no form can answer it."""
     requests = await handle.requests()
     return question_of(handle.id, requests[0], await handle.facts(requests[0]), before) if requests else None
 
@@ -123,9 +123,10 @@ def read_state(state: str) -> tuple[str, str, str] | None:
 
 
 async def answer(handle: TaskHandle, request: str, call: str, result: Mapping[str, Any], client: str) -> str | None:
-    """Pass a person's answer on to the request of a task; `result` is the client's reply to the question.
+    """Pass a person's answer on to a request of a task; `result` is the reply of the client named `client`.
 
-    Returns why the answer was refused; None if it was accepted, or if the person gave no usable answer.
+    `call` is the code of the call in the question, empty without a call. Returns why the answer was refused; None if it
+    was accepted, or if the person gave no usable answer.
     """
     content = result.get("content") or {}
     chosen = content.get(ANSWER)

@@ -96,20 +96,20 @@ class Calls:
         answer, until = self._guarded.get((request.session.name, offer.kind, of_call), ({}, 0.0))
         if until > time.monotonic() and not request.key:
             return answer
-        found = await self._place(offer, args, of_call, request)
+        found = await self._find_or_add_entry(offer, args, of_call, request)
         if found is None:
-            return _conflict(is_structured=is_structured)
+            return _key_conflict(is_structured=is_structured)
         entry, replayed_from = found
         task_id = entry.earlier.task_id
         log.info("gateway_call", session=request.session.name, tool=offer.kind, task=task_id)
         self.running += 1
         try:
-            outcome = await self._outcome(client, offer, args, entry, request)
+            outcome = await self._start_and_wait(client, offer, args, entry, request)
         finally:
             self.running -= 1
         if isinstance(outcome, Outcome):
             answer = results.of_outcome(outcome, is_structured=is_structured)
-            self._guard(request.session.name, offer, of_call, outcome, answer)
+            self._remember(request.session.name, offer, of_call, outcome, answer)
             self._note_void(outcome, request)
             if replayed_from is not None and outcome.status is TaskStatus.COMPLETED:
                 return results.with_note(answer, results.replayed_note(replayed_from))
@@ -121,9 +121,9 @@ class Calls:
         """Start a task once, and return its id. For a call that may be a repetition, that is the earlier task's id."""
         args: dict[str, JsonValue] = {"task": text}
         lenient = replace(request, session=replace(request.session, doubt=Doubt.REPLAY))
-        found = await self._place(_TASKS, args, digest(args), lenient)
+        found = await self._find_or_add_entry(_TASKS, args, digest(args), lenient)
         if found is None:
-            return _conflict(is_structured=False)
+            return _key_conflict(is_structured=False)
         entry, replayed_from = found
         task_id = entry.earlier.task_id
         await client.start(
@@ -137,13 +137,14 @@ class Calls:
         started = results.success({"id": task_id, "status": "running"}, is_structured=True)
         return results.with_note(started, results.replayed_note(replayed_from)) if replayed_from else started
 
-    async def _place(
+    async def _find_or_add_entry(
         self, offer: Offer, args: dict[str, JsonValue], of_call: str, request: Request
     ) -> tuple[Entry, datetime | None] | None:
         """The journal's entry for a call: a new entry, or that of an earlier call. The entry of a read is not stored.
 
-        The datetime is the time of the earlier call's last delivery state, if its answer is returned to a call without
-        a key; else None. The whole result is None if the key belongs to a call with other arguments.
+        The datetime is the time of the earlier call's last delivery state; None for a new call, and for a certain
+        repetition (the same key or request, or PENDING). The whole result is None if the key belongs to a call with
+        other arguments.
 
         Raises:
             AgentGone: the agent left before the call was begun.
@@ -154,7 +155,7 @@ class Calls:
             self.journal.went_on(request.connection)
             made = Earlier(self._new_id(request, offer), caller, Delivery.OPEN, time.time(), request.id)
             return Entry(session.name, made, "", ""), None
-        known = await self._known(session, caller)  # after it nothing waits, so that no other call comes between
+        known = await self._earlier(session, caller)  # after it nothing waits, so that no other call comes between
         if request.is_gone():
             raise AgentGone
         verdict, earlier = match(caller, known, time.time())
@@ -182,8 +183,8 @@ class Calls:
         made = Earlier(task_id, caller, Delivery.OPEN, time.time(), request.id)
         return Entry(session.name, made, effect_key, doubts), None
 
-    async def _known(self, session: Session, caller: Caller) -> Sequence[Earlier]:
-        """The earlier calls of the session that may be this call; waits for GRACE while an equal call is under way."""
+    async def _earlier(self, session: Session, caller: Caller) -> Sequence[Earlier]:
+        """The earlier calls of the session that may be this call; waits GRACE seconds if an equal call is under way."""
         known = self.journal.earlier(session.name, caller)
         twins = {one.task_id for one in known if is_live_twin(caller, one)}
         if not twins:
@@ -224,10 +225,10 @@ class Calls:
         if outcome.status is not TaskStatus.COMPLETED and not _may_be_applied(outcome):
             self.journal.note(outcome.task_id, Delivery.VOID, request.id)
 
-    async def _outcome(
+    async def _start_and_wait(
         self, client: Client, offer: Offer, args: dict[str, JsonValue], entry: Entry, request: Request
     ) -> Outcome | dict[str, Any]:
-        """Start or join the task of a call, and wait for its Outcome; else return what the agent gets meanwhile."""
+        """Start or join the task of a call; returns its Outcome, or the answer that the agent gets without it."""
         shown = " ".join(f"{offer.name} {canonical(args)}".split())
         text = shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 1]}…"
         if entry.doubts:
@@ -253,14 +254,14 @@ class Calls:
                     log.warning("gateway_cannot_start", task=task_id, reason=str(error))
                     if not is_away:
                         self.journal.note(task_id, Delivery.VOID, request.id)
-                    return _not_started(error, task_id, is_away=is_away)
+                    return _not_started(error, task_id, is_server_away=is_away)
                 await asyncio.sleep(POLL)
         return await self._wait(client, handle, request, entry, patience=request.session.patience)
 
     async def _wait(
         self, client: Client, handle: TaskHandle, request: Request, entry: Entry, *, patience: float
     ) -> Outcome | dict[str, Any]:
-        """Wait for the Outcome of a task, at most `patience` seconds for a person; else what the agent gets then."""
+        """Wait for a task's Outcome, at most `patience` seconds for a person; else returns an answer without it."""
         ending = asyncio.create_task(_outcome_of(handle))
         reporting = asyncio.create_task(_report(handle, request.report)) if request.report else None
         asking = _Asking(handle, request.attended, _doubt(entry, "the agent"))
@@ -303,8 +304,8 @@ class Calls:
             is_structured=True,
         )
 
-    def _guard(self, session: str, offer: Offer, of_call: str, outcome: Outcome, answer: dict[str, Any]) -> None:
-        """Keep the answer to a persistent failure for GUARD seconds; after an effect, drop the session's answers."""
+    def _remember(self, session: str, offer: Offer, of_call: str, outcome: Outcome, answer: dict[str, Any]) -> None:
+        """After a persistent failure, keep the answer for GUARD s; after an effect, drop the session's kept answers."""
         now = time.monotonic()
         self._guarded = {call: guarded for call, guarded in self._guarded.items() if guarded[1] > now}
         last = outcome.faults[-1] if outcome.faults else None
@@ -406,8 +407,8 @@ def _starter(request: Request) -> str:
     return f"an agent, session {request.session.name}"[:MAX_NAME]
 
 
-def _not_started(error: Exception, task_id: str, *, is_away: bool) -> dict[str, Any]:
-    if is_away:
+def _not_started(error: Exception, task_id: str, *, is_server_away: bool) -> dict[str, Any]:
+    if is_server_away:
         return results.fault(
             Do.WAIT,
             code="unreachable",
@@ -422,7 +423,7 @@ def _not_started(error: Exception, task_id: str, *, is_away: bool) -> dict[str, 
     return results.fault(Do.CHANGE, code="refused", reason=reason, task=task_id, is_structured=True)
 
 
-def _conflict(*, is_structured: bool) -> dict[str, Any]:
+def _key_conflict(*, is_structured: bool) -> dict[str, Any]:
     return results.fault(
         Do.CHANGE,
         code="conflict",

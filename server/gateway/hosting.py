@@ -74,7 +74,7 @@ class Daemon:
         return f"`replan answer {task_id}` (with REPLAN_STATE={self._state})"
 
     async def run(self, door: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
-        """Serve agents until the daemon is idle or `stop` is set; with a `door` for other agents, until `door` ends."""
+        """Serve agents until the daemon is idle or `stop` is set; with `door`, for other agents, until `door` ends."""
         path = socket_path(self._state)
         path.unlink(missing_ok=True)
         before = os.umask(0o177)
@@ -86,10 +86,10 @@ class Daemon:
             stack.callback(path.unlink, missing_ok=True)
             stack.callback(self._journal.close)
             stack.push_async_callback(self._close_all)
-            serving = await stack.enter_async_context(_background(self._serve_tasks()))
+            serving = await stack.enter_async_context(background(self._serve_tasks()))
             stack.callback(listening.close)
-            ending = await stack.enter_async_context(_background(door() if door else self._until_idle()))
-            stopping = await stack.enter_async_context(_background(self.stop.wait()))
+            ending = await stack.enter_async_context(background(door() if door else self._until_idle()))
+            stopping = await stack.enter_async_context(background(self.stop.wait()))
             await asyncio.wait([serving, ending, stopping], return_when=asyncio.FIRST_COMPLETED)
             for part in (serving, ending):
                 if part.done() and not part.cancelled() and (error := part.exception()):
@@ -121,22 +121,22 @@ class Daemon:
 
     @asynccontextmanager
     async def _page_served(self) -> AsyncIterator[None]:
-        """Serve the page on this machine, in a process of its own; the page's address is known a little later."""
+        """Serve the page on this machine, in a process of its own; `_page` gets its address when it listens."""
         file = self._state / "gateway-page.log"
         command = [sys.executable, "-P", "-m", "replan", "serve", "--port", str(free_port())]
         environment = {**os.environ, "TEMPORAL_ADDRESS": self._address, "REPLAN_STATE": str(self._state)}
         process = spawn(command, file, environment=environment)
-        looking = asyncio.create_task(self._find_page(file))
+        looking = asyncio.create_task(self._read_page_address(file))
         try:
             yield
         finally:
             looking.cancel()
             await end(process)
 
-    async def _find_page(self, file: Path) -> None:
+    async def _read_page_address(self, log_file: Path) -> None:
         while self._page is None:
             await asyncio.sleep(LOOK_SECONDS / 4)
-            written = await asyncio.to_thread(file.read_text, errors="replace")
+            written = await asyncio.to_thread(log_file.read_text, errors="replace")
             found = re.search(r"^ready  (http://\S+)", written, re.MULTILINE)
             self._page = found.group(1) if found else None
 
@@ -287,7 +287,7 @@ class _Connection:
                 if told.is_replayed:
                     self._silent.add(number)
             if told.message.get("method") == "notifications/cancelled":
-                self._cancelled(told.message.get("params"))
+                self._record_cancel(told.message.get("params"))
             try:
                 message = jsonrpc_message_adapter.validate_python(told.message, by_name=False)
             except ValidationError as error:
@@ -300,7 +300,7 @@ class _Connection:
             return await read_line(self._reader)
         return None
 
-    def _cancelled(self, params: Any) -> None:
+    def _record_cancel(self, params: Any) -> None:
         """Record that the answer to a cancelled request is not handed over; the call goes on."""
         number = params.get("requestId") if isinstance(params, dict) else None
         if not isinstance(number, int | str):
@@ -346,7 +346,8 @@ class _Connection:
 
 
 @asynccontextmanager
-async def _background(work: Any) -> AsyncIterator[asyncio.Task[None]]:
+async def background(work: Any) -> AsyncIterator[asyncio.Task[None]]:
+    """Run a coroutine as a task until the block ends, which cancels it."""
     task = asyncio.create_task(work)
     try:
         yield task

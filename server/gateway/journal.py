@@ -113,7 +113,7 @@ class Journal:
             transaction.execute(insert(_KEYS).values(id=self._cipher.ids[0], check=check).on_conflict_do_nothing())
 
     def _forms(self, text: str) -> list[str]:
-        """The forms in which the journal may have a text, the form for writing first; an empty text stays empty."""
+        """The forms, encrypted and plain, in which the journal may have a text; the first is that for writing."""
         return [*self._cipher.seal_equal(text), text] if self._cipher and text else [text]
 
     def earlier(self, session: str, call: Caller) -> list[Earlier]:
@@ -132,7 +132,7 @@ class Journal:
     def add(
         self, session: str, task_id: str, call: Caller, *, effect_key: str, request: str, connection: str, doubts: str
     ) -> None:
-        """Record a new call before its task is started; the answer goes to `request` on `connection`."""
+        """Record a new call before its task starts: the fields of its Entry, and the request that gets the answer."""
         fields = {
             "tool": call.tool,
             "digest": self._forms(call.digest)[0],
@@ -154,7 +154,7 @@ class Journal:
         self._update(_CALLS.c.task_id == task_id, **fields)
 
     def note(self, task_id: str, delivery: Delivery, request: str) -> None:
-        """Record the delivery of a call's answer, unless the answer goes to another request meanwhile."""
+        """Record the delivery of a call's answer, if the answer still goes to this request."""
         chosen = (_CALLS.c.task_id == task_id) & (_CALLS.c.request == request)
         self._update(chosen, delivery=delivery, since=self._clock())
 

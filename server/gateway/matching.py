@@ -71,6 +71,8 @@ class Earlier:
 
 
 class Match(NamedTuple):
+    """What `match` decides about a call; `earlier` is the call that decides, None for a new call."""
+
     verdict: Verdict
     earlier: Earlier | None = None
 
@@ -87,8 +89,8 @@ class Rule:
     holds: Callable[[Caller, Earlier, float], bool]
 
 
-def _is_lately(delivery: Delivery, earlier: Earlier, now: float) -> bool:
-    """Whether the earlier call's answer has this delivery state, and for at most WINDOW seconds."""
+def _is_recent(delivery: Delivery, earlier: Earlier, now: float) -> bool:
+    """Whether the earlier call's answer has been in this delivery state for at most WINDOW seconds."""
     return earlier.delivery is delivery and now - earlier.since <= WINDOW
 
 
@@ -105,7 +107,7 @@ def _has_key_of(call: Caller, earlier: Earlier) -> bool:
 
 
 def _is_reworded(call: Caller, earlier: Earlier) -> bool:
-    """Whether only arguments that are words differ: those that say whom, where, which and how much are equal."""
+    """Whether both have the same tool and authority, but other arguments, and neither has a key."""
     theirs = earlier.caller
     if call.key or theirs.key or not call.authority:
         return False
@@ -135,7 +137,7 @@ RULES: Sequence[Rule] = (
         "has no key",
         "is equal, and its answer was certainly not handed over within the last ten minutes",
         Verdict.SAME,
-        lambda call, earlier, now: _is_equal(call, earlier) and _is_lately(Delivery.BROKEN, earlier, now),
+        lambda call, earlier, now: _is_equal(call, earlier) and _is_recent(Delivery.BROKEN, earlier, now),
     ),
     Rule(
         "has no key",
@@ -147,13 +149,13 @@ RULES: Sequence[Rule] = (
         "has no key",
         "was not handed over either, and differs only in arguments that are words",
         Verdict.DOUBTFUL,
-        lambda call, earlier, now: _is_reworded(call, earlier) and _is_lately(Delivery.BROKEN, earlier, now),
+        lambda call, earlier, now: _is_reworded(call, earlier) and _is_recent(Delivery.BROKEN, earlier, now),
     ),
     Rule(
         "has no key",
         "is equal, and its answer was written within the last ten minutes, without a later call on its connection",
         Verdict.DOUBTFUL,
-        lambda call, earlier, now: _is_equal(call, earlier) and _is_lately(Delivery.WRITTEN, earlier, now),
+        lambda call, earlier, now: _is_equal(call, earlier) and _is_recent(Delivery.WRITTEN, earlier, now),
     ),
 )
 """The rules, in order. Without a rule that holds, a call is new; so are two equal calls whose agent can be reached."""

@@ -45,12 +45,12 @@ def offers_of(listed: Sequence[Mapping[str, Any]]) -> list[Offer]:
 
     A tool keeps its own name unless several tools have it; then each of these is named after its kind.
     """
-    counts = Counter(_usable(found["name"]) for found in listed)
+    counts = Counter(_usable_name(found["name"]) for found in listed)
     offers, taken = list[Offer](), set[str]()
     for found in listed:
-        name = _usable(found["name"])
+        name = _usable_name(found["name"])
         if counts[name] > 1:
-            name = _usable(found["kind"])
+            name = _usable_name(found["kind"])
         number = 2
         while name in taken:
             name, number = f"{name[: MAX_NAME - 4]}_{number}", number + 1
@@ -70,5 +70,5 @@ def offers_of(listed: Sequence[Mapping[str, Any]]) -> list[Offer]:
     return offers
 
 
-def _usable(name: str) -> str:
+def _usable_name(name: str) -> str:
     return re.sub("[^A-Za-z0-9_-]", "_", name)[:MAX_NAME]

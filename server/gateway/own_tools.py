@@ -63,6 +63,8 @@ class Reply(_Args):
 
 @dataclass(frozen=True)
 class OwnTool:
+    """A tool of the gateway itself; `answer` gets a call and the checked arguments, and returns a CallToolResult."""
+
     args: type[_Args]
     words: str
     answer: Callable[[Asked, Any], Awaitable[dict[str, Any]]]
@@ -119,13 +121,13 @@ async def _undo(asked: Asked, args: Undone) -> dict[str, Any]:
     chosen = [sessions.handle_of(client, _of_session(asked, args.id).id)] if args.id else await _tasks(asked)
     plan = await sessions.plan_undo(client, chosen)
     undone = await sessions.undo_each(client, plan, lambda _: View(), is_attended=False)
-    told: list[JsonValue] = [_told(task) for task in undone.tasks]
+    told: list[JsonValue] = [_undo_fields(task) for task in undone.tasks]
     told += [{"id": id, "undone": False, "asks": [], "why": ["It runs."]} for id in undone.running]
     note = {"note": "Calls under `asks` need a person, who makes them with `undo ID`."} if undone.planned else {}
     return results.success({"undone": told, **note}, is_structured=True)
 
 
-def _told(task: TaskUndo) -> dict[str, JsonValue]:
+def _undo_fields(task: TaskUndo) -> dict[str, JsonValue]:
     rollback = task.rollback
     if rollback is None:
         return {"id": task.task_id, "undone": False, "asks": [], "why": [str(task.problem)]}

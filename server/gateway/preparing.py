@@ -20,9 +20,11 @@ class _Asker:
         self.tools = list[str]()
         self._next: asyncio.Queue[bytes | None] = asyncio.Queue()
         client = {"name": "prepare", "version": "1"}
-        self._say("initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}, 0)
+        self._queue_message(
+            "initialize", {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": client}, 0
+        )
 
-    def _say(self, method: str, params: dict[str, Any], number: int | None = None) -> None:
+    def _queue_message(self, method: str, params: dict[str, Any], number: int | None = None) -> None:
         message = {"jsonrpc": "2.0", "method": method, "params": params}
         self._next.put_nowait(to_json(message | ({"id": number} if number is not None else {})) + b"\n")
 
@@ -32,15 +34,15 @@ class _Asker:
     async def write(self, line: bytes) -> None:
         message = from_json(line)
         if message.get("id") == 0:
-            self._say("notifications/initialized", {})
-            self._say("tools/list", {}, 1)
+            self._queue_message("notifications/initialized", {})
+            self._queue_message("tools/list", {}, 1)
         elif "id" in message:
             named = [one["name"] for one in message.get("result", {}).get("tools", [])]
             self.tools = [name for name in named if name not in own_tools.BY_NAME]
             if self.tools:
                 self._next.put_nowait(None)
             else:
-                self._say("tools/list", {}, message["id"] + 1)
+                self._queue_message("tools/list", {}, message["id"] + 1)
 
 
 async def prepare(state: Path, hello: Hello, idle: float, say: Callable[[str], None]) -> int:

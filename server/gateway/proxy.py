@@ -88,7 +88,7 @@ class Proxy:
 
     async def run(self) -> None:
         """Serve the agent until it closes its end. Raises CannotServe without a daemon that stays and serves it."""
-        reading = asyncio.create_task(self._from_agent())
+        reading = asyncio.create_task(self._read_agent())
         try:
             is_first, failures = True, 0
             while not self._is_over.is_set():
@@ -96,7 +96,7 @@ class Proxy:
                 began = time.monotonic()
                 self._greet(writer, is_first=is_first)
                 is_first, self._writer = False, writer
-                answering = asyncio.create_task(self._from_daemon(reader, writer))
+                answering = asyncio.create_task(self._read_daemon(reader, writer))
                 over = asyncio.create_task(self._is_over.wait())
                 await asyncio.wait([answering, over], return_when=asyncio.FIRST_COMPLETED)
                 over.cancel()
@@ -108,7 +108,7 @@ class Proxy:
                 failures = failures + 1 if time.monotonic() - began < STEADY_SECONDS else 0
                 if failures > MAX_FAILURES:
                     raise CannotServe(
-                        f"the daemon ends again and again ({self._last_words}): look into {self._state / LOG}"
+                        f"the daemon ends again and again ({self._last_log_line}): look into {self._state / LOG}"
                     )
         finally:
             reading.cancel()
@@ -122,7 +122,7 @@ class Proxy:
         for message in self._open.values():
             writer.write(line_of(FromAgent(message=message, resent=not is_first)))
 
-    async def _from_agent(self) -> None:
+    async def _read_agent(self) -> None:
         while (line := await self._agent.next()) is not None:
             if not line.strip():
                 continue
@@ -173,7 +173,7 @@ class Proxy:
                 writer.write(line_of(line))
                 await writer.drain()
 
-    async def _from_daemon(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _read_daemon(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             try:
                 line = await read_line(reader)
@@ -206,14 +206,14 @@ class Proxy:
                 return await asyncio.open_unix_connection(str(path), limit=MAX_LINE)
             if process is None or process.poll() not in (None, 0):
                 if process is not None and time.monotonic() > deadline - START_SECONDS + 10:
-                    raise CannotServe(f"the daemon ends at once ({self._last_words}): look into {self._state / LOG}")
+                    raise CannotServe(f"the daemon ends at once ({self._last_log_line}): look into {self._state / LOG}")
                 process = self._start_daemon()
             if time.monotonic() > deadline:
                 raise CannotServe(f"the daemon does not listen after {START_SECONDS:g} s: see {self._state / LOG}")
             await asyncio.sleep(LOOK_SECONDS)
 
     @property
-    def _last_words(self) -> str:
+    def _last_log_line(self) -> str:
         return last_line(self._state / LOG).rstrip(".")
 
     def _start_daemon(self) -> subprocess.Popen[bytes]:
@@ -232,7 +232,7 @@ class Proxy:
 
 
 def _daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that the daemon gets from the first agent's environment: no secrets for a server alone."""
+    """The variables of the first agent that the daemon gets: the others may have secrets of MCP servers."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "PYTHONPATH", "SSL_CERT_FILE")
     begins = ("TEMPORAL_", "REPLAN_", "LC_", "XDG_", "GO", "HTTP", "http", "NO_PROXY", "no_proxy")
     return {name: value for name, value in environment.items() if name in kept or name.startswith(begins)}

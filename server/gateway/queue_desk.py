@@ -1,8 +1,6 @@
 """The tools of workers that run elsewhere, for a gateway that starts none."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import structlog
@@ -31,28 +29,19 @@ class QueueDesk(Desk):
         super().__init__(calls)
         self.client = client
 
-    @asynccontextmanager
-    async def looking(self) -> AsyncIterator[None]:
-        """Ask the workers for their tools at once, and then repeatedly. Raises Problem if none answers at first."""
-        await self._look()
-        task = asyncio.create_task(self._keep_looking())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
-
-    async def _keep_looking(self) -> None:
+    async def keep_asking(self) -> None:
+        """Ask the workers for their tools again and again; changed tools take the place of the offers."""
         wait = LOOK_SECONDS
         while True:
             await asyncio.sleep(wait)
             try:
-                await self._look()
+                await self.ask_workers()
                 wait = LOOK_SECONDS
             except (Problem, RPCError):  # what was offered before stays: its calls wait for a worker
                 wait = RETRY_SECONDS
 
-    async def _look(self) -> None:
+    async def ask_workers(self) -> None:
+        """Ask the workers for their tools, and offer these. Raises Problem or RPCError if none answers."""
         found = await ask(self.client.temporal, self.client.queue, ToolsInquiry())
         named = {one.name: one for one in offers_of([listed(card) for card in found.tools if card.is_own])}
         is_changed, self.offers = self.is_ready.is_set() and named != self.offers, named

@@ -48,23 +48,22 @@ def success(result: JsonValue, *, is_structured: bool) -> dict[str, Any]:
 
 
 def _content(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    parts = [_part(part) for part in result.get("parts", ())]
+    parts = [_part_block(part) for part in result.get("parts", ())]
     if result.get("layout") is not None:
-        return _as_sent(result)
+        return _blocks_in_sent_order(result)
     texts = [_text(result["text"])] if result["text"] or not parts else []
     cut = [("left_out", "characters of text"), ("parts_left_out", "parts")]
     notes = [_text(f"({count} {what} were left out.)") for name, what in cut if (count := result.get(name))]
     return [*texts, *parts, *notes]
 
 
-def _as_sent(result: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The blocks in the order in which the server sent them."""
+def _blocks_in_sent_order(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     blocks, text = list[dict[str, Any]](), result["text"]
     for place in result["layout"]:
         own = None
         if (length := place.get("text")) is not None:
             own, text = text[:length], text[length + 1 :]
-        block = _part(result["parts"][place["part"]]) if "part" in place else _text(own or "")
+        block = _part_block(result["parts"][place["part"]]) if "part" in place else _text(own or "")
         more = dict(place.get("more", {}))
         of_resource = {**more.pop("resource", {}), **({"text": own} if own is not None else {})}
         if "resource" in block:
@@ -73,7 +72,7 @@ def _as_sent(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     return blocks
 
 
-def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+def _part_block(part: Mapping[str, Any]) -> dict[str, Any]:
     if part.get("left_out"):
         return _text(f"({part['type']} of {part['left_out']} characters, too large to be kept.)")
     kind, mime = part["type"], {"mimeType": part["mime_type"]} if part.get("mime_type") else {}
@@ -165,6 +164,7 @@ def fault(
 ) -> dict[str, Any]:
     """A fault as an error of MCP: one sentence with what to do, and the same as data.
 
+    `more` is a text before what to do, `wait` are seconds, and `observed` is what the rejected call learned.
     With an output schema (`is_structured`) the data is a text block: some clients check structured content of errors.
     """
     instruction = f"Wait {wait:g} s, then call again." if do is Do.WAIT else _INSTRUCTIONS[do]

@@ -30,7 +30,7 @@ from server.access import Access, Denied, Visitor, is_loopback
 from server.connections import Connection, most_connections
 from server.gateway.calls import MAX_KEY
 from server.gateway.daemon import locked
-from server.gateway.hosting import Daemon
+from server.gateway.hosting import Daemon, background
 from server.gateway.journal import CannotOpen, Journal
 from server.gateway.matching import Delivery
 from server.gateway.queue_desk import QueueDesk
@@ -82,7 +82,8 @@ async def serve_http(
                 desk: Desk
                 if client is not None:
                     desk = queued = QueueDesk(client, daemon.calls)
-                    await stack.enter_async_context(queued.looking())
+                    await queued.ask_workers()
+                    await stack.enter_async_context(background(queued.keep_asking()))
                 else:
                     desk = tools = daemon.tool_set(hello)
                     if not await tools.ready(float("inf")):
@@ -101,7 +102,7 @@ async def serve_http(
 
 def make_app(desk: Desk, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:
     """The gateway in front of the tools of `desk`, which must be ready; `defaults` has the settings of sessions."""
-    agent = Agent(desk, defaults, _origin, durable_reads=durable_reads, attended=attended)
+    agent = Agent(desk, defaults, _origin_of_call, durable_reads=durable_reads, attended=attended)
     desk.on_notification["http"] = agent.tell
     manager = StreamableHTTPSessionManager(agent.server(is_ready=True), max_request_body_size=MAX_BODY)
     door = _Door(manager.handle_request, desk.calls.journal, access)
@@ -223,8 +224,8 @@ class _Door:
         )
 
 
-def _origin(context: Any) -> Origin:
-    """The Origin of a request that calls a tool, which is marked as a call."""
+def _origin_of_call(context: Any) -> Origin:
+    """Mark the request in the SDK's context as the call of a tool, and return its Origin."""
     exchange: _Exchange = context.request.scope["state"]["exchange"]
     exchange.is_call = True
     return exchange.origin

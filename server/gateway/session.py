@@ -173,14 +173,14 @@ class Agent:
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_subscriptions_listen=self._listen,
-            get_tool_input_schema=self._schema,
+            get_tool_input_schema=self._input_schema,
         )
         for method in PASSED:
-            if not is_ready or self._is_offered(method):
-                server.add_request_handler(method, AnyParams, self._passing(method))
+            if not is_ready or self._has_server_for(method):
+                server.add_request_handler(method, AnyParams, self._pass_handler(method))
         return server
 
-    def _is_offered(self, method: str) -> bool:
+    def _has_server_for(self, method: str) -> bool:
         has = [told["capabilities"].get(_feature(method)) for told in self._desk.servers.values()]
         if method in ("resources/subscribe", "resources/unsubscribe"):
             return any(one.get("subscribe") for one in has if one)
@@ -195,7 +195,7 @@ class Agent:
         await asyncio.gather(*told, return_exceptions=True)  # some of them may have left
 
     def tell(self, method: str, params: dict[str, Any]) -> None:
-        """Pass a notification on in the background, unless it changes nothing for any agent."""
+        """Pass a notification on in the background; `tools/list_changed` only if agents have listed other tools."""
         # Clients of the SDK before version 2 fail on a message that comes while they end their session, and some end it
         # with each answer: so an agent that waits for its first list is not told that there is another.
         if method == "notifications/tools/list_changed" and self._listed in (None, self._desk.offers):
@@ -205,25 +205,25 @@ class Agent:
         told.add_done_callback(self._told.discard)
         told.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    def _note_peer(self, context: Any) -> None:
+    def _register_for_notifications(self, context: Any) -> None:
         connection = str(getattr(context.request, "headers", {}).get("mcp-session-id", ""))
         self._peers.pop(connection, None)
         self._peers[connection] = context.session
         if len(self._peers) > MAX_PEERS:
             self._peers.pop(next(iter(self._peers)))
 
-    def _schema(self, name: str) -> Mapping[str, Any] | None:
+    def _input_schema(self, name: str) -> Mapping[str, Any] | None:
         offer = self._desk.offers.get(name)
         return offer.tool.get("inputSchema") if offer else None
 
     async def _listen(self, context: Any, params: types.SubscriptionsListenRequestParams) -> Any:
-        if self._is_offered("resources/subscribe"):
+        if self._has_server_for("resources/subscribe"):
             for uri in params.notifications.resource_subscriptions or ():
                 await self._route("resources/subscribe", {"uri": uri})
         return await self._listening(context, params)
 
     async def _list_tools(self, context: Any, params: Any) -> Any:
-        self._note_peer(context)
+        self._register_for_notifications(context)
         is_ready = await self._desk.ready(LIST_SECONDS)
         self._listed = self._desk.offers if is_ready else {}
         offers = [dict(offer.tool) for offer in self._listed.values()]
@@ -233,7 +233,7 @@ class Agent:
     async def _call_tool(
         self, context: Any, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        self._note_peer(context)
+        self._register_for_notifications(context)
         request = self._request(context, dict(context.meta or {}))
         try:
             found = await self._answer(params, request)
@@ -252,7 +252,7 @@ class Agent:
         offer = self._desk.offers.get(params.name)
         if request.attended and params.request_state is not None:
             is_structured = offer is not None and "outputSchema" in offer.tool
-            return await self._resumed(params, request, is_structured=is_structured)
+            return await self._resume(params, request, is_structured=is_structured)
         if offer is None:
             own = own_tools.BY_NAME.get(params.name)
             if own is None:
@@ -268,7 +268,7 @@ class Agent:
             return found
         return await self._desk.calls.call(self._desk.client, offer, params.arguments or {}, request)
 
-    async def _resumed(
+    async def _resume(
         self, params: types.CallToolRequestParams, request: Request, *, is_structured: bool
     ) -> dict[str, Any]:
         """Continue a call after the client asked its person: pass on the answer, and return the result of the call."""
@@ -318,9 +318,9 @@ class Agent:
 
     # What passes through.
 
-    def _passing(self, method: str) -> Callable[[Any, AnyParams], Awaitable[Any]]:
+    def _pass_handler(self, method: str) -> Callable[[Any, AnyParams], Awaitable[Any]]:
         async def handle(context: Any, params: AnyParams) -> Any:
-            self._note_peer(context)
+            self._register_for_notifications(context)
             if not await self._desk.ready(LIST_SECONDS) or self._desk.door is None:
                 return PASSED[method].model_validate({LISTS[method]: []} if method in LISTS else {})
             said = params.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -329,35 +329,35 @@ class Agent:
 
         return handle
 
-    async def _route(self, method: str, said: dict[str, Any]) -> Any:
-        """Send a request with the parameters `said` to the server that can answer it, or to all that might."""
+    async def _route(self, method: str, params: dict[str, Any]) -> Any:
+        """Send a request to the server that can answer it, or to all that might, and return the result."""
         feature = _feature(method)
         able = [name for name, told in self._desk.servers.items() if told["capabilities"].get(feature) is not None]
         if method == "logging/setLevel":
             for server in able:
-                await self._pass(method, said, server)
+                await self._pass(method, params, server)
             return {}
         if method in LISTS and len(able) != 1:
-            return await self._joined(method, said, able)
+            return await self._joined(method, params, able)
         if len(able) > 1:
-            reference = said.get("ref") or said
+            reference = params.get("ref") or params
             known = self._of_uri.get(reference.get("uri", "")) or self._of_prompt.get(reference.get("name", ""))
             able = [known] if known else able
         last: MCPError | None = None
         for server in able:  # of an address in no list, each server is asked
             try:
-                return await self._pass(method, said, server)
+                return await self._pass(method, params, server)
             except MCPError as error:
                 last = error
         raise last or MCPError(types.METHOD_NOT_FOUND, f"No server here has {method}")
 
-    async def _joined(self, method: str, said: dict[str, Any], servers: Sequence[str]) -> Any:
+    async def _joined(self, method: str, params: dict[str, Any], servers: Sequence[str]) -> Any:
         """The result of a list method with the lists of all these servers, all pages joined."""
         found, name = list[Any](), LISTS[method]
         for server in servers:
             cursor: str | None = None
             while True:
-                page = await self._pass(method, {**said, "cursor": cursor} if cursor else {}, server)
+                page = await self._pass(method, {**params, "cursor": cursor} if cursor else {}, server)
                 for one in page[name]:
                     self._of_uri.setdefault(str(one.get("uri", "")), server)
                     self._of_prompt.setdefault(str(one.get("name", "")), server)

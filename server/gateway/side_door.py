@@ -94,7 +94,7 @@ class SideDoor:
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while line := await reader.readline():
-                self._take(from_json(line))
+                self._handle_line(from_json(line))
         except (OSError, ValueError):
             pass
         finally:
@@ -103,7 +103,7 @@ class SideDoor:
                 if not future.done():
                     future.set_exception(DoorClosed("the worker ended"))
 
-    def _take(self, line: dict[str, Any]) -> None:
+    def _handle_line(self, line: dict[str, Any]) -> None:
         if "notification" in line:
             told = line["notification"]
             self._on_notification(line.get("server", ""), told["method"], told.get("params") or {})

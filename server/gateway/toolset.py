@@ -77,7 +77,7 @@ class ToolSet(Desk):
         return self.is_ready.is_set()
 
     async def keep(self, connecting: "asyncio.Future[Client]", address: Callable[[], str]) -> None:
-        """Keep a worker running: start it again when it ends, unless the agent's arguments for it are wrong.
+        """Keep a worker running: start it again when it ends, unless the tools that the agent named are wrong.
 
         `connecting` has the client as soon as the server answers at the address that `address` then returns.
         """
@@ -86,7 +86,7 @@ class ToolSet(Desk):
         try:
             while True:
                 began = asyncio.get_running_loop().time()
-                self._process = spawn(self._command(), self.log, environment=self._environment(address()))
+                self._process = spawn(self._worker_command(), self.log, environment=self._worker_environment(address()))
                 listing = asyncio.create_task(self._list())
                 await exited(self._process, float("inf"))
                 listing.cancel()
@@ -119,7 +119,7 @@ class ToolSet(Desk):
                 return
             await asyncio.sleep(LOOK_SECONDS)
 
-    def _command(self) -> list[str]:
+    def _worker_command(self) -> list[str]:
         named = list(self._hello.tools)
         if self._hello.command:
             named.append(str(self._write_file()))
@@ -127,14 +127,14 @@ class ToolSet(Desk):
         where = ["--queue", self.queue, "--state", str(self._state), "--mcp-socket", str(self._socket)]
         return [sys.executable, "-P", "-m", "replan", "worker", *where, *tools]
 
-    def _environment(self, address: str) -> dict[str, str]:
+    def _worker_environment(self, address: str) -> dict[str, str]:
         ours = {name: os.environ[name] for name in ("REPLAN_KEYS", "REPLAN_CODEC") if name in os.environ}
-        return {**_of_server(self._hello), **ours, "TEMPORAL_ADDRESS": address}
+        return {**_server_variables(self._hello), **ours, "TEMPORAL_ADDRESS": address}
 
     def _write_file(self) -> Path:
         """Write the tools file of a server that is named by its command, and return the path."""
         path = self._state / f"gateway-{self.id}.toml"
-        names = sorted(_of_server(self._hello))
+        names = sorted(_server_variables(self._hello))
         lines = [
             f"[servers.{server_name(self._hello.command)}]",
             f"command = {json.dumps(list(self._hello.command))}",
@@ -154,13 +154,13 @@ class ToolSet(Desk):
 def digest_of(hello: Hello) -> str:
     """A digest that is equal for agents that share a worker. It reveals no value of the environment."""
     told: dict[str, JsonValue] = {
-        name: value for name, value in _of_server(hello).items() if not VOLATILE.fullmatch(name)
+        name: value for name, value in _server_variables(hello).items() if not VOLATILE.fullmatch(name)
     }
     where = hello.cwd if hello.command else ""
     return digest(list(hello.tools), list(hello.command), where, told)[:12]
 
 
-def _of_server(hello: Hello) -> dict[str, str]:
+def _server_variables(hello: Hello) -> dict[str, str]:
     """The variables of the agent that its MCP servers get, too."""
     return {name: value for name, value in hello.environment.items() if name not in OWN_VARIABLES}
 

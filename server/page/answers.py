@@ -58,7 +58,7 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
             values["others"] = form.get("others", "").split()
         await people.answer(task, choice, **values)
     except Problem as problem:
-        return await _refused(request, task, problem, Refused.of(problem, number, choice, form))
+        return await _refused_response(request, task, problem, Refused.of(problem, number, choice, form))
     if form.get("from") == "inbox":
         answered = quote(f"{task.id} {number}", safe="")
         return RedirectResponse(f"/ui/inbox?answered={answered}&choice={choice.value}", 303)
@@ -118,7 +118,7 @@ async def _confirm(
     return render(request, "edit.html", id=task.id, request=shown, rows=rows, others=others, hidden=hidden)
 
 
-async def _refused(request: Request, task: Handle, problem: Problem, refused: Refused) -> Response:
+async def _refused_response(request: Request, task: Handle, problem: Problem, refused: Refused) -> Response:
     return await task_response(request, task, problem.sentence(on_page), status_of(problem), refused)
 
 
@@ -181,13 +181,13 @@ async def _ask_to_undo(request: Request, task: Handle) -> Response:
         id=task.id,
         tab="",
         wrong=wrong,
-        calls=_shown(planned),
+        calls=_call_rows(planned),
         stays=[row for row in effects if not row.is_undone and row.step not in undoes],
         confirm=planned.code if planned.held else "",
     )
 
 
-def _shown(planned: PlannedUndo) -> list[tuple[PlannedCall, str, list[tuple[str, str]]]]:
+def _call_rows(planned: PlannedUndo) -> list[tuple[PlannedCall, str, list[tuple[str, str]]]]:
     """The calls of a rollback, each with the words of the call that it undoes, and with its own arguments."""
     texts = [[(name, value_text(value)) for name, value in call.args.items()] for call in planned.calls]
     words = [call_words(call.undoes_kind, call.undoes_args) for call in planned.calls]
@@ -208,10 +208,10 @@ async def act(request: Request, id: str, what: str) -> Response:
             case "undo":
                 confirm = with_code(form.get("confirm") or None)
                 found = await within(undo(client, task, View(), is_attended=False, confirm=confirm))
-                held = _shown(found.planned) if found and found.planned else []
+                held = _call_rows(found.planned) if found and found.planned else []
                 return render(request, "undone.html", id=task.id, tab="", **{**rollback_fields(found), "held": held})
             case _:
                 raise Problem("unknown_id", "There is no such page", "go back to the task")
     except Problem as problem:
-        return await _refused(request, task, problem, Refused.of(problem, "", what, form))
+        return await _refused_response(request, task, problem, Refused.of(problem, "", what, form))
     return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}", 303)

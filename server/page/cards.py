@@ -47,8 +47,7 @@ def card_of(task: Asker, asked: HumanRequest, schema: Schema | None = None, outc
     `outcome` is the Outcome of the task, which has the calls of a closed request.
     """
     call, known = asked.call, facts(asked, task) if asked.is_open else []
-    answered = closing_words(asked) if asked.closed else ""
-    answered = answer_words(asked.answer) if asked.answer else answered
+    answered = answer_words(asked.answer) if asked.answer else closing_words(asked) if asked.closed else ""
     is_seen = call is not None or asked.kind is not RequestKind.APPROVAL
     fields = fields_of(call, schema) if call and asked.is_open else []
     calls = asked_calls(outcome, asked) if outcome and answered else []

@@ -93,7 +93,7 @@ async def inbox(
         tasks=len(waiting),
         is_compact=len(entries) > MANY,
         chips=_chips(counts[mine], counts[True].total(), kind, mine=mine, has_owners=any(task.by for task in waiting)),
-        filter=urlencode(_filter(kind, mine=mine)) + "&" * bool(kind or mine),
+        filter=urlencode(_query(kind, mine=mine)) + "&" * bool(kind or mine),
         **number,
     )
 
@@ -159,19 +159,19 @@ async def _is_silent(client: Client, queue: str) -> bool:
         return False
 
 
-def _filter(kind: str, *, mine: bool) -> dict[str, str]:
+def _query(kind: str, *, mine: bool) -> dict[str, str]:
     return {**({"kind": kind} if kind else {}), **({"mine": "true"} if mine else {})}
 
 
 def _chips(
-    counts: Counter[RequestKind], own: int, kind: str, *, mine: bool, has_owners: bool
+    counts: Counter[RequestKind], own_cards: int, kind: str, *, mine: bool, has_owners: bool
 ) -> list[tuple[str, str, int, bool]]:
     """The filters as links: the address, the words, the number of cards, and whether the filter is in use."""
     kinds = [("", "All", counts.total()), *((one.value, KINDS[one], counts[one]) for one in RequestKind if counts[one])]
     chips = [
-        (f"/ui/inbox?{urlencode(_filter(value, mine=mine))}", words, number, value == kind)
+        (f"/ui/inbox?{urlencode(_query(value, mine=mine))}", words, number, value == kind)
         for value, words, number in kinds
     ]
     if mine or has_owners:
-        chips.append((f"/ui/inbox?{urlencode(_filter(kind, mine=not mine))}", "Started by me", own, mine))
+        chips.append((f"/ui/inbox?{urlencode(_query(kind, mine=not mine))}", "Started by me", own_cards, mine))
     return chips

@@ -197,12 +197,12 @@ def argument_fields(form: Mapping[str, str]) -> dict[str, str]:
 def json_value(field: str, name: str, text: str) -> JsonValue:
     """The value of a field with JSON; `name` is what the page calls the field. Raises Mistakes for other texts."""
     try:
-        return _json(name, text)
+        return _read_json(name, text)
     except Problem as problem:
         raise Mistakes({field: str(problem)}) from problem
 
 
-def _json(name: str, text: str) -> JsonValue:
+def _read_json(name: str, text: str) -> JsonValue:
     try:
         value: JsonValue = json.loads(text)
     except ValueError as error:
@@ -210,7 +210,7 @@ def _json(name: str, text: str) -> JsonValue:
     return value
 
 
-def _number(name: str, text: str) -> JsonValue:
+def _read_number(name: str, text: str) -> JsonValue:
     try:
         value = json.loads(text.strip())
     except ValueError:
@@ -220,7 +220,7 @@ def _number(name: str, text: str) -> JsonValue:
     return value
 
 
-def _decimal_text(name: str, text: str) -> JsonValue:
+def _read_decimal(name: str, text: str) -> JsonValue:
     """Return a number as a text, so that no digit is lost. Raises Problem if the text is no number."""
     if not NUMBER.fullmatch(text.strip()):
         raise _no_number(name)
@@ -233,11 +233,11 @@ def _no_number(name: str) -> Problem:
 
 READERS: Mapping[str, Callable[[str, str], JsonValue]] = {
     "text": lambda _, text: text,
-    "arg": _json,
-    "number": _number,
-    "decimal": _decimal_text,
+    "arg": _read_json,
+    "number": _read_number,
+    "decimal": _read_decimal,
     "text_or_null": lambda _, text: text or None,
-    "number_or_null": lambda name, text: _number(name, text) if text.strip() else None,
+    "number_or_null": lambda name, text: _read_number(name, text) if text.strip() else None,
 }
 """By the beginning of a field's name (`Field.form`), the function that reads the field's text."""
 

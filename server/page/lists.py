@@ -46,6 +46,7 @@ async def new_page(request: Request) -> Response:
 
 @router.post("/ui/new")
 async def new(request: Request) -> Response:
+    """Start the task in the form, and redirect to its page; a form that is not accepted is shown again."""
     form = await read_form(request)
     text, approve = form.get("text", "").strip(), form.get("approve", "declared")
     try:

@@ -31,7 +31,7 @@ class PageRoute(APIRoute):
             try:
                 patience = SILENT_SECONDS
                 while not (await asyncio.wait([working], timeout=patience))[0]:
-                    if not await _is_there(client):
+                    if not await _server_answers(client):
                         raise Problem(
                             "unreachable",
                             "The Temporal server does not answer",
@@ -48,7 +48,7 @@ class PageRoute(APIRoute):
         return respond
 
 
-async def _is_there(client: Client) -> bool:
+async def _server_answers(client: Client) -> bool:
     try:
         await client.workflow_service.get_system_info(GetSystemInfoRequest(), retry=False, timeout=PING)
     except RPCError:

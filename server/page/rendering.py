@@ -40,8 +40,6 @@ TASK_SIGNS: Mapping[str, str] = {
     TaskStatus.OVER_BUDGET: "!",
 }
 """By status of a task or a step, its sign: no state is shown by a colour alone."""
-
-
 KINDS: Mapping[RequestKind, str] = {
     RequestKind.APPROVAL: "approval",
     RequestKind.FAULT: "needs repair",

@@ -114,14 +114,14 @@ async def task_response(
         outcome, snapshot = await fetch_standing(client, task)
     except Problem as problem:
         # Its history tells what it did, also while no worker answers.
-        sentences, tabs = await _explained(client_of(request), task)
+        sentences, tabs = await _explanation_and_tabs(client_of(request), task)
         fields = {"outcome": None, "silent": problem.sentence(on_page), "sentences": sentences, "cards": []}
         return render(request, "task.html", status, **values, **fields, tabs=tabs)
     story = await fetch.fetch_story(client, task)
     effects = await effect_rows(client, story)
     queue = (await task.describe()).task_queue
     asker = Asker(task.id, outcome.task, outcome.by)
-    values["refused"] = refused and _asked_again(refused, outcome.requests)
+    values["refused"] = refused and _moved_to_open_request(refused, outcome.requests)
     cards = await cards_of(request, [(asker, queue, asked) for asked in outcome.requests], outcome)
     doing = [one_line(activity) for activity in (snapshot.doing if snapshot else ())]
     notes = [line.strip() for line in (*tree.waiting_lines(outcome), *tree.paused_lines(outcome))]
@@ -154,8 +154,8 @@ async def task_response(
     )
 
 
-def _asked_again(refused: Refused, requests: Sequence[HumanRequest]) -> Refused:
-    """The refused form, moved to the request that asks again if the tool rejected what a person gave; else as it is."""
+def _moved_to_open_request(refused: Refused, requests: Sequence[HumanRequest]) -> Refused:
+    """The refused form; if the tool rejected the answer and another request asks again, moved to this request."""
     answered = next((asked for asked in requests if asked.id == refused.about and asked.refused), None)
     if answered is None:
         return refused
@@ -188,12 +188,12 @@ class Hanging(NamedTuple):
 @router.get("/ui/tasks/{id}/explain")
 async def explain_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
-    sentences, tabs = await _explained(client_of(request), task)
+    sentences, tabs = await _explanation_and_tabs(client_of(request), task)
     place = ui_url_of(client_of(request).temporal, task.id)
     return render(request, "explain.html", id=task.id, tab="explain", sentences=sentences, tabs=tabs, ui_url=place)
 
 
-async def _explained(client: Client, task: Handle) -> tuple[list[Hanging], Sequence[Tab]]:
+async def _explanation_and_tabs(client: Client, task: Handle) -> tuple[list[Hanging], Sequence[Tab]]:
     """Why a task did what it did, and the tabs that its pages have besides the usual ones."""
     explained = explanation.explain_task(await fetch.fetch_history(client.temporal, task))
     many, account = explained.story.history.runs > 1, explained.story.account

@@ -24,6 +24,8 @@ IDLE_SHARE = 0.35
 
 
 class Bar(NamedTuple):
+    """A bar of a lane; `x` and `width` are units of the drawing, which is WIDTH units wide."""
+
     x: float
     width: float
     look: str

@@ -566,3 +566,24 @@ def test_another_tool_s_libraries_are_not_this_one_s() -> None:
     found = libraries_of(nothing_of_it)
 
     assert found is not None and "requests" in found and not {"sqlite3", "smtplib"} & found
+
+
+class Frozen:
+    """What a program may put in the place of a module: it has no dictionary."""
+
+    __slots__ = ("get",)
+
+
+def through_no_module(args: Call) -> object:
+    """Import what is no module."""
+    import frozen_settings  # type: ignore[import-not-found]
+
+    return frozen_settings.get(args.url)
+
+
+@pytest.mark.parametrize("value", [Frozen(), None])
+def test_what_is_no_module_has_no_libraries(monkeypatch: pytest.MonkeyPatch, value: object) -> None:
+    """A program may put any object into `sys.modules`; None blocks an import."""
+    monkeypatch.setitem(sys.modules, "frozen_settings", value)
+
+    assert libraries_of(through_no_module) is not None

@@ -500,6 +500,7 @@ class Execution:
             started=progress.place_in_queue,
             task=progress.task_id if progress.origin is not None else None,
             has_effect_key=progress.task.effect_key is not None,
+            version=1,
         )
 
     def _undoes(self, record: StepRecord) -> Undoes | None:

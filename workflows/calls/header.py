@@ -45,8 +45,7 @@ class CallHeader(Sparse, frozen=True):
     digest: str = ""
     """The digest of the tool's spec that the workflow has in its catalogue."""
     effect: Effect | None = None
-    """The effect of the tool in the workflow's catalogue; None if the workflow is too old to tell, and so too old to
-    know failures of the type `needs_approval`."""
+    """The effect of the tool in the workflow's catalogue; None if the workflow is too old to tell."""
     documents: str | None = None
     """The folder of documents that the task's tools may search: a path below the worker's root folder of documents."""
     store: str | None = None
@@ -67,11 +66,14 @@ class CallHeader(Sparse, frozen=True):
     """When the task began, in seconds since 1970: calls wait for their turn in this order. None if the workflow cannot
     be told of a turn."""
     attempts: int = 0
-    """How many attempts the activity execution may make; 0 for as many as the retry profile of its tool allows."""
+    """How many attempts the activity execution may make; 0 if it does not matter."""
     task: str | None = None
     """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
     has_effect_key: bool = False
     """Whether the task has an effect key, so that another task may have made a call with the same idempotency key."""
+    version: int = 0
+    """The version of the header: 1 from a workflow that knows failures of the type `needs_approval`; 0 from one of
+    0.1.0, which would classify them as bugs."""
 
 
 def made_by_reset() -> bool:

@@ -111,8 +111,7 @@ class BreakerGuard:
     def _may_repeat(self, fault: Fault) -> bool:
         """Whether the workflow may repeat the call: it is safe, and this attempt was a trial or not the last one."""
         is_safe = fault.applied is Applied.NONE or self._attempt.spec.effect in SAFE
-        most = self._attempt.call.attempts or retries.PROFILES[self._attempt.spec.retry].attempts
-        is_last = most <= activity.info().attempt
+        is_last = self._attempt.call.attempts <= activity.info().attempt
         return is_safe and (self._renewing is not None or not is_last)
 
     async def _at_home(self, work: Coroutine[Any, Any, None]) -> None:

@@ -98,10 +98,10 @@ def _named(function: FunctionType) -> Iterator[object]:
     known: Mapping[str, Any] = function.__globals__
     values = [known[name] for name in names if name in known]
     yield from values
-    modules = [value for value in values if isinstance(value, ModuleType) and _is_own(value.__name__)]
-    modules += [sys.modules[name] for name in _imports(function) if name in sys.modules and _is_own(name)]
-    for module in modules:
-        yield from (vars(module)[name] for name in names if name in vars(module))
+    imported = [sys.modules.get(name) for name in _imports(function)]
+    for module in (*values, *imported):  # a program may put any object into sys.modules, or None
+        if isinstance(module, ModuleType) and _is_own(module.__name__):
+            yield from (vars(module)[name] for name in names if name in vars(module))
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -128,7 +128,7 @@ CALL = "extracted"
 
 
 class Extraction(BaseModel):
-    """A text, and the schema of the values to take out of it."""
+    """What to take out of what."""
 
     text: str = Field(description="The text itself, e.g. the text of a document or page", max_length=MAX_ASKED)
     json_schema: dict[str, JsonValue] = Field(
