@@ -404,7 +404,8 @@ def _reserve_turn(
     """Reserve a request, and keep back the longest last answer that fits after the request.
 
     Returns the allowance, None if too little is left, and the most tokens of the last answer. If no last answer fits,
-    the request is reserved without one if it opens the conversation, or if it asks what follows a completed plan.
+    a proposal is requested without one if it opens the conversation or, in the strategy `plan`, if neither a step
+    of the newest plan nor the last proposal was rejected.
     """
     is_last, is_by_hand = situation.is_last, situation.plan is not None
     usual = spending.reserve_turn(progress, catalogue, new_bytes, is_last=is_last, is_by_hand=is_by_hand)
