@@ -83,7 +83,7 @@ class Look(BaseModel, frozen=True):
 
 
 class Fate(StrEnum):
-    """The result for a task that a resolution answered."""
+    """What became of a task that was told of a resolution."""
 
     PENDING = "pending"
     WENT_ON = "went_on"
@@ -144,7 +144,7 @@ class Resolved(BaseModel, frozen=True):
 
 
 def fate_of(progress: Progress, resolution: Resolution) -> Seen:
-    """The Fate of a task with the state `progress`, after a resolution answered it."""
+    """The Fate of a task with the state `progress`, after it was told of a resolution."""
     same = [request for request in progress.requests if request.cause == resolution.cause]
     answered = [request for request in same if request.answer and request.answer.resolution == resolution.id]
     for same_request in same:

@@ -12,7 +12,7 @@ REPEATED_NOTICE = (
 )
 """What the planner is told if a call and its result are the same as before, and nothing has changed between them."""
 MAX_REMEMBERED = 50
-"""How many different calls a task remembers, besides those of the two newest turns: the longest cycle noticed."""
+"""How many different calls a task remembers, those of the two newest turns in any case: the longest cycle noticed."""
 WAITED = 5.0
 """Seconds. If a call takes so long, the world may have changed meanwhile: a tool may wait on purpose."""
 
