@@ -163,7 +163,7 @@ def named(misfit: Misfit) -> str:
 
 
 async def report(queue: str, state: Path, judge: Judge, on_progress: Callable[[int, int], None] | None = None) -> str:
-    """The lines of `worker.py --check` about open tasks; `state` is used if the environment names no server."""
+    """The lines of `worker.py --check` about open tasks; `state` is the folder of the default (development) server."""
     try:
         found = await open_tasks(await connect(state=state), queue, on_progress=on_progress)
     except NotConnected as error:
