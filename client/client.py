@@ -159,7 +159,7 @@ class TaskHandle:
         by: str | None = None,
         **values: JsonValue,
     ) -> str | None:
-        """Answer a request, as the command `answer` does; return the task's reply, None if a result is still checked.
+        """Answer a request, as the command `answer` does; return the task's reply, None if it does not reply in time.
 
         `request` is the request, or its id; it may be left out if only one request is open. An approval and an edit
         need the HumanRequest itself, or `call`, the code of the call that the person saw. `by` is the name of the
@@ -191,9 +191,8 @@ class TaskHandle:
     ) -> str | None:
         """Raise the limits of the task by these amounts; return the new limits in words.
 
-        The result is None if the reply of the task does not come in time.
-
-        An extension that is sent several times with the same `key` counts once.
+        The result is None if the reply of the task does not come in time. An extension that is sent several times with
+        the same `key` counts once.
 
         Raises:
             Problem: no amount is given, the task has ended or has no such limit, or no worker took the extension in
@@ -370,7 +369,7 @@ class Client:
         return (await list_tasks(self.temporal, status=task_status, query=query, limit=limit)).tasks
 
     async def waiting(self, *, limit: int = MAX_WAITING) -> Sequence[Waiting]:
-        """The tasks that wait for a person, the longest wait first, without the calls to approve; no worker is asked.
+        """The tasks that wait for a person, the longest wait first; without calls to approve, since no worker is asked.
 
         One list query finds the tasks; of more than 1,000 waiting tasks, it finds those that began last.
         """

@@ -74,11 +74,11 @@ def ui_url(host: str, namespace: str, task_id: str) -> str | None:
 
 def ui_base(host: str) -> str | None:
     """The URL of a server's web UI: the variable REPLAN_UI, else derived from `host` (HOST:PORT), else None."""
-    base = os.environ.get("REPLAN_UI") or _guessed(host)
+    base = os.environ.get("REPLAN_UI") or _derived_ui_base(host)
     return base.rstrip("/") if base else None
 
 
-def _guessed(host: str) -> str | None:
+def _derived_ui_base(host: str) -> str | None:
     name, _, port = host.rpartition(":")
     if ".tmprl.cloud" in host or ".api.temporal.io" in host:
         return "https://cloud.temporal.io"  # one web UI for all namespaces of Temporal Cloud

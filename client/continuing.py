@@ -46,7 +46,7 @@ def remains(outcome: Outcome) -> Remains | None:
     if outcome.code == CLOSED:
         return None
     last = outcome.revisions[-1].number if outcome.revisions else 0
-    unseen = last if not _has_seen_all(outcome) else None
+    unseen = last if not _has_planner_seen_all(outcome) else None
     steps = [step for step in outcome.steps if step.revision == unseen or step.status is StepStatus.UNDONE]
     steps = [step for step in steps if not is_undo(step)]
     ids = {step.id for step in steps}
@@ -54,7 +54,7 @@ def remains(outcome: Outcome) -> Remains | None:
     return _fitting(Remains(records=tuple(map(_record, steps)), faults=faults, is_tainted=outcome.is_tainted))
 
 
-def _has_seen_all(outcome: Outcome) -> bool:
+def _has_planner_seen_all(outcome: Outcome) -> bool:
     if outcome.status is TaskStatus.OVER_BUDGET:
         return outcome.result is not None  # the planner was asked for a last answer
     return outcome.status is TaskStatus.COMPLETED or outcome.code in PLANNER_WAS_LAST

@@ -167,7 +167,7 @@ def _add(task: Story, story: Story, found: dict[str, TaskEffect]) -> None:
 
 
 def _update(found: dict[str, TaskEffect], key: str, change: Mapping[str, Any]) -> None:
-    """Change the effect of the step with this key; if a fallback applied it, the effect's own key ends with `:KIND`."""
+    """Apply `change` to the effect of the step with this key, or of its fallback, whose key ends with `:KIND`."""
     for effect in list(found.values()):
         is_of_step = effect.key == key or effect.key.startswith(f"{key}:")
         if is_of_step and effect.undoes is None:

@@ -36,7 +36,7 @@ def no_key(error: NoKey) -> Problem:
 
 async def require_key(execution: WorkflowExecution) -> None:
     """Raise Problem if the task is encrypted and the key is missing here: values sent to it would be in clear."""
-    if found := await _unread(execution):
+    if found := await _unreadable_memo_payload(execution):
         raise no_key(NoKey(found.metadata.get("encoding", b"").decode(errors="replace")))
 
 
@@ -56,10 +56,10 @@ async def require_key_of_queue(client: Client, queue: str) -> None:
 
 async def is_sealed(execution: WorkflowExecution) -> bool:
     """Whether the memo of a task is encrypted, and cannot be read here."""
-    return await _unread(execution) is not None
+    return await _unreadable_memo_payload(execution) is not None
 
 
-async def _unread(execution: WorkflowExecution) -> Payload | None:
+async def _unreadable_memo_payload(execution: WorkflowExecution) -> Payload | None:
     for payload in execution.raw_info.memo.fields.values():
         if is_encrypted(payload):
             try:
@@ -91,7 +91,7 @@ def sealed_outcome(history: History, description: WorkflowExecutionDescription) 
             "ended_at": description.close_time,
             "strategy": known.get(search_attributes.STRATEGY.name) or outcome.strategy,
             "revisions": (Revision(number=1),) if steps else (),  # the steps are shown below a plan
-            "steps": tuple(_step(call, history.of_step(id)) for id, call in steps.items()),
+            "steps": tuple(_outcome_step(call, history.of_step(id)) for id, call in steps.items()),
         }
     )
 
@@ -104,25 +104,25 @@ def sealed_request(execution: WorkflowExecution, cause: str = "") -> HumanReques
     )
 
 
-def _status(description: WorkflowExecutionDescription, published: str) -> TaskStatus:
+def _status(description: WorkflowExecutionDescription, published_status: str) -> TaskStatus:
     if description.status is WorkflowExecutionStatus.RUNNING:
-        return TaskStatus.WAITING if published == TaskStatus.WAITING else TaskStatus.RUNNING
+        return TaskStatus.WAITING if published_status == TaskStatus.WAITING else TaskStatus.RUNNING
     if description.status is WorkflowExecutionStatus.COMPLETED:
         return TaskStatus.COMPLETED
     if description.status is WorkflowExecutionStatus.CANCELED:
         return TaskStatus.CANCELLED
     ended = (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET)
-    return TaskStatus(published) if published in ended else TaskStatus.FAILED
+    return TaskStatus(published_status) if published_status in ended else TaskStatus.FAILED
 
 
-def _step(last: Call, all: list[Call]) -> OutcomeStep:
+def _outcome_step(last: Call, calls: list[Call]) -> OutcomeStep:
     return OutcomeStep(
         id=last.id,
         kind=last.kind,
         title=last.id,
         status=StepStatus(last.closed) if last.closed else StepStatus.RUNNING,
-        attempts=sum(max(1, call.attempt) for call in all),
-        started=all[0].started_at or all[0].at,
+        attempts=sum(max(1, call.attempt) for call in calls),
+        started=calls[0].started_at or calls[0].at,
         ended=last.ended_at,
         result_omitted=last.closed is CallEnd.COMPLETED,
     )

@@ -221,17 +221,17 @@ class Events(View):
     def see(self, snapshot: Snapshot) -> None:
         attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
         if snapshot.outcome.planner:
-            self._report(snapshot.outcome, attempts)
+            self._tell_changes(snapshot.outcome, attempts)
         for pause in snapshot.outcome.paused:  # also of a task that no worker tells of, since it is paused
-            self._once(("pause", pause.activity, pause.since), Paused(pause))
+            self._tell_once(("pause", pause.activity, pause.since), Paused(pause))
         for activity, attempt in snapshot.requests.items():
             if attempt.number > 1:
-                self._once(("retry", activity, attempt), RequestRetried(activity, attempt))
+                self._tell_once(("retry", activity, attempt), RequestRetried(activity, attempt))
         for activity, tokens in snapshot.thinking.items():
             attempt = {**snapshot.attempts, **snapshot.requests}.get(activity, FIRST)
-            self._once(("thinking", activity, attempt.number, tokens), Thinking(activity, tokens, attempt.number))
+            self._tell_once(("thinking", activity, attempt.number, tokens), Thinking(activity, tokens, attempt.number))
         for activity, far in snapshot.working.items():
-            self._once(("working", activity, far), Working(activity, far.done, far.total, far.words))
+            self._tell_once(("working", activity, far), Working(activity, far.done, far.total, far.words))
         for said in self._listener.news(snapshot.words):
             self._tell(said)
 
@@ -250,10 +250,10 @@ class Events(View):
     def end(self, outcome: Outcome) -> None:
         for said in self._listener.news({}):
             self._tell(said)
-        self._report(outcome, {})
+        self._tell_changes(outcome, {})
         self._tell(Ended(outcome))
 
-    def _report(self, outcome: Outcome, attempts: Mapping[str, int]) -> None:
+    def _tell_changes(self, outcome: Outcome, running_attempts: Mapping[str, int]) -> None:
         if not self._began:
             self._began = True
             self._tell(Began(outcome))
@@ -261,35 +261,35 @@ class Events(View):
             self._plans = revision.number
             self._tell(PlanAccepted(revision))
         for failover in outcome.failovers:
-            self._once(("failover", failover.planner, failover.code), PlannerPassedOver(failover))
+            self._tell_once(("failover", failover.planner, failover.code), PlannerPassedOver(failover))
         for compaction in outcome.compactions:
-            self._once(("compaction", compaction.turn), Compacted(compaction))
+            self._tell_once(("compaction", compaction.turn), Compacted(compaction))
         for rejection in outcome.rejections:
-            self._once(("rejection", rejection.turn), ProposalRejected(rejection))
+            self._tell_once(("rejection", rejection.turn), ProposalRejected(rejection))
         if outcome.waiting:
-            self._once(("wait", outcome.waiting), PlannerAwaited(outcome.waiting))
+            self._tell_once(("wait", outcome.waiting), PlannerAwaited(outcome.waiting))
         for request in outcome.requests:
-            self._once(("request", request.id), PersonAsked(request))
+            self._tell_once(("request", request.id), PersonAsked(request))
             if not request.is_open:
-                self._once(("answer", request.id), PersonAnswered(request))
+                self._tell_once(("answer", request.id), PersonAnswered(request))
         for fault in outcome.faults:
-            which = ("fault", fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at)
-            self._once(which, FaultHappened(fault))
+            key = ("fault", fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at)
+            self._tell_once(key, FaultHappened(fault))
         for step in outcome.steps:
-            count = attempts.get(step.id, step.attempts)
+            count = running_attempts.get(step.id, step.attempts)
             stands, where = (step.status, count, step.kind), (step.id, step.revision)
             if self._steps.get(where) != stands:
                 self._steps[where] = stands
                 self._tell(StepChanged(step, count))
 
-    def _once(self, which: Hashable, event: TaskEvent) -> None:
-        if which not in self._reported:
-            self._reported.add(which)
+    def _tell_once(self, key: Hashable, event: TaskEvent) -> None:
+        if key not in self._reported:
+            self._reported.add(key)
             self._tell(event)
 
 
 def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[str, Any]] | None:
-    """The name of an event, as docs/console.md lists it, and its fields; None for the end. `queue`: of the workers."""
+    """The name of an event, as docs/console.md lists it, and its fields; None for `Ended`. `queue`: the task queue."""
     match event:
         case Began(outcome):
             chosen = {"task_id", "task", "planner", "strategy", "started_at"}

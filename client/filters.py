@@ -27,7 +27,7 @@ def within(own: str, query: str | None) -> str:
     """
     if not query:
         return own
-    if mistake := _mistake(query):
+    if mistake := _mistake_in(query):
         raise Problem("bad_query", Text("This ", Argument("query"), f" cannot be used: it {mistake}"), _EXAMPLE)
     return f"({own}) AND ({query})"
 
@@ -49,7 +49,7 @@ def bad_query(error: RPCError) -> Problem:
     return Problem("bad_query", Text("The server rejects this ", Argument("query"), f" ({message})"), _EXAMPLE)
 
 
-def _mistake(query: str) -> str:
+def _mistake_in(query: str) -> str:
     if not all(char.isprintable() or char.isspace() for char in query):
         return "has characters that are not printable"
     depth = 0

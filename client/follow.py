@@ -81,6 +81,8 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Snapshot:
+    """The progress of a running task at one poll."""
+
     outcome: Outcome
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     doing: tuple[str, ...] = ()
@@ -128,7 +130,7 @@ async def fetch_state(
     Raises:
         RPCError: the server no longer has the task, or refuses access.
     """
-    description = await _described(handle)
+    description = await _describe_in_time(handle)
     if description is None:
         return None
     if description.status is not WorkflowExecutionStatus.RUNNING:
@@ -144,7 +146,7 @@ async def fetch_state(
             return TaskState(closed=False, snapshot=await _snapshot_of(client, outcome, description))
         known = await query_progress(handle)
         if known is None:  # a worker may have failed the workflow task meanwhile, and with it the question
-            later = await _described(handle)
+            later = await _describe_in_time(handle)
             return TaskState(closed=False, failing=await failing(client, later)) if later else None
     except WorkflowQueryFailedError as error:
         return TaskState(closed=False, failing=unanswered(description, error.message))
@@ -200,15 +202,15 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
     return found.snapshot.outcome, found.snapshot
 
 
-async def _described(handle: Handle) -> WorkflowExecutionDescription | None:
-    with _unless_permanent(), suppress(TimeoutError):
+async def _describe_in_time(handle: Handle) -> WorkflowExecutionDescription | None:
+    with _suppress_temporary_rpc_errors(), suppress(TimeoutError):
         async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):  # the SDK tries again for longer than people wait
             return await handle.describe()
     return None
 
 
 @contextmanager
-def _unless_permanent() -> Iterator[None]:
+def _suppress_temporary_rpc_errors() -> Iterator[None]:
     try:
         yield
     except RPCError as error:
@@ -279,7 +281,7 @@ async def asking(converter: DataConverter, outcome: Outcome, activity: PendingAc
         return phrase
     of = f" of {activity.maximum_attempts}" if activity.maximum_attempts else ""
     waits = "waiting for attempt" if activity.HasField("next_attempt_schedule_time") else "attempt"
-    return f"{phrase}: {waits} {activity.attempt}{of}, after {await _code(converter, activity)}"
+    return f"{phrase}: {waits} {activity.attempt}{of}, after {await _code_of_last_failure(converter, activity)}"
 
 
 async def _attempt(converter: DataConverter, activity: PendingActivityInfo, made: int = 0) -> Attempt:
@@ -291,12 +293,12 @@ async def _attempt(converter: DataConverter, activity: PendingActivityInfo, made
     return Attempt(
         number=made + number,
         of=made + most if most else None,
-        code=await _code(converter, activity) if activity.HasField("last_failure") else None,
+        code=await _code_of_last_failure(converter, activity) if activity.HasField("last_failure") else None,
         due=activity.next_attempt_schedule_time.ToDatetime(UTC) if waits else None,
     )
 
 
-async def _code(converter: DataConverter, activity: PendingActivityInfo) -> str:
+async def _code_of_last_failure(converter: DataConverter, activity: PendingActivityInfo) -> str:
     try:
         failure = await converter.decode_failure(activity.last_failure)
     except NoKey:
@@ -321,6 +323,8 @@ HEALING_SECONDS = 60.0
 
 
 class Silent(StrEnum):
+    """Who does not answer; WORKER means every worker."""
+
     SERVER = "server"
     WORKER = "worker"
 
@@ -369,10 +373,10 @@ class Follower:
         least_pause: Callable[[], float] = lambda: POLL_SECONDS,
         with_words: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`least_pause` returns the least seconds between polls; called each time, since many tasks may be followed.
+        """`least_pause` returns the least seconds between two polls, `with_words` whether somebody reads model replies.
 
-        `with_words` returns whether somebody reads the replies of models; called each time, too. `is_attended`: whether
-        a person watches; if not, a task that only a person can repair is not followed for ever.
+        Both are called at each poll. `is_attended` is whether a person watches; if nobody does, a task that only a
+        person can repair is not followed for ever.
         """
         self._client = client
         self._with_words = with_words
@@ -405,7 +409,7 @@ class Follower:
             Problem: the server no longer has the task, or the workflow task keeps failing and nobody watches.
             RPCError: the server refuses access.
         """
-        looking, waking = asyncio.create_task(self._watch()), asyncio.create_task(self._wake())
+        looking, waking = asyncio.create_task(self._poll_until_end()), asyncio.create_task(self._wake())
         try:
             while not (await asyncio.wait([looking], timeout=POLL_SECONDS))[0]:
                 self._view.tick()
@@ -416,7 +420,7 @@ class Follower:
         self._view.end(outcome)
         return outcome
 
-    async def _watch(self) -> Outcome:
+    async def _poll_until_end(self) -> Outcome:
         while True:
             began = time.monotonic()
             found = await self._fetch_state()
@@ -425,7 +429,7 @@ class Follower:
             if found and found.snapshot:
                 self._note_queued(found.snapshot.queued)
             if found and found.closed:
-                with _unless_permanent():
+                with _suppress_temporary_rpc_errors():
                     return await told_outcome(self._client, self._handle)
             if not self._is_attended and found and found.snapshot and found.snapshot.needs_answer:
                 return found.snapshot.outcome
@@ -463,9 +467,9 @@ class Follower:
                 self._view.silence(Silent.SERVER)
             return
         if self._silent is Silent.SERVER:
-            self._again(Silent.SERVER)
+            self._note_answer(Silent.SERVER)
         if (found.snapshot or found.failing) and self._silent is Silent.WORKER:
-            self._again(Silent.WORKER)
+            self._note_answer(Silent.WORKER)
         if found.snapshot:
             self._heard, self.snapshot = time.monotonic(), found.snapshot
             self._view.see(found.snapshot)
@@ -473,7 +477,7 @@ class Follower:
             self._silent = Silent.WORKER
             self._view.silence(Silent.WORKER)
 
-    def _again(self, who: Silent) -> None:
+    def _note_answer(self, who: Silent) -> None:
         self._silent, self._heard = None, time.monotonic()
         self._view.answers(who)
 

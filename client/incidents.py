@@ -79,13 +79,13 @@ def _untold(row: WorkflowExecution) -> list[HumanRequest]:
     return [sealed_request(row, cause) for cause in causes]
 
 
-def _incident(cause: str, queue: str, waits: Sequence[tuple[HumanRequest, str]]) -> Incident:
-    newest, example = max(waits, key=lambda wait: wait[0].since)
+def _incident(cause: str, queue: str, requests_and_tasks: Sequence[tuple[HumanRequest, str]]) -> Incident:
+    newest, example = max(requests_and_tasks, key=lambda pair: pair[0].since)
     return Incident(
         cause=cause,
         queue=queue,
-        waiting=len({task for _, task in waits}),
-        since=min(request.since for request, _ in waits),
+        waiting=len({task for _, task in requests_and_tasks}),
+        since=min(request.since for request, _ in requests_and_tasks),
         reason=newest.reason,
         example=example,
     )

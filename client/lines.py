@@ -54,7 +54,7 @@ def wrap(line: str, width: int) -> list[str]:
     label = _LABEL.match(line)
     indent = " " * (label.end() if label and label.end() <= width * 2 // 3 else len(line) - len(line.lstrip()))
     rows = [""]
-    for word in _words(line, width - len(indent)):
+    for word in _words_that_fit(line, width - len(indent)):
         if rows[-1].strip() and cell_len(rows[-1] + word) > width:
             rows.append(indent + word.lstrip())
         else:
@@ -63,10 +63,10 @@ def wrap(line: str, width: int) -> list[str]:
     return [line.resized(first) if isinstance(line, Line) else first, *rest]
 
 
-def _words(line: str, room: int) -> Iterator[str]:
+def _words_that_fit(line: str, width: int) -> Iterator[str]:
     for blanks, word in re.findall(r"(\s*)(\S+)", line):
-        if cell_len(word) > max(room, len(word)):  # wide letters, as in Chinese; a URL is never broken
-            first, *rest = chop_cells(word, max(room, 2))
+        if cell_len(word) > max(width, len(word)):  # wide letters, as in Chinese; a URL is never broken
+            first, *rest = chop_cells(word, max(width, 2))
             yield blanks + first
             yield from rest
         else:

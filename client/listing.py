@@ -33,6 +33,8 @@ MAX_WAITING = 1000
 
 
 class Listed(BaseModel, frozen=True):
+    """A run of a task, as the server lists it."""
+
     task_id: str
     run_id: str
     task: str
@@ -137,16 +139,16 @@ async def list_tasks(
 
     `query` is a list filter of Temporal. Raises Problem if it cannot be used.
     """
-    found, note = await _found(client, status, query, limit)
-    limit_requests = asyncio.Semaphore(20)  # each row takes a few requests to the server
-    rows = [finding.existing(_listed(client, row, limit_requests, narrowed=bool(status or query))) for row in found]
+    found, note = await _rows_and_note(client, status, query, limit)
+    slots = asyncio.Semaphore(20)  # each row takes a few requests to the server
+    rows = [finding.existing(_listed(client, row, slots, newest_only=bool(status or query))) for row in found]
     listed = [task for task in await asyncio.gather(*rows) if task is not None and status in (None, task.status)]
     sealed = f"the tasks named {ENCRYPTED} can be read with `--keys` or `--codec`, as the workers have them"
     notes = [note, sealed if any(task.task == ENCRYPTED for task in listed) else ""]
     return Listing(listed, "; ".join(filter(None, notes)))
 
 
-async def _found(
+async def _rows_and_note(
     client: Client, status: TaskStatus | None, query: str | None, limit: int
 ) -> tuple[list[WorkflowExecution], str]:
     list_filter = within(finding.TASKS, query)
@@ -201,12 +203,12 @@ async def _longest_waiting(client: Client, query: str, limit: int) -> list[Workf
 
 
 async def _listed(
-    client: Client, row: WorkflowExecution, limit_requests: asyncio.Semaphore, *, narrowed: bool
+    client: Client, row: WorkflowExecution, limit_requests: asyncio.Semaphore, *, newest_only: bool
 ) -> Listed | None:
-    """The data of a listed run; None for an older run of its task, if `narrowed`. Raises RPCError if it was deleted."""
+    """The data of a run; None if `newest_only` and the task has a newer run. Raises RPCError if the run was deleted."""
     async with limit_requests:
         closed = row.status is not WorkflowExecutionStatus.RUNNING
-        if narrowed and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
+        if newest_only and closed and (await client.get_workflow_handle(row.id).describe()).run_id != row.run_id:
             return None
         is_readable = not await is_sealed(row)
         text = await finding.memo_field(row, finding.TASK_MEMO, str) if is_readable else ENCRYPTED
@@ -238,14 +240,14 @@ async def _listed(
     )
 
 
-async def _status(client: Client, row: WorkflowExecution, published: str) -> tuple[TaskStatus, Why | None]:
+async def _status(client: Client, row: WorkflowExecution, published_status: str) -> tuple[TaskStatus, Why | None]:
     # Temporal's status decides: a task that was ended from outside could publish no status.
     if row.status in CLOSED:
         return CLOSED[row.status], None
     if row.status is WorkflowExecutionStatus.RUNNING:
-        return TaskStatus.WAITING if published == TaskStatus.WAITING else TaskStatus.RUNNING, None
-    if published in (TaskStatus.OVER_BUDGET, TaskStatus.FAILED):
-        return TaskStatus(published), None
+        return TaskStatus.WAITING if published_status == TaskStatus.WAITING else TaskStatus.RUNNING, None
+    if published_status in (TaskStatus.OVER_BUDGET, TaskStatus.FAILED):
+        return TaskStatus(published_status), None
     failure = await _failure(client, row)
     kind = failure.application_failure_info.type
     status = TaskStatus(kind) if kind in (TaskStatus.ESCALATED, TaskStatus.OVER_BUDGET) else TaskStatus.FAILED

@@ -139,7 +139,7 @@ async def open_incidents(execution: WorkflowExecution) -> list[HumanRequest]:
 
 
 async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **fields: Any) -> str | None:
-    """Answer a request of a task, and return the task's reply; None if a provided result is still being checked.
+    """Answer a request of a task, and return the task's reply; None if the task does not reply in time.
 
     The same answer to the same request, or with the same `key`, is one Update, however often it is sent. If it is sent
     again after the task has ended, the reply of the last run is returned; an Update that an earlier run accepted is not
@@ -158,7 +158,7 @@ async def answer(handle: Handle, choice: Choice, key: str | None = None, /, **fi
     until = time.monotonic() + TAKEN_WITHIN.total_seconds()
     while True:
         try:
-            return await _reply(handle.id, await _send(handle, choice, sent, id, until, description.task_queue))
+            return await _reply_in_time(handle.id, await _send(handle, choice, sent, id, until, description.task_queue))
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -178,7 +178,7 @@ async def _update_id(execution: WorkflowExecution, choice: Choice, sent: Given, 
 
 
 async def _send(
-    handle: Handle, choice: Choice, sent: Given, id: str, until: float, queue: str
+    handle: Handle, choice: Choice, sent: Given, id: str, until_monotonic: float, queue: str
 ) -> WorkflowUpdateHandle[str]:
     sending = asyncio.create_task(
         handle.start_update(
@@ -190,7 +190,7 @@ async def _send(
         )
     )
     try:
-        await asyncio.wait([sending], timeout=max(0.0, until - time.monotonic()))
+        await asyncio.wait([sending], timeout=max(0.0, until_monotonic - time.monotonic()))
         if not sending.done():
             raise _not_taken(handle.id, queue)
         return sending.result()
@@ -201,7 +201,7 @@ async def _send(
                 await sending
 
 
-async def _reply(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
+async def _reply_in_time(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
     try:
         return await update.result(rpc_timeout=CHECKED_WITHIN)
     except WorkflowUpdateRPCTimeoutOrCancelledError:
@@ -221,7 +221,7 @@ async def _reply(task_id: str, update: WorkflowUpdateHandle[str]) -> str | None:
 async def _earlier_reply(handle: Handle, id: str) -> str | None:
     """The reply of an ended task to the Update `id`. Raises Problem if the Update did not reach it before its end."""
     try:
-        return await _reply(handle.id, handle.get_update_handle(id, result_type=str))
+        return await _reply_in_time(handle.id, handle.get_update_handle(id, result_type=str))
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise

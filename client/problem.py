@@ -16,7 +16,7 @@ class ProblemKind(StrEnum):
 
 
 class Problem(Exception):
-    """Something cannot be done: `reason` has what and why, `remedy` what to do; as a str, both are for programs."""
+    """Something cannot be done: `reason` says what and why, `remedy` what to do. `str()` words both for a program."""
 
     def __init__(self, code: str, reason: str, remedy: str, kind: ProblemKind = ProblemKind.BAD_REQUEST) -> None:
         """`code` is for programs; `reason` and `remedy`, each a Text or a plain str, together make one sentence."""

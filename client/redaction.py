@@ -180,10 +180,10 @@ class Values(Placeholders):
             return [self.of(item, shape) for item in value]
         for model in shape:
             with suppress(ValidationError):
-                return self._model(model.model_validate(value))
+                return self._redacted_model(model.model_validate(value))
         return self.data(value)
 
-    def _learn(self, progress: Progress) -> None:
+    def _note_digests(self, progress: Progress) -> None:
         """Record for each call and value the digest of the redacted form, for the guards against repeated calls."""
         for record in progress.records:
             for args in (record.args, record.step.args):
@@ -197,33 +197,33 @@ class Values(Placeholders):
         for value in views:
             self._digests[digest(value)] = digest(self.data(value))
 
-    def _model(self, it: BaseModel) -> dict[str, JsonValue]:
-        if isinstance(it, Progress):
-            self._learn(it)
-        if isinstance(it, AllowedEffect):
-            args = {self.key(name): self._term(term) for name, term in it.args.items()}
-            return {**it.model_dump(mode="json"), **({"args": args} if args else {})}
-        if isinstance(it, Origin):
-            texts = {name: self.text(getattr(it, name)) for name in ("quote", "unusual")}
-            return {**it.model_dump(mode="json"), "at": self.path(it.at), **texts}
-        if isinstance(it, ToolSpec) and it.approve == ALWAYS:  # no condition, and who asks together depends on it
-            return {**self._model(it.model_copy(update={"approve": None})), "approve": ALWAYS}
-        if isinstance(it, Task) and it.effect_key:
-            self._effect_keys.add(it.effect_key)
-            it = it.model_copy(update={"effect_key": self._effect_key(it.effect_key)})
-        if isinstance(it, CallHeader | Turn | Undoes):
-            it = it.model_copy(update={"key": self._idempotency_key(it.key)})
-        if isinstance(it, Task | NewSteps):
-            effects = it.contract if isinstance(it, Task) else it.effects
+    def _redacted_model(self, model: BaseModel) -> dict[str, JsonValue]:
+        if isinstance(model, Progress):
+            self._note_digests(model)
+        if isinstance(model, AllowedEffect):
+            args = {self.key(name): self._redacted_term(term) for name, term in model.args.items()}
+            return {**model.model_dump(mode="json"), **({"args": args} if args else {})}
+        if isinstance(model, Origin):
+            texts = {name: self.text(getattr(model, name)) for name in ("quote", "unusual")}
+            return {**model.model_dump(mode="json"), "at": self.path(model.at), **texts}
+        if isinstance(model, ToolSpec) and model.approve == ALWAYS:  # no condition, and who asks together depends on it
+            return {**self._redacted_model(model.model_copy(update={"approve": None})), "approve": ALWAYS}
+        if isinstance(model, Task) and model.effect_key:
+            self._effect_keys.add(model.effect_key)
+            model = model.model_copy(update={"effect_key": self._effect_key(model.effect_key)})
+        if isinstance(model, CallHeader | Turn | Undoes):
+            model = model.model_copy(update={"key": self._idempotency_key(model.key)})
+        if isinstance(model, Task | NewSteps):
+            effects = model.contract if isinstance(model, Task) else model.effects
             terms = [term for effect in effects for term in effect.args.values()]
             self._bounds |= {bound for term in terms for bound in (term.at_least, term.at_most) if bound is not None}
-        dumped, kept = it.model_dump(mode="json"), KEPT.get(type(it), frozenset())
-        keys = {name: field.alias or name for name, field in type(it).model_fields.items()}
-        fields = {keys[name]: value for name, value in it if keys[name] in dumped}
+        dumped, kept = model.model_dump(mode="json"), KEPT.get(type(model), frozenset())
+        keys = {name: field.alias or name for name, field in type(model).model_fields.items()}
+        fields = {keys[name]: value for name, value in model if keys[name] in dumped}
         return {
             name: dumped[name]
             if name in kept
-            else self._part("args" if _has_arguments(it, name) else name, value, dumped[name])
+            else self._redacted_field("args" if _has_arguments(model, name) else name, value, dumped[name])
             for name, value in fields.items()
         }
 
@@ -236,48 +236,48 @@ class Values(Placeholders):
         prefix, slash, call = key.rpartition("/")
         return f"{self._effect_key(prefix)}{slash}{call}" if prefix in self._effect_keys else key
 
-    def _term(self, term: Term) -> dict[str, JsonValue]:
+    def _redacted_term(self, term: Term) -> dict[str, JsonValue]:
         kind, dot, path = term.slot.partition(".")
         changes: dict[str, Any] = {"slot": f"{kind}{dot}{self.path(path) if path else ''}"} if term.slot else {}
         values = [self.data(value, references=True) for value in term.values]
         return {**term.model_dump(mode="json"), **changes, **({"values": values} if values else {})}
 
-    def _part(self, name: str, value: Any, dumped: Any) -> Any:
+    def _redacted_field(self, name: str, value: Any, dumped: Any) -> Any:
         match value:
             # The guards compare digests. With the old ones, the redacted history would not replay.
             case RepeatGuard() | ProgressGuard():
-                return _renamed(dumped, self._digests)
+                return _with_new_digests(dumped, self._digests)
             case _ if name in FOREIGN:
                 return self.data(dumped, references=name == "args")
             case BaseModel():
-                return self._model(value)
+                return self._redacted_model(value)
             case StrEnum() | datetime() | bool() | int() | float() | None:
                 return dumped
             case str():
                 return self.text(value)
             case dict() if name == "edited":  # by the names of arguments
                 return {
-                    self.key(key): self._model(item) if isinstance(item, Change) else self.data(dumped[key])
+                    self.key(key): self._redacted_model(item) if isinstance(item, Change) else self.data(dumped[key])
                     for key, item in value.items()
                 }
             case dict():
-                return {key: self._part(name, item, dumped[key]) for key, item in value.items()}
+                return {key: self._redacted_field(name, item, dumped[key]) for key, item in value.items()}
             case tuple() | list() if name == "earlier":
                 return self.of(dumped, (Fault,))
             case tuple() | list():
-                return [self._part(name, item, was) for item, was in zip(value, dumped, strict=True)]
+                return [self._redacted_field(name, item, was) for item, was in zip(value, dumped, strict=True)]
         return self.data(dumped)
 
 
-def _has_arguments(it: BaseModel, field: str) -> bool:
+def _has_arguments(model: BaseModel, field: str) -> bool:
     # An answer that a person wrote before the task began may refer to results.
-    return isinstance(it, Answer | Change) or (field == "defaults" and isinstance(it, Fault | ProposedCall))
+    return isinstance(model, Answer | Change) or (field == "defaults" and isinstance(model, Fault | ProposedCall))
 
 
-def _renamed(value: Any, names: Mapping[str, str]) -> Any:
+def _with_new_digests(value: Any, digests: Mapping[str, str]) -> Any:
     if isinstance(value, dict):
-        return {names.get(key, key): _renamed(item, names) for key, item in value.items()}
-    return names.get(value, value) if isinstance(value, str) else value
+        return {digests.get(key, key): _with_new_digests(item, digests) for key, item in value.items()}
+    return digests.get(value, value) if isinstance(value, str) else value
 
 
 KEPT_STRINGS = frozenset(
@@ -338,6 +338,8 @@ BINARY = ("binary/plain", "binary/protobuf")
 
 
 class Redaction:
+    """Redacts histories; equal values get equal placeholders in all of them."""
+
     def __init__(self) -> None:
         self._values = Values()
         self._kinds = dict[int, str]()
@@ -352,12 +354,12 @@ class Redaction:
         """Redacted copies of the events; they replay like the originals."""
         redacted = [HistoryEvent.FromString(event.SerializeToString()) for event in events]
         for event in redacted:
-            self._values.known_keys.update(_declared_keys(event, self._shape(event)))
+            self._values.known_keys.update(_declared_keys(event, self._shape_of_payloads(event)))
         for event in redacted:
-            self._message(event, self._shape(event))
+            self._redact_message(event, self._shape_of_payloads(event))
         return redacted
 
-    def _shape(self, event: HistoryEvent) -> Shape:
+    def _shape_of_payloads(self, event: HistoryEvent) -> Shape:
         match event.WhichOneof("attributes"):
             case "workflow_execution_started_event_attributes" | "workflow_execution_continued_as_new_event_attributes":
                 return Task, Progress
@@ -374,18 +376,18 @@ class Redaction:
                 local = local_activity(event)
                 return (RESULTS.get(local.kind, StepReturn),) if local else ()
             case "workflow_execution_update_accepted_event_attributes":
-                return _answer(event.workflow_execution_update_accepted_event_attributes.accepted_request)
+                return _shape_of_answer(event.workflow_execution_update_accepted_event_attributes.accepted_request)
             case "workflow_execution_update_admitted_event_attributes":
-                return _answer(event.workflow_execution_update_admitted_event_attributes.request)
+                return _shape_of_answer(event.workflow_execution_update_admitted_event_attributes.request)
             case "workflow_execution_signaled_event_attributes":
                 name = event.workflow_execution_signaled_event_attributes.signal_name
                 return SIGNALS.get(name, ())
         return ()
 
-    def _message(self, message: Message, shape: Shape) -> None:
+    def _redact_message(self, message: Message, shape: Shape) -> None:
         match message:
             case Payload():
-                message.data = self._payload(message, shape)
+                message.data = self._redacted_data(message, shape)
                 return
             case SearchAttributes():
                 for name in set(message.indexed_fields) - ATTRIBUTES - {search_attributes.TENANT.name}:
@@ -394,34 +396,34 @@ class Redaction:
                 return  # the SDK needs the patch id in it for the replay
             case MarkerRecordedEventAttributes(marker_name=name) if name == LOCAL_ACTIVITY:
                 for part in [message.details[RESULT]] if RESULT in message.details else [message.failure]:
-                    self._message(part, shape)  # the rest is the SDK's own record
+                    self._redact_message(part, shape)  # the rest is the SDK's own record
                 return
             case Failure() if message.HasField("application_failure_info"):
-                self._details(message.application_failure_info)
+                self._redact_details(message.application_failure_info)
             case Failure() if message.HasField("timeout_failure_info"):
                 for payload in message.timeout_failure_info.last_heartbeat_details.payloads:
-                    self._message(payload, (Fault, Held, Thinking, Working))
+                    self._redact_message(payload, (Fault, Held, Thinking, Working))
         for field, value in message.ListFields():
-            self._field(message, field, value, shape)
+            self._redact_field(message, field, value, shape)
 
-    def _field(self, message: Message, field: FieldDescriptor, value: Any, shape: Shape) -> None:
+    def _redact_field(self, message: Message, field: FieldDescriptor, value: Any, shape: Shape) -> None:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             for name, inner in list(value.items()):
                 if isinstance(inner, str):
                     value[name] = self.text(inner)
                 elif isinstance(inner, Message) and not (isinstance(message, SearchAttributes) and name in ATTRIBUTES):
-                    self._message(inner, BY_NAME.get(name, ()))
+                    self._redact_message(inner, BY_NAME.get(name, ()))
                     if isinstance(message, Memo | Header) and name not in OUR_NAMES:
                         value[self.text(name)].CopyFrom(inner)
                         del value[name]
         elif field.message_type is not None:
             for inner in value if field.is_repeated else [value]:
-                # The details of a failure are redacted by their own models, in `_details`.
+                # The details of a failure are redacted by their own models, in `_redact_details`.
                 is_failure = field.name in ("details", "last_heartbeat_details") and isinstance(message, DETAILED)
                 # The name of a timer has only ids, kinds, codes and choices (`workflows.ids`).
                 is_name = isinstance(message, HistoryEvent) and message.HasField("timer_started_event_attributes")
                 if not is_failure and not (is_name and field.name == "user_metadata"):
-                    self._message(inner, shape)
+                    self._redact_message(inner, shape)
         elif field.type == FieldDescriptor.TYPE_BYTES:
             message.ClearField(field.name)
         elif field.type == FieldDescriptor.TYPE_STRING and not (
@@ -435,12 +437,12 @@ class Redaction:
             else:
                 setattr(message, field.name, self.text(value))
 
-    def _details(self, info: ApplicationFailureInfo) -> None:
+    def _redact_details(self, info: ApplicationFailureInfo) -> None:
         shape: Shape = (Fault,) if info.type in FAILURE_TYPES else (Outcome,) if info.type in set(TaskStatus) else ()
         for payload in info.details.payloads:
-            self._message(payload, shape)
+            self._redact_message(payload, shape)
 
-    def _payload(self, payload: Payload, shape: Shape) -> bytes:
+    def _redacted_data(self, payload: Payload, shape: Shape) -> bytes:
         encoding = payload.metadata.get("encoding", b"").decode(errors="replace")
         if encoding in (*JSON, *BINARY) and not payload.external_payloads:
             for name in set(payload.metadata) - OUR_METADATA:
@@ -453,18 +455,18 @@ class Redaction:
         return payload.data
 
 
-def _answer(request: Request) -> Shape:
+def _shape_of_answer(request: Request) -> Shape:
     return (CHOICES[Choice(request.input.name)].given,) if request.input.name in set(Choice) else ()
 
 
 def _declared_keys(message: Message, shape: Shape) -> Iterator[str]:
-    """The keys that tools declare, as far as a history shows them: arguments of planned steps, paths of companions."""
+    """The keys in a message that tools declare: the arguments of steps and of a `Companion`, and its paths."""
     for payload in _payloads(message):
         with suppress(ValueError, RecursionError):
             found = json.loads(payload.data)
             for model in shape:
                 with suppress(ValidationError):
-                    yield from _keys(model.model_validate(found))
+                    yield from _declared_keys_in(model.model_validate(found))
 
 
 def _payloads(message: Message) -> Iterator[Payload]:
@@ -478,7 +480,7 @@ def _payloads(message: Message) -> Iterator[Payload]:
                 yield from [inner] if isinstance(inner, Payload) else _payloads(inner)
 
 
-def _keys(value: Any) -> Iterator[str]:
+def _declared_keys_in(value: Any) -> Iterator[str]:
     match value:
         case Step():
             yield from value.args
@@ -486,8 +488,8 @@ def _keys(value: Any) -> Iterator[str]:
             yield from value.args
             yield from (part for path in value.args.values() for part in path.split("."))
         case BaseModel():
-            yield from (key for _, inner in value for key in _keys(inner))
+            yield from (key for _, inner in value for key in _declared_keys_in(inner))
         case dict():
-            yield from (key for inner in value.values() for key in _keys(inner))
+            yield from (key for inner in value.values() for key in _declared_keys_in(inner))
         case list() | tuple():
-            yield from (key for inner in value for key in _keys(inner))
+            yield from (key for inner in value for key in _declared_keys_in(inner))

@@ -16,8 +16,8 @@ Action = ActionOnTask | Literal["breakers", "doctor", "incidents", "list", "star
 class Remedy:
     """One thing to do: `Remedy("reset", "order-1", {"to": "book"})`.
 
-    It stands in a `Text` where a name could stand, and a door says it as such: the console as a command to copy, the
-    HTTP API as a request, the page as a place on it, a program as a method of the client.
+    It is a part of a `Text`. Each door has other words for it: the console a command to copy, the HTTP API a request,
+    the page a place on it, a program a method of the client.
     """
 
     action: Action
@@ -59,8 +59,7 @@ class Text(str):
 
     @classmethod
     def of(cls, template: str, **parts: Part) -> Self:
-        """Replace each `{name}` by the part of that name or, without one, by the Argument, as `{plan}`; `{plan:FILE}`
-        is an Argument with a value."""
+        """Replace each `{name}` by that part, else by an Argument of that name; `{plan:FILE}` gives it a value."""
         pieces: list[Part] = []
         for before, name, value, _ in Formatter().parse(template):
             pieces.append(before)

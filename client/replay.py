@@ -65,13 +65,13 @@ class Replayed(BaseModel, frozen=True):
 async def replayed(
     histories: AsyncIterator[WorkflowHistory], workflow: type = AgentWorkflow, converter: DataConverter = DATA_CONVERTER
 ) -> AsyncIterator[Replayed]:
-    """Replay histories one after the other, without keeping them in memory; `workflow` is the class of tasks."""
+    """Replay histories one after the other, without keeping them in memory; `workflow` replays those of tasks."""
     async with replayer(workflow, converter).workflow_replay_iterator(histories) as results:
         async for result in results:
             history, failure = result.history, result.replay_failure
             closing = history.events[-1].event_type in CLOSING
             size = {"events": len(history.events), "is_open": not closing}
-            why = await _why(history, failure, converter) if failure else {}
+            why = await _cause_and_reason(history, failure, converter) if failure else {}
             yield Replayed.model_validate({"task_id": history.workflow_id, "run_id": history.run_id, **size, **why})
 
 
@@ -126,7 +126,7 @@ def replayer(workflow: type = AgentWorkflow, converter: DataConverter = DATA_CON
     )
 
 
-async def _why(history: WorkflowHistory, failure: Exception, converter: DataConverter) -> dict[str, str]:
+async def _cause_and_reason(history: WorkflowHistory, failure: Exception, converter: DataConverter) -> dict[str, str]:
     sent = history.events[0].workflow_execution_started_event_attributes.input.payloads
     codec = converter.payload_codec
     try:

@@ -89,7 +89,7 @@ class ResetResult(NamedTuple):
     """The ids of runs whose history was deleted: of their effects, only what ledgers recorded is known."""
 
 
-class _Prepared(NamedTuple):
+class _PreparedReset(NamedTuple):
     point: Call
     """The call before which the new run begins."""
     records: Sequence[StepRecord] = ()
@@ -128,16 +128,16 @@ async def reset(
     await _require_payloads(client, description.task_queue, [event for event in events if event.event_id <= step.task])
     effects = await _effects(client, story, description.task_queue, step)
     if fate is None and effects.in_the_way:
-        raise _stands(effects)
-    prepared = _Prepared(step)
+        raise _effect_stands(effects)
+    prepared = _PreparedReset(step)
     goes_back_over = effects.after if fate is Fate.UNDO else [*effects.in_the_way, *repeated_by_reset(story, step)]
     if fate and goes_back_over:
         if fate is Fate.UNDO:
             await _undo(client, handle, effects, view or View(), is_attended=is_attended, confirm=confirm)
-        prepared = _prepare(effects, fate)
+        prepared = _prepare_reset(effects, fate)
     base = description.run_id
     if prepared.records:
-        base = await _tell(client, description, events, prepared.records, reason)
+        base = await _report_effects(client, description, events, prepared.records, reason)
     run_id = await _begin(client, handle.id, base, prepared.point.task, reason)
     if description.status is WorkflowExecutionStatus.RUNNING:
         # The old run went on until the reset ended it, so it may have made calls after the checks.
@@ -177,7 +177,7 @@ class EffectsAtReset:
     @property
     def plan(self) -> Plan | None:
         """The plan in force at the reset point; None before the first plan."""
-        return self.story.plan_of(self._here)
+        return self.story.plan_of(self._event)
 
     @property
     def is_by_hand(self) -> bool:
@@ -196,12 +196,12 @@ class EffectsAtReset:
         return any(call.id == effect.step and call.scheduled.id < self.point.task for call in calls)
 
     @property
-    def _here(self) -> Event:
+    def _event(self) -> Event:
         return Event(self.story.history.runs, self.point.task)
 
     @property
     def _later(self) -> list[TaskEffect]:
-        calls = [call for call in self.story.history.calls if call.is_step and call.ended and call.ended < self._here]
+        calls = [call for call in self.story.history.calls if call.is_step and call.ended and call.ended < self._event]
         before = {key_of(self.story, call.id, call.kind) for call in calls}
         return [effect for effect in self.effects if effect.undoes is None and effect.key not in before]
 
@@ -219,7 +219,7 @@ class EffectsAtReset:
         to a new plan.
         """
         task = self.story.history.task
-        if not self.is_of_plan(effect) or not self._is_once(effect):
+        if not self.is_of_plan(effect) or not self._is_single(effect):
             return False
         if task is not None and task.limits.replans == 0:
             return True
@@ -227,10 +227,10 @@ class EffectsAtReset:
         if any(call.id == effect.step and call.task <= self.point.task for call in calls):
             return True
         over = {call.id for call in calls if call.ended is not None and call.ended.id < self.point.task}
-        once = {other.step for other in self.after if other.state is EffectState.APPLIED and self._is_once(other)}
+        once = {other.step for other in self.after if other.state is EffectState.APPLIED and self._is_single(other)}
         return self._steps.keys() - over - {effect.step} - self._descendants(effect.step) <= once
 
-    def _is_once(self, effect: TaskEffect) -> bool:
+    def _is_single(self, effect: TaskEffect) -> bool:
         # The key of a fallback does not end with the step's id: the new run may never get to the fallback.
         return effect.effect in SINGLE and effect.key.endswith(f"/{effect.step}")
 
@@ -250,7 +250,7 @@ async def _effects(client: Client, story: Story, queue: str, point: Call) -> Eff
     return EffectsAtReset(story, point, await fetch_effects(client, story, cards or ()))
 
 
-def _stands(effects: EffectsAtReset) -> Problem:
+def _effect_stands(effects: EffectsAtReset) -> Problem:
     effect, all = effects.in_the_way[-1], Remedy("effects", effects.story.history.task_id)
     did = "was applied" if effect.state is EffectState.APPLIED else "may have been applied"
     more = f", and {len(effects.in_the_way) - 1} more" if len(effects.in_the_way) > 1 else ""
@@ -262,7 +262,7 @@ def _stands(effects: EffectsAtReset) -> Problem:
     return Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
 
 
-def _prepare(effects: EffectsAtReset, fate: Fate) -> _Prepared:
+def _prepare_reset(effects: EffectsAtReset, fate: Fate) -> _PreparedReset:
     after = effects.after
     # If an effect is undone, or does not belong to the plan at the point, the planner has to be asked again.
     is_anew = fate is Fate.UNDO or any(not effects.is_of_plan(effect) for effect in effects.in_the_way)
@@ -274,7 +274,7 @@ def _prepare(effects: EffectsAtReset, fate: Fate) -> _Prepared:
     records = [_record(effect, effects.story) for effect in kept]
     as_undone = {"status": StepStatus.UNDONE, "result": None}
     records += [_record(effect, effects.story).model_copy(update=as_undone) for effect in undone]
-    return _Prepared(point, records, kept, after if fate is Fate.UNDO else ())
+    return _PreparedReset(point, records, kept, after if fate is Fate.UNDO else ())
 
 
 def _record(effect: TaskEffect, story: Story) -> StepRecord:
@@ -324,7 +324,7 @@ async def _undo(
         raise Problem("effect_stands", reason, remedy, ProblemKind.FAILED)
 
 
-async def _tell(
+async def _report_effects(
     client: Client,
     description: WorkflowExecutionDescription,
     events: Sequence[HistoryEvent],

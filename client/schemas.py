@@ -47,18 +47,18 @@ def has_number(value: JsonValue) -> bool:
 def with_numbers(write: Callable[[Any], str], value: JsonValue, schema: Schema) -> str:
     """The text that `write` returns for `value`, with each Decimal of `schema` as a number: all digits, no quotes."""
     mark = secrets.token_hex(8)  # no text has it by chance
-    text = write(_marked(value, schema, schema, mark))
+    text = write(_with_marked_decimals(value, schema, schema, mark))
     return text.replace(f'"{mark}', "").replace(f'{mark}"', "")
 
 
-def _marked(value: JsonValue, schema: Schema, whole: Schema, mark: str) -> JsonValue:
+def _with_marked_decimals(value: JsonValue, schema: Schema, whole: Schema, mark: str) -> JsonValue:
     known = plain(schema, whole)
     if isinstance(value, dict):
         fields, other = known.get("properties", {}), known.get("additionalProperties")
         rest = other if isinstance(other, dict) else {}
-        return {name: _marked(item, fields.get(name, rest), whole, mark) for name, item in value.items()}
+        return {name: _with_marked_decimals(item, fields.get(name, rest), whole, mark) for name, item in value.items()}
     if isinstance(value, list):
         items = known.get("items")
-        return [_marked(item, items if isinstance(items, dict) else {}, whole, mark) for item in value]
+        return [_with_marked_decimals(item, items if isinstance(items, dict) else {}, whole, mark) for item in value]
     is_decimal = isinstance(value, str) and decimal_part(known) is not None and NUMBER.fullmatch(value)
     return f"{mark}{value}{mark}" if is_decimal else value

@@ -47,7 +47,7 @@ class Options(BaseModel):
     result_schema: dict[str, JsonValue] | None = None
 
 
-def _typed(value: object) -> object:
+def _with_steps_type(value: object) -> object:
     return {"type": "steps", **value} if isinstance(value, dict) and "steps" in value else value
 
 
@@ -57,7 +57,7 @@ class PlanFile(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     steps: tuple[Step, ...]
-    revisions: tuple[Annotated[Proposal, BeforeValidator(_typed)], ...] = ()
+    revisions: tuple[Annotated[Proposal, BeforeValidator(_with_steps_type)], ...] = ()
     """What the user wrote for later turns; `Task.revisions` describes it."""
     task: str = ""
     """The text of the task; that of `build_task` takes precedence."""
@@ -175,7 +175,7 @@ async def start(
         raise Problem("usage", reason, "give one of them")
     reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE if again else WorkflowIDReusePolicy.REJECT_DUPLICATE
     # Kept in the memo: it tells later whether a running task with this id is the same task.
-    mark = digest(task.model_dump(mode="json", exclude={"by"}))
+    content_digest = digest(task.model_dump(mode="json", exclude={"by"}))
     carried = {CONTINUES_MEMO: task.continues} if task.continues else {}
     carried |= {KEY_MEMO: digest(key)} if key else {}
     carried |= {BY_MEMO: task.by} if task.by else {}
@@ -183,7 +183,7 @@ async def start(
     words = "task" if client.data_converter.payload_codec else task.text
     chosen = id or (f"task-{digest(key)[:20]}" if key else new_id(words))
     try:
-        return await _traced(client).start_workflow(
+        return await _with_tracing(client).start_workflow(
             AgentWorkflow.run,
             task,
             id=chosen,
@@ -191,10 +191,10 @@ async def start(
             id_reuse_policy=reuse,
             static_summary=summary(task.text),
             static_details=f"`{command('show', chosen)}` shows this task in a terminal.",
-            memo={TASK_MEMO: task.text, DIGEST_MEMO: mark, **carried},
+            memo={TASK_MEMO: task.text, DIGEST_MEMO: content_digest, **carried},
         )
     except WorkflowAlreadyStartedError:
-        return await _join(client, chosen, mark, digest(key) if key else None)
+        return await _join_existing(client, chosen, content_digest, digest(key) if key else None)
 
 
 def _check_answer_within(seconds: float) -> None:
@@ -204,18 +204,18 @@ def _check_answer_within(seconds: float) -> None:
         raise Problem("usage", reason, "give a shorter time for an answer")
 
 
-def _traced(client: Client) -> Client:
+def _with_tracing(client: Client) -> Client:
     try:
         return tracing.traced(client)
     except tracing.CannotTrace as wrong:
         raise Problem("misconfigured", wrong.reason, wrong.remedy) from wrong
 
 
-async def _join(client: Client, id: str, mark: str, key: str | None) -> Handle:
+async def _join_existing(client: Client, id: str, content_digest: str, key_digest: str | None) -> Handle:
     handle = client.get_workflow_handle_for(AgentWorkflow.run, id)
     description = await handle.describe()
-    is_same = await memo_field(description, DIGEST_MEMO, str) == mark
-    if key is not None and await memo_field(description, KEY_MEMO, str) == key:
+    is_same = await memo_field(description, DIGEST_MEMO, str) == content_digest
+    if key_digest is not None and await memo_field(description, KEY_MEMO, str) == key_digest:
         if not is_same:
             reason = f"Task {id!r} was started with the same key, and was asked something else"
             raise Problem("other_task", reason, "use a key only for repetitions of the same request")

@@ -132,7 +132,7 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
     if description.status is not WorkflowExecutionStatus.CANCELED:
         name = description.status.name if description.status else "?"
         status, how = TaskStatus.FAILED, f"closed from outside ({name})"
-    account = await _bare(description)
+    account = await _bare_progress(description)
     ending = Ending(status=status, reason=f"The task was {how}.", code=CLOSED)
     account.end(ending, description.close_time or description.start_time)
     return account.outcome(description.start_time)
@@ -140,12 +140,12 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
 
 async def untold_outcome(execution: WorkflowExecution, status: TaskStatus) -> Outcome:
     """The Outcome of an unfinished task that answers no query: its steps and what it used are not known."""
-    outcome = (await _bare(execution)).outcome(datetime.now(UTC))
+    outcome = (await _bare_progress(execution)).outcome(datetime.now(UTC))
     reason = f"The task is {status}, so no worker can tell how it stands."
     return outcome.model_copy(update={"status": status, "reason": reason, "code": UNTOLD})
 
 
-async def _bare(execution: WorkflowExecution) -> Progress:
+async def _bare_progress(execution: WorkflowExecution) -> Progress:
     text = (await memo_field(execution, TASK_MEMO, str) or execution.id)[:MAX_TEXT]
     return Progress(task=Task(text=text), task_id=execution.id, started_at=execution.start_time)
 
@@ -203,7 +203,7 @@ async def first_run(handle: Handle) -> str:
 
 
 async def newest_tasks(client: Client, query: str, limit: int, *, with_calls: bool = True) -> list[WorkflowExecution]:
-    """Of the tasks that `query` finds, the `limit` newest by start; without `with_calls`, none that `call` started."""
+    """The `limit` newest tasks by start that `query` finds; without `with_calls`, none of the command `call`."""
     # The server lists running tasks, then those that closed last, and cannot sort by start. So longer and longer lists
     # are read, until one holds every task that began after the last of the `limit` newest.
     found = dict[str, WorkflowExecution]()

@@ -85,19 +85,19 @@ class RowLayout:
 
     def __init__(self, outcome: Outcome, width: int = WIDTH) -> None:
         """Lay out all steps for a terminal of `width` columns; a wide terminal shows longer titles."""
-        self._ids = _widest(outcome, lambda step: step.id, MAX_ID)
-        self._kinds = _widest(outcome, kind, MAX_KIND)
-        longest = max((cell_len(self._what(step)) for step in outcome.steps), default=0)
+        self._ids = _column_widths(outcome, lambda step: step.id, MAX_ID)
+        self._kinds = _column_widths(outcome, kind, MAX_KIND)
+        longest = max((cell_len(self._names_and_title(step)) for step in outcome.steps), default=0)
         self._room = max(MIN_NAMES, min(width - WIDTH + USUAL_NAMES, max(USUAL_NAMES, longest)))
 
     def row(self, step: OutcomeStep, state: str, time: str) -> Line:
         """The row of a step: sign, id, kind and title, then the state and the time at the right."""
         tail = f"{state:>11} {time:>9}"  # TAIL cells, unless a text is longer
         room = self._room - (len(tail) - TAIL)
-        text = f"{pad(cut(self._what(step), room), room)} {tail}".rstrip()
+        text = f"{pad(cut(self._names_and_title(step), room), room)} {tail}".rstrip()
         return signed(SIGNS[step.status], text, STATUS_COLOURS.get(step.status, ""))
 
-    def _what(self, step: OutcomeStep) -> str:
+    def _names_and_title(self, step: OutcomeStep) -> str:
         names = f"{pad(step.id, self._ids[step.revision])} {pad(kind(step), self._kinds[step.revision])}"
         return f"{printable(names)} {one_line(step.title)}"
 
@@ -220,7 +220,7 @@ def turn_number(outcome: Outcome, revision: Revision) -> int | None:
 def plan_heading(outcome: Outcome, revision: Revision) -> list[str]:
     """The lines above the steps of a plan or a turn; none for some turns of a long task, see MANY_TURNS."""
     turn, because = turn_number(outcome, revision), one_line(revision.because)
-    name, facts = f"Plan {revision.number}" if turn is None else f"Turn {turn}", _facts(outcome, revision)
+    name, facts = f"Plan {revision.number}" if turn is None else f"Turn {turn}", _plan_facts(outcome, revision)
     if turn is not None and not facts:
         if revision is not outcome.revisions[0] and len(outcome.revisions) > MANY_TURNS:
             return []
@@ -229,7 +229,7 @@ def plan_heading(outcome: Outcome, revision: Revision) -> list[str]:
     return [head, f"    {cut(because, MAX_REASON)}"] if because else [head]
 
 
-def _facts(outcome: Outcome, revision: Revision) -> list[str]:
+def _plan_facts(outcome: Outcome, revision: Revision) -> list[str]:
     before = next((plan.planner for plan in reversed(outcome.revisions) if plan.number < revision.number), "")
     is_new = bool(before and revision.planner) and revision.planner not in before.split(", ")
     facts = [f"by {revision.planner}"] if is_new else []
@@ -290,7 +290,7 @@ def step_lines(
     faults = [fault for fault in outcome.faults if fault.step_id == step.id and fault.revision == step.revision]
     retried = [fault for fault in faults if fault.decision == "retry"]
     if retried:
-        lines.append("    " + _retries(retried))
+        lines.append("    " + _retries_text(retried))
     if step.silent:
         lines.append(f"    {count(step.silent, 'attempt')} ended without a response (worker lost or timeout)")
     for fault in faults:
@@ -363,7 +363,7 @@ def _earlier_fault(attempt: Attempt, live: LiveState) -> list[str]:
     return [f"    {code}, again in {duration(wait, 1)}" if wait > 0 else f"    after {code}"]
 
 
-def _retries(faults: Sequence[FaultRecord]) -> str:
+def _retries_text(faults: Sequence[FaultRecord]) -> str:
     codes = Counter(fault.code for fault in faults)
     counted = [f"{code} {times(number)}" for code, number in codes.items()]
     waits = [f"{fault.waited:.2f} s" for fault in faults if fault.waited is not None]
@@ -375,7 +375,7 @@ def kind(step: OutcomeStep) -> str:
     return f"{step.kind} (fallback)" if step.is_fallback else step.kind
 
 
-def _widest(outcome: Outcome, name: Callable[[OutcomeStep], str], most: int) -> dict[int, int]:
+def _column_widths(outcome: Outcome, name: Callable[[OutcomeStep], str], most: int) -> dict[int, int]:
     widths = dict[int, int]()
     for step in outcome.steps:
         widths[step.revision] = max(widths.get(step.revision, 0), min(cell_len(name(step)), most))
@@ -403,10 +403,10 @@ def _retry_count(outcome: Outcome) -> list[str]:
     summed = metrics.RETRIES, metrics.HELPED_RETRIES, metrics.WASTED_ATTEMPTS
     retries, helped, wasted = (metrics.total(outcome.counts or {}, metric) for metric in summed)
     counted = count(retries, "retry", "retries")
-    return [f"{counted} ({_helped(helped, retries)})", f"{wasted} wasted"] if retries else [counted]
+    return [f"{counted} ({_helped_text(helped, retries)})", f"{wasted} wasted"] if retries else [counted]
 
 
-def _helped(helped: int, number: int) -> str:
+def _helped_text(helped: int, number: int) -> str:
     if helped == number:
         return {1: "it helped", 2: "both helped"}.get(number, "all helped")
     if helped == 0:

@@ -91,7 +91,7 @@ If it returns False, calls that need an approval are not made. If it raises Prob
 
 
 def with_code(code: str | None) -> Confirm:
-    """A Confirm for the calls with this code; for None, of no calls. It raises Problem for the code of other calls."""
+    """A Confirm that returns True for the calls with this code, else raises Problem; for None, it returns False."""
 
     async def confirm(planned: PlannedUndo) -> bool:
         if code is not None and code != planned.code:
@@ -182,7 +182,7 @@ async def undo(
     story = await fetch_story(client, handle)
     account = await _account(client, handle, story, description.task_queue)
     planned = await _planned(client, story, account)
-    account = await _with_confirmed(account, planned, confirm)
+    account = account.model_copy(update={"confirmed": await _confirmed_digests(planned, confirm)})
     running = await _start(client, description, account, rollback_id(handle.id))
     outcome = await _follow(client, running, handle.id, view, is_attended=is_attended)
     left = planned.without({record.step_id for record in outcome.undo if record.done})
@@ -228,24 +228,21 @@ def planned_undo(account: Progress, specs: Mapping[str, ToolSpec]) -> PlannedUnd
             continue
         with suppress(NoUndo):
             call = undo_call(record, specs)
-            asks = _asks(specs[call.kind], account.task)
+            asks = _why_approval_needed(specs[call.kind], account.task)
             undone = {"undoes_kind": record.kind, "undoes_args": record.shown_args}
             calls.append(PlannedCall(**dict(call), approve=asks, is_certain=is_certain, **undone))
     return PlannedUndo(calls=tuple(calls))
 
 
-def _asks(spec: ToolSpec, task: Task) -> str:
+def _why_approval_needed(spec: ToolSpec, task: Task) -> str:
     of_tool = spec.asks or spec.approve or ""
     return of_tool or (WHY_OF_TASK[task.approve] if spec.needs_approval(task.approve) else "")
 
 
-async def _with_confirmed(account: Progress, planned: PlannedUndo, confirm: Confirm | None) -> Progress:
+async def _confirmed_digests(planned: PlannedUndo, confirm: Confirm | None) -> dict[str, str]:
+    """The digests of the planned calls by step if a person confirms the calls, else none."""
     is_confirmed = bool(planned.held) and confirm is not None and await confirm(planned)
-    return account.model_copy(update={"confirmed": _digests(planned) if is_confirmed else {}})
-
-
-def _digests(planned: PlannedUndo) -> dict[str, str]:
-    return {call.step: call.digest for call in planned.calls}
+    return {call.step: call.digest for call in planned.calls} if is_confirmed else {}
 
 
 async def _confirmed_of_running(client: Client, handle: Handle, confirm: Confirm) -> dict[str, str]:
@@ -253,11 +250,11 @@ async def _confirmed_of_running(client: Client, handle: Handle, confirm: Confirm
     story = await fetch_story(client, handle)
     specs = story.history.specs
     undoing = [specs[spec.undo.kind] for spec in specs.values() if spec.undo and spec.undo.kind in specs]
-    if story.history.task is None or not any(_asks(spec, story.history.task) for spec in undoing):
+    if story.history.task is None or not any(_why_approval_needed(spec, story.history.task) for spec in undoing):
         return {}
     progress = await query_progress(handle)
     planned = planned_undo(progress, specs) if progress else PlannedUndo()
-    return _digests(planned) if planned.held and await confirm(planned) else {}
+    return await _confirmed_digests(planned, confirm)
 
 
 async def _complete_rollback(
@@ -298,7 +295,8 @@ async def undo_steps(
     folded = whole.folded.model_copy(update={"effects": 0})
     undo = [record for record in whole.undo if record.step_id in steps]
     account = whole.model_copy(update={"records": records, "undo": undo, "folded": folded})
-    account = await _with_confirmed(account, await _planned(client, story, account), confirm)
+    confirmed = await _confirmed_digests(await _planned(client, story, account), confirm)
+    account = account.model_copy(update={"confirmed": confirmed})
     id = reset_rollback_id(handle.id)
     try:
         running = await _start(client, description, account, id, WorkflowIDConflictPolicy.FAIL)
@@ -363,7 +361,7 @@ def over_all_runs(
     that earlier runs had; runs whose history was deleted; and, if there are such runs, ledgers that cannot be read.
     """
     own, records = effects.own_effects(story), {record.step.id: record for record in newest.records}
-    undo = _not_looked_at(story, unread)
+    undo = _records_of_unread_places(story, unread)
     for effect in found:
         own_record, call = records.get(effect.step), effects.call_with_key(story, effect.key)
         is_known = own_record is not None and (
@@ -388,7 +386,7 @@ def over_all_runs(
     return whole if len(whole.model_dump_json()) <= MAX_INPUT else whole.slim(story.history.specs)
 
 
-def _not_looked_at(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
+def _records_of_unread_places(story: Story, unread: Sequence[Place]) -> list[UndoRecord]:
     if not story.history.deleted:
         return []
     reason = "its history was deleted, so what it did outside the ledgers is not known"

@@ -53,6 +53,7 @@ class OpenTasks:
 
     @property
     def counted(self) -> str:
+        """How many tasks were read: `12 of 40 looked at; 1 could not be read (order-1)`."""
         left = f" of {self.running}" if self.running > self.looked_at else ""
         named = few(list(map(printable, self.untold)), MAX_NAMED)
         untold = f"; {len(self.untold)} could not be read ({named})" if self.untold else ""
@@ -138,12 +139,12 @@ class _Reader:
 async def misfits_of_worker(client: Client, queue: str, calls: Sequence[NextCall]) -> list[Misfit]:
     """The calls that the tools of a worker of the queue do not accept. Raises Problem if no worker answers."""
     found = list[Misfit]()
-    for part in _parts(calls):
+    for part in _split_by_size(calls):
         found += (await ask(client, queue, CallsInquiry(calls=tuple(part)))).misfits
     return found
 
 
-def _parts(calls: Iterable[NextCall]) -> Iterator[list[NextCall]]:
+def _split_by_size(calls: Iterable[NextCall]) -> Iterator[list[NextCall]]:
     part, size = list[NextCall](), 0
     for call in calls:
         bytes = len(canonical(call.model_dump(mode="json")).encode())
@@ -162,7 +163,7 @@ def named(misfit: Misfit) -> str:
 
 
 async def report(queue: str, state: Path, judge: Judge, on_progress: Callable[[int, int], None] | None = None) -> str:
-    """The lines of `worker.py --check` about open tasks; `state` is used if the environment names no server."""
+    """The lines of `worker.py --check` about open tasks; `state` is the folder of the default (development) server."""
     try:
         found = await open_tasks(await connect(state=state), queue, on_progress=on_progress)
     except NotConnected as error:

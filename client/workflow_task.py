@@ -274,12 +274,12 @@ async def _streak(client: Client, description: WorkflowExecutionDescription) -> 
         request.next_page_token = page.next_page_token
 
 
-async def _cause(cause: int, failure: Failure, converter: DataConverter) -> Cause:
-    if cause == Given.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR:
+async def _cause(server_cause: int, failure: Failure, converter: DataConverter) -> Cause:
+    if server_cause == Given.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR:
         return Cause.NONDETERMINISM
-    if cause in LIMITS:
+    if server_cause in LIMITS:
         return Cause.LIMIT
-    if cause == Given.WORKFLOW_TASK_FAILED_CAUSE_EXTERNAL_STORAGE_FAILURE or await _is_fault(failure, converter):
+    if server_cause == Given.WORKFLOW_TASK_FAILED_CAUSE_EXTERNAL_STORAGE_FAILURE or await _is_fault(failure, converter):
         return Cause.PAYLOAD
     return Cause.UNHANDLED
 

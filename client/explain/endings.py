@@ -32,18 +32,18 @@ def ending_items(story: Story) -> Iterator[Item]:
         what = Sentence(text=f"{OUTSIDE[end.status]}{because}.", events=(end.event,))
         yield Item(what=what, decision="end", then=_interrupted(story))
     # The item of a failed call says why a person has to act.
-    elif not _is_told_elsewhere(story, end) and not (end.status == "escalated" and story.failed):
-        then = (*_interrupted(story), *_last_turn(story))
-        yield Item(what=_what(story, end), why=_why(story, end), decision="end", then=then)
+    elif not _is_explained_by_other_item(story, end) and not (end.status == "escalated" and story.failed):
+        then = (*_interrupted(story), *_last_turn_sentences(story))
+        yield Item(what=_how_it_ended(story, end), why=_why_it_ended(story, end), decision="end", then=then)
 
 
-def _is_told_elsewhere(story: Story, end: End) -> bool:
+def _is_explained_by_other_item(story: Story, end: End) -> bool:
     if end.code in PROPOSED_ENDS:  # a hand-written one came without a request
         return any(isinstance(turn.proposal, Question | GiveUp) for turn in story.turns)
     return end.code in TOLD_ELSEWHERE
 
 
-def _what(story: Story, end: End) -> Sentence:
+def _how_it_ended(story: Story, end: End) -> Sentence:
     reason = words.sentence(end.outcome.reason if end.outcome else end.reason or "no reason is recorded")
     match (end.status, end.code):
         case ("cancelled", _):
@@ -57,7 +57,7 @@ def _what(story: Story, end: End) -> Sentence:
             return Sentence(text=f"The task ended as {end.status.replace('_', ' ')}: {reason}", events=(end.event,))
 
 
-def _why(story: Story, end: End) -> Sentence | None:
+def _why_it_ended(story: Story, end: End) -> Sentence | None:
     limits = story.history.task.limits if story.history.task else Limits()
     if end.code and end.code in LIMITS and (why := LIMITS[end.code].why):
         return Sentence(text=why.format(count=count(getattr(limits, end.code) or 0, LIMITS[end.code].unit)))
@@ -81,15 +81,14 @@ def _interrupted(story: Story) -> tuple[Sentence, ...]:
     ]
     doubt = f"; whether {words.listed(doubtful)} changed the world is not known" if doubtful else ""
     text = f"{words.listed(call.id for call in cut)} {'was' if len(cut) == 1 else 'were'} stopped while running{doubt}."
-    interruption = Sentence(text=text, events=tuple(event for call in cut for event in call.events))
-    sentences = [interruption]
+    sentences = [Sentence(text=text, events=tuple(event for call in cut for event in call.events))]
     for reconciliation in filter(None, found):
         verdict = words.follows("end", None, reconciliation.verdict)
         sentences += faults.reconciliation_sentences(reconciliation, verdict)
     return tuple(sentences)
 
 
-def _last_turn(story: Story) -> Iterator[Sentence]:
+def _last_turn_sentences(story: Story) -> Iterator[Sentence]:
     for call in story.history.planning:
         if call.situation and call.situation.is_last:
             has_said = story.history.outcome is not None and story.history.outcome.result is not None

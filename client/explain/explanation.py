@@ -56,7 +56,7 @@ class Explanation(BaseModel):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the task was completed with nothing to explain: no item, reset, compaction, extension, note, hold."""
+        """Whether the task was completed without an item, reset, compaction, extension, note or held call."""
         deviations = (*self.items, *self.resets, *self.compactions, *self.extensions, *self.notes)
         return self.status == "completed" and not deviations and not self.cost.held
 
@@ -76,7 +76,7 @@ class Explanation(BaseModel):
             "kept": world.kept(story),
             "changed": [change.model_dump(mode="json") for change in world.changes(story)],
             "cost": {**self.cost.model_dump(), "tool_calls": story.account.spent.tool_calls},
-            "steps": [_step(story, id) for id in story.step_ids],
+            "steps": [_step_document(story, id) for id in story.step_ids],
             "never_started": world.never_started(story),
             "now": [render(sentence.text, door) for sentence in self.now],
             "paused": [pause.model_dump(mode="json") for pause in story.history.paused],
@@ -109,7 +109,7 @@ class StepExplanation:
 
     @property
     def revisions(self) -> list[Diff]:
-        return [narrowed for diff in self.whole.plans if (narrowed := _narrowed(diff, self.id))]
+        return [narrowed for diff in self.whole.plans if (narrowed := _diff_of_step(diff, self.id))]
 
     @property
     def heading(self) -> Sentence:
@@ -142,7 +142,7 @@ class StepExplanation:
         }
 
 
-def _narrowed(diff: Diff, id: str) -> Diff | None:
+def _diff_of_step(diff: Diff, id: str) -> Diff | None:
     parts = {
         "kept": tuple(step_id for step_id in diff.kept if step_id == id),
         "unchanged": tuple(step_id for step_id in diff.unchanged if step_id == id),
@@ -172,7 +172,7 @@ def explain_task(history: History) -> Explanation:
         compactions=tuple(planning.compactions(story)),
         extensions=tuple(people.extensions(story)),
         todo=tuple(remedies(story)),
-        notes=(*unreadable(history), *_dropped(story)),
+        notes=(*unreadable(history), *_notes_on_dropped_faults(story)),
         cost=sum((item.cost for item in items), Cost(held=held, unattended=seconds_without_worker(history))),
         receipt=waste.receipt_of(story),
     )
@@ -194,10 +194,10 @@ def unreadable(history: History) -> list[Sentence]:
         run = f"run {payload.run}, " if history.runs > 1 else ""
         causes.setdefault(payload.why, []).append(f"{run}event {payload.event}'s {payload.what}")
     untold = [Sentence(text=UNTOLD)] if history.is_untold and history.outcome is None else []
-    return [*(Sentence(text=_without(why, places)) for why, places in causes.items()), *untold]
+    return [*(Sentence(text=_unreadable_text(why, places)) for why, places in causes.items()), *untold]
 
 
-def _dropped(story: Story) -> list[Sentence]:
+def _notes_on_dropped_faults(story: Story) -> list[Sentence]:
     kept = story.account.faults
     if len(kept) < MAX_FAULTS:
         return []
@@ -208,7 +208,7 @@ def _dropped(story: Story) -> list[Sentence]:
     return [Sentence(text=text)] if old else []
 
 
-def _without(why: str, places: Sequence[str]) -> str:
+def _unreadable_text(why: str, places: Sequence[str]) -> str:
     shown = words.listed(places, 5)
     verb = why if len(places) == 1 else why.replace("is ", "are ", 1).replace("was ", "were ", 1)
     return f"{shown[0].upper()}{shown[1:]} {verb}; explained without {'it' if len(places) == 1 else 'them'}."
@@ -230,11 +230,12 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
     calls = ", ".join([count(story.account.spent.tool_calls, "tool call"), *spent])
     contract = one_line(contract_words(story.account.contract)) if story.account.contract else ""
     began = f"Started {words.moment(history.started_at)}." if history.started_at else ""
-    sentences = [f"{history.task_id} {took}: {plans}{steps}, {calls}.", _deviations(story, items), contract, began]
+    first = f"{history.task_id} {took}: {plans}{steps}, {calls}."
+    sentences = [first, _not_as_planned(story, items), contract, began]
     return " ".join(filter(None, sentences))
 
 
-def _deviations(story: Story, items: Sequence[Item]) -> str:
+def _not_as_planned(story: Story, items: Sequence[Item]) -> str:
     if not items:
         return "No faults."
     found = Counter(item.decision for item in items)
@@ -246,7 +247,7 @@ def _deviations(story: Story, items: Sequence[Item]) -> str:
     return f"Not as planned: {words.listed(counts)}." if counts else ""
 
 
-def _step(story: Story, id: str) -> dict[str, Any]:
+def _step_document(story: Story, id: str) -> dict[str, Any]:
     calls = story.history.of_step(id)
     last = calls[-1] if calls else None
     return {

@@ -38,7 +38,7 @@ def step_items(story: Story, id: str) -> Iterator[Item]:
             if record or history.is_untold or (history.next_call(call) is None and history.end is None):
                 yield call_item(story, call, call.failing, record)
     for record in story.uncalled(id):
-        yield _uncalled(story, id, record)
+        yield _item_without_call(story, id, record)
 
 
 def call_item(story: Story, call: Call, failing: AttemptFailure, record: FaultRecord | None) -> Item:
@@ -69,13 +69,13 @@ def _what_failed(call: Call, failing: AttemptFailure) -> Sentence:
     if len(failings) == 1:
         clause = words.failed_as(failing)
     elif words.same(failings):
-        clause = f"{words.failed_as(failing, f'at all {len(failings)} attempts')} {_tried(call)}"
+        clause = f"{words.failed_as(failing, f'at all {len(failings)} attempts')} {_why_retried(call)}"
     else:
-        clause = f"failed {times(len(failings))}: {words.counted(failings)}. {_tried(call)}"
+        clause = f"failed {times(len(failings))}: {words.counted(failings)}. {_why_retried(call)}"
     return Sentence(text=f"{call_name(call)} {clause}{words.observed(failing)}", events=words.known(call.ended))
 
 
-def _tried(call: Call) -> str:
+def _why_retried(call: Call) -> str:
     is_last_worth_it = call.failing is None or call.failing.quadrant is None or call.failing.quadrant.is_transient
     before = "" if is_last_worth_it else " before the last fault"
     return f"A retry could have succeeded{before}: {after_attempts(call)}."
@@ -84,7 +84,7 @@ def _tried(call: Call) -> str:
 def decision_of(story: Story, record: FaultRecord | None) -> Action:
     """The decision after a fault: `ask` if the task asked a person, even if nobody answered; else as recorded.
 
-    It is `undecided` without a record, and `end` if the fault of a call of Replan's own ended the task over its budget.
+    Without a record, it is `undecided`. If a fault of Replan's own call ended the task over its budget, it is `end`.
     """
     if record is None:
         return "undecided"
@@ -116,7 +116,7 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Action) ->
             return ""
 
 
-def _uncalled(story: Story, id: str, record: FaultRecord) -> Item:
+def _item_without_call(story: Story, id: str, record: FaultRecord) -> Item:
     where = _fault_events(story, record)
     failing = AttemptFailure.of(record)
     why = words.UNCALLED_BECAUSE.get(record.code, words.UNCALLED_ANYWAY)
@@ -156,18 +156,18 @@ def retry_waits(call: Call) -> list[float]:
 
 def cost_of_attempts(call: Call, failed: int) -> Cost:
     """The cost of the attempts of a call, of which `failed` failed."""
-    lost = _lost_before(call) + _lost_last(call)  # seconds of attempts that ended without a response
+    lost = _seconds_lost_before_last_attempt(call) + _seconds_lost_in_last_attempt(call)
     return Cost(failed_attempts=failed, waited=sum(retry_waits(call)), lost=lost)
 
 
-def _lost_last(call: Call) -> float:
+def _seconds_lost_in_last_attempt(call: Call) -> float:
     fault = call.failing.fault if call.failing else None
     if fault is None or not fault.uncounted or call.started_at is None or call.ended_at is None:
         return 0.0
     return (call.ended_at - call.started_at).total_seconds()
 
 
-def _lost_before(call: Call) -> float:
+def _seconds_lost_before_last_attempt(call: Call) -> float:
     """Seconds in earlier attempts without a response: the time before the last attempt, minus the known backoffs."""
     reported = sum(fault.attempt < call.attempt for fault in call.earlier)
     if reported >= call.attempt - 1 or call.started_at is None:
@@ -231,27 +231,27 @@ def what_followed(
 ) -> tuple[tuple[Sentence, ...], Cost]:
     """Sentences about what followed a decision, and what that cost; only events after the event `after` count."""
     if decision == "wait" and call is not None:
-        return _waited(story, call)
+        return _what_followed_wait(story, call)
     if decision == "fallback" and call is not None:
-        return (_fallen_back(story.history.next_call(call)),), Cost()
+        return (_fallback_sentence(story.history.next_call(call)),), Cost()
     if decision == "ask" and record is not None:
         requests = story.requests_about(record)
         sentences = tuple(sentence for request in requests for sentence in people.answer_sentences(story, request))
         answer = requests[-1].request.answer if requests else None
         if answer is None or answer.choice is not Choice.REPLAN or record not in story.account.faults:
             return sentences, Cost()
-        replanned, cost = _replanned(story, record, requests[-1].answered or after)
+        replanned, cost = _what_followed_replan(story, record, requests[-1].answered or after)
         return (*sentences, *replanned), cost
     if decision == "replan" and record is not None:
-        return _replanned(story, record, after)
+        return _what_followed_replan(story, record, after)
     if decision == "escalate" and call is not None and call.is_undo:
         return (Sentence(text=f"So the effect of {call.step} stays; the remaining effects are undone."),), Cost()
     if decision == "escalate":
-        return _escalated(story), Cost()
+        return (_escalation_sentence(story),), Cost()
     return (), Cost()
 
 
-def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
+def _what_followed_wait(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
     following, after = story.history.next_call(call), call.ended or call.scheduled
     timers = (timer for timer in story.history.timers if timer.retries(call) and timer.started > after)
     timer = next((timer for timer in timers if following is None or timer.started < following.scheduled), None)
@@ -267,7 +267,7 @@ def _waited(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
     if timer is None:
         return (Sentence(text=f"So {again} at once.", events=next_event),), Cost()
     events = (*words.known(timer.started, timer.ended), *next_event)
-    sentence = Sentence(text=f"{_waited_on(timer)}, then {again}.", events=events)
+    sentence = Sentence(text=f"{_wait_clause(timer)}, then {again}.", events=events)
     return (sentence,), Cost(waited=timer.seconds if timer.fired else 0.0)
 
 
@@ -276,12 +276,12 @@ def _is_queued(failing: AttemptFailure) -> bool:
     return failing.fault is not None and failing.fault.queued is not None
 
 
-def _waited_on(timer: Timer) -> str:
+def _wait_clause(timer: Timer) -> str:
     state = "" if timer.fired else " (the timer was stopped)" if timer.ended else " (it is still waiting)"
     return f"It waited {words.seconds(timer.seconds)} on a timer{state}"
 
 
-def _fallen_back(following: Call | None) -> Sentence:
+def _fallback_sentence(following: Call | None) -> Sentence:
     if following is None:
         return Sentence(text="The fallback has not been called yet.")
     match following.closed:
@@ -296,27 +296,27 @@ def _fallen_back(following: Call | None) -> Sentence:
     return Sentence(text=f"The fallback {following.kind} {words.stop(end)}", events=following.events)
 
 
-def _replanned(story: Story, record: FaultRecord, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
+def _what_followed_replan(story: Story, record: FaultRecord, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
     """Sentences about the observations and the new plan after a fault of a step, and their cost."""
     id = record.step_id
-    looks = [look for look in story.history.observations(id) if look.scheduled > after]
-    sentences = [_look(look) for look in looks]
-    observations = sum(max(1, look.attempt) for look in looks)
+    reads = [read for read in story.history.observations(id) if read.scheduled > after]
+    sentences = [_observation_sentence(read) for read in reads]
+    observations = sum(max(1, read.attempt) for read in reads)
     turn = replan_after(story, after)
     if turn is None:
-        return (*sentences, _no_plan(story)), Cost(observations=observations)
+        return (*sentences, _no_replan_sentence(story)), Cost(observations=observations)
     plan = story.plan_from(turn)
-    first = _is_first_refused(story, record)
+    first = _is_first_of_replan(story, record)
     by_hand = story.is_by_hand(turn)
     lead = "The model was asked what comes next" if story.in_turns else "The planner was asked for a new plan"
     lead = "The next plan was written by hand" if by_hand else lead
-    text = f"{lead}{'' if first else ' (once for all the faults)'}: {_put(story, id, plan)}"
+    text = f"{lead}{'' if first else ' (once for all the faults)'}: {_replacement_clause(story, id, plan)}"
     events = plan.events if plan else turn.call.events
     cost = Cost(observations=observations, planning_calls=int(first and not by_hand))
     return (*sentences, Sentence(text=text, events=events)), cost
 
 
-def _is_first_refused(story: Story, record: FaultRecord) -> bool:
+def _is_first_of_replan(story: Story, record: FaultRecord) -> bool:
     """Whether a fault is the first of those that led to one request for a new plan: only its item gets the cost."""
     replanned = [fault for fault in story.account.faults if fault.decision == "replan"]
     led = [fault.step_id for fault in replanned if fault.revision == record.revision]
@@ -324,17 +324,17 @@ def _is_first_refused(story: Story, record: FaultRecord) -> bool:
     return not led or min(led, key=lambda step: places.get(step, 0)) == record.step_id
 
 
-def _look(look: Call) -> Sentence:
-    if look.closed is CallEnd.COMPLETED:
-        text = f"Observed again with {look.kind}: {words.stop(words.value(look.result))}"
-    elif look.failing is not None:
-        text = f"The observation with {look.kind} {words.failed_as(look.failing)} So that of the fault itself was used."
+def _observation_sentence(read: Call) -> Sentence:
+    if read.closed is CallEnd.COMPLETED:
+        text = f"Observed again with {read.kind}: {words.stop(words.value(read.result))}"
+    elif read.failing is not None:
+        text = f"The observation with {read.kind} {words.failed_as(read.failing)} So that of the fault itself was used."
     else:
-        text = f"The observation with {look.kind} {'was stopped' if look.closed else 'has not ended yet'}."
-    return Sentence(text=text, events=look.events)
+        text = f"The observation with {read.kind} {'was stopped' if read.closed else 'has not ended yet'}."
+    return Sentence(text=text, events=read.events)
 
 
-def _put(story: Story, id: str, plan: Plan | None) -> str:
+def _replacement_clause(story: Story, id: str, plan: Plan | None) -> str:
     if plan is None:
         end = story.history.end
         if story.in_turns:
@@ -348,7 +348,7 @@ def _put(story: Story, id: str, plan: Plan | None) -> str:
     return f"{plan.name} has {change.after.id} in its place{f' ({how})' if how else ''}."
 
 
-def _no_plan(story: Story) -> Sentence:
+def _no_replan_sentence(story: Story) -> Sentence:
     outcome, end = story.history.outcome, story.history.end
     if outcome and outcome.code in LIMITS and end:
         nothing = "The model was not asked again" if story.in_turns else "No new plan was asked for"
@@ -361,14 +361,14 @@ def _no_plan(story: Story) -> Sentence:
     return Sentence(text=f"The task ended before {was_asked}.", events=(end.event,))
 
 
-def _escalated(story: Story) -> tuple[Sentence, ...]:
+def _escalation_sentence(story: Story) -> Sentence:
     end = story.history.end
     text = "Steps that run may still finish; then the task ends as escalated."
     if end is not None:
         text = words.not_waiting(f"so it ended as {end.status.replace('_', ' ')}.")
     elif any(call.is_undo for call in story.history.calls):
         text = words.not_waiting("so what it did is being undone; then it ends.")
-    return (Sentence(text=text, events=(end.event,) if end else ()),)
+    return Sentence(text=text, events=(end.event,) if end else ())
 
 
 def replan_after(story: Story, after: Event) -> Turn | None:
@@ -385,21 +385,21 @@ def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sente
     """Sentences about the reads and timers of a reconciliation, and last its `verdict` (given without a full stop)."""
     dated = [(read.scheduled, _read_sentence(read)) for read in found.reads]
     for timer in found.timers:
-        text = f"{_waited_on(timer)}, until no attempt could still be running."
+        text = f"{_wait_clause(timer)}, until no attempt could still be running."
         dated.append((timer.started, Sentence(text=text, events=words.known(timer.started, timer.ended))))
     last = [Sentence(text=f"{verdict}.", events=found.reads[-1].events if found.reads else ())] if found.verdict else []
     return (*(sentence for _, sentence in sorted(dated, key=lambda pair: pair[0])), *last)
 
 
-def _read_sentence(look: Call) -> Sentence:
-    who = "The ledger" if look.kind == retries.FIND_EFFECT.kind else look.kind
+def _read_sentence(read: Call) -> Sentence:
+    who = "The ledger" if read.kind == retries.FIND_EFFECT.kind else read.kind
     lead = f"{who} was asked whether it was applied, and"
-    if look.closed is CallEnd.COMPLETED:
-        text = f"{lead} found it: {words.stop(words.value(look.result))}"
-    elif look.failing is None:
-        text = f"{lead} {'was stopped' if look.closed else 'has not answered yet'}."
-    elif look.failing.code is Code.NOT_FOUND and not (look.failing.fault and look.failing.fault.guessed):
+    if read.closed is CallEnd.COMPLETED:
+        text = f"{lead} found it: {words.stop(words.value(read.result))}"
+    elif read.failing is None:
+        text = f"{lead} {'was stopped' if read.closed else 'has not answered yet'}."
+    elif read.failing.code is Code.NOT_FOUND and not (read.failing.fault and read.failing.fault.guessed):
         text = f"{lead} found nothing."
     else:
-        text = f"{lead} {words.failed_as(look.failing)}"
-    return Sentence(text=text, events=look.events)
+        text = f"{lead} {words.failed_as(read.failing)}"
+    return Sentence(text=text, events=read.events)

@@ -66,7 +66,7 @@ def _brief_rows(explained: Explanation) -> Iterator[Row]:
         yield from ((INDENT, sentence) for sentence in item.sentences)
     yield from ((INDENT, sentence) for sentence in explained.now)
     if history.end is not None and history.end.status != "completed":
-        yield from ((INDENT, sentence) for _, sentence in _closing(explained))
+        yield from ((INDENT, sentence) for _, sentence in _end_rows(explained))
     yield from ((f"{INDENT}To do  ", sentence) for sentence in explained.todo)
     yield from ((f"{INDENT}Note  ", note) for note in explained.notes)
 
@@ -77,17 +77,18 @@ def page_rows(explained: Explanation) -> Iterator[Row]:
     yield "", Sentence(text=explained.summary)
     if task:
         yield "", Sentence(text=f"Asked: {words.sentence(task.text)}", events=(Event(1, 1),))
-    yield from _course(explained)
+    yield from _event_rows(explained)
     yield from (("Now  ", sentence) for sentence in explained.now)
-    yield from _closing(explained)
+    yield from _end_rows(explained)
     has_faults = any(item.steps and (item.cost.failed_attempts or item.cost.lost) for item in explained.items)
     receipt = waste.sentences(explained.receipt, has_faults=has_faults)
-    yield from (("", sentence) for sentence in (*_costs(explained.cost), *receipt, *world.left(explained.story)))
+    costs = _cost_sentences(explained.cost)
+    yield from (("", sentence) for sentence in (*costs, *receipt, *world.left(explained.story)))
     yield from (("To do  ", sentence) for sentence in explained.todo)
     yield from (("Note  ", note) for note in explained.notes)
 
 
-def _course(explained: Explanation) -> Iterator[Row]:
+def _event_rows(explained: Explanation) -> Iterator[Row]:
     story, groups = explained.story, list[RowGroup]()
     for diff in explained.plans:
         plan = story.plans[diff.number - 1]
@@ -134,18 +135,18 @@ def item_rows(number: int, item: Item) -> list[Row]:
 
 
 def plan_rows(story: Story, diff: Diff) -> list[Row]:
-    """The rows of a plan: the first, and each turn of `react`, with its steps; a later one with its differences."""
+    """The rows of a plan: the first plan and each turn of `react` with steps, a later plan with its differences."""
     events = story.plans[diff.number - 1].events
     name, move = diff.name.capitalize(), story.plans[diff.number - 1].move
     if diff.number == 1 or move is not None:
         steps = words.listed(planned(Planned.of(step)) for step in story.plans[diff.number - 1].steps)
-        return [("", Sentence(text=f"{name}: {steps}.", events=events)), *_because(diff)]
+        return [("", Sentence(text=f"{name}: {steps}.", events=events)), *_reason_rows(diff)]
     how = "instead of" if diff.replan else "goes on after"
     head = Sentence(text=f"{name}, {how} {story.plans[diff.number - 2].name}:", events=events)
-    return [("", head), *_because(diff), *((INDENT, Sentence(text=text)) for text in difference_lines(diff))]
+    return [("", head), *_reason_rows(diff), *((INDENT, Sentence(text=text)) for text in difference_lines(diff))]
 
 
-def _because(diff: Diff) -> list[Row]:
+def _reason_rows(diff: Diff) -> list[Row]:
     lead = "It said" if diff.is_turn else "The planner's reason"
     return [(INDENT, Sentence(text=f"{lead}: {words.sentence(diff.because)}"))] if diff.because else []
 
@@ -184,7 +185,7 @@ def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
             yield call.ended, (lead, sentence)
 
 
-def _closing(explained: Explanation) -> Iterator[Row]:
+def _end_rows(explained: Explanation) -> Iterator[Row]:
     story = explained.story
     outcome, end = story.history.outcome, story.history.end
     # An item that cites the last event has told the end already.
@@ -199,7 +200,7 @@ def _closing(explained: Explanation) -> Iterator[Row]:
         yield "", Sentence(text=f"It ended as {end.status.replace('_', ' ')}: {reason}", events=(end.event,))
 
 
-def _costs(cost: Cost) -> list[Sentence]:
+def _cost_sentences(cost: Cost) -> list[Sentence]:
     parts = [
         count(cost.failed_attempts, "failed attempt") if cost.failed_attempts else "",
         count(cost.observations, "observation") if cost.observations else "",

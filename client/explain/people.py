@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from client.explain import words
 from client.explain.words import Item, Sentence
-from client.history.records import Call, CallEnd, Event
+from client.history.records import Call, CallEnd
 from client.history.story import Asked, Story
 from client.remedy import Remedy, Text
 from client.text import one_line
@@ -41,7 +41,7 @@ def answer_sentences(story: Story, exchange: Asked) -> Iterator[Sentence]:
     if answer is None:
         events = words.known(timer.started, timer.ended) if timer else ()
         if request.closed == REPEATED:
-            again = _last_during(story, exchange)
+            again = _last_call_while_open(story, exchange)
             after = f" after {words.seconds((again.at - request.since).total_seconds())}" if again else ""
             text = f"{was_asked}; the task tried again by itself{after}, and went on."
             events = again.events if again else events
@@ -62,11 +62,11 @@ def answer_sentences(story: Story, exchange: Asked) -> Iterator[Sentence]:
     if request.refused:
         what = "arguments were" if answer.choice is Choice.EDIT else "result was"
         yield Sentence(text=f"The {what} not accepted: {words.sentence(request.refused)}")
-    elif follows := _follows(story, exchange):
+    elif follows := _what_followed(story, exchange):
         yield follows
 
 
-def _last_during(story: Story, exchange: Asked) -> Call | None:
+def _last_call_while_open(story: Story, exchange: Asked) -> Call | None:
     timer, calls = exchange.timer, story.history.of_step(exchange.request.step or "")
     since = [call for call in calls if timer and timer.started < call.scheduled]
     during = [call for call in since if not (timer and timer.ended and call.scheduled > timer.ended)]
@@ -84,7 +84,7 @@ def _answer_clause(answer: HumanAnswer) -> str:
     return undo + (f': "{words.sentence(answer.text).rstrip(".")}"' if answer.text else "")
 
 
-def _follows(story: Story, exchange: Asked) -> Sentence | None:
+def _what_followed(story: Story, exchange: Asked) -> Sentence | None:
     request, choice = exchange.request, exchange.request.answer.choice if exchange.request.answer else None
     if choice is Choice.SKIP:
         return Sentence(text="The task went on without the step.")
@@ -97,7 +97,7 @@ def _follows(story: Story, exchange: Asked) -> Sentence | None:
     call = next((call for call in later if not story.is_check(call)), None)
     if choice is Choice.PROVIDE:
         text = "Instead of another call, the result that the person gave was taken."
-        return Sentence(text=text, events=_events(call))
+        return Sentence(text=text, events=call.events if call else ())
     which = "The same call" if choice is Choice.RETRY else "This call"
     which += " with these arguments" if choice is Choice.EDIT else ""
     again = " again" if choice is Choice.RETRY else ""
@@ -105,11 +105,7 @@ def _follows(story: Story, exchange: Asked) -> Sentence | None:
         return Sentence(text=f"{which} is to be made{again}.")
     became = {CallEnd.COMPLETED: "succeeded", CallEnd.FAILED: "failed", CallEnd.CANCELLED: "was stopped"}
     end = became[call.closed] if call.closed else "has not ended yet"
-    return Sentence(text=f"{which} was made{again}, and {end}.", events=_events(call))
-
-
-def _events(call: Call | None) -> tuple[Event, ...]:
-    return call.events if call else ()
+    return Sentence(text=f"{which} was made{again}, and {end}.", events=call.events)
 
 
 def now(story: Story) -> list[Sentence]:

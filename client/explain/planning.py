@@ -22,10 +22,10 @@ def failover_items(story: Story) -> Iterator[Item]:
         for passed_over in call.proposed.passed_over if call.proposed else ():
             found.setdefault((passed_over.planner, passed_over.code), []).append((call, passed_over))
     for tries in found.values():
-        yield _failover(tries)
+        yield _failover_item(tries)
 
 
-def _failover(tries: list[tuple[Call, PassedOver]]) -> Item:
+def _failover_item(tries: list[tuple[Call, PassedOver]]) -> Item:
     (call, passed_over), *later = tries
     took_over = call.proposed.planner if call.proposed else ""
     then = [Sentence(text=f"So {took_over} was asked in its place.", events=call.events)]
@@ -61,22 +61,22 @@ def compactions(story: Story) -> Iterator[Sentence]:
 def proposal_items(story: Story) -> Iterator[Item]:
     """The items of failed or retried requests, of rejected proposals, and of proposals to ask a person or give up."""
     own = [call for call in story.history.calls if call.is_own]
-    for _, calls in groupby(own, key=_outage):
-        yield from _troubles(story, list(calls))
+    for _, calls in groupby(own, key=_outage_key):
+        yield from _items_of_calls(story, list(calls))
     for turn in story.turns:
         if turn.verdict is ProposalVerdict.REJECTED:
-            yield _rejected(story, turn)
+            yield _rejected_item(story, turn)
         if turn.verdict is ProposalVerdict.ACCEPTED and isinstance(turn.proposal, Question | GiveUp):
-            yield _no_plan(story, turn, turn.proposal)
+            yield _no_plan_item(story, turn, turn.proposal)
 
 
-def _outage(call: Call) -> tuple[str, object]:
+def _outage_key(call: Call) -> tuple[str, object]:
     """The key that groups adjacent calls: calls of one request that failed with one code have the same key."""
     has_failed = call.closed is CallEnd.FAILED and call.failing is not None
     return call.id, call.failing.code if has_failed and call.failing else call.scheduled
 
 
-def _troubles(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
+def _items_of_calls(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
     if calls[0].closed is CallEnd.COMPLETED and calls[0].attempt > 1:
         yield faults.retry_item(calls[0])
     items = [
@@ -95,18 +95,18 @@ def _troubles(story: Story, calls: Sequence[Call]) -> Iterator[Item]:
         yield from items
 
 
-def _rejected(story: Story, turn: Turn) -> Item:
-    by_hand, is_call = story.is_by_hand(turn), _is_call(story)
+def _rejected_item(story: Story, turn: Turn) -> Item:
+    by_hand, is_call = story.is_by_hand(turn), _is_task_one_call(story)
     written = "The call" if is_call else "The hand-written plan"
     reasons = words.sentence(*map(str, turn.reasons))
     if is_call:  # its reader has written no step
         reasons = reasons.removeprefix(f"step {turn.reasons[0].step!r}: ")
-    who = written if by_hand else _named(story, turn).capitalize() + f" of the {_planner(story)}"
+    who = written if by_hand else _turn_name(story, turn).capitalize() + f" of the {_planner_word(story)}"
     why = "A proposal is checked before anything is scheduled, so nothing of it was run"
     end, after = story.history.end, _next(story, turn)
-    then = _sent_back(story, after)
+    then = _sent_back_sentence(story, after)
     if after is None and end is not None:
-        then = Sentence(text=_given_up(story, by_hand), events=(end.event,))
+        then = Sentence(text=_why_not_sent_back(story, by_hand), events=(end.event,))
     return Item(
         what=Sentence(text=f"{who} was rejected: {reasons}", events=turn.call.events),
         why=Sentence(text=f"{why}; it cost no tool call."),
@@ -131,7 +131,7 @@ def _next(story: Story, turn: Turn) -> Turn | None:
     return next((proposal for proposal in proposals if not story.history.next_call(proposal.call)), None)
 
 
-def _sent_back(story: Story, after: Turn | None) -> Sentence:
+def _sent_back_sentence(story: Story, after: Turn | None) -> Sentence:
     if after is None:
         return Sentence(text="It is not decided yet what follows.")
     answer = {
@@ -144,20 +144,21 @@ def _sent_back(story: Story, after: Turn | None) -> Sentence:
     }[after.verdict]
     plan = next((plan for plan in story.plans if plan.turn.call is after.call), None)
     became = f" as {plan.name}" if plan and not story.in_turns else ""
-    text = f"It went back to the {_planner(story)} with the reasons, and {_named(story, after)} {answer}{became}."
+    lead = f"It went back to the {_planner_word(story)} with the reasons, and"
+    text = f"{lead} {_turn_name(story, after)} {answer}{became}."
     return Sentence(text=text, events=after.call.events)
 
 
-def _given_up(story: Story, by_hand: bool) -> str:
+def _why_not_sent_back(story: Story, by_hand: bool) -> str:
     if by_hand:
-        written = "call" if _is_call(story) else "hand-written plan"
+        written = "call" if _is_task_one_call(story) else "hand-written plan"
         return f"A mistake in a {written} is not sent to the planner, so the task ended as failed."
     if story.history.outcome and story.history.outcome.code == "proposals_rejected":
         return "No proposal could be run, and a person would have to look: the task ended as escalated."
     return "The task ended before another proposal came."
 
 
-def _no_plan(story: Story, turn: Turn, proposal: Question | GiveUp) -> Item:
+def _no_plan_item(story: Story, turn: Turn, proposal: Question | GiveUp) -> Item:
     end = story.history.end
     decision: Action = "end"
     if isinstance(proposal, Question):
@@ -176,13 +177,13 @@ def _no_plan(story: Story, turn: Turn, proposal: Question | GiveUp) -> Item:
     return Item(what=Sentence(text=what, events=turn.call.events), decision=decision, then=sentences)
 
 
-def _is_call(story: Story) -> bool:
+def _is_task_one_call(story: Story) -> bool:
     return bool(story.history.task and story.history.task.is_call)
 
 
-def _planner(story: Story) -> str:
+def _planner_word(story: Story) -> str:
     return "model" if story.in_turns else "planner"
 
 
-def _named(story: Story, turn: Turn) -> str:
+def _turn_name(story: Story, turn: Turn) -> str:
     return f"{'turn' if story.in_turns else 'proposal'} {turn.call.id.removeprefix(ids.PLAN)}"

@@ -119,7 +119,7 @@ def remedies(story: Story) -> Iterator[Sentence]:
         more = () if outcome.undo or story.history.rollback else (" Or undo what the task did: ", undo, ".")
         yield Sentence(text=Text(*what, *more))
     elif outcome.code in OF_ENDING:
-        yield from _of_ending(outcome, outcome.code)
+        yield from _remedies_of_ending(outcome, outcome.code)
     elif outcome.code in set(Code):
         code = Code(outcome.code)
         is_planner = last is None and any(fault.source in PLANNERS for fault in outcome.own_faults)
@@ -131,7 +131,7 @@ def remedies(story: Story) -> Iterator[Sentence]:
         yield Sentence(text=text)
 
 
-def _of_ending(outcome: Outcome, code: str) -> Iterator[Sentence]:
+def _remedies_of_ending(outcome: Outcome, code: str) -> Iterator[Sentence]:
     withheld = withheld_calls(outcome)
     kinds = sorted({call.kind for call in withheld.values()})
     if withheld:

@@ -16,7 +16,7 @@ from workflows.faults.fault import Code
 PURPOSES = (metrics.PLANNING, metrics.CORRECTING, metrics.SUMMARISING, metrics.STEPS, metrics.LOST)
 
 
-class _Line(BaseModel, frozen=True):
+class _ReceiptLine(BaseModel, frozen=True):
     events: tuple[Event, ...] = ()
     """The events of the calls that are counted."""
 
@@ -24,11 +24,15 @@ class _Line(BaseModel, frozen=True):
         return {**self.model_dump(exclude={"events"}), "events": [event.id for event in self.events]}
 
 
-class Tally(_Line):
+class Tally(_ReceiptLine):
+    """A number of attempts, retries, results or calls, with their events."""
+
     number: int = 0
 
 
-class Paid(_Line):
+class Paid(_ReceiptLine):
+    """What was paid to models for one purpose, with the events of the calls."""
+
     tokens: int = 0
     usd: float = 0.0
     """US dollars, as far as prices are known."""
@@ -85,7 +89,7 @@ def receipt_of(story: Story) -> Receipt:
             purpose: Paid(
                 tokens=tokens[purpose,],
                 usd=cost.get((purpose,), 0) / metrics.MICRO,
-                events=_events(_paid(story, purpose)),
+                events=_events(_calls_paid_for(story, purpose)),
             )
             for purpose in PURPOSES
             if tokens.get((purpose,))
@@ -101,7 +105,7 @@ def _is_repetition(story: Story, call: Call) -> bool:
     return fault is not None and fault.decision == "wait" and fault.is_counted
 
 
-def _paid(story: Story, purpose: str) -> Iterator[Call]:
+def _calls_paid_for(story: Story, purpose: str) -> Iterator[Call]:
     for call in story.history.calls:
         if purpose == metrics.LOST:
             is_meant = bool(call.earlier) or call.closed is CallEnd.FAILED
@@ -143,7 +147,7 @@ def sentences(receipt: Receipt, *, has_faults: bool) -> Iterator[Sentence]:
         yield _sentence(f"Paid to models: {listed(told)}.", *receipt.paid.values())
 
 
-def _sentence(text: str, *lines: _Line) -> Sentence:
+def _sentence(text: str, *lines: _ReceiptLine) -> Sentence:
     events = sorted({event for line in lines for event in line.events})
     # A citation names the events of one run only.
     return Sentence(text=text, events=tuple(event for event in events if event.run == events[-1].run))

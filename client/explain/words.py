@@ -158,7 +158,7 @@ def failed_as(failing: AttemptFailure, often: str = "") -> str:
 
 
 def code(failing: AttemptFailure) -> str:
-    """The code of the fault, and from what it was guessed; without a readable code, the quadrant, else `unknown`."""
+    """The code of the fault and, if it was guessed, its source; without a readable code, the quadrant or `unknown`."""
     if failing.fault and failing.fault.guessed:
         return f"{failing.fault.code.value}, guessed from {shorten(one_line(failing.fault.guessed), MAX_REASON)}"
     if failing.code:
@@ -194,7 +194,7 @@ def follows(
     in_turns: bool = False,
     is_over: bool = False,
 ) -> str:
-    """Why a decision was made and what follows, without a full stop; `is_over`: no other replan came before the end."""
+    """Why a decision was made and what follows, without a full stop; the arguments are as for `what_follows`."""
     fault = failing.fault if failing else None
     quadrant = (failing.quadrant if failing else None) or Quadrant.PERSISTENT_INFRASTRUCTURAL
     known = fault or Fault(quadrant=quadrant, code=Code.BUG, reason="")  # one that cannot be read
@@ -203,12 +203,12 @@ def follows(
 
 
 def not_waiting(then: str) -> Text:
-    """The sentence about a task that ended where another would have asked a person; `then` ends the sentence."""
+    """The sentence about a task that did not ask a person, since its `on_escalation` forbids it; `then` ends it."""
     return Text.of("The task was not to wait for a person (`{on_escalation}`), {then}", then=then)
 
 
 def rolled_back(task: str, stands: str) -> Text:
-    """The sentence about the rollback of a closed task; `stands` is the status of its workflow, in lower case."""
+    """The sentence about the rollback of a closed task; `stands` is the rollback's status, in lower case."""
     how = {
         "running": "is being undone",
         "completed": "was undone completely after its end",
@@ -229,22 +229,21 @@ def known(*events: Event | None) -> tuple[Event, ...]:
 
 def sentence(*texts: str) -> str:
     """Untrusted texts as one sentence: each text is cut, all are on one line, with a full stop."""
-    joined = "; ".join(shorten(one_line(text), MAX_REASON) for text in texts)
-    return stop(joined)
+    return stop("; ".join(shorten(one_line(text), MAX_REASON) for text in texts))
 
 
 def value(data: JsonValue, width: int = MAX_VALUE) -> str:
     """A result or an observation in at most `width` characters: `free: 14:30, 15:00`."""
     match data:
         case [_, *_]:
-            text = ", ".join(map(_plain, data))
+            text = ", ".join(map(_as_text, data))
         case dict() if len(data) == 1 and "$from" not in data:
             name, item = next(iter(data.items()))
             text = f"{name}: {value(item, width)}"
         case dict() if data and "$from" not in data:
-            text = ", ".join(f"{name}: {_plain(item)}" for name, item in data.items())
+            text = ", ".join(f"{name}: {_as_text(item)}" for name, item in data.items())
         case _:
-            text = _plain(data)
+            text = _as_text(data)
     return shorten(one_line(text), width)
 
 
@@ -255,17 +254,17 @@ def stop(text: str) -> str:
 
 def call_args(args: Mapping[str, JsonValue]) -> str:
     """Arguments in at most 50 characters: `day=2026-11-23, at=14:00`."""
-    return shorten(one_line(", ".join(f"{name}={_plain(item)}" for name, item in args.items())), 50)
+    return shorten(one_line(", ".join(f"{name}={_as_text(item)}" for name, item in args.items())), 50)
 
 
-def _plain(data: JsonValue) -> str:
+def _as_text(data: JsonValue) -> str:
     match data:
         case dict() if is_reference(data):
             return label(data)
         case dict():
-            return f"{{{', '.join(f'{name}: {_plain(item)}' for name, item in data.items())}}}"
+            return f"{{{', '.join(f'{name}: {_as_text(item)}' for name, item in data.items())}}}"
         case list():
-            return f"[{', '.join(map(_plain, data))}]"
+            return f"[{', '.join(map(_as_text, data))}]"
         case str():
             return data or '""'
         case _:

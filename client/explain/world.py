@@ -13,6 +13,8 @@ from client.history.story import Story
 
 
 class Changed(BaseModel, frozen=True):
+    """A step that changed the world or may have changed it."""
+
     step_id: str
     kind: str
     sure: bool
@@ -51,7 +53,7 @@ def left(story: Story) -> list[Sentence]:
     # Without these words, "nothing" would deny the changes that are named below as possible.
     certain = " for certain" if perhaps and not sure else ""
     nothing = "nothing that still stands" if any(change.undone for change in changed) else "nothing"
-    text = f"Changed in the world: {_named(sure) or nothing}{certain}."
+    text = f"Changed in the world: {_listed_steps(sure) or nothing}{certain}."
     sentences.append(Sentence(text=text, events=_proof(story, sure)))
     sentences += [*earlier(story), *unknown(story), *_undone(story, changed)]
     rollback = story.history.rollback
@@ -78,7 +80,7 @@ def earlier(story: Story) -> list[Sentence]:
 def _undone(story: Story, changed: Sequence[Changed]) -> list[Sentence]:
     back = [change for change in changed if change.undone]
     proof = tuple(event for call in story.undone for event in call.events[-1:])
-    sentences = [Sentence(text=f"Changed and undone: {_named(back)}.", events=proof)] if back else []
+    sentences = [Sentence(text=f"Changed and undone: {_listed_steps(back)}.", events=proof)] if back else []
     undo = story.history.outcome.undo if story.history.outcome else ()
     stays = [f"{record.step_id} ({record.reason.rstrip('.')})" for record in undo if not record.done]
     return [*sentences, *([Sentence(text=f"Was to be undone and stays: {words.listed(stays)}.")] if stays else [])]
@@ -95,7 +97,9 @@ def unknown(story: Story) -> list[Sentence]:
         "Is paused, and may change the world": [change for change in perhaps if change.step_id in open & paused],
         "May have changed the world, nobody knows": [change for change in perhaps if change.step_id not in open],
     }
-    return [Sentence(text=f"{what}: {_named(of)}.", events=_proof(story, of)) for what, of in groups.items() if of]
+    return [
+        Sentence(text=f"{what}: {_listed_steps(of)}.", events=_proof(story, of)) for what, of in groups.items() if of
+    ]
 
 
 def never_started(story: Story) -> list[str]:
@@ -105,7 +109,7 @@ def never_started(story: Story) -> list[str]:
     return [step.id for step in story.plans[-1].steps if not story.history.of_step(step.id)]
 
 
-def _named(changed: Sequence[Changed]) -> str:
+def _listed_steps(changed: Sequence[Changed]) -> str:
     return words.listed(
         f"{change.step_id} ({change.kind}{', done before' if change.replayed else ''})" for change in changed
     )

@@ -51,12 +51,12 @@ async def replayed_progress(task_id: str, events: Sequence[HistoryEvent], conver
     storeless = without_store(converter)
     if not await _has_key(storeless, events[0].workflow_execution_started_event_attributes.input.payloads):
         return None
-    watch = _Watch()
+    recorder = _ProgressRecorder()
     replayer = Replayer(
         workflows=[AgentWorkflow],
         data_converter=storeless,
-        interceptors=[CallInterceptor(), watch],
-        workflow_runner=_WatchedRunner(watch),
+        interceptors=[CallInterceptor(), recorder],
+        workflow_runner=_RecordingRunner(recorder),
         runtime=_runtime(),
     )
     _keep_quiet()
@@ -65,7 +65,7 @@ async def replayed_progress(task_id: str, events: Sequence[HistoryEvent], conver
         result = await replayer.replay_workflow(WorkflowHistory(task_id, events), raise_on_replay_failure=False)
     finally:
         _REPLAYS.reset(token)
-    return watch.progress if result.replay_failure is None else None
+    return recorder.progress if result.replay_failure is None else None
 
 
 _REPLAYS = ContextVar("replays", default=False)
@@ -93,41 +93,41 @@ def _runtime() -> Runtime:
     return Runtime(telemetry=TelemetryConfig(logging=None))  # a history that does not replay is no error here
 
 
-class _Watch(Interceptor):
+class _ProgressRecorder(Interceptor):
     def __init__(self) -> None:
         self.workflow: AgentWorkflow | None = None
         self.progress: Progress | None = None
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
-        watch = self
+        recorder = self
 
         class Inbound(WorkflowInboundInterceptor):
             async def execute_workflow(self, input: ExecuteWorkflowInput) -> object:
-                watch.workflow = workflow.instance()
+                recorder.workflow = workflow.instance()
                 return await super().execute_workflow(input)
 
         return Inbound
 
 
-class _WatchedRunner(UnsandboxedWorkflowRunner):
-    def __init__(self, watch: _Watch) -> None:
-        self._watch = watch
+class _RecordingRunner(UnsandboxedWorkflowRunner):
+    def __init__(self, recorder: _ProgressRecorder) -> None:
+        self._recorder = recorder
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         instance = super().create_instance(det)
         activate = instance.activate
 
-        def watched(act: WorkflowActivation) -> WorkflowActivationCompletion:
+        def recorded(act: WorkflowActivation) -> WorkflowActivationCompletion:
             # The end of a replay cancels the workflow, which then no longer is as its history has it.
-            if self._watch.workflow and any(job.HasField("remove_from_cache") for job in act.jobs):
-                self._watch.progress = self._watch.workflow.account.model_copy(deep=True)
+            if self._recorder.workflow and any(job.HasField("remove_from_cache") for job in act.jobs):
+                self._recorder.progress = self._recorder.workflow.account.model_copy(deep=True)
             token = _REPLAYS.set(True)  # activations run in threads of their own
             try:
                 return activate(act)
             finally:
                 _REPLAYS.reset(token)
 
-        instance.activate = watched  # type: ignore[method-assign]  # the SDK's class of instances is its own
+        instance.activate = recorded  # type: ignore[method-assign]  # the SDK's class of instances is its own
         return instance
 
 

@@ -103,7 +103,7 @@ async def _read_runs(client: Client, id: str, run_id: str) -> Reading:
     reading = Reading(id, converter_of(client, id))
     for run in await _chain(client, id, run_id):
         reading.history.run_ids.append(run)
-        async for event in _run(client, id, run):
+        async for event in _events_of_run(client, id, run):
             await reading.add(event)
     await reading.complete()
     return reading
@@ -111,7 +111,7 @@ async def _read_runs(client: Client, id: str, run_id: str) -> Reading:
 
 async def fetch_run(client: Client, id: str, run_id: str) -> History:
     """The history of one run, without the runs that continued as new into it."""
-    history = await read_history(id, _run(client, id, run_id), converter_of(client, id))
+    history = await read_history(id, _events_of_run(client, id, run_id), converter_of(client, id))
     history.run_ids.append(run_id)
     return history
 
@@ -181,5 +181,5 @@ async def _chain(client: Client, id: str, newest: str) -> list[str]:
         chain.insert(0, before)
 
 
-def _run(client: Client, id: str, run_id: str) -> WorkflowHistoryEventAsyncIterator:
+def _events_of_run(client: Client, id: str, run_id: str) -> WorkflowHistoryEventAsyncIterator:
     return client.get_workflow_handle(id, run_id=run_id).fetch_history_events()

@@ -82,7 +82,7 @@ class Payloads:
         try:
             value: JsonValue = (await self._converter.decode(payloads[:1]))[0]
         except Exception:  # codecs and storage drivers may raise anything; the rest of the history is readable
-            self._note(event, what, _why(payloads[0]))
+            self._note(event, what, _why_unreadable(payloads[0]))
             return None
         return None if isinstance(value, bytes) else value
 
@@ -105,7 +105,7 @@ class Payloads:
             return await self._converter.decode_failure(copy)
         except Exception:  # see value()
             details = _details(failure)
-            self._note(event, "failure", _why(details[0]) if details else "cannot be decoded")
+            self._note(event, "failure", _why_unreadable(details[0]) if details else "cannot be decoded")
             return None
 
     def _note(self, event: int, what: str, why: str) -> None:
@@ -120,19 +120,19 @@ def _details(failure: Failure) -> Sequence[Payload]:
     return failure.application_failure_info.details.payloads
 
 
-def _why(payload: Payload) -> str:
+def _why_unreadable(payload: Payload) -> str:
     if is_encrypted(payload):
         return "is encrypted"
-    return "is stored elsewhere" if _is_reference(payload) else "cannot be decoded"
+    return "is stored elsewhere" if _is_in_external_storage(payload) else "cannot be decoded"
 
 
 def is_encrypted(payload: Payload) -> bool:
     """Whether a codec wrote the payload, so that only this codec can read it."""
     encoding = payload.metadata.get("encoding", b"").decode(errors="replace")
-    return encoding not in PLAIN and not _is_reference(payload)
+    return encoding not in PLAIN and not _is_in_external_storage(payload)
 
 
-def _is_reference(payload: Payload) -> bool:
+def _is_in_external_storage(payload: Payload) -> bool:
     encoding = payload.metadata.get("encoding", b"").decode(errors="replace")
     kind = payload.metadata.get("messageType", b"").decode(errors="replace")
     return encoding in REFERENCES or kind in REFERENCES or REFERENCE_MARK in payload.metadata
@@ -153,7 +153,7 @@ def payloads_of(message: Message) -> Iterator[Payload]:
 
 
 def earlier(call: Call, cause: BaseException | None) -> tuple[Fault, ...]:
-    """The faults of the earlier attempts of a call, as its last attempt, which raised `cause`, reported them."""
+    """The faults of a call's earlier attempts, as reported by its last attempt, whose exception is `cause`."""
     # An attempt that timed out returned nothing, but its heartbeats carried the earlier faults.
     if isinstance(cause, TemporalTimeout):
         return parse_faults(cause.last_heartbeat_details)
@@ -217,7 +217,7 @@ class Reading:
             self._payloads.run = self.history.runs = self._run
             self._events.clear()
         self._events.append(event)
-        self.history.last, self.history.last_at = self._at(event.event_id), _when(event)
+        self.history.last, self.history.last_at = self._event(event.event_id), _when(event)
         if take := getattr(self, f"_on_{name}", None):
             await take(event)
 
@@ -237,13 +237,13 @@ class Reading:
             last = await self._failing(call, failure, attempt - 1, call.scheduled.id) if failure else None
             self.history.pending[id] = Pending(attempt, last, running)
 
-    def _at(self, id: int) -> Event:
+    def _event(self, id: int) -> Event:
         return Event(self._run, id)
 
     async def _on_workflow_execution_started(self, event: HistoryEvent) -> None:
         of = event.workflow_execution_started_event_attributes
         self._queue, self._is_task = of.task_queue.name, of.workflow_type.name == TASK_TYPE
-        self._relate(of.first_execution_run_id, of.original_execution_run_id, of.continued_execution_run_id)
+        self._note_related_runs(of.first_execution_run_id, of.original_execution_run_id, of.continued_execution_run_id)
         if self._run == 1:
             self.history.started_at = _when(event)
             self.history.first_run = of.first_execution_run_id
@@ -256,19 +256,19 @@ class Reading:
         self.history.end = None  # the run before ended by continuing as new
 
     async def _on_workflow_execution_cancel_requested(self, event: HistoryEvent) -> None:
-        self.history.cancels.append(self._at(event.event_id))
+        self.history.cancels.append(self._event(event.event_id))
 
     async def _on_workflow_execution_signaled(self, event: HistoryEvent) -> None:
         of = event.workflow_execution_signaled_event_attributes
         if of.signal_name == UNDO_WHEN_CANCELLED:
-            self.history.undo_asked.append(self._at(event.event_id))
+            self.history.undo_asked.append(self._event(event.event_id))
         elif of.signal_name == KNOW_EARLIER_EFFECTS:
             known = await self._payloads.model(event.event_id, "signal", of.input.payloads, EarlierEffects)
             self.history.earlier_effects += known.root if known else []
         elif of.signal_name == RESOLVE:
             resolution = await self._payloads.model(event.event_id, "signal", of.input.payloads, Resolution)
             if resolution:
-                answer = AcceptedAnswer(self._at(event.event_id), _when(event), Choice.RETRY, resolution)
+                answer = AcceptedAnswer(self._event(event.event_id), _when(event), Choice.RETRY, resolution)
                 self.history.answers.append(answer)
 
     async def _on_workflow_execution_update_admitted(self, event: HistoryEvent) -> None:
@@ -287,9 +287,9 @@ class Reading:
         choice, fields = Choice(sent.name), None
         if any(payload.data not in (b"", b"null") for payload in sent.args.payloads):
             fields = await self._payloads.model(event.event_id, "answer", sent.args.payloads, CHOICES[choice].given)
-        self.history.answers.append(AcceptedAnswer(self._at(event.event_id), _when(event), choice, fields))
+        self.history.answers.append(AcceptedAnswer(self._event(event.event_id), _when(event), choice, fields))
 
-    def _relate(self, *runs: str) -> None:
+    def _note_related_runs(self, *runs: str) -> None:
         self.history.related.update(run for run in runs if run)
 
     async def _on_workflow_properties_modified(self, event: HistoryEvent) -> None:
@@ -318,13 +318,13 @@ class Reading:
 
     async def _on_workflow_execution_continued_as_new(self, event: HistoryEvent) -> None:
         self._end("continued", event, None)
-        self._relate(event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id)
+        self._note_related_runs(event.workflow_execution_continued_as_new_event_attributes.new_execution_run_id)
         for timer in self.history.timers:
-            timer.ended = timer.ended or self._at(event.event_id)  # a timer ends with its run
+            timer.ended = timer.ended or self._event(event.event_id)  # a timer ends with its run
 
     def _end(self, status: str, event: HistoryEvent, outcome: Outcome | None, reason: str = "") -> None:
         self._taken(event)
-        self.history.end = End(status, self._at(event.event_id), _when(event), outcome, reason)
+        self.history.end = End(status, self._event(event.event_id), _when(event), outcome, reason)
 
     def _taken(self, event: HistoryEvent) -> None:
         """If a workflow task waited for a worker, record in `gaps` that the wait ended at `event`."""
@@ -333,7 +333,7 @@ class Reading:
         self.history.due = None
 
     async def _on_workflow_task_scheduled(self, event: HistoryEvent) -> None:
-        self.history.waits_for_worker = self._at(event.event_id)
+        self.history.waits_for_worker = self._event(event.event_id)
         self.history.due = self.history.due or _when(event)  # a repetition does not begin the gap anew
 
     async def _on_workflow_task_started(self, event: HistoryEvent) -> None:
@@ -347,8 +347,8 @@ class Reading:
     async def _on_workflow_task_failed(self, event: HistoryEvent) -> None:
         of = event.workflow_task_failed_event_attributes
         if of.cause == RESET:  # the server writes this event into the new run; no worker failed
-            self._relate(of.base_run_id, of.new_run_id)
-            self.history.resets.append(Reset(self._at(event.event_id), _when(event), of.failure.message))
+            self._note_related_runs(of.base_run_id, of.new_run_id)
+            self.history.resets.append(Reset(self._event(event.event_id), _when(event), of.failure.message))
             self._streak.clear()
             self.history.failing = None
         elif workflow_task.is_failure(event):
@@ -359,7 +359,7 @@ class Reading:
     async def _on_activity_task_scheduled(self, event: HistoryEvent) -> None:
         of = event.activity_task_scheduled_event_attributes
         task = of.workflow_task_completed_event_id
-        call = Call(of.activity_id, of.activity_type.name, _when(event), self._at(event.event_id), task)
+        call = Call(of.activity_id, of.activity_type.name, _when(event), self._event(event.event_id), task)
         call.allowed = of.retry_policy.maximum_attempts
         if call.kind in CONVERSING:
             call.situation = await self._payloads.model(event.event_id, "input", of.input.payloads, Situation)
@@ -377,8 +377,8 @@ class Reading:
 
     async def _on_activity_task_started(self, event: HistoryEvent) -> None:
         of = event.activity_task_started_event_attributes
-        call = self._open[self._at(of.scheduled_event_id)]
-        call.started, call.started_at, call.attempt = self._at(event.event_id), _when(event), of.attempt
+        call = self._open[self._event(of.scheduled_event_id)]
+        call.started, call.started_at, call.attempt = self._event(event.event_id), _when(event), of.attempt
         if of.HasField("last_failure"):
             call.last = await self._failing(call, of.last_failure, of.attempt - 1, event.event_id)
 
@@ -401,7 +401,7 @@ class Reading:
         local = local_activity(event)
         if local is None:
             return
-        at, when = self._at(event.event_id), local.at
+        at, when = self._event(event.event_id), local.at
         call = Call(local.id, local.kind, when, at, local.task, started=at, started_at=when, attempt=local.attempt)
         call.ended, call.ended_at, call.closed, call.is_local = at, when, CallEnd.COMPLETED, True
         self.history.calls.append(call)
@@ -423,14 +423,14 @@ class Reading:
             self.history.catalogue = back
             if back.opening is not None:  # the first turn of the planner, in the same activity
                 turn = replace(call, id=ids.of_request(1), kind=retries.PLAN.kind, args=None)
-                turn.proposed = self._with_plan(back.opening)
+                turn.proposed = self._with_hand_written_plan(back.opening)
                 self.history.calls.append(turn)
         elif isinstance(back, StepReturn):
             call.returned, call.earlier = back, parse_faults(back.earlier)
             call.result, call.replayed = back.result, back.replayed
             call.attempt, call.held = max(call.attempt, back.attempt), back.held
 
-    def _with_plan(self, opening: Proposed) -> Proposed:
+    def _with_hand_written_plan(self, opening: Proposed) -> Proposed:
         plan = self.history.task.plan if self.history.task else None
         if plan is None or opening.rejected:
             return opening
@@ -459,24 +459,24 @@ class Reading:
         self._note_wait(self._close(of.scheduled_event_id, event, CallEnd.CANCELLED))
 
     def _close(self, scheduled: int, event: HistoryEvent, how: CallEnd) -> Call:
-        call = self._open[self._at(scheduled)]
-        call.ended, call.ended_at, call.closed = self._at(event.event_id), _when(event), how
+        call = self._open[self._event(scheduled)]
+        call.ended, call.ended_at, call.closed = self._event(event.event_id), _when(event), how
         return call
 
     async def _on_timer_started(self, event: HistoryEvent) -> None:
         seconds = event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta().total_seconds()
         summary = await self._payloads.value(event.event_id, "summary", [event.user_metadata.summary])
-        timer = Timer(self._at(event.event_id), seconds, str(summary or ""), at=_when(event))
+        timer = Timer(self._event(event.event_id), seconds, str(summary or ""), at=_when(event))
         self._timers[timer.started] = timer
         self.history.timers.append(timer)
 
     async def _on_timer_fired(self, event: HistoryEvent) -> None:
-        timer = self._timers[self._at(event.timer_fired_event_attributes.started_event_id)]
-        timer.ended, timer.fired = self._at(event.event_id), True
+        timer = self._timers[self._event(event.timer_fired_event_attributes.started_event_id)]
+        timer.ended, timer.fired = self._event(event.event_id), True
 
     async def _on_timer_canceled(self, event: HistoryEvent) -> None:
-        timer = self._timers[self._at(event.timer_canceled_event_attributes.started_event_id)]
-        timer.ended = self._at(event.event_id)
+        timer = self._timers[self._event(event.timer_canceled_event_attributes.started_event_id)]
+        timer.ended = self._event(event.event_id)
 
     async def _failing(self, call: Call, failure: Failure, attempt: int, event: int) -> AttemptFailure:
         """The failure of an attempt as the workflow saw it; writes the faults of earlier attempts to `call.earlier`."""

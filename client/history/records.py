@@ -166,10 +166,11 @@ class Timer:
 
     @property
     def is_deadline(self) -> bool:
+        """Whether the timer ends the task at its deadline."""
         return self.summary == ids.DEADLINE_TIMER
 
     def reconciles(self, call: Call) -> bool:
-        """Whether the reconciliation of `call` waits on this timer until no attempt can still be running."""
+        """Whether the reconciliation of `call` waits on this timer; after it, no attempt can still be running."""
         return ids.is_reconcile_timer(self.summary, call.owner)
 
     def retries(self, call: Call) -> bool:

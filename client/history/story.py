@@ -105,12 +105,12 @@ class Story:
         ]
 
     def fault_of(self, call: Call) -> FaultRecord | None:
-        """The fault recorded for a failed or cancelled call; None for a mere check of what a person gave."""
+        """The fault recorded for a failed or cancelled call; None without one, as for a check (see `is_check`)."""
         if call.closed not in (CallEnd.FAILED, CallEnd.CANCELLED) or call.ended_at is None:
             return None
         following = self.history.next_call(call)
         until = following.at if following else LATER
-        records = (record for record in self._decided if record.step_id == call.id)
+        records = (record for record in self._faults_not_retried if record.step_id == call.id)
         return next((record for record in records if call.ended_at <= record.at < until), None)
 
     def is_check(self, call: Call) -> bool:
@@ -126,11 +126,11 @@ class Story:
     def uncalled(self, step: str) -> list[FaultRecord]:
         """The faults of `step` that the task recorded without making a call."""
         called = [self.fault_of(call) for call in self.history.of_step(step)]
-        records = [record for record in self._decided if record.step_id == step and not record.attempt]
+        records = [record for record in self._faults_not_retried if record.step_id == step and not record.attempt]
         return [record for record in records if record not in called]
 
     @cached_property
-    def _decided(self) -> list[FaultRecord]:
+    def _faults_not_retried(self) -> list[FaultRecord]:
         return [fault for fault in (*self.account.faults, *self.account.own_faults) if fault.decision != "retry"]
 
     def requests_about(self, fault: FaultRecord) -> list[Asked]:
@@ -162,13 +162,13 @@ class Story:
     @property
     def done(self) -> list[Call]:
         """The calls that completed a step, and the reconciliations that found a step applied, in order."""
-        calls = self.history.calls
-        return _completed(call for call in calls if call.is_step or (call.is_reconcile and call.owner == call.step))
+        calls = [call for call in self.history.calls if call.is_step or (call.is_reconcile and call.owner == call.step)]
+        return _completed_in_order(calls)
 
     @property
     def undone(self) -> list[Call]:
         """The calls that undid a step, and the reconciliations that found a step undone, in order."""
-        return _completed(call for call in self.history.calls if call.owner in self.undo_ids)
+        return _completed_in_order(call for call in self.history.calls if call.owner in self.undo_ids)
 
     def plan_of(self, event: Event) -> Plan | None:
         """The plan that was in force at an event; None before the first plan."""
@@ -180,11 +180,11 @@ class Story:
         return turn.call.proposed is not None and turn.call.proposed.planner == BY_HAND
 
     def plan_from(self, turn: Turn) -> Plan | None:
-        """The first plan that was accepted from the request `turn` on; None if no plan was accepted."""
+        """The first accepted plan of the request `turn` or of a later request; None if there is none."""
         return next((plan for plan in self.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
 
 
-def _completed(calls: Iterable[Call]) -> list[Call]:
+def _completed_in_order(calls: Iterable[Call]) -> list[Call]:
     done = [call for call in calls if call.closed is CallEnd.COMPLETED]
     return sorted(done, key=lambda call: call.ended or call.scheduled)
 
@@ -376,7 +376,7 @@ class Diff(BaseModel, frozen=True):
 def diffs(story: Story) -> list[Diff]:
     """Each plan, compared with the plan before it.
 
-    The first plan, and the calls of a turn that no fault led to, are compared with no plan: all their steps are added.
+    All steps count as added in the first plan, and in a turn that no fault led to.
     """
     earlier: Sequence[Plan | None] = [None, *story.plans]
     pairs = zip(earlier, story.plans, strict=False)
@@ -388,7 +388,7 @@ def diff(story: Story, before: Plan | None, plan: Plan) -> Diff:
     accepted = plan.turn.call.ended or plan.turn.call.scheduled
     kept = [call.step for call in story.done if call.ended and call.ended < accepted]
     old = {step.id: step for step in before.steps if step.id not in kept} if before else {}
-    pairs = dict(_pairs(list(old.values()), plan.steps))
+    pairs = dict(_replaced_by_new_id(list(old.values()), plan.steps))
     changed = [(step, pairs[step.id]) for step in plan.steps if step.id in pairs]
     taken = {old_step.id for _, old_step in changed}
     return Diff(
@@ -414,7 +414,7 @@ _REPLACES: tuple[Callable[[Step, Step], bool], ...] = (
 """The signs that a new step replaces an old one, the surest first."""
 
 
-def _pairs(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[str, Step]]:
+def _replaced_by_new_id(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[str, Step]]:
     rest, waiting = list(old), list(new)
     for replaces in _REPLACES:
         for step in list(waiting):

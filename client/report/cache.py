@@ -31,19 +31,19 @@ class Cache:
         if self._file is not None:
             with suppress(OSError, sqlite3.Error):
                 self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                self._database = self._opened(self._file)
+                self._database = self._open_or_replace(self._file)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._database is not None:
             self._database.close()
 
-    def _opened(self, file: Path) -> sqlite3.Connection:
+    def _open_or_replace(self, file: Path) -> sqlite3.Connection:
         try:
-            return _open(file)
+            return _open_database(file)
         except sqlite3.DatabaseError:  # it is no database, or a broken one
             file.unlink(missing_ok=True)
-            return _open(file)
+            return _open_database(file)
 
     def read(self, runs: Iterable[str]) -> Iterator[tuple[str, str]]:
         """Yield the id and the text of each of these runs that is in the cache."""
@@ -65,7 +65,7 @@ class Cache:
                 self._database.execute("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, CURRENT_TIMESTAMP)", row)
 
 
-def _open(file: Path) -> sqlite3.Connection:
+def _open_database(file: Path) -> sqlite3.Connection:
     file.touch(mode=0o600)  # it names tasks and tools
     database = sqlite3.connect(file, timeout=0.1, isolation_level=None)  # each row is kept at once, also after Ctrl-C
     try:

@@ -76,6 +76,8 @@ class FaultCount(BaseModel, frozen=True):
 
 
 class RetryCount(BaseModel, frozen=True):
+    """The retries of one tool after one fault code."""
+
     tool: str
     code: str
     """The code of the fault before the retry; `unreported` if the attempt ended without a report."""
@@ -109,6 +111,8 @@ class ToolCount(BaseModel, frozen=True):
 
 
 class WaitCount(BaseModel, frozen=True):
+    """The open requests of one kind (see `OpenRequest.kind`)."""
+
     kind: str
     requests: int
     oldest: datetime
@@ -129,6 +133,8 @@ class MetricSum(BaseModel, frozen=True):
 
 
 class Unread(BaseModel, frozen=True):
+    """A task that could be read only in part."""
+
     task_id: str
     why: str
 
@@ -242,7 +248,7 @@ class Totals:
         return {label: spread for label, values in sorted(found.items()) if (spread := Spread.of(values))}
 
     def report(self, period: "Period", until: datetime, *, more: int = 0, cached: int = 0) -> Report:
-        """The report over all rows that were added."""
+        """The report over all rows that were added; `more` tasks were left out, `cached` tasks were in the cache."""
         unfinished = (TaskStatus.RUNNING, TaskStatus.WAITING, TaskStatus.PAUSED)
         running = sum(number for (status, _), number in self.exits.items() if status in unfinished)
         return Report(

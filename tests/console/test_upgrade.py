@@ -149,6 +149,6 @@ async def test_no_more_tasks_are_looked_at_than_the_limit(client: Client, tmp_pa
 def test_many_calls_are_sent_in_parts() -> None:
     """None is lost, and each part is small enough for one inquiry."""
     call = NextCall(task="t", step="s", kind="k", effect=Effect.READ, args={"text": "x" * 100_000})
-    parts = list(upgrade._parts([call] * 7))
+    parts = list(upgrade._split_by_size([call] * 7))
 
     assert [len(part) for part in parts] == [2, 2, 2, 1]
