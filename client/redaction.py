@@ -417,7 +417,7 @@ class Redaction:
                         value[self.text(name)].CopyFrom(inner)
                         del value[name]
         elif field.message_type is not None:
-            for inner in value if field.is_repeated else [value]:
+            for inner in [value] if isinstance(value, Message) else value:
                 # The details of a failure are redacted by their own models, in `_redact_details`.
                 is_failure = field.name in ("details", "last_heartbeat_details") and isinstance(message, DETAILED)
                 # The name of a timer has only ids, kinds, codes and choices (`workflows.ids`).
@@ -432,10 +432,10 @@ class Redaction:
             or (field.name == "signal_name" and value in OUR_NAMES)
             or (field.full_name == UPDATE_NAME and value in set(Choice))
         ):
-            if field.is_repeated:
-                value[:] = [self.text(text) for text in value]
-            else:
+            if isinstance(value, str):  # not by `field.is_repeated`, which older releases of protobuf lack
                 setattr(message, field.name, self.text(value))
+            else:
+                value[:] = [self.text(text) for text in value]
 
     def _redact_details(self, info: ApplicationFailureInfo) -> None:
         shape: Shape = (Fault,) if info.type in FAILURE_TYPES else (Outcome,) if info.type in set(TaskStatus) else ()
@@ -476,7 +476,7 @@ def _payloads(message: Message) -> Iterator[Payload]:
         elif isinstance(message, MarkerRecordedEventAttributes) and field.name == "details":
             yield from value[RESULT].payloads if RESULT in value else ()
         elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
-            for inner in value if field.is_repeated else [value]:
+            for inner in [value] if isinstance(value, Message) else value:
                 yield from [inner] if isinstance(inner, Payload) else _payloads(inner)
 
 
