@@ -34,7 +34,7 @@ def wrong_arguments(kind: Kind, args: JsonValue) -> list[Any]:
         kind.parse(args)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        return [mistake for mistake in found if not _is_unknown(args, mistake["loc"], mistake["type"])]
+        return [mistake for mistake in found if not _may_come_from_reference(args, mistake["loc"], mistake["type"])]
     return []
 
 
@@ -180,7 +180,7 @@ def _change(error: Any) -> str:
     return f"{place} {what}: {validation.expected(error)}"
 
 
-def _is_unknown(value: JsonValue, loc: Sequence[int | str], mistake: str) -> bool:
+def _may_come_from_reference(value: JsonValue, loc: Sequence[int | str], mistake: str) -> bool:
     """Whether an error of pydantic, of the type `mistake` at `loc`, may be wrong: a reference has no value yet."""
     for part in loc:
         if is_reference(value):

@@ -128,7 +128,7 @@ def difference(found: Any, result: Any) -> str | None:
 def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:
     """Yield the mistakes in the paths of a companion; `call` is as in `_companion_mistakes`."""
     if not isinstance(companion.tool, Tool):
-        yield _no_tool(name, option, companion.tool)
+        yield _no_tool_mistake(name, option, companion.tool)
         return
     theirs, other = _args_of(companion.tool), companion.tool.__name__
     if theirs is None:
@@ -167,7 +167,7 @@ def _wrong_path(path: str, call: Mapping[str, Any]) -> str | None:
 def _fallback_mistakes(tool: Tool[..., Any], fallback: object, args: type[BaseModel]) -> Iterator[str]:
     name = tool.__name__
     if not isinstance(fallback, Tool):
-        yield _no_tool(name, "fallback", fallback)
+        yield _no_tool_mistake(name, "fallback", fallback)
         return
     theirs, other = _args_of(fallback), fallback.__name__
     if cycle := _cycle(name, fallback):
@@ -175,7 +175,7 @@ def _fallback_mistakes(tool: Tool[..., Any], fallback: object, args: type[BaseMo
     # An effect of None is a bare @tool, which is reported for the other tool itself.
     elif tool.effect is Effect.READ and fallback.effect not in (Effect.READ, None):
         yield f"{name}: fallback={other} changes something, and a @tool.read must not: name another @tool.read."
-    elif theirs is None or not _accepts(theirs, args):
+    elif theirs is None or not _accepts_arguments(theirs, args):
         yield f"{name}: fallback={other} must take the same arguments: give both the same model."
 
 
@@ -188,12 +188,12 @@ def _cycle(name: str, fallback: Tool[..., Any]) -> str | None:
     return following.__name__ if following.__name__ in names else None
 
 
-def _no_tool(name: str, option: str, companion: object) -> str:
+def _no_tool_mistake(name: str, option: str, companion: object) -> str:
     called = getattr(companion, "__name__", repr(companion))
     return f"{name}: {option}={called} is no tool: decorate it, e.g. with @tool.read."
 
 
-def _accepts(theirs: type[BaseModel], provided: type[BaseModel]) -> bool:
+def _accepts_arguments(theirs: type[BaseModel], provided: type[BaseModel]) -> bool:
     taken, given = arguments(theirs), arguments(provided)
     required = {name for name, info in taken.items() if info.is_required()}
     return issubclass(provided, theirs) or required <= set(given) <= set(taken)

@@ -187,10 +187,10 @@ class Kept:
             self._failed(why)
             raise
         if self._kept_up:
-            self._in_background(self._keep_up(self._connection))
+            self._in_background(self._restore(self._connection))
         return self._connection
 
-    async def _keep_up(self, connection: _Connection) -> None:
+    async def _restore(self, connection: _Connection) -> None:
         """Make the subscriptions and the level of logging of earlier connections again on a new one."""
         failures = (JsonRpcError, ToolError, MCPError, ValidationError, httpx2.HTTPError, TimeoutError)
         for method, params in list(self._kept_up.values()):
@@ -217,14 +217,14 @@ class Kept:
         self._connection = None
         if not connection.link.ended.is_set():
             self._left.append(connection)
-            self._in_background(self._close_idle(connection))
+            self._in_background(self._close_when_idle(connection))
             return
         await connection.close()
         if time.monotonic() - self._opened_at > STABLE_SECONDS:
             self._failures = 0
         self._failed(CannotOpen(connection.link.why, connection.link.told))
 
-    async def _close_idle(self, connection: _Connection) -> None:
+    async def _close_when_idle(self, connection: _Connection) -> None:
         while connection.link.calls and not connection.link.ended.is_set():  # noqa: ASYNC110  # for minutes
             await asyncio.sleep(0.5)
         await connection.close()
@@ -279,7 +279,7 @@ class Kept:
                     texts = AnswerTexts(self._config.errors, listing.server_name)
                     opened.set_result(_Connection(client, link, listing, texts, closing))
                 async with _listening(client):
-                    await _first(link.ended.wait(), closing.wait())
+                    await _wait_for_first(link.ended.wait(), closing.wait())
                     if link.ended.is_set():
                         await self._read_rest(link)
         except BaseException as error:
@@ -725,7 +725,7 @@ async def _listening(client: Client) -> AsyncIterator[None]:
             await asyncio.wait([listener])
 
 
-async def _first(*events: Awaitable[object]) -> None:
+async def _wait_for_first(*events: Awaitable[object]) -> None:
     waiting = [asyncio.ensure_future(event) for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

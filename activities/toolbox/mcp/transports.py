@@ -364,7 +364,7 @@ class _Watched(httpx2.AsyncBaseTransport):
         except _TooLarge:
             sent.why, sent.is_too_large = f"it sent a response of more than {MAX_MESSAGE} bytes", True
         except httpx2.HTTPError as error:
-            sent.why = _words(error)
+            sent.why = _failure_words(error)
         return _failed(request, sent.why)
 
     async def _read(self, response: httpx2.Response) -> None:
@@ -406,7 +406,7 @@ def _failed(request: httpx2.Request, why: str) -> httpx2.Response:
     return httpx2.Response(500, json=error, request=request)
 
 
-def _words(error: httpx2.HTTPError) -> str:
+def _failure_words(error: httpx2.HTTPError) -> str:
     match error:
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
             return "it takes no connection"
