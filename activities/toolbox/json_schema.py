@@ -92,14 +92,14 @@ class JsonSchema:
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:
-        """At most `MAX_NAMED` errors of a value, each with its place; raises BadSchema for endless nesting."""
+        """At most `MAX_NAMED` errors of a value, each with its place; raises BadSchema beyond the limits of a check."""
         return [
             f"{misfit.json_path.lstrip('$.') or 'the whole'}: {misfit.message[:MAX_WORDS]}"
             for misfit in self._errors(value)
         ]
 
     def broken_rules(self, value: JsonValue) -> list[str]:
-        """At most `MAX_NAMED` rules that a value breaks, in texts without the value; else as `misfits`."""
+        """At most `MAX_NAMED` rules that a value breaks, in texts without the value. Raises BadSchema as `misfits`."""
         return [
             f"{misfit.json_path.lstrip('$.')} {_rule(misfit)}".strip()[:MAX_WORDS] for misfit in self._errors(value)
         ]

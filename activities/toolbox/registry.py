@@ -283,7 +283,7 @@ def _no_module_mistake(name: str) -> str:
 
 
 def _raised_in(module: str, error: BaseException) -> str:
-    """`FILE:LINE` at which a module's own code raised an error, or called what did; else the name of the module."""
+    """`FILE:LINE` of the module's own code that raised an error, or called code that did; else the module's name."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
     frames = [

@@ -36,7 +36,7 @@ _OPERATORS: Mapping[type[ast.operator], str] = {
 def words_of(condition: Condition, values: Mapping[str, Any] | None = None) -> str:
     """The condition as a clause without a full stop.
 
-    `values`, if given, make the condition true: parts joined by `or` that are not true for `values` are left out.
+    `values` must make the condition true: if they are given, parts joined by `or` that are not true are left out.
     """
     writer = _Clauses(condition, values)
     return writer.clause(condition.tree) or f"`{condition.source}` applies"

@@ -75,7 +75,7 @@ class Condition:
         _type_of(self.tree, known | {name: types.get(dotted) for name, dotted in self.lookups.items()})
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether the condition is true for these values (JSON or decimals); raises Undecided if they do not say."""
+        """Whether the condition is true for these values (JSON or decimals); raises Undecided if they do not decide."""
         return bool(self.value_of(self.tree, values))
 
     def value_of(self, part: ast.expr, values: Mapping[str, Any]) -> Any:
@@ -115,9 +115,9 @@ def approval_mistakes(name: str, approve: object, args: Any) -> list[str]:
 
 
 def mistakes_over(name: str, option: str, source: str, known: Mapping[str, Fields]) -> tuple[Sequence[str], list[str]]:
-    """The names that the condition `source` of an option of the tool `name` reads, and its mistakes, one sentence each.
+    """Check the condition `source` of a tool's option: the names that it reads, and its mistakes, one sentence each.
 
-    `known` has the fields of each name with which a dotted name in the condition may begin, e.g. `args`.
+    `name` is the tool's name. `known` has the fields of each name that may begin a dotted name, e.g. `args`.
     """
     try:
         condition = Condition.read(source)

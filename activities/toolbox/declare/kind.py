@@ -71,6 +71,7 @@ class Kind:
 
     @property
     def asks_model(self) -> bool:
+        """Whether the function has a parameter of the type LanguageModel."""
         return LanguageModel in self.injected.values()
 
     @cached_property
@@ -184,7 +185,7 @@ def _asks(spec: ToolSpec) -> str:
 
 
 def _says(spec: ToolSpec, description: str) -> str:
-    """The first sentence of a description; empty for a read that declares no approval."""
+    """A description's first sentence, for requests to approve a call; empty for a read that declares no approval."""
     if spec.effect is Effect.READ and spec.approve is None:
         return ""
     paragraph = " ".join(description.split("\n\n")[0].split())

@@ -221,7 +221,7 @@ class Library:
                 else:
                     self.unread += 1
             total += self._entries[name].characters if name in self._entries else 0
-        self.skipped = self._notes(dropped, is_full=len(files) == MAX_FILES)
+        self.skipped = self._notes(dropped, has_max_files=len(files) == MAX_FILES)
 
     def _is_up_to_date(self, name: str, path: Path) -> bool:
         entry = self._entries.get(name)
@@ -254,14 +254,14 @@ class Library:
         self._entries[name] = _FileEntry(signature, [*document.notes, *more], size, rows)
         self._next_row, self._words = rows.stop, None
 
-    def _notes(self, dropped: Sequence[str], *, is_full: bool) -> list[str]:
-        """Why documents, e.g. those `dropped` beyond `MAX_TOTAL`, were not read completely; at most `MAX_NOTES`."""
+    def _notes(self, dropped: Sequence[str], *, has_max_files: bool) -> list[str]:
+        """Which documents were not read completely, and why; `dropped` are those beyond `MAX_TOTAL` characters."""
         notes = [f"{name}: {note}" for name, entry in sorted(self._entries.items()) for note in entry.notes]
         if dropped:
             notes.append(f"{dropped[0]} and all after it: the folder has more than {MAX_TOTAL:,} characters")
         if self.unread:
             notes.append(f"{self.unread} new documents: there was no time yet, search again")
-        if is_full:
+        if has_max_files:
             notes.append(f"what is left: the folder has more than {MAX_FILES:,} documents")
         return notes if len(notes) <= MAX_NOTES else [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more"]
 

@@ -24,7 +24,7 @@ LARGEST = 999  # the largest power of ten
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Limit decimals in the block; raises Unreadable for a number beyond the limits, or no result, as of 1/0."""
+    """Calculate with `DIGITS` digits in the block; raises Unreadable for 1/0, say, or an exponent beyond `LARGEST`."""
     traps = [decimal.DivisionByZero, decimal.InvalidOperation, decimal.Overflow, decimal.Underflow]
     with decimal.localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_UP, Emin=-LARGEST, Emax=LARGEST, traps=traps)):
         try:
@@ -182,7 +182,7 @@ def _check_truth_value(type: Type | None) -> None:
 
 
 def _equal(left: Value, right: Value) -> bool:
-    """Whether two values are equal, with lists and objects part by part; raises Unreadable as `_check_comparable`."""
+    """Whether two values are equal, lists and objects part by part; raises Unreadable as `_check_comparable` does."""
     _check_comparable(type_of(left), type_of(right))
     match left, right:
         case list(), list():

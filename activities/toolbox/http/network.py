@@ -251,7 +251,7 @@ async def read_body(
 ) -> Body:
     """Read and decompress a body, which may never end: at most `max_bytes` bytes, and for at most `seconds`.
 
-    Broken compression ends a body with `keeps_undecodable`, and else raises httpx2.DecodingError.
+    At broken compression, the body is cut if `keeps_undecodable`; if not, httpx2.DecodingError is raised.
     """
     content, cut = bytearray(), ""
     try:

@@ -97,7 +97,7 @@ class Services:
         raise Refused(reason, code="unexpected_result")
 
     def _check_allowed(self, url: httpx2.URL) -> httpx2.URL:
-        """Return `url`. Raises NeedsPerson for any host that is not allowed, Refused for own headers without https."""
+        """Return `url`. Raises NeedsPerson if its host is not allowed, Refused if its headers need https."""
         host = _host(url)
         if not self._is_allowed(url):
             at = host if len(host) <= 100 else f"{host[:100]}…"
@@ -133,7 +133,7 @@ def _place(text: str) -> Place:
 
 
 def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
-    """The host, and the header's name and value, of a value of `--http-header`; raises BadReach if it has none."""
+    """Read a value of `--http-header`: the host, the header's name, its value. Raises BadReach if it cannot be used."""
     host, has_host, rest = text.partition("=")
     name, has_name, variable = rest.partition(":")
     read = read_host(host)
@@ -152,7 +152,7 @@ def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
 
 
 def _content_of(text: str, file: str | None) -> str:
-    """The content of a file, such as a container's secret; empty for None. Raises BadReach, which names `text`."""
+    """The text in `file`, e.g. a container's secret; empty if `file` is None. Raises BadReach for the option `text`."""
     try:
         return Path(file).read_text(encoding="utf-8").strip() if file else ""
     except (OSError, UnicodeDecodeError) as error:

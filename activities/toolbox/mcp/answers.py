@@ -92,7 +92,7 @@ def answer_of(result: CallToolResult, *, is_read: bool, has_layout: bool = False
 
 
 def _layout(result: CallToolResult) -> list[Block] | None:
-    """The blocks of a result in the server's order; None if they are one text, then the parts."""
+    """The blocks of a result in the server's order; None if this order is one text, then all parts."""
     blocks, parts = list[Block](), 0
     for content in result.content:
         part = parts if _part(content) else None

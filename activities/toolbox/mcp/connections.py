@@ -191,7 +191,7 @@ class Kept:
         return self._connection
 
     async def _restore(self, connection: _Connection) -> None:
-        """Make the subscriptions and the level of logging of earlier connections again on a new one."""
+        """Set on a new connection the subscriptions and the level of logging that were set on earlier connections."""
         failures = (JsonRpcError, ToolError, MCPError, ValidationError, httpx2.HTTPError, TimeoutError)
         for method, params in list(self._kept_up.values()):
             # Of no call, as when a connection is opened.
@@ -263,7 +263,7 @@ class Kept:
             raise
 
     async def _keep(self, link: Link, closing: asyncio.Event, opened: "asyncio.Future[_Connection]") -> None:
-        """Open the connection for `opened` (or set CannotOpen), and keep it; anyio requires one task for both."""
+        """Open a connection and keep it, in one task as anyio requires; `opened` gets the connection or CannotOpen."""
         try:
             async with Client(
                 self._streams(link),
@@ -466,7 +466,7 @@ class Kept:
         self,
         kind: str,
         tool: str | None,
-        made: Sent,
+        initial: Sent,
         ask: "Callable[[_Connection, str], Awaitable[T]]",
         fault: "Callable[[_Connection, str, Exception, Sent], Exception]",
         *,
@@ -474,14 +474,14 @@ class Kept:
     ) -> "tuple[_Connection, Sent, T]":
         """Send a request, and return the connection, the state of the request, and the answer.
 
-        `made` is the state before sending; `tool` is None unless the request is a call of a tool. `ask` sends the
-        request with a token, and `fault` makes the exception for a request without a result. The request is sent again,
-        once, on a new connection if the first one was over before it could take the request.
+        `initial` is the state before sending; `tool` is the tool that the request calls, or None. `ask` sends the
+        request with a token, and `fault` makes the exception for a request without a result. If the connection was over
+        before it could take the request, the request is sent again, once, on a new connection.
         """
         for is_last in (False, True):
             async with AsyncExitStack() as stack:
-                connection = await self._ready(kind, tool, stack, can_ask=made.can_ask)
-                token, sent = uuid.uuid4().hex, replace(made)
+                connection = await self._ready(kind, tool, stack, can_ask=initial.can_ask)
+                token, sent = uuid.uuid4().hex, replace(initial)
                 connection.link.calls[token] = sent
                 try:
                     found = await ask(connection, token)
@@ -503,9 +503,11 @@ class Kept:
         raise AssertionError
 
     async def _ready(self, kind: str, tool: str | None, stack: AsyncExitStack, *, can_ask: bool) -> _Connection:
-        """Return a connection that takes new calls; `stack` gets the lock of a server that takes one call at a time.
+        """Return a connection that takes new calls.
 
-        Raises ToolError if none is ready in time, or `tool`, unless it is None, has changed; nothing was sent then.
+        If the server asks questions, and may ask one during this call (`can_ask`), `stack` gets the lock that lets one
+        such call run at a time. Raises ToolError if no connection is ready in time or `tool` has changed; nothing was
+        sent then.
         """
         try:
             async with asyncio.timeout(ready_seconds()):
@@ -596,6 +598,7 @@ class Kept:
         return self._fault(connection, kind, error, sent)
 
     def _fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> ToolError:
+        """The exception for a call that has no result; it records what the failure proves about the effect."""
         if sent.no_token is not None:
             return faults.unreachable(kind, CannotOpen(sent.why, code=sent.no_token))
         if sent.status is not None and sent.status >= 300 and not sent.why and not sent.is_spoken:
@@ -668,7 +671,7 @@ class Kept:
 
 
 def ready_seconds() -> float | None:
-    """Seconds until shortly before the attempt ends, which must say then that nothing was sent; None without an end."""
+    """Seconds that a wait before sending may take, to end shortly before the attempt does; None for no limit."""
     left = deadline.left()
     return None if left is None else left * READY_SHARE
 

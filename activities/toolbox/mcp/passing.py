@@ -200,12 +200,10 @@ class _Door:
             return await asyncio.to_thread(lambda: self._tools_result)
         if not isinstance(method, str) or method not in METHODS:
             known = ", ".join([TOOLS, *METHODS])
-            raise JsonRpcError(METHOD_NOT_FOUND, f"This worker passes no {_quoted_name(method)} on: it takes {known}.")
+            raise JsonRpcError(METHOD_NOT_FOUND, f"This worker passes no {_quoted(method)} on: it takes {known}.")
         if not isinstance(server, str) or server not in self._foreign.listings:
             names = ", ".join(self._foreign.listings) or "no server"
-            raise JsonRpcError(
-                INVALID_PARAMS, f"No tools file names the server {_quoted_name(server)}: there is {names}."
-            )
+            raise JsonRpcError(INVALID_PARAMS, f"No tools file names the server {_quoted(server)}: there is {names}.")
         meta = params.get("_meta", {}) if isinstance(params, dict) else None
         if not isinstance(meta, dict):
             raise JsonRpcError(INVALID_PARAMS, "params and its _meta are objects: correct the request.")
@@ -235,7 +233,7 @@ class _Door:
         if kind is None:
             names = [tool for owner, tool in self._kinds_by_tool if owner == server]
             near = nearest(name, names) if isinstance(name, str) else ""
-            told = f"The tools file offers no tool {_quoted_name(name)} of {server}{near}: {TOOLS} lists those that it does."
+            told = f"The tools file offers no tool {_quoted(name)} of {server}{near}: {TOOLS} lists those that it does."
             raise JsonRpcError(INVALID_PARAMS, told)
         if kind.spec.effect is not Effect.READ:
             told = f"{kind.spec.kind} has an effect ({kind.spec.effect}), and effects go through tasks: start a task."
@@ -440,7 +438,7 @@ def _id(value: Any) -> int | str:
     raise JsonRpcError(INVALID_REQUEST, f"An id is a whole number or a text of up to {MAX_ID} characters.")
 
 
-def _quoted_name(value: Any) -> str:
+def _quoted(value: Any) -> str:
     return repr(legible(value, MAX_ID)) if isinstance(value, str) else "without a name"
 
 
