@@ -267,7 +267,7 @@ def load_module(name: str) -> list[Tool[..., Any]]:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and f"{name}.".startswith(f"{missing}."):
             raise ToolMistakes([_no_module_mistake(missing)]) from error
-        raise ToolMistakes([f"{_raised_in(name, error)} cannot be imported: {_type_and_first_line(error)}."]) from error
+        raise ToolMistakes([f"{_raised_in(name, error)} cannot be imported: {_in_one_line(error)}."]) from error
     tools = tools_in(module)
     if not tools:
         remedy = "decorate a function, e.g. with @tool.read, or name the module that does."
@@ -309,9 +309,7 @@ def load(path: Path) -> list[Tool[..., Any]]:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever the file raises is a mistake in the file
-        raise ToolMistakes(
-            [f"{path}{_line(error, spec.origin)} cannot be imported: {_type_and_first_line(error)}."]
-        ) from error
+        raise ToolMistakes([f"{path}{_line(error, spec.origin)} cannot be imported: {_in_one_line(error)}."]) from error
     tools = tools_in(module)
     if not tools:
         raise ToolMistakes([f"{path} defines no tool: decorate a function, e.g. with @tool.read."])
@@ -326,7 +324,7 @@ def _line(error: BaseException, file: str | None) -> str:
     return f":{lines[-1]}" if lines else ""
 
 
-def _type_and_first_line(error: BaseException) -> str:
+def _in_one_line(error: BaseException) -> str:
     words = error.msg if isinstance(error, SyntaxError) else str(error)
     return ": ".join([type(error).__name__, *words.splitlines()[:1]]).rstrip(".")
 

@@ -232,11 +232,11 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
     yield from _datasource_mistakes(tool, hints)
     yield from _tokens_mistakes(tool, hints)
     yield from _function_mistakes(tool)
-    yield from _contract_mistakes(tool, hints.get(next(iter(parameters), "")))
+    first = hints.get(next(iter(parameters), ""))
+    yield from _contract_mistakes(tool, first)
     if tool.options.requests is not None and tool.effect in (Effect.READ, Effect.TRANSACTIONAL):
         yield f"{tool.__name__}: requests= is for tools whose effect leaves by a request: leave it out."
     yield from _pure_mistakes(tool, parameters)
-    first = hints.get(next(iter(parameters), ""))
     if companions.is_model(first):
         yield from companions.mistakes(tool, first, hints.get("return"))
         yield from conditions.mistakes(tool.__name__, tool.options.ensure, first, hints.get("return"))

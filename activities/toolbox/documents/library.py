@@ -69,10 +69,8 @@ def _first_line(page: Page) -> str:
 
 
 def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
-    trail, marks = (
-        list[_Heading](),
-        {page: list(found) for page, found in groupby(_marks(pages), lambda mark: mark.page)},
-    )
+    trail = list[_Heading]()
+    marks = {page: list(found) for page, found in groupby(_marks(pages), lambda mark: mark.page)}
     for page in pages:
         lines, start = page.text.split("\n"), 0
         for mark in marks.get(page.number, []):

@@ -97,7 +97,7 @@ class Services:
         raise Refused(reason, code="unexpected_result")
 
     def _check_allowed(self, url: httpx2.URL) -> httpx2.URL:
-        """Return `url`. Raises NeedsPerson if its host is not allowed, Refused if its headers need https."""
+        """Return `url`. Raises NeedsPerson if its host is not allowed, Refused if headers for it need https."""
         host = _host(url)
         if not self._is_allowed(url):
             at = host if len(host) <= 100 else f"{host[:100]}…"

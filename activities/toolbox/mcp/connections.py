@@ -503,11 +503,10 @@ class Kept:
         raise AssertionError
 
     async def _ready(self, kind: str, tool: str | None, stack: AsyncExitStack, *, can_ask: bool) -> _Connection:
-        """Return a connection that takes new calls.
+        """Return a connection that takes new calls; `stack` gets the lock of a server that takes one call at a time.
 
-        If the server asks questions, and may ask one during this call (`can_ask`), `stack` gets the lock that lets one
-        such call run at a time. Raises ToolError if no connection is ready in time or `tool` has changed; nothing was
-        sent then.
+        The lock is only for calls during which the server may ask something (`can_ask`). Raises ToolError if no
+        connection is ready in time, or `tool` (None for another request) has changed; nothing was sent then.
         """
         try:
             async with asyncio.timeout(ready_seconds()):
