@@ -486,7 +486,7 @@ class Kept:
                 try:
                     found = await ask(connection, token)
                 except (MCPError, ValidationError, httpx2.HTTPError) as error:
-                    if not is_last and self._is_over(connection, error, sent):
+                    if not is_last and self._is_over(error, sent):
                         connection.is_retired = True  # the session is gone, and nothing was done: once more
                         continue
                     raise fault(connection, kind, error, sent) from None
@@ -582,11 +582,10 @@ class Kept:
                 raise JsonRpcError(METHOD_NOT_FOUND, f"{self._config.name} takes no subscriptions to resources.")
             connection.streams[uri] = stack.pop_all()  # its events come to the handler of messages, as all others do
 
-    def _is_over(self, connection: _Connection, error: Exception, sent: Sent) -> bool:
+    def _is_over(self, error: Exception, sent: Sent) -> bool:
         """Whether a request was not handled only because the connection or the server's session had ended before."""
-        if sent.status == 404:
-            return True
-        return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and not sent.began
+        is_closed = isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
+        return sent.status == 404 or (is_closed and not sent.began)
 
     def _raw_fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> Exception:
         """The exception for a request that has no result: the server's own error, unchanged, if it sent one."""
