@@ -145,14 +145,14 @@ class _Door:
         self._kinds = kinds
         self._foreign = foreign
         self._servers = servers
-        self._clients = dict[_Client, asyncio.Task[None] | None]()
-        self._subscribers = defaultdict[tuple[str, str], set[_Client]](set)
+        self._clients = dict[_GatewayClient, asyncio.Task[None] | None]()
+        self._subscribers = defaultdict[tuple[str, str], set[_GatewayClient]](set)
         """By server and URI of a resource, the clients that subscribed to it."""
         self._ending = set[asyncio.Task[Any]]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a client until it closes its connection."""
-        client = _Client(self, reader, writer)
+        client = _GatewayClient(self, reader, writer)
         self._clients[client] = asyncio.current_task()
         try:
             await client.serve()
@@ -190,7 +190,7 @@ class _Door:
         """The kinds of the servers' tools, by the name of the server and the name of the tool."""
         return {(found.source.name, found.listed.name): self._kinds[found.kind] for found in self._foreign.classified}
 
-    async def answer(self, client: "_Client", message: Mapping[str, Any], report: Any) -> dict[str, Any]:
+    async def answer(self, client: "_GatewayClient", message: Mapping[str, Any], report: Any) -> dict[str, Any]:
         """Pass on a client's request and return the result; `report` is called with the progress, unless it is None.
 
         Raises JsonRpcError for the server's error or a request that is not passed on, ToolError without an answer.
@@ -218,7 +218,7 @@ class _Door:
             self._subscribers[server, str(params.get("uri"))].add(client)
         return result
 
-    async def _unsubscribe(self, client: "_Client", server: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def _unsubscribe(self, client: "_GatewayClient", server: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """End a client's subscription to a resource, and the worker's own if no other client has subscribed to it."""
         others = self._subscribers.pop(key := (server, str(params.get("uri"))), set()) - {client}
         if others:
@@ -244,7 +244,7 @@ class _Door:
         return kind.spec.timeout
 
 
-class _Client:
+class _GatewayClient:
     def __init__(self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(0)  # so that a line counts as waiting until it was taken
         self._door = door
