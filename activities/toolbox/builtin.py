@@ -27,7 +27,7 @@ TOOLS: tuple[Tool[..., Any], ...] = (
 
 
 def tools(*, has_model: bool) -> tuple[Tool[..., Any], ...]:
-    """The built-in tools of a worker; those of `model_tools` replace tools of the same name if it has a model."""
+    """The built-in tools of a worker. If it has a model, those of `model_tools` replace tools of the same name."""
     if not has_model:
         return TOOLS
     taken = {tool.__name__ for tool in model_tools.TOOLS}

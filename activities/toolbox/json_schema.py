@@ -92,19 +92,19 @@ class JsonSchema:
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:
-        """At most `MAX_NAMED` errors of a value, each with its place; raises BadSchema for endless nesting."""
+        """At most `MAX_NAMED` errors of a value, each with its place; raises BadSchema beyond the limits of a check."""
         return [
             f"{misfit.json_path.lstrip('$.') or 'the whole'}: {misfit.message[:MAX_WORDS]}"
-            for misfit in self._misfits(value)
+            for misfit in self._errors(value)
         ]
 
     def broken_rules(self, value: JsonValue) -> list[str]:
-        """At most `MAX_NAMED` rules that a value breaks, in texts without the value; else as `misfits`."""
+        """At most `MAX_NAMED` rules that a value breaks, in texts without the value. Raises BadSchema as `misfits`."""
         return [
-            f"{misfit.json_path.lstrip('$.')} {_rule(misfit)}".strip()[:MAX_WORDS] for misfit in self._misfits(value)
+            f"{misfit.json_path.lstrip('$.')} {_rule(misfit)}".strip()[:MAX_WORDS] for misfit in self._errors(value)
         ]
 
-    def _misfits(self, value: JsonValue) -> list[Any]:
+    def _errors(self, value: JsonValue) -> list[Any]:
         from referencing.exceptions import Unresolvable
 
         followed, tried = _FOLLOWED.set(count(1)), _TRIED.set(count(1))
@@ -200,7 +200,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 def _wrong(name: str, part: Any, resolver: Any) -> str | None:
     """Why a keyword `name` with the value `part` is not allowed in a schema; None if it is allowed."""
     if name == "$ref" and isinstance(part, str):
-        return None if part.startswith("#") and _leads(part, resolver) else f"$ref {part[:80]!r} leads nowhere in it"
+        return None if part.startswith("#") and _resolves(part, resolver) else f"$ref {part[:80]!r} leads nowhere in it"
     if name == "pattern" and isinstance(part, str) and _pattern(part) is None:
         return f"the pattern {part[:80]!r} cannot be checked: write it without looking around and back"
     if name in UNBOUNDED and not isinstance(part, bool):
@@ -210,7 +210,7 @@ def _wrong(name: str, part: Any, resolver: Any) -> str | None:
     return None if odd is None else f"the property {odd[:80]!r} is no name of letters, digits, '_', '.' and '-' alone"
 
 
-def _leads(reference: str, resolver: Any) -> bool:
+def _resolves(reference: str, resolver: Any) -> bool:
     from referencing.exceptions import Unresolvable
 
     try:

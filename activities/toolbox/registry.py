@@ -266,8 +266,8 @@ def load_module(name: str) -> list[Tool[..., Any]]:
     except (Exception, SystemExit) as error:  # whatever the module raises is a mistake in the module
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and f"{name}.".startswith(f"{missing}."):
-            raise ToolMistakes([_no_module(missing)]) from error
-        raise ToolMistakes([f"{_raised_in(name, error)} cannot be imported: {_what(error)}."]) from error
+            raise ToolMistakes([_no_module_mistake(missing)]) from error
+        raise ToolMistakes([f"{_raised_in(name, error)} cannot be imported: {_in_one_line(error)}."]) from error
     tools = tools_in(module)
     if not tools:
         remedy = "decorate a function, e.g. with @tool.read, or name the module that does."
@@ -275,7 +275,7 @@ def load_module(name: str) -> list[Tool[..., Any]]:
     return tools
 
 
-def _no_module(name: str) -> str:
+def _no_module_mistake(name: str) -> str:
     remedy = "check --tools, or start the worker in the folder that has it"
     if package := sys.modules.get(name.rpartition(".")[0]):
         return f"There is no module {name} in {', '.join(map(_shown, package.__path__))}: {remedy}."
@@ -283,7 +283,7 @@ def _no_module(name: str) -> str:
 
 
 def _raised_in(module: str, error: BaseException) -> str:
-    """`FILE:LINE` at which a module's own code raised an error, or called what did; else the name of the module."""
+    """`FILE:LINE` of the module's own code that raised an error, or called code that did; else the module's name."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_shown(error.filename)}:{error.lineno}"
     frames = [
@@ -309,7 +309,7 @@ def load(path: Path) -> list[Tool[..., Any]]:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever the file raises is a mistake in the file
-        raise ToolMistakes([f"{path}{_line(error, spec.origin)} cannot be imported: {_what(error)}."]) from error
+        raise ToolMistakes([f"{path}{_line(error, spec.origin)} cannot be imported: {_in_one_line(error)}."]) from error
     tools = tools_in(module)
     if not tools:
         raise ToolMistakes([f"{path} defines no tool: decorate a function, e.g. with @tool.read."])
@@ -324,7 +324,7 @@ def _line(error: BaseException, file: str | None) -> str:
     return f":{lines[-1]}" if lines else ""
 
 
-def _what(error: BaseException) -> str:
+def _in_one_line(error: BaseException) -> str:
     words = error.msg if isinstance(error, SyntaxError) else str(error)
     return ": ".join([type(error).__name__, *words.splitlines()[:1]]).rstrip(".")
 

@@ -72,9 +72,9 @@ class Resources:
             NeedsPerson: a parameter needs a workspace or a model, and this worker has none.
         """
         async with AsyncExitStack() as stack:
-            yield {name: await self._give(type, kind, call, stack) for name, type in kind.injected.items()}
+            yield {name: await self._value_for(type, kind, call, stack) for name, type in kind.injected.items()}
 
-    async def _give(self, parameter: type, kind: Kind, call: CallHeader, stack: AsyncExitStack) -> Any:
+    async def _value_for(self, parameter: type, kind: Kind, call: CallHeader, stack: AsyncExitStack) -> Any:
         if parameter is Transaction:
             return await stack.enter_async_context(transaction(_limited(kind, kind.datasource or self.engine)))
         if parameter is Key:

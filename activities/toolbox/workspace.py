@@ -50,13 +50,13 @@ class Workspace:
         *folders, last = parts = _parts(name)
         data = content.encode() if isinstance(content, str) else bytes(memoryview(content))
         self._check_room(self.root.joinpath(*parts), len(data))
-        with self._made(), _opened(self.root, folders) as folder:
+        with self._create_folder(), _opened(self.root, folders) as folder:
             _check_place(folder, last)
             _replace(folder, last, data)
         return "/".join(parts)
 
     @contextmanager
-    def _made(self) -> Iterator[None]:
+    def _create_folder(self) -> Iterator[None]:
         """Create the task's folder. If the block fails, remove the folder again, provided that it is new and empty."""
         is_new = not self.root.exists()
         self.root.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def _parts(name: str) -> Sequence[str]:
     """Split a relative name into its folders and the file; raises Refused if a part is not allowed."""
     # Two encodings of the same letters (composed or not) must mean one file.
     parts = unicodedata.normalize("NFC", name).split("/")
-    if len(parts) > MAX_DEPTH or not all(map(_is_plain, parts)):
+    if len(parts) > MAX_DEPTH or not all(map(_is_allowed_name, parts)):
         reason = (
             f"{name[:80]!r} is no name for a file here: write it relative to the task's folder, like reports/may.md, in"
             f" at most {MAX_DEPTH} parts of {MAX_PART} characters, without '..' and \\ : * ? \" < > |."
@@ -97,7 +97,7 @@ def _parts(name: str) -> Sequence[str]:
     return parts
 
 
-def _is_plain(part: str) -> bool:
+def _is_allowed_name(part: str) -> bool:
     is_short = 0 < len(part) <= MAX_PART and part == part.strip() and not part.endswith(".")
     return is_short and not _FOREIGN.search(part) and all(unicodedata.category(sign)[0] != "C" for sign in part)
 
@@ -113,13 +113,13 @@ def _opened(root: Path, folders: Sequence[str]) -> Iterator[int]:
         for name in folders:
             with suppress(FileExistsError):
                 os.mkdir(name, dir_fd=folder)
-                way.push(functools.partial(_unless_done, name, folder))
+                way.push(functools.partial(_remove_after_failure, name, folder))
             folder = _enter(name, folder)
             way.callback(os.close, folder)
         yield folder
 
 
-def _unless_done(name: str, parent: int, failed: type[BaseException] | None, *_: object) -> None:
+def _remove_after_failure(name: str, parent: int, failed: type[BaseException] | None, *_: object) -> None:
     """Remove the folder `name` in `parent` if the block failed (with an exception of the type `failed`)."""
     if failed is not None:
         with suppress(OSError):  # another call has written in it

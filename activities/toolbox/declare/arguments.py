@@ -34,14 +34,14 @@ def wrong_arguments(kind: Kind, args: JsonValue) -> list[Any]:
         kind.parse(args)
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        return [mistake for mistake in found if not _is_unknown(args, mistake["loc"], mistake["type"])]
+        return [mistake for mistake in found if not _may_come_from_reference(args, mistake["loc"], mistake["type"])]
     return []
 
 
 def changes(kind: Kind, args: JsonValue, effect: Effect | None) -> str:
-    """Why a call does not fit the tool, if it was planned for another version of the tool; empty if the call fits.
+    """What changed in a tool so that a call planned for an earlier version no longer fits; empty if the call fits.
 
-    `effect` is the effect of that version; None if it is not known.
+    `effect` is the tool's effect in that earlier version; None if it is not known.
     """
     # Validation ignores unknown names: without the amount, say, the tool would refund everything.
     found = [f"{name[: validation.MAX_NAME]!r} is gone" for name in unknown_arguments(kind, args)]
@@ -56,9 +56,9 @@ def changes(kind: Kind, args: JsonValue, effect: Effect | None) -> str:
 def added_arguments(kind: Kind, args: BaseModel, given: JsonValue) -> dict[str, JsonValue]:
     """The arguments that a call has in addition to those that were `given`, by name: the defaults of the tool's model.
 
-    If parts of a given argument were left out, the whole argument is included, with the defaults of these parts. Left
-    out are secrets, as the model declares them, arguments that only a person may give, and values that are made anew
-    for each call, such as the time. Empty if the model cannot be written as JSON.
+    An argument that was given without some of its parts is returned whole, with the defaults of these parts. Not
+    returned are secrets, as the model declares them, arguments that only a person may give, and values that are made
+    anew for each call, such as the time. Empty if the model cannot be written as JSON.
     """
     if not isinstance(given, dict):
         return {}
@@ -107,7 +107,7 @@ def _completed(model: BaseModel, given: Mapping[str, JsonValue], dumped: Any) ->
 
 
 def _with_parts(value: Any, given: JsonValue, dumped: Any) -> JsonValue:
-    """`given`, with the fields that were left out of the models in it; the parameters are as in `_completed`."""
+    """`given`, with the fields that were left out of the models in it; `dumped` is the validated `value` as JSON."""
     if isinstance(value, BaseModel) and isinstance(given, dict):
         return _completed(value, given, dumped)
     if not (isinstance(value, list | tuple) and isinstance(given, list) and isinstance(dumped, list)):
@@ -118,7 +118,7 @@ def _with_parts(value: Any, given: JsonValue, dumped: Any) -> JsonValue:
 
 
 def _names(model: type[BaseModel], field: str, info: FieldInfo) -> list[str]:
-    """The names under which a field may be given; empty if it is only a part of another argument."""
+    """The names under which a field may be given; empty if its alias is a path into another argument."""
     alias = info.validation_alias
     if alias is None:
         return [field]
@@ -180,8 +180,8 @@ def _change(error: Any) -> str:
     return f"{place} {what}: {validation.expected(error)}"
 
 
-def _is_unknown(value: JsonValue, loc: Sequence[int | str], mistake: str) -> bool:
-    """Whether an error of pydantic, of the type `mistake` at `loc`, may be wrong: a reference has no value yet."""
+def _may_come_from_reference(value: JsonValue, loc: Sequence[int | str], error_type: str) -> bool:
+    """Whether pydantic may report this error at `loc` only because a reference in `value` has no value yet."""
     for part in loc:
         if is_reference(value):
             return True
@@ -189,7 +189,7 @@ def _is_unknown(value: JsonValue, loc: Sequence[int | str], mistake: str) -> boo
             value = value[str(part)]
         elif isinstance(value, list) and isinstance(part, int) and part < len(value):
             value = value[part]  # any other part names a member of a union and is no place in the value
-    return mistake not in ("missing", "extra_forbidden") and any(references(value))
+    return error_type not in ("missing", "extra_forbidden") and any(references(value))
 
 
 def is_reference(value: JsonValue) -> bool:

@@ -59,7 +59,7 @@ def as_data(
 
 
 def _defaults(paths: Mapping[str, str], args: type[BaseModel], theirs: type[BaseModel]) -> dict[str, JsonValue]:
-    """For arguments of an undo, the defaults of the call's optional arguments that `paths` names.
+    """For each argument of an undo whose path leads to an optional argument of the call, the default of the latter.
 
     A default of None is left out if the undo requires the argument. A default that is made anew for each call is left
     out, too, since it is not known afterwards.
@@ -81,13 +81,13 @@ def is_model(hint: Any) -> TypeGuard[type[BaseModel]]:
     return is_class and issubclass(hint, BaseModel) and not issubclass(hint, RootModel)
 
 
-def _companion_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the mistakes in a companion's effect and paths; `call` has the type of each name that may begin a path."""
+def _companion_mistakes(name: str, option: str, companion: Companion, types: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the mistakes in a companion's effect and paths; `types` has the type of each name that may begin a path."""
     other, is_undo = companion.tool, option == "undo"
     if isinstance(other, Tool) and other.pure and not is_undo:
         yield f"{name}: {option}={other.__name__} is a @tool.pure, which cannot see the world: name a @tool.read."
     elif not isinstance(other, Tool) or (other.effect is Effect.READ) is not is_undo:
-        yield from _path_mistakes(name, option, companion, call)
+        yield from _path_mistakes(name, option, companion, types)
     elif is_undo:
         yield f"{name}: undo={other.__name__} is a @tool.read, which changes nothing: name a tool that undoes it."
     else:
@@ -95,13 +95,13 @@ def _companion_mistakes(name: str, option: str, companion: Companion, call: Mapp
 
 
 def _reconcile_mistakes(
-    tool: Tool[..., Any], reconcile: Companion, call: Mapping[str, Any], result: Any
+    tool: Tool[..., Any], reconcile: Companion, types: Mapping[str, Any], result: Any
 ) -> Iterator[str]:
     name, read = tool.__name__, reconcile.tool
     if tool.effect is Effect.READ:
         yield f"{name}: a @tool.read has no effect to find out about: leave reconcile= out."
         return
-    wrong = list(_companion_mistakes(name, "reconcile", reconcile, call))
+    wrong = list(_companion_mistakes(name, "reconcile", reconcile, types))
     yield from wrong
     found = _hints_of(read).get("return") if isinstance(read, Tool) else None
     if not wrong and (differs := difference(found, result)):
@@ -125,10 +125,10 @@ def difference(found: Any, result: Any) -> str | None:
     return None
 
 
-def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the mistakes in the paths of a companion; `call` is as in `_companion_mistakes`."""
+def _path_mistakes(name: str, option: str, companion: Companion, types: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the mistakes in the paths of a companion; `types` is as in `_companion_mistakes`."""
     if not isinstance(companion.tool, Tool):
-        yield _no_tool(name, option, companion.tool)
+        yield _no_tool_mistake(name, option, companion.tool)
         return
     theirs, other = _args_of(companion.tool), companion.tool.__name__
     if theirs is None:
@@ -139,26 +139,26 @@ def _path_mistakes(name: str, option: str, companion: Companion, call: Mapping[s
         if field not in needed:
             has = sorted(needed)
             yield f"{name}: {other} has no argument {field!r}{nearest(field, has)}: it has {has}."
-        elif reason := _wrong_path(path, call):
+        elif reason := _wrong_path(path, types):
             yield f"{name}: {field}={path!r} {reason}."
         elif path == "key" and Fields.of(theirs).type(f"args.{field}") not in (Type.TEXT, None):
             yield f"{name}: the key is a str, but {field!r} of {other} is not: give it an argument of type str."
-    filled = {*companion.paths, *arguments(call["args"])}
+    filled = {*companion.paths, *arguments(types["args"])}
     for field, info in needed.items():
         if info.is_required() and field not in filled:
             yield f'{name}: {other} needs {field!r}: write {option}={other}.using({field}="args...").'
 
 
-def _wrong_path(path: str, call: Mapping[str, Any]) -> str | None:
+def _wrong_path(path: str, types: Mapping[str, Any]) -> str | None:
     """Why a path leads to no value, as the end of a sentence; None if it leads to a value."""
     root, _, rest = path.partition(".")
-    if path == "key" and path in call:
+    if path == "key" and path in types:
         return None
-    if not rest or root not in call:
-        roots = " or ".join(call)
-        return f"must be a path over {roots}, e.g. {next(iter(call))}.{rest.split('.')[0] or path}"
+    if not rest or root not in types:
+        roots = " or ".join(types)
+        return f"must be a path over {roots}, e.g. {next(iter(types))}.{rest.split('.')[0] or path}"
     try:
-        Fields.of(call[root]).type(path)
+        Fields.of(types[root]).type(path)
     except NoField as missing:
         return f"leads nowhere{missing}"
     return None
@@ -167,7 +167,7 @@ def _wrong_path(path: str, call: Mapping[str, Any]) -> str | None:
 def _fallback_mistakes(tool: Tool[..., Any], fallback: object, args: type[BaseModel]) -> Iterator[str]:
     name = tool.__name__
     if not isinstance(fallback, Tool):
-        yield _no_tool(name, "fallback", fallback)
+        yield _no_tool_mistake(name, "fallback", fallback)
         return
     theirs, other = _args_of(fallback), fallback.__name__
     if cycle := _cycle(name, fallback):
@@ -175,7 +175,7 @@ def _fallback_mistakes(tool: Tool[..., Any], fallback: object, args: type[BaseMo
     # An effect of None is a bare @tool, which is reported for the other tool itself.
     elif tool.effect is Effect.READ and fallback.effect not in (Effect.READ, None):
         yield f"{name}: fallback={other} changes something, and a @tool.read must not: name another @tool.read."
-    elif theirs is None or not _accepts(theirs, args):
+    elif theirs is None or not _accepts_arguments(theirs, args):
         yield f"{name}: fallback={other} must take the same arguments: give both the same model."
 
 
@@ -188,15 +188,15 @@ def _cycle(name: str, fallback: Tool[..., Any]) -> str | None:
     return following.__name__ if following.__name__ in names else None
 
 
-def _no_tool(name: str, option: str, companion: object) -> str:
+def _no_tool_mistake(name: str, option: str, companion: object) -> str:
     called = getattr(companion, "__name__", repr(companion))
     return f"{name}: {option}={called} is no tool: decorate it, e.g. with @tool.read."
 
 
-def _accepts(theirs: type[BaseModel], provided: type[BaseModel]) -> bool:
-    taken, given = arguments(theirs), arguments(provided)
+def _accepts_arguments(fallback_args: type[BaseModel], args: type[BaseModel]) -> bool:
+    taken, given = arguments(fallback_args), arguments(args)
     required = {name for name, info in taken.items() if info.is_required()}
-    return issubclass(provided, theirs) or required <= set(given) <= set(taken)
+    return issubclass(args, fallback_args) or required <= set(given) <= set(taken)
 
 
 def arguments(model: type[BaseModel]) -> dict[str, FieldInfo]:

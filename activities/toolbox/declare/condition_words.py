@@ -36,7 +36,7 @@ _OPERATORS: Mapping[type[ast.operator], str] = {
 def words_of(condition: Condition, values: Mapping[str, Any] | None = None) -> str:
     """The condition as a clause without a full stop.
 
-    `values`, if given, make the condition true: parts joined by `or` that are not true for `values` are left out.
+    `values` must make the condition true: if they are given, parts joined by `or` that are not true are left out.
     """
     writer = _Clauses(condition, values)
     return writer.clause(condition.tree) or f"`{condition.source}` applies"
@@ -84,7 +84,7 @@ class _Clauses:
     def _operand(self, node: ast.expr) -> str:
         match node:
             case ast.Name(id=name) if name in self._condition.literals:
-                return _shown(self._condition.literals[name])
+                return _literal_words(self._condition.literals[name])
             case ast.Name(id=name) if name in self._condition.lookups:
                 return _name_words(self._condition.lookups[name])
             case ast.Call(func=ast.Name(id="len"), args=[operand]):
@@ -113,7 +113,7 @@ def _name_words(dotted: str) -> str:
     return " of ".join(names)
 
 
-def _shown(literal: Value) -> str:
+def _literal_words(literal: Value) -> str:
     match literal:
         case bool():
             return "true" if literal else "false"

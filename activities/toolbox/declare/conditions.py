@@ -75,7 +75,7 @@ class Condition:
         _type_of(self.tree, known | {name: types.get(dotted) for name, dotted in self.lookups.items()})
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether the condition is true for these values (JSON or decimals); raises Undecided if they do not say."""
+        """Whether the condition is true for these values (JSON or decimals); raises Undecided if they do not decide."""
         return bool(self.value_of(self.tree, values))
 
     def value_of(self, part: ast.expr, values: Mapping[str, Any]) -> Any:
@@ -92,7 +92,7 @@ def mistakes(name: str, ensure: object, args: Any, result: Any) -> list[str]:
     """The mistakes in `ensure`, the condition of the tool `name` over these two types, one sentence each."""
     if ensure is None:
         return []
-    shown = _shown(name, "ensure", ensure)
+    shown = _quoted_option(name, "ensure", ensure)
     if not isinstance(ensure, str):
         return [f"{shown} must be a str, e.g. 'result.amount == args.amount'."]
     names, wrong = mistakes_over(name, "ensure", ensure, {"args": Fields.of(args), "result": Fields.of(result)})
@@ -105,7 +105,7 @@ def approval_mistakes(name: str, approve: object, args: Any) -> list[str]:
     """The mistakes in `approve`, the option of the tool `name` with arguments of the type `args`, one sentence each."""
     if approve in (NEVER, ALWAYS):
         return []
-    shown = _shown(name, "approve", approve)
+    shown = _quoted_option(name, "approve", approve)
     if not isinstance(approve, str):
         return [f"{shown} must be 'never', 'always' or a condition, e.g. 'args.amount > 500'."]
     names, wrong = mistakes_over(name, "approve", approve, {"args": Fields.of(args)})
@@ -115,9 +115,9 @@ def approval_mistakes(name: str, approve: object, args: Any) -> list[str]:
 
 
 def mistakes_over(name: str, option: str, source: str, known: Mapping[str, Fields]) -> tuple[Sequence[str], list[str]]:
-    """The names that the condition `source` of an option of the tool `name` reads, and its mistakes, one sentence each.
+    """Check the condition `source` of a tool's option: the names that it reads, and its mistakes, one sentence each.
 
-    `known` has the fields of each name with which a dotted name in the condition may begin, e.g. `args`.
+    `name` is the tool's name. `known` has the fields of each name that may begin a dotted name, e.g. `args`.
     """
     try:
         condition = Condition.read(source)
@@ -125,11 +125,11 @@ def mistakes_over(name: str, option: str, source: str, known: Mapping[str, Field
         if not wrong:
             condition.check(types)
     except Unreadable as unreadable:
-        return (), [f"{_shown(name, option, source)} is no condition: {inside(unreadable)}"]
+        return (), [f"{_quoted_option(name, option, source)} is no condition: {inside(unreadable)}"]
     return condition.names, wrong
 
 
-def _shown(name: str, option: str, value: object) -> str:
+def _quoted_option(name: str, option: str, value: object) -> str:
     return f"{name}: {option}={value!r:.{SHOWN}}"
 
 
@@ -209,7 +209,7 @@ class _Reader(Reader):
 
     def write(self, sign: Sign, after: str) -> str:
         if sign.what == "name":
-            self._refuse_call(sign.text, after)
+            self._reject_unknown_call(sign.text, after)
             return named(self.lookups, "v", sign.text)
         if sign.what != "text":
             return super().write(sign, after)
@@ -219,7 +219,7 @@ class _Reader(Reader):
 
     def word(self, word: str, after: str) -> str:
         if word not in (*_JOINING, "x"):
-            self._refuse_call(word, after)
+            self._reject_unknown_call(word, after)
         return super().word(word, after)
 
     def unknown(self, word: str) -> str:
@@ -231,7 +231,7 @@ class _Reader(Reader):
             return named(self.words, "s", _VALUES[word])
         return named(self.lookups, "v", word)
 
-    def _refuse_call(self, name: str, after: str) -> None:
+    def _reject_unknown_call(self, name: str, after: str) -> None:
         if after == "(" and name not in self.functions:
             what, _, method = name.rpartition(".")
             called = f"method {method!r}" if what else f"function {name!r}"
@@ -286,15 +286,15 @@ def _type_of(node: ast.AST, known: Mapping[str, Type | None]) -> Type | None:
                 TYPED_OPERATORS[type(operation)].rule(left, right)
             return Type.TRUTH
         case ast.Call(func=ast.Name(id=name)):
-            return _checked(_FUNCTIONS[name], node.args, known)
+            return _type_of_operation(_FUNCTIONS[name], node.args, known)
         case ast.BinOp():
-            return _checked(TYPED_OPERATORS[type(node.op)], [node.left, node.right], known)
+            return _type_of_operation(TYPED_OPERATORS[type(node.op)], [node.left, node.right], known)
         case ast.UnaryOp():
-            return _checked(TYPED_OPERATORS[type(node.op)], [node.operand], known)
+            return _type_of_operation(TYPED_OPERATORS[type(node.op)], [node.operand], known)
     return None
 
 
-def _checked(operation: Operation, operands: Sequence[ast.expr], known: Mapping[str, Type | None]) -> Type:
+def _type_of_operation(operation: Operation, operands: Sequence[ast.expr], known: Mapping[str, Type | None]) -> Type:
     operation.rule(*(_type_of(operand, known) for operand in operands))
     return operation.gives
 

@@ -95,6 +95,7 @@ class Form:
 
     @cached_property
     def whole(self) -> re.Pattern[str]:
+        """The compiled pattern; a text that it matches completely is a clause of this form."""
         return re.compile(self.pattern, re.IGNORECASE | re.DOTALL)
 
     @cached_property

@@ -71,6 +71,7 @@ class Kind:
 
     @property
     def asks_model(self) -> bool:
+        """Whether the function has a parameter of the type LanguageModel."""
         return LanguageModel in self.injected.values()
 
     @cached_property
@@ -109,7 +110,7 @@ class Kind:
         if not isinstance(name, str):
             raise TypeError(f"service= of {self.spec.kind} returned a {type(name).__name__}: return a name.")
         # The arguments come from a plan: whatever is no name is neither kept nor shown.
-        return _joined(name if _NAME.fullmatch(name) else digest(name), self.credential)
+        return _with_credential(name if _NAME.fullmatch(name) else digest(name), self.credential)
 
     def parse(self, args: JsonValue) -> BaseModel:
         """Validate the arguments of a call. Raises pydantic's ValidationError if they do not fit the tool."""
@@ -120,7 +121,7 @@ class Kind:
 _NAME = re.compile(r"[A-Za-z0-9\[][A-Za-z0-9._:\]-]{0,79}")  # a host with a port is one, too
 
 
-def _joined(service: str, credential: str | None) -> str:
+def _with_credential(service: str, credential: str | None) -> str:
     return "/".join(filter(None, [service, credential]))
 
 
@@ -162,7 +163,7 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
         requests=tool.options.requests,
         datasource=tool.options.datasource,
         breaker=None if tool.pure else tool.options.breaker,
-        service=_joined(service if isinstance(service, str) else tool.__name__, tool.options.credential),
+        service=_with_credential(service if isinstance(service, str) else tool.__name__, tool.options.credential),
         names_service=service if callable(service) else None,
         credential=tool.options.credential,
         limit=tool.options.limit,
@@ -184,7 +185,7 @@ def _asks(spec: ToolSpec) -> str:
 
 
 def _says(spec: ToolSpec, description: str) -> str:
-    """The first sentence of a description; empty for a read that declares no approval."""
+    """A description's first sentence, for requests to approve a call; empty for a read that declares no approval."""
     if spec.effect is Effect.READ and spec.approve is None:
         return ""
     paragraph = " ".join(description.split("\n\n")[0].split())
@@ -230,12 +231,12 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
     yield from _parameter_mistakes(tool, parameters, hints)
     yield from _datasource_mistakes(tool, hints)
     yield from _tokens_mistakes(tool, hints)
-    yield from _thread_mistakes(tool)
-    yield from _contract_mistakes(tool, hints.get(next(iter(parameters), "")))
+    yield from _function_mistakes(tool)
+    first = hints.get(next(iter(parameters), ""))
+    yield from _contract_mistakes(tool, first)
     if tool.options.requests is not None and tool.effect in (Effect.READ, Effect.TRANSACTIONAL):
         yield f"{tool.__name__}: requests= is for tools whose effect leaves by a request: leave it out."
     yield from _pure_mistakes(tool, parameters)
-    first = hints.get(next(iter(parameters), ""))
     if companions.is_model(first):
         yield from companions.mistakes(tool, first, hints.get("return"))
         yield from conditions.mistakes(tool.__name__, tool.options.ensure, first, hints.get("return"))
@@ -342,7 +343,7 @@ def _contract_mistakes(tool: Tool[..., Any], args: Any) -> Iterator[str]:
         yield f"{name}: content= names {always!r}, which can do more than inform somebody: leave it out there."
 
 
-def _thread_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
+def _function_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
     name, options, is_plain = tool.__name__, tool.options, not inspect.iscoroutinefunction(tool.function)
     # Its body runs when its result is read, which is after the call.
     if inspect.isgeneratorfunction(tool.function) or inspect.isasyncgenfunction(tool.function):

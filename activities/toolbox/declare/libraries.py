@@ -38,7 +38,7 @@ def libraries_of(function: object) -> frozenset[str] | None:
         module = _module_of(thing)
         if _is_own(module) or isinstance(thing, _WRAPPERS):
             left += _parts(thing)
-            found |= _imported(thing)
+            found |= _imported_packages(thing)
         else:
             found.add(module.partition(".")[0].lstrip("_"))  # Python's own libraries in C: _sqlite3
     return None if left else frozenset(found)
@@ -118,7 +118,7 @@ def _imports(function: FunctionType) -> Iterator[str]:
         )
 
 
-def _imported(thing: object) -> set[str]:
+def _imported_packages(thing: object) -> set[str]:
     """The top-level packages of other programs that a function imports in its body; empty for any other object."""
     if not isinstance(thing, FunctionType):
         return set()

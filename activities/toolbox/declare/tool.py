@@ -44,7 +44,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_breaker(value: CircuitBreaker) -> bool:
+def _has_valid_numbers(value: CircuitBreaker) -> bool:
     counts = (value.failures, value.calls, value.trials)
     return all(type(count) is int and count >= 1 for count in counts) and _TIMEOUT.holds(value.recovery)
 
@@ -61,7 +61,7 @@ _TIMEOUT = Rule(lambda value: _is_number(value) and 0 < value <= DAY, "a number 
 _SETTLE = Rule(lambda value: _is_number(value) and 0 <= value <= DAY, "a number of seconds from 0 to a day")
 _BOOL = Rule(lambda value: isinstance(value, bool), "True or False")
 _BREAKER = Rule(
-    lambda value: value is None or (isinstance(value, CircuitBreaker) and _is_breaker(value)),
+    lambda value: value is None or (isinstance(value, CircuitBreaker) and _has_valid_numbers(value)),
     "None for no circuit breaker, or CircuitBreaker(failures=3, calls=2, recovery=5, trials=2): whole numbers of 1 or"
     " more, and seconds above 0, at most a day",
 )

@@ -134,7 +134,7 @@ def documents(root: Path) -> dict[str, Path]:
 
 
 def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
-    """Read a document that `documents` found: of a PDF, pages from `first` on up to `max_text` characters; else all.
+    """Read a document of `documents`: a PDF from page `first` on, up to `max_text` characters; any other one whole.
 
     Raises UnreadableDocument, or MissingPackage for a package that this format needs.
     """

@@ -69,7 +69,8 @@ def _first_line(page: Page) -> str:
 
 
 def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
-    trail, marks = list[_Mark](), {page: list(found) for page, found in groupby(_marks(pages), lambda mark: mark.page)}
+    trail = list[_Heading]()
+    marks = {page: list(found) for page, found in groupby(_marks(pages), lambda mark: mark.page)}
     for page in pages:
         lines, start = page.text.split("\n"), 0
         for mark in marks.get(page.number, []):
@@ -79,14 +80,14 @@ def _by_headings(pages: Sequence[Page], title: str) -> Iterator[Passage]:
         yield _passage(page, lines, start, len(lines), [above.heading for above in trail] or [title])
 
 
-class _Mark(NamedTuple):
+class _Heading(NamedTuple):
     page: int
     number: int  # the index of its line in the page
     level: int
     heading: str
 
 
-def _marks(pages: Sequence[Page]) -> Iterator[_Mark]:
+def _marks(pages: Sequence[Page]) -> Iterator[_Heading]:
     """Yield the Markdown headings of the pages; lines of code blocks are no headings."""
     is_code = False
     for page in pages:
@@ -94,7 +95,7 @@ def _marks(pages: Sequence[Page]) -> Iterator[_Mark]:
             is_code ^= line.lstrip().startswith(("```", "~~~"))
             level = len(line) - len(line.lstrip("#"))
             if not is_code and 1 <= level <= 6 and line[level:].startswith((" ", "\t")):
-                yield _Mark(page.number, number, level, line.strip("# \t")[:MAX_TITLE])
+                yield _Heading(page.number, number, level, line.strip("# \t")[:MAX_TITLE])
 
 
 def _passage(page: Page, lines: list[str], start: int, end: int, trail: list[str]) -> Passage:
@@ -139,7 +140,7 @@ class Match(NamedTuple):
     marked: str  # the part of the body around the terms, with marks (see `FIRST`)
 
 
-class _Entry(NamedTuple):
+class _FileEntry(NamedTuple):
     signature: tuple[int, ...]  # changes when the file changes
     notes: Sequence[str]
     characters: int = 0
@@ -161,7 +162,7 @@ class Library:
         self.reads = 0
         self.unread = 0  # how many new or changed documents there was no time to read
         self.skipped: list[str] = []  # documents that were not read, and why
-        self._entries = dict[str, _Entry]()
+        self._entries = dict[str, _FileEntry]()
         self._words: list[str] | None = None
         self._next_row = 1
         self._lock = threading.Lock()
@@ -210,7 +211,7 @@ class Library:
             if total > MAX_TOTAL:
                 self._forget(name)
                 dropped.append(name)
-            elif not self._is_known(name, path):
+            elif not self._is_up_to_date(name, path):
                 self._forget(name)
                 # Each call reads at least one file, so that the index is complete at some time.
                 if self.reads == before or time.monotonic() < until:
@@ -218,9 +219,9 @@ class Library:
                 else:
                     self.unread += 1
             total += self._entries[name].characters if name in self._entries else 0
-        self.skipped = self._notes(dropped, is_full=len(files) == MAX_FILES)
+        self.skipped = self._notes(dropped, has_max_files=len(files) == MAX_FILES)
 
-    def _is_known(self, name: str, path: Path) -> bool:
+    def _is_up_to_date(self, name: str, path: Path) -> bool:
         entry = self._entries.get(name)
         return entry is not None and entry.signature == _signature(path) and time.monotonic() < entry.expires
 
@@ -239,7 +240,7 @@ class Library:
         try:
             document = read(path)
         except (UnreadableDocument, MissingPackage) as why:
-            self._entries[name] = _Entry(signature, [str(why)], expires=time.monotonic() + self._forgive)
+            self._entries[name] = _FileEntry(signature, [str(why)], expires=time.monotonic() + self._forgive)
             return
         cut = passages(name, document)
         rows = range(self._next_row, self._next_row + len(cut))
@@ -248,17 +249,17 @@ class Library:
             self._index.executemany(_INSERT, values)
         more = [f"only its first {document.last} of {document.of} pages were read"] * (document.last < document.of)
         size = sum(len(page.text) for page in document.pages)
-        self._entries[name] = _Entry(signature, [*document.notes, *more], size, rows)
+        self._entries[name] = _FileEntry(signature, [*document.notes, *more], size, rows)
         self._next_row, self._words = rows.stop, None
 
-    def _notes(self, dropped: Sequence[str], *, is_full: bool) -> list[str]:
-        """Why documents, e.g. those `dropped` beyond `MAX_TOTAL`, were not read completely; at most `MAX_NOTES`."""
+    def _notes(self, dropped: Sequence[str], *, has_max_files: bool) -> list[str]:
+        """Which documents were not read completely, and why; `dropped` are those beyond `MAX_TOTAL` characters."""
         notes = [f"{name}: {note}" for name, entry in sorted(self._entries.items()) for note in entry.notes]
         if dropped:
             notes.append(f"{dropped[0]} and all after it: the folder has more than {MAX_TOTAL:,} characters")
         if self.unread:
             notes.append(f"{self.unread} new documents: there was no time yet, search again")
-        if is_full:
+        if has_max_files:
             notes.append(f"what is left: the folder has more than {MAX_FILES:,} documents")
         return notes if len(notes) <= MAX_NOTES else [*notes[:MAX_NOTES], f"and {len(notes) - MAX_NOTES} more"]
 

@@ -74,9 +74,9 @@ def _read(first: int, max_text: int, seconds: float) -> dict[str, Any]:
     return {"title": _title(reader), "of": of, "pages": pages}
 
 
-def _texts(reader: pypdf.PdfReader, first: int, of: int) -> Iterator[str | None]:
-    """Yield the text of each page from `first` to `of`; None for a page that is unreadable or has too much text."""
-    for number in range(first, of + 1):
+def _texts(reader: pypdf.PdfReader, first: int, last: int) -> Iterator[str | None]:
+    """Yield the text of each page from `first` to `last`; None for a page that is unreadable or has too much text."""
+    for number in range(first, last + 1):
         try:
             text = reader.pages[number - 1].extract_text()
         except Exception:  # any error of pypdf: the other pages may be readable

@@ -46,7 +46,7 @@ def calculate(args: Expression) -> Calculation:
         value = _value(args)
     except Unreadable as wrong:
         raise Refused(f"The expression cannot be calculated. {wrong}", code="invalid_input") from None
-    return Calculation(expression=_with_it(args), value=value)
+    return Calculation(expression=_with_number_for_it(args), value=value)
 
 
 def _value(args: Expression) -> Decimal:
@@ -58,7 +58,7 @@ def _value(args: Expression) -> Decimal:
         return value.normalize() if value else Decimal(0)
 
 
-def _with_it(args: Expression) -> str:
+def _with_number_for_it(args: Expression) -> str:
     if args.it is None:
         return args.expression
     number = plain(args.it) if args.it >= 0 else f"({plain(args.it)})"

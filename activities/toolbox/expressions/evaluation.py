@@ -24,7 +24,7 @@ LARGEST = 999  # the largest power of ten
 
 @contextmanager
 def bounded() -> Iterator[None]:
-    """Limit decimals in the block; raises Unreadable for a number beyond the limits, or no result, as of 1/0."""
+    """Calculate with `DIGITS` digits in the block; raises Unreadable for 1/0, say, or an exponent beyond `LARGEST`."""
     traps = [decimal.DivisionByZero, decimal.InvalidOperation, decimal.Overflow, decimal.Underflow]
     with decimal.localcontext(Context(prec=DIGITS, rounding=ROUND_HALF_UP, Emin=-LARGEST, Emax=LARGEST, traps=traps)):
         try:
@@ -146,51 +146,51 @@ class Operation:
         return result
 
 
-def _calculates(*types: Type | None) -> None:
+def _check_numbers(*types: Type | None) -> None:
     for type in types:
         if type not in (Type.NUMBER, None):
             raise Unreadable(f"It calculates with {type}: use numbers.")
 
 
-def _equates(left: Type | None, right: Type | None) -> None:
+def _check_comparable(left: Type | None, right: Type | None) -> None:
     if left is not right and not {left, right} & {Type.NONE, None}:
         raise Unreadable(f"It compares {left} with {right}: compare like with like.")
 
 
-def _orders(left: Type | None, right: Type | None) -> None:
+def _check_ordered(left: Type | None, right: Type | None) -> None:
     for type in (left, right):
         if type not in (Type.NUMBER, Type.TEXT, None):
             raise Unreadable(f"It asks whether {type} is smaller or larger: only numbers and texts have an order.")
-    _equates(left, right)
+    _check_comparable(left, right)
 
 
-def _contains(item: Type | None, among: Type | None) -> None:
+def _check_contains(item: Type | None, among: Type | None) -> None:
     if among not in (Type.LIST, Type.TEXT, Type.OBJECT, None):
         raise Unreadable(f"It looks for something in {among}: look in a list or a text.")
     if among in (Type.TEXT, Type.OBJECT) and item not in (Type.TEXT, None):
         raise Unreadable(f"It looks for {item} in {among}: look for a text there.")
 
 
-def _counts(type: Type | None) -> None:
+def _check_has_length(type: Type | None) -> None:
     if type not in (Type.LIST, Type.TEXT, Type.OBJECT, None):
         raise Unreadable(f"It asks for the length of {type}: use len(...) of a list or a text.")
 
 
-def _holds(type: Type | None) -> None:
+def _check_truth_value(type: Type | None) -> None:
     if type not in (Type.TRUTH, None):
         raise Unreadable(f"There is {type} where a condition must stand: compare it with something.")
 
 
 def _equal(left: Value, right: Value) -> bool:
-    """Whether two values are equal, with lists and objects part by part; raises Unreadable as `_equates`."""
-    _equates(type_of(left), type_of(right))
+    """Whether two values are equal, lists and objects part by part; raises Unreadable as `_check_comparable` does."""
+    _check_comparable(type_of(left), type_of(right))
     match left, right:
         case list(), list():
             return len(left) == len(right) and all(map(_equal, left, right))
         case dict(), dict():
             return left.keys() == right.keys() and all(_equal(value, right[name]) for name, value in left.items())
         case _:
-            return bool(_settled(left) == _settled(right))
+            return bool(_settled_if_number(left) == _settled_if_number(right))
 
 
 def _is_in(item: Value, among: "list[Value] | str | dict[str, Value]") -> bool:
@@ -204,32 +204,32 @@ def _is_in(item: Value, among: "list[Value] | str | dict[str, Value]") -> bool:
     return any(_equal(element, item) for element in alike)
 
 
-def _settled(value: Value) -> Any:
+def _settled_if_number(value: Value) -> Any:
     return settled(value) if isinstance(value, Decimal) else value
 
 
 def _arithmetic(function: Callable[..., Decimal]) -> Operation:
-    return Operation(_calculates, lambda *numbers: function(*(+number for number in numbers)), Type.NUMBER)
+    return Operation(_check_numbers, lambda *numbers: function(*(+number for number in numbers)), Type.NUMBER)
 
 
 def _order(function: Callable[[Any, Any], bool]) -> Operation:
-    return Operation(_orders, lambda left, right: function(_settled(left), _settled(right)))
+    return Operation(_check_ordered, lambda left, right: function(_settled_if_number(left), _settled_if_number(right)))
 
 
-TRUTH = Operation(_holds, bool)
+TRUTH = Operation(_check_truth_value, bool)
 TYPED_OPERATORS: Mapping[type[ast.AST], Operation] = {
     **{node: _arithmetic(function) for node, function in OPERATORS.items()},
-    ast.Eq: Operation(_equates, _equal),
-    ast.NotEq: Operation(_equates, lambda left, right: not _equal(left, right)),
+    ast.Eq: Operation(_check_comparable, _equal),
+    ast.NotEq: Operation(_check_comparable, lambda left, right: not _equal(left, right)),
     ast.Lt: _order(operator.lt),
     ast.LtE: _order(operator.le),
     ast.Gt: _order(operator.gt),
     ast.GtE: _order(operator.ge),
-    ast.In: Operation(_contains, _is_in),
-    ast.NotIn: Operation(_contains, lambda item, among: not _is_in(item, among)),
-    ast.Not: Operation(_holds, operator.not_),
+    ast.In: Operation(_check_contains, _is_in),
+    ast.NotIn: Operation(_check_contains, lambda item, among: not _is_in(item, among)),
+    ast.Not: Operation(_check_truth_value, operator.not_),
 }
 TYPED_FUNCTIONS: Mapping[str, Operation] = {
     **{name: _arithmetic(function) for name, function in FUNCTIONS.items()},
-    "len": Operation(_counts, lambda value: Decimal(len(value)), Type.NUMBER),
+    "len": Operation(_check_has_length, lambda value: Decimal(len(value)), Type.NUMBER),
 }

@@ -251,7 +251,7 @@ async def read_body(
 ) -> Body:
     """Read and decompress a body, which may never end: at most `max_bytes` bytes, and for at most `seconds`.
 
-    Broken compression ends a body with `keeps_undecodable`, and else raises httpx2.DecodingError.
+    At broken compression, the body is cut if `keeps_undecodable`; if not, httpx2.DecodingError is raised.
     """
     content, cut = bytearray(), ""
     try:
@@ -312,8 +312,8 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
                 stream = await self._sockets.connect_tcp(address, port, limit, local_address, socket_options)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
                 continue
-            return _Metered(stream, _name(host))
-        raise unsent(Unreachable(f"{_name(host)} takes no connection at port {port}; nothing was sent."))
+            return _Metered(stream, _shortened(host))
+        raise unsent(Unreachable(f"{_shortened(host)} takes no connection at port {port}; nothing was sent."))
 
     async def _addresses(self, host: str, port: int) -> Sequence[str]:
         """The addresses of a host, after checking that all of them are allowed; raises as `connect_tcp`."""
@@ -321,16 +321,16 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
             async with asyncio.timeout(self._patience.silence):
                 addresses = await self._resolve(host, port)
         except TimeoutError:
-            raise unsent(Unreachable(f"Looking up {_name(host)} took too long; nothing was sent.")) from None
+            raise unsent(Unreachable(f"Looking up {_shortened(host)} took too long; nothing was sent.")) from None
         except UnicodeError:
-            reason = f"{_name(host)} cannot be the name of a host: use another."
+            reason = f"{_shortened(host)} cannot be the name of a host: use another."
             raise unsent(Refused(reason, code="invalid_input")) from None
         except socket.gaierror as error:
             raise unsent(_unknown(host, error)) from None
         # One forbidden address is enough: somebody may have added it to a public name to reach the private network.
         if not all(self._reach.allows(host, address) for address in addresses):
             reason = (
-                f"{_name(host)} is not on the public internet; outside of it, this worker reaches only what "
+                f"{_shortened(host)} is not on the public internet; outside of it, this worker reaches only what "
                 "--allow-host names: use a public address."
             )
             raise unsent(Refused(reason, code="invalid_input"))
@@ -340,11 +340,11 @@ class _CheckedNetwork(httpcore2.AsyncNetworkBackend):
 def _unknown(host: str, error: socket.gaierror) -> Refused | Unreachable:
     """The error for a failed look-up: Refused if there is no such name, Unreachable if no resolver answered."""
     if error.errno in (socket.EAI_NONAME, socket.EAI_FAIL, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)):
-        return Refused(f"There is no host {_name(host)}: check the spelling, or use another.", code="not_found")
-    return Unreachable(f"The name {_name(host)} could not be looked up at the moment; nothing was sent.")
+        return Refused(f"There is no host {_shortened(host)}: check the spelling, or use another.", code="not_found")
+    return Unreachable(f"The name {_shortened(host)} could not be looked up at the moment; nothing was sent.")
 
 
-def _name(host: str) -> str:
+def _shortened(host: str) -> str:
     return host if len(host) <= 100 else f"{host[:100]}…"
 
 

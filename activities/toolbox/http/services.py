@@ -75,7 +75,7 @@ class Services:
             NeedsPerson: the host of `url` is not allowed.
             Exception: the errors of `Web.get`.
         """
-        here = self._allowed(checked(httpx2.URL(url)))
+        here = self._check_allowed(checked(httpx2.URL(url)))
         for _ in range(MAX_REDIRECTS + 1):
             more = {**OURS, **headers, **self.headers.get(_host(here), {})}
             try:
@@ -96,10 +96,10 @@ class Services:
         reason = f"The address redirects more than {MAX_REDIRECTS} times: use another one."
         raise Refused(reason, code="unexpected_result")
 
-    def _allowed(self, url: httpx2.URL) -> httpx2.URL:
-        """Return `url`. Raises NeedsPerson for any host that is not allowed, Refused for own headers without https."""
+    def _check_allowed(self, url: httpx2.URL) -> httpx2.URL:
+        """Return `url`. Raises NeedsPerson if its host is not allowed, Refused if headers for it need https."""
         host = _host(url)
-        if not self._names(url):
+        if not self._is_allowed(url):
             at = host if len(host) <= 100 else f"{host[:100]}…"
             reason = f"This worker may send nothing to {at}: start it with --allow-request {at}, if it should."
             raise unsent(NeedsPerson(reason, code="forbidden"))
@@ -108,16 +108,16 @@ class Services:
             raise unsent(Refused(reason, code="invalid_input"))
         return url
 
-    def _names(self, url: httpx2.URL) -> bool:
+    def _is_allowed(self, url: httpx2.URL) -> bool:
         host, port = _host(url), _port(url)
         return not self.places.isdisjoint({Place(host, None), Place(host, port)})
 
     def _follows(self, here: httpx2.URL, target: httpx2.URL) -> httpx2.URL:
         """Return `target`, to which `here` redirects. Raises Refused if the worker may not send requests to it."""
-        if not self._names(target) or (here.scheme, target.scheme) == ("https", "http"):
+        if not self._is_allowed(target) or (here.scheme, target.scheme) == ("https", "http"):
             reason = f"{here.host} redirects to a host that this worker may not send to: use another address."
             raise Refused(reason, code="unexpected_result")
-        return self._allowed(target)
+        return self._check_allowed(target)
 
 
 def _place(text: str) -> Place:
@@ -133,14 +133,14 @@ def _place(text: str) -> Place:
 
 
 def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
-    """The host, and the header's name and value, of a value of `--http-header`; raises BadReach if it has none."""
+    """Read a value of `--http-header`: the host, the header's name, its value. Raises BadReach if it cannot be used."""
     host, has_host, rest = text.partition("=")
     name, has_name, variable = rest.partition(":")
     read = read_host(host)
     if not (has_host and has_name and variable) or read is None or not re.fullmatch(HEADER_NAME, name):
         example = "api.example=Authorization:SHOP_AUTHORIZATION"
         raise BadReach(f"--http-header: {text!r} is not HOST=NAME:VARIABLE, such as {example}.")
-    value = environment.get(variable, "") or _in_file(text, environment.get(f"{variable}_FILE"))
+    value = environment.get(variable, "") or _content_of(text, environment.get(f"{variable}_FILE"))
     if not value:
         raise BadReach(
             f"--http-header {text}: the environment has no {variable}: set it to the value of the header, or"
@@ -151,8 +151,8 @@ def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
     return read, name.lower(), value
 
 
-def _in_file(text: str, file: str | None) -> str:
-    """The content of a file, such as a container's secret; empty for None. Raises BadReach, which names `text`."""
+def _content_of(text: str, file: str | None) -> str:
+    """The text in `file`, e.g. a container's secret; empty if `file` is None. Raises BadReach for the option `text`."""
     try:
         return Path(file).read_text(encoding="utf-8").strip() if file else ""
     except (OSError, UnicodeDecodeError) as error:

@@ -49,7 +49,7 @@ class Ahead(BaseModel):
 
 
 async def note(engine: AsyncEngine, key: str, ahead: Ahead) -> None:
-    """Store the record ahead of a call, in place of that of an earlier attempt, which was proved to have had no effect.
+    """Store the record ahead of a call. It replaces the record of an earlier attempt that was proved to have no effect.
 
     Deletes records older than `KEPT`. Raises DatabaseUnavailable if the store cannot be reached; nothing was stored.
     """

@@ -92,12 +92,12 @@ def answer_of(result: CallToolResult, *, is_read: bool, has_layout: bool = False
 
 
 def _layout(result: CallToolResult) -> list[Block] | None:
-    """The blocks of a result in the server's order; None if they are one text, then the parts."""
+    """The blocks of a result in the server's order; None if this order is one text, then all parts."""
     blocks, parts = list[Block](), 0
     for content in result.content:
         part = parts if _part(content) else None
         parts += part is not None
-        text = _text_in(content)
+        text = _text_of_block(content)
         blocks.append(Block(text=None if text is None else len(text), part=part, more=_more(content)))
     whole = len(text_of(result))
     plain = [Block(text=whole)] if whole or not parts else []
@@ -116,7 +116,7 @@ _KNOWN = frozenset({"type", "text", "data", "blob", "mimeType", "uri", "name"})
 """The fields of a block that `text` and `parts` have."""
 
 
-def _text_in(content: Any) -> str | None:
+def _text_of_block(content: Any) -> str | None:
     if isinstance(content, TextContent):
         return content.text
     text = getattr(content.resource, "text", None) if isinstance(content, EmbeddedResource) else None
@@ -133,7 +133,7 @@ def _beginning(text: str, most: int) -> str:
 
 def text_of(result: CallToolResult) -> str:
     """All texts of a result, also those of the text resources in it."""
-    found = [text for content in result.content if (text := _text_in(content)) is not None]
+    found = [text for content in result.content if (text := _text_of_block(content)) is not None]
     return "\n".join(found).encode(errors="replace").decode()
 
 

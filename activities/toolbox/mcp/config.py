@@ -80,7 +80,7 @@ class JsonRpcError(Exception):
 class CannotOpen(Exception):
     """A server cannot be started, reached or asked for its tools; the message says why, without the server's name.
 
-    `why` is the message without `told`, the words of the server itself, which are untrusted.
+    The attribute `told` has the server's own words, which are untrusted; `why` is the message without them.
     """
 
     def __init__(self, why: str, told: str = "", code: Code = Code.UNREACHABLE) -> None:
@@ -113,7 +113,7 @@ class Config:
     def of(cls, name: str, server: tools_file.ServerTable, environment: Mapping[str, str], folder: Path) -> "Config":
         """Make the Config of the server `name`, with the values of the variables and files that its table names.
 
-        Relative paths are below `folder`, that of the tools file. Raises CannotOpen without a variable or a file.
+        Relative paths are below `folder`, that of the tools file. Raises CannotOpen for a missing variable or file.
         """
 
         def value(source: str) -> str:

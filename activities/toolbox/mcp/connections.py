@@ -187,11 +187,11 @@ class Kept:
             self._failed(why)
             raise
         if self._kept_up:
-            self._in_background(self._keep_up(self._connection))
+            self._in_background(self._restore(self._connection))
         return self._connection
 
-    async def _keep_up(self, connection: _Connection) -> None:
-        """Make the subscriptions and the level of logging of earlier connections again on a new one."""
+    async def _restore(self, connection: _Connection) -> None:
+        """Set on a new connection the subscriptions and the level of logging that were set on earlier connections."""
         failures = (JsonRpcError, ToolError, MCPError, ValidationError, httpx2.HTTPError, TimeoutError)
         for method, params in list(self._kept_up.values()):
             # Of no call, as when a connection is opened.
@@ -217,14 +217,14 @@ class Kept:
         self._connection = None
         if not connection.link.ended.is_set():
             self._left.append(connection)
-            self._in_background(self._close_idle(connection))
+            self._in_background(self._close_when_idle(connection))
             return
         await connection.close()
         if time.monotonic() - self._opened_at > STABLE_SECONDS:
             self._failures = 0
         self._failed(CannotOpen(connection.link.why, connection.link.told))
 
-    async def _close_idle(self, connection: _Connection) -> None:
+    async def _close_when_idle(self, connection: _Connection) -> None:
         while connection.link.calls and not connection.link.ended.is_set():  # noqa: ASYNC110  # for minutes
             await asyncio.sleep(0.5)
         await connection.close()
@@ -263,7 +263,7 @@ class Kept:
             raise
 
     async def _keep(self, link: Link, closing: asyncio.Event, opened: "asyncio.Future[_Connection]") -> None:
-        """Open the connection for `opened` (or set CannotOpen), and keep it; anyio requires one task for both."""
+        """Open a connection and keep it, in one task as anyio requires; `opened` gets the connection or CannotOpen."""
         try:
             async with Client(
                 self._streams(link),
@@ -279,7 +279,7 @@ class Kept:
                     texts = AnswerTexts(self._config.errors, listing.server_name)
                     opened.set_result(_Connection(client, link, listing, texts, closing))
                 async with _listening(client):
-                    await _first(link.ended.wait(), closing.wait())
+                    await _wait_for_first(link.ended.wait(), closing.wait())
                     if link.ended.is_set():
                         await self._read_rest(link)
         except BaseException as error:
@@ -466,7 +466,7 @@ class Kept:
         self,
         kind: str,
         tool: str | None,
-        made: Sent,
+        initial: Sent,
         ask: "Callable[[_Connection, str], Awaitable[T]]",
         fault: "Callable[[_Connection, str, Exception, Sent], Exception]",
         *,
@@ -474,19 +474,19 @@ class Kept:
     ) -> "tuple[_Connection, Sent, T]":
         """Send a request, and return the connection, the state of the request, and the answer.
 
-        `made` is the state before sending; `tool` is None unless the request is a call of a tool. `ask` sends the
-        request with a token, and `fault` makes the exception for a request without a result. The request is sent again,
-        once, on a new connection if the first one was over before it could take the request.
+        `initial` is the state before sending; `tool` is the tool that the request calls, or None. `ask` sends the
+        request with a token, and `fault` makes the exception for a request without a result. If the connection was over
+        before it could take the request, the request is sent again, once, on a new connection.
         """
         for is_last in (False, True):
             async with AsyncExitStack() as stack:
-                connection = await self._ready(kind, tool, stack, can_ask=made.can_ask)
-                token, sent = uuid.uuid4().hex, replace(made)
+                connection = await self._ready(kind, tool, stack, can_ask=initial.can_ask)
+                token, sent = uuid.uuid4().hex, replace(initial)
                 connection.link.calls[token] = sent
                 try:
                     found = await ask(connection, token)
                 except (MCPError, ValidationError, httpx2.HTTPError) as error:
-                    if not is_last and self._is_over(connection, error, sent):
+                    if not is_last and self._is_over(error, sent):
                         connection.is_retired = True  # the session is gone, and nothing was done: once more
                         continue
                     raise fault(connection, kind, error, sent) from None
@@ -505,7 +505,8 @@ class Kept:
     async def _ready(self, kind: str, tool: str | None, stack: AsyncExitStack, *, can_ask: bool) -> _Connection:
         """Return a connection that takes new calls; `stack` gets the lock of a server that takes one call at a time.
 
-        Raises ToolError if none is ready in time, or `tool`, unless it is None, has changed; nothing was sent then.
+        The lock is only for calls during which the server may ask something (`can_ask`). Raises ToolError if no
+        connection is ready in time, or `tool` (None for another request) has changed; nothing was sent then.
         """
         try:
             async with asyncio.timeout(ready_seconds()):
@@ -581,11 +582,10 @@ class Kept:
                 raise JsonRpcError(METHOD_NOT_FOUND, f"{self._config.name} takes no subscriptions to resources.")
             connection.streams[uri] = stack.pop_all()  # its events come to the handler of messages, as all others do
 
-    def _is_over(self, connection: _Connection, error: Exception, sent: Sent) -> bool:
+    def _is_over(self, error: Exception, sent: Sent) -> bool:
         """Whether a request was not handled only because the connection or the server's session had ended before."""
-        if sent.status == 404:
-            return True
-        return isinstance(error, MCPError) and error.code == CONNECTION_CLOSED and not sent.began
+        is_closed = isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
+        return sent.status == 404 or (is_closed and not sent.began)
 
     def _raw_fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> Exception:
         """The exception for a request that has no result: the server's own error, unchanged, if it sent one."""
@@ -596,6 +596,7 @@ class Kept:
         return self._fault(connection, kind, error, sent)
 
     def _fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> ToolError:
+        """The exception for a call that has no result; it records what the failure proves about the effect."""
         if sent.no_token is not None:
             return faults.unreachable(kind, CannotOpen(sent.why, code=sent.no_token))
         if sent.status is not None and sent.status >= 300 and not sent.why and not sent.is_spoken:
@@ -668,7 +669,7 @@ class Kept:
 
 
 def ready_seconds() -> float | None:
-    """Seconds until shortly before the attempt ends, which must say then that nothing was sent; None without an end."""
+    """Seconds that a wait before sending may take, to end shortly before the attempt does; None for no limit."""
     left = deadline.left()
     return None if left is None else left * READY_SHARE
 
@@ -725,7 +726,7 @@ async def _listening(client: Client) -> AsyncIterator[None]:
             await asyncio.wait([listener])
 
 
-async def _first(*events: Awaitable[object]) -> None:
+async def _wait_for_first(*events: Awaitable[object]) -> None:
     waiting = [asyncio.ensure_future(event) for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)

@@ -175,6 +175,7 @@ class ForeignTool:
         return None
 
     async def ask(self, servers: Servers, arguments: Mapping[str, JsonValue]) -> JsonValue:
+        """Call the tool, which is a read, and return its result as JSON."""
         return await servers.call(self.source.name, self.listed.name, arguments, result=self.result, is_read=True)
 
     def tool(
@@ -293,11 +294,11 @@ class ForeignTool:
     # Reconciling by a condition: a read of its own, which calls the server's read, and decides.
 
     def _observing(
-        self, rule: tools_file.ReconcileTable, read: "ForeignTool", names: Collection[str]
+        self, rule: tools_file.ReconcileTable, read: "ForeignTool", condition_names: Collection[str]
     ) -> "Observe | None":
-        """The function that makes the record ahead of a call, by `read` for `before`; None if no name needs one."""
-        needs_before = any(name.partition(".")[0] == "before" for name in names)
-        if not needs_before and "call.claimed_at" not in {*names, *map(str, rule.using.values())}:
+        """The function that makes the record ahead of a call, where `read` gets `before`; None if no name needs it."""
+        needs_before = any(name.partition(".")[0] == "before" for name in condition_names)
+        if not needs_before and "call.claimed_at" not in {*condition_names, *map(str, rule.using.values())}:
             return None
 
         async def observe(servers: Servers, key: str, sent: Mapping[str, JsonValue]) -> Ahead:

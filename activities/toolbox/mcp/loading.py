@@ -45,8 +45,8 @@ def load_servers(
 ) -> ForeignTools:
     """Load the tools files `names`, which end in `.toml`, and make a tool of each tool of their servers.
 
-    The files may name the variables of `environment` and the Python tools `others`; `reach` is what may be reached
-    besides the servers, which are started for a moment. Raises ToolMistakes for a file or a server that is of no use.
+    The files may name the variables of `environment` and the Python tools `others`. The servers are started for a
+    moment; `reach` has the other addresses that may be reached. Raises ToolMistakes for an unusable file or server.
     """
     paths = [Path(name) for name in names]
     if not paths:

@@ -92,7 +92,7 @@ async def listening(
     finally:
         server.close()
         await door.close()
-        _remove(path, inode)
+        _remove_if_same(path, inode)
 
 
 def _bound(path: Path) -> socket.socket:
@@ -132,7 +132,7 @@ def _remove_old(path: Path) -> None:
     path.unlink(missing_ok=True)
 
 
-def _remove(path: Path, inode: int) -> None:
+def _remove_if_same(path: Path, inode: int) -> None:
     with suppress(OSError):
         if path.stat().st_ino == inode:  # else it is another worker's
             path.unlink()
@@ -145,14 +145,14 @@ class _Door:
         self._kinds = kinds
         self._foreign = foreign
         self._servers = servers
-        self._clients = dict[_Peer, asyncio.Task[None] | None]()
-        self._subscribers = defaultdict[tuple[str, str], set[_Peer]](set)
+        self._clients = dict[_GatewayClient, asyncio.Task[None] | None]()
+        self._subscribers = defaultdict[tuple[str, str], set[_GatewayClient]](set)
         """By server and URI of a resource, the clients that subscribed to it."""
         self._ending = set[asyncio.Task[Any]]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a client until it closes its connection."""
-        client = _Peer(self, reader, writer)
+        client = _GatewayClient(self, reader, writer)
         self._clients[client] = asyncio.current_task()
         try:
             await client.serve()
@@ -177,11 +177,11 @@ class _Door:
             client.tell(line)
 
     @cached_property
-    def _tools(self) -> dict[str, Any]:
+    def _tools_result(self) -> dict[str, Any]:
         classified = {found.kind: found for found in self._foreign.classified}
         offered = {name: kind for name, kind in self._kinds.items() if not kind.is_hidden}
         return {
-            "tools": [_entry(kind, classified.get(name)) for name, kind in offered.items()],
+            "tools": [_tool_entry(kind, classified.get(name)) for name, kind in offered.items()],
             "servers": {name: listing.introduction for name, listing in self._foreign.listings.items()},
         }
 
@@ -190,20 +190,20 @@ class _Door:
         """The kinds of the servers' tools, by the name of the server and the name of the tool."""
         return {(found.source.name, found.listed.name): self._kinds[found.kind] for found in self._foreign.classified}
 
-    async def answer(self, client: "_Peer", message: Mapping[str, Any], report: Any) -> dict[str, Any]:
+    async def answer(self, client: "_GatewayClient", message: Mapping[str, Any], report: Any) -> dict[str, Any]:
         """Pass on a client's request and return the result; `report` is called with the progress, unless it is None.
 
         Raises JsonRpcError for the server's error or a request that is not passed on, ToolError without an answer.
         """
         method, server, params = message.get("method"), message.get("server"), message.get("params", {})
         if method == TOOLS:
-            return await asyncio.to_thread(lambda: self._tools)
+            return await asyncio.to_thread(lambda: self._tools_result)
         if not isinstance(method, str) or method not in METHODS:
             known = ", ".join([TOOLS, *METHODS])
-            raise JsonRpcError(METHOD_NOT_FOUND, f"This worker passes no {_shown(method)} on: it takes {known}.")
+            raise JsonRpcError(METHOD_NOT_FOUND, f"This worker passes no {_quoted(method)} on: it takes {known}.")
         if not isinstance(server, str) or server not in self._foreign.listings:
             names = ", ".join(self._foreign.listings) or "no server"
-            raise JsonRpcError(INVALID_PARAMS, f"No tools file names the server {_shown(server)}: there is {names}.")
+            raise JsonRpcError(INVALID_PARAMS, f"No tools file names the server {_quoted(server)}: there is {names}.")
         meta = params.get("_meta", {}) if isinstance(params, dict) else None
         if not isinstance(meta, dict):
             raise JsonRpcError(INVALID_PARAMS, "params and its _meta are objects: correct the request.")
@@ -218,7 +218,7 @@ class _Door:
             self._subscribers[server, str(params.get("uri"))].add(client)
         return result
 
-    async def _unsubscribe(self, client: "_Peer", server: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def _unsubscribe(self, client: "_GatewayClient", server: str, params: Mapping[str, Any]) -> dict[str, Any]:
         """End a client's subscription to a resource, and the worker's own if no other client has subscribed to it."""
         others = self._subscribers.pop(key := (server, str(params.get("uri"))), set()) - {client}
         if others:
@@ -233,7 +233,7 @@ class _Door:
         if kind is None:
             names = [tool for owner, tool in self._kinds_by_tool if owner == server]
             near = nearest(name, names) if isinstance(name, str) else ""
-            told = f"The tools file offers no tool {_shown(name)} of {server}{near}: {TOOLS} lists those that it does."
+            told = f"The tools file offers no tool {_quoted(name)} of {server}{near}: {TOOLS} lists those that it does."
             raise JsonRpcError(INVALID_PARAMS, told)
         if kind.spec.effect is not Effect.READ:
             told = f"{kind.spec.kind} has an effect ({kind.spec.effect}), and effects go through tasks: start a task."
@@ -244,7 +244,7 @@ class _Door:
         return kind.spec.timeout
 
 
-class _Peer:
+class _GatewayClient:
     def __init__(self, door: _Door, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.transport.set_write_buffer_limits(0)  # so that a line counts as waiting until it was taken
         self._door = door
@@ -309,13 +309,13 @@ class _Peer:
         if name in self._requests:
             told = "A request with this id is under way: give each its own."
             raise JsonRpcError(INVALID_REQUEST, told, {"id": name})
-        task = asyncio.create_task(self._request(name, message), name="mcp gateway")
+        task = asyncio.create_task(self._handle_request(name, message), name="mcp gateway")
         self._requests[name] = task
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         task.add_done_callback(lambda done: self._requests.get(name) is done and self._requests.pop(name))
 
-    async def _request(self, name: int | str, message: Mapping[str, Any]) -> None:
+    async def _handle_request(self, name: int | str, message: Mapping[str, Any]) -> None:
         async def report(progress: float, total: float | None, words: str | None) -> None:
             told = {"id": name, "progress": progress, "total": total, "message": words}
             self.tell(_line({"progress": {key: value for key, value in told.items() if value is not None}}))
@@ -400,7 +400,7 @@ class _Peer:
             self._cut.set()
 
 
-def _entry(kind: Kind, classified: "ForeignTool | None") -> dict[str, Any]:
+def _tool_entry(kind: Kind, classified: "ForeignTool | None") -> dict[str, Any]:
     spec = kind.spec
     return {
         "kind": spec.kind,
@@ -409,11 +409,11 @@ def _entry(kind: Kind, classified: "ForeignTool | None") -> dict[str, Any]:
         "effect": "pure" if spec.pure else spec.effect.value,
         "authority": spec.authority_of([*kind.args_schema.get("properties", {})]),
         "approve": spec.approve or "never",
-        "tool": classified.listed.as_listed(classified.filled) if classified else _own_tool(kind),
+        "tool": classified.listed.as_listed(classified.filled) if classified else _python_tool_as_mcp(kind),
     }
 
 
-def _own_tool(kind: Kind) -> dict[str, Any]:
+def _python_tool_as_mcp(kind: Kind) -> dict[str, Any]:
     is_read, is_idempotent = kind.spec.effect is Effect.READ, kind.spec.effect is Effect.IDEMPOTENT
     # A result is written by the names of its fields, whatever their aliases are.
     result = kind.result.json_schema(mode="serialization", by_alias=False)
@@ -438,7 +438,7 @@ def _id(value: Any) -> int | str:
     raise JsonRpcError(INVALID_REQUEST, f"An id is a whole number or a text of up to {MAX_ID} characters.")
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     return repr(legible(value, MAX_ID)) if isinstance(value, str) else "without a name"
 
 

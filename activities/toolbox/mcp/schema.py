@@ -140,7 +140,7 @@ def _model(
     form: Mapping[str, Any],
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> type[Args]:
-    """Make a model with the fields `more` and those of `form`: `schema` without references. `schema` validates."""
+    """Make a model that validates by `schema`; its fields are `more`, and those of `form`: `schema` without `$ref`."""
     whole = {"whole": relocated(schema, "#/$defs/whole")}  # a rule may refer to any place of the schema
     names, required = form.get("properties", {}), form.get("required", ())
     fields = dict(more)

@@ -168,7 +168,7 @@ def read(path: Path) -> ToolsFile:
         return ToolsFile.model_validate(values)
     except ValidationError as error:
         found = [
-            f"{path}{line_of(text, mistake['loc'])}: {_mistake(mistake)}" for mistake in error.errors(include_url=False)
+            f"{path}{line_of(text, mistake['loc'])}: {_message(mistake)}" for mistake in error.errors(include_url=False)
         ]
         raise BadToolsFile(found) from None
 
@@ -216,7 +216,7 @@ def _path(dotted: str) -> tuple[str, ...]:
     return tuple(path)
 
 
-def _mistake(mistake: Mapping[str, Any]) -> str:
+def _message(mistake: Mapping[str, Any]) -> str:
     loc = [str(part) for part in mistake["loc"] if part != "[key]"]
     place = ".".join(loc)
     if mistake["type"] == "extra_forbidden":

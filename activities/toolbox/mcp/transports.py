@@ -80,9 +80,9 @@ class Sent:
 
     @property
     def is_spoken(self) -> bool:
-        """Whether an error is the server's own message, and was not made by a transport from an HTTP response.
+        """Whether an error is the server's own message; false if a transport made it from an HTTP response.
 
-        False for a status from 300 on that says more than the message: any except 400, 404, 422 and 500.
+        Also false for each status from 300 on except 400, 404, 422 and 500: such a status says more than the message.
         """
         if self.status is None:  # over pipes
             return True
@@ -263,7 +263,7 @@ async def _write(
 
 
 async def _log_errors(link: Link, server: str, stderr: asyncio.StreamReader, most: int) -> None:
-    """Log what a server writes to stderr, without secrets, and at most `most` lines a minute; `link` has the last."""
+    """Log what a server writes to stderr, without secrets, at most `most` lines a minute; store the last in `link`."""
     rest, minute, logged = b"", 0.0, 0
     while chunk := await stderr.read(64 * 1024):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -364,11 +364,11 @@ class _Watched(httpx2.AsyncBaseTransport):
         except _TooLarge:
             sent.why, sent.is_too_large = f"it sent a response of more than {MAX_MESSAGE} bytes", True
         except httpx2.HTTPError as error:
-            sent.why = _words(error)
+            sent.why = _failure_words(error)
         return _failed(request, sent.why)
 
     async def _read(self, response: httpx2.Response) -> None:
-        """Read a body that is no stream, so that one which is cut off fails here. Raises _TooLarge."""
+        """Read the body of a response that is no stream: a body that is cut off fails here. Raises _TooLarge."""
         content = bytearray()
         async with aclosing(response.aiter_bytes()) as parts:
             async for part in parts:
@@ -406,7 +406,7 @@ def _failed(request: httpx2.Request, why: str) -> httpx2.Response:
     return httpx2.Response(500, json=error, request=request)
 
 
-def _words(error: httpx2.HTTPError) -> str:
+def _failure_words(error: httpx2.HTTPError) -> str:
     match error:
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
             return "it takes no connection"
