@@ -114,15 +114,15 @@ class Breakers:
         self.changed = asyncio.Event()
         """Set when there may be turns of which workflows have to be told."""
 
-    def known(self, service: str, age: float = retries.BREAKERS_CACHED) -> Breaker | None:
-        """The breaker as this worker last read it; None if the read is older than `age` seconds. For any thread."""
-        if time.monotonic() - self._read_at > age:
+    def known(self, service: str) -> Breaker | None:
+        """The breaker as this worker last read it; None if the read is older than BREAKERS_CACHED. For any thread."""
+        if time.monotonic() - self._read_at > retries.BREAKERS_CACHED:
             return None
         return self._rows.get(service, BreakerRow()).breaker
 
-    async def look(self, service: str, age: float = retries.BREAKERS_CACHED) -> Breaker | None:
-        """The breaker as read within the last `age` seconds, or now by a query; None if the store cannot be read."""
-        found = self.known(service, age)
+    async def look(self, service: str) -> Breaker | None:
+        """The breaker as `known` returns it, else as read now by a query; None if the store cannot be read."""
+        found = self.known(service)
         if found is not None or time.monotonic() < self._blind_until:
             return found
         # Calls that ask at the same time share one query.
