@@ -87,15 +87,15 @@ def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | No
         # By their real class: `isinstance` would ask the exception for its `__class__`.
         if issubclass(type(error), BaseExceptionGroup):
             return _worst([judge(member, raises) for member in _members(error)])
-        verdicts = (_verdict(translation, raises or {}) for translation in _translations(error))
-        guesses = map(guessed_status.guess, _translations(error))
-        return next(filter(None, itertools.chain(verdicts, guesses)), None) or _unknown(class_name(error))
+        verdicts = (_verdict(cause, raises or {}) for cause in _error_and_causes(error))
+        guesses = map(guessed_status.guess, _error_and_causes(error))
+        return next(filter(None, itertools.chain(verdicts, guesses)), None) or _of_unknown_class(class_name(error))
     except BaseException:  # of an attribute: an exception is code of anybody
-        return _unknown(class_name(error))
+        return _of_unknown_class(class_name(error))
 
 
-def _translations(error: BaseException) -> Iterator[BaseException]:
-    """Yield an exception and its chain of causes (`raise ... from`), up to the first whose class names a mistake.
+def _error_and_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and its causes (`raise ... from`), but none below a mistake, such as a KeyError.
 
     An author writes `from` to give a failure another name. An exception that was only being handled (`__context__`) is
     left out: code that fails in an `except`, after a request that had its effect, is a bug.
@@ -111,13 +111,13 @@ def _translations(error: BaseException) -> Iterator[BaseException]:
 def _verdict(error: BaseException, raises: Mapping[type[BaseException], Entry]) -> Verdict | None:
     """The verdict on one exception of a chain of causes; None if its class has no entry."""
     if issubclass(type(error), ToolError):
-        return _own(error)
+        return _of_tool_error(error)
     entry = declared.entry_of(type(error), raises) or entry_of(class_names(type(error)))
     return entry(error) if entry else None
 
 
-def _own(error: Any) -> Verdict:
-    """The verdict on one of the four exceptions of Replan."""
+def _of_tool_error(error: Any) -> Verdict:
+    """The verdict on a ToolError: Refused, Busy, Unreachable or NeedsPerson."""
     known, requests = getattr(error, "fault", None), error.requests
     if not isinstance(known, Fault):
         return Row(
@@ -131,7 +131,7 @@ def _own(error: Any) -> Verdict:
 _OWN_PROOF = {None: Proof.PROMISED, 0: Proof.NOT_SENT}
 
 
-def _unknown(name: str) -> Verdict:
+def _of_unknown_class(name: str) -> Verdict:
     fault = Fault.of(Code.BUG, f"The tool raised {name}, which no table knows: fix the tool.")
     return Verdict(fault, Proof.UNKNOWN, unknown=name)
 

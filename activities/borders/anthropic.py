@@ -4,12 +4,13 @@ The SDK raises RateLimitError for a spent limit, too, and BadRequestError for a 
 does not say whether waiting helps.
 """
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from activities.borders import model_api
 from activities.borders.model_api import ModelRow
-from activities.borders.table import Entry, Table, Verdict, named
+from activities.borders.table import Table, Verdict, named
 
 PROVIDER = "Anthropic's API"
 
@@ -54,15 +55,13 @@ BY_WORDS: Mapping[str, ModelRow] = {
 stream, whose `error_code` is not in BY_CODE; for any other message, BY_TYPE decides."""
 
 
-def _status(error: Any) -> Verdict:
+def _by_code_type_and_status(error: Any) -> Verdict:
     by_words = model_api.by_words(BY_WORDS, error.api_message, error.status_code)
     row = BY_CODE.get(error.error_code or "") or by_words or BY_TYPE.get(error.type or "")
     return model_api.by_status(PROVIDER, row, error, error.status_code)
 
 
-def _always(row: ModelRow) -> Entry:
-    return model_api.always(PROVIDER, row)
-
+_always = functools.partial(model_api.always, PROVIDER)
 
 TABLE: Table = {
     "anthropic.AnthropicError": _always(model_api.MISUSED),
@@ -71,7 +70,7 @@ TABLE: Table = {
         "its code, its type, then its HTTP status",
         PROVIDER,
         [*BY_CODE.values(), *BY_TYPE.values(), *model_api.STATUS.values()],
-        _status,
+        _by_code_type_and_status,
     ),
     "anthropic.APIConnectionError": _always(model_api.CUT),
     "anthropic.APITimeoutError": _always(model_api.SILENT),

@@ -134,7 +134,7 @@ def _aws_row(code: str, status: Any) -> Row | None:
     return by_words or (http.by_status(number) if number >= 300 else None)
 
 
-def _aws(error: Any) -> Verdict | None:
+def _client_error(error: Any) -> Verdict | None:
     verdict = _aws_response(error.response, error.operation_name)
     tries = field(error.response, "ResponseMetadata", "RetryAttempts")
     # The answer is that to the final request; one before it may have been lost after it was carried out.
@@ -160,7 +160,7 @@ def _worst(rows: Iterable[Row]) -> Row | None:
 
 def _aws_event(error: Any) -> Verdict | None:
     """The verdict on an error in a stream of events, which proves nothing; None if no row fits."""
-    verdict = _aws(error)
+    verdict = _client_error(error)
     return replace(verdict, proves=Proof.UNKNOWN) if verdict else None
 
 
@@ -212,7 +212,7 @@ _S3_UPLOAD = Choice(
 TABLE: Table = {
     **of_module(
         "botocore.exceptions",
-        (Choice("its error code, else its HTTP status", _AWS_STATUSES, _aws, api.NO_CODE), "ClientError"),
+        (Choice("its error code, else its HTTP status", _AWS_STATUSES, _client_error, api.NO_CODE), "ClientError"),
         # It arrives in the middle of a response, so the request was accepted.
         (
             Choice(

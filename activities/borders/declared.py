@@ -63,7 +63,7 @@ def fault(
 
 
 def entries(raises: Raises) -> Mapping[type[BaseException], Entry]:
-    """The entries of a checked `raises=`."""
+    """The entries, by class, for a `raises=` that has no mistakes."""
     return {raised: _entry(raised.__name__, declaration, "raises=") for raised, declaration in raises.items()}
 
 
@@ -89,13 +89,13 @@ def mistakes(raises: object) -> Iterator[str]:
         elif not issubclass(raised, Exception):
             yield f"names {name}, which ends a process or cancels a call: leave it out."
         elif not callable(declaration):
-            yield from (f"{name}: {wrong}" for wrong in _wrong(declaration))
+            yield from (f"{name}: {wrong}" for wrong in _mistakes_of(declaration))
 
 
 def from_entry_points(package: str) -> Table:
     """The table that installed packages declare for the exceptions of `package`; empty if none does.
 
-    A mapping that cannot be loaded or has mistakes is logged and left out; it then changes nothing.
+    A mapping that cannot be loaded or has a mistake is logged and left out as a whole.
     """
     found = dict[str, Entry]()
     for point in importlib.metadata.entry_points(group=GROUP, name=package):
@@ -121,39 +121,39 @@ def from_entry_points(package: str) -> Table:
     return found
 
 
-def _entry(name: str, declaration: Declared, where: str) -> Entry:
+def _entry(class_name: str, declaration: Declared, source: str) -> Entry:
     if not callable(declaration):
-        return _row(declaration, name)
-    no_fault = f"The function in {where} for {name} gives no fault"
+        return _row(declaration, class_name)
+    no_fault = f"The function in {source} for {class_name} gives no fault"
 
     def decide(error: BaseException) -> Verdict:
         try:
             chosen = declaration(error)
-            wrong = list(_wrong(chosen))
+            wrong = list(_mistakes_of(chosen))
         except Exception as failed:  # it is the user's
             wrong = [f"it raised {type(failed).__name__}."]
         if wrong:
             reason = f"{no_fault}, since {wrong[0]} Correct the function."
             return Row(Code.BUG, reason, Proof.UNKNOWN).verdict()
-        return _row(chosen, name).verdict()
+        return _row(chosen, class_name).verdict()
 
     otherwise = Row(Code.BUG, f"{no_fault}: correct the function.", Proof.UNKNOWN)
     return Choice("a function", {}, decide, otherwise)
 
 
-def _row(declaration: str | DeclaredFault, name: str) -> Row:
+def _row(declaration: str | DeclaredFault, class_name: str) -> Row:
     declared = declaration if isinstance(declaration, DeclaredFault) else DeclaredFault(declaration)
     code = Code(declared.code)
     by_code = Proof.REFUSED if QUADRANT[code] is Quadrant.PERSISTENT_SEMANTIC else Proof.UNKNOWN
     proves = _PROVES[declared.applied] if declared.applied else by_code
-    reason = declared.reason or f"The tool raised {name}, which it declares as {code.value}."
+    reason = declared.reason or f"The tool raised {class_name}, which it declares as {code.value}."
     return Row(code, reason, proves, declared.retry_after)
 
 
 _PROVES = {"none": Proof.PROMISED, "unknown": Proof.UNKNOWN}
 
 
-def _wrong(declaration: object) -> Iterator[str]:
+def _mistakes_of(declaration: object) -> Iterator[str]:
     """Yield each mistake in a code or a `fault(...)`, as a clause."""
     declared = DeclaredFault(declaration) if isinstance(declaration, str) else declaration
     if not isinstance(declared, DeclaredFault):

@@ -46,7 +46,7 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
     lines = [title]
     for kind, raises in tools.items():
         entry = declared.entry_of(raised, raises) if raised else None
-        lines += _lines(f"in {kind}, by raises=", entry) if entry else []
+        lines += _entry_lines(f"in {kind}, by raises=", entry) if entry else []
     if raised and (special := _special(raised)):
         return f"{title}\n  {special}"
     source, entry = next(entries_of(names), ("", None))
@@ -61,7 +61,7 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
             lines.append("           then it becomes what docs/errors.md says of that status, and proves nothing")
             lines.append(f'  a tool may declare it: raises={{{raised.__name__}: "CODE"}} with a code of docs/errors.md')
     else:
-        lines += _lines("" if source == title else f"as {source}", entry)
+        lines += _entry_lines("" if source == title else f"as {source}", entry)
     return "\n".join(lines)
 
 
@@ -95,7 +95,7 @@ def unknown(package: str) -> list[type[Exception]]:
 
 
 def rows_of(entry: Entry) -> Iterator[tuple[str, Row]]:
-    """The rows that an entry can give, each with the value that chooses it, which is empty for a Row."""
+    """Yield the rows that an entry can give, each after the value that chooses it, which is "" for a Row."""
     if isinstance(entry, Row):
         yield "", entry
     else:
@@ -103,9 +103,9 @@ def rows_of(entry: Entry) -> Iterator[tuple[str, Row]]:
         yield "anything else", entry.otherwise
 
 
-def _lines(whence: str, entry: Entry) -> Iterator[str]:
-    if whence:
-        yield f"  {whence}"
+def _entry_lines(heading: str, entry: Entry) -> Iterator[str]:
+    if heading:
+        yield f"  {heading}"
     if isinstance(entry, Row):
         yield f"  becomes  {entry.code.value} ({QUADRANT[entry.code].value.replace('_', ', ')}): {entry.reason}"
         yield f"  then     {FOLLOWS[QUADRANT[entry.code]]}"

@@ -58,7 +58,7 @@ _GRPC_ROWS: Mapping[str, Row] = {
 }
 
 
-def _grpc(error: Any) -> Verdict | None:
+def _by_grpc_status(error: Any) -> Verdict | None:
     status = error.code()
     number = status if isinstance(status, int) else 0
     name = [*GRPC][number - 1] if 0 < number <= len(GRPC) else field(status, "name")
@@ -80,7 +80,7 @@ def _grpc_row(status: str, error: Any) -> Row | None:
 def _is_by_service(error: Any, number: int) -> bool:
     """Whether the trailing metadata of a call, which its service writes, give status `number` or ask for a wait."""
     try:
-        trailing = _trailing(error)
+        trailing = _trailing_metadata(error)
         details = trailing.get("grpc-status-details-bin", b"")
         is_given = len(details) <= MAX_DETAILS and _protobuf(details).get(1) == [number]
     except Exception:  # what a server sends here may be anything
@@ -92,7 +92,7 @@ _TOO_LARGE = re.compile(r"CLIENT: Sent message larger than max \((\d{1,20}) vs\.
 
 
 def _by_size(error: Any) -> Row | None:
-    """The row of a message over a limit of the client, which only gRPC's details report; None if they do not.
+    """The row for a message that the client found too large, by the text of the details; None for any other error.
 
     A service may pass on the details that its own client gave for another call, so the words alone prove nothing.
     """
@@ -133,7 +133,7 @@ def _is_stream(error: Any) -> bool:
 def _pushback(error: Any) -> float | None:
     """The seconds that the trailing metadata of a gRPC call ask to wait; None if they ask for no wait."""
     try:
-        trailing = _trailing(error)
+        trailing = _trailing_metadata(error)
         # Below 0 it means that the client library may not retry on its own.
         pushback = str(trailing.get("grpc-retry-pushback-ms", ""))
         status = trailing.get("grpc-status-details-bin", b"")
@@ -142,7 +142,7 @@ def _pushback(error: Any) -> float | None:
         return None
 
 
-def _trailing(error: Any) -> dict[Any, Any]:
+def _trailing_metadata(error: Any) -> dict[Any, Any]:
     return dict(pair for pair in some(error.trailing_metadata()) if isinstance(pair, tuple))
 
 
@@ -158,7 +158,7 @@ def _retry_info(status: bytes) -> float | None:
         packed = _protobuf(detail)
         if packed[1][0] == b"type.googleapis.com/google.rpc.RetryInfo":
             delay = _protobuf(_protobuf(packed[2][0])[1][0])
-            return _span(delay.get(1, [0])[0], delay.get(2, [0])[0])
+            return _valid_duration(delay.get(1, [0])[0], delay.get(2, [0])[0])
     return None
 
 
@@ -188,13 +188,13 @@ def _protobuf(message: bytes) -> dict[int, list[Any]]:
     return found
 
 
-def _span(seconds: Any, nanos: Any = 0) -> float | None:
-    span = float(seconds) + float(nanos) / 1e9
-    return span if 0 <= span < math.inf else None
+def _valid_duration(seconds: Any, nanos: Any) -> float | None:
+    duration = float(seconds) + float(nanos) / 1e9
+    return duration if 0 <= duration < math.inf else None
 
 
 _GRPC_NO_STATUS = unknown(Code.BUG, "The gRPC call failed without a status: fix the tool, or add it to `raises=`.")
-_BY_GRPC_STATUS = Choice("its gRPC status", _GRPC_ROWS, _grpc, _GRPC_NO_STATUS)
+_BY_GRPC_STATUS = Choice("its gRPC status", _GRPC_ROWS, _by_grpc_status, _GRPC_NO_STATUS)
 
 _GRPC_TABLE: Table = {
     **of_module(
@@ -242,7 +242,7 @@ _GOOGLE_REASONS: Mapping[str, Row] = named(
 
 
 def _google_data(error: Any) -> tuple[str, dict[str, str], float | None]:
-    """The reason, the reason with its domain, and the seconds to wait, of an error of a Google API."""
+    """The reason of an error of a Google API (or ""), its reason and domain as `observed`, and the seconds to wait."""
     reasons = [error.reason, *(field(item, "reason") for item in some(error.errors) if isinstance(item, Mapping))]
     reason = next(filter(None, map(code_in, reasons)), "")
     observed = {"reason": reason, "domain": code_in(error.domain)} if reason else {}
@@ -257,11 +257,11 @@ def _google_wait(detail: Any) -> float | None:
         delay = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)s", str(detail.get("retryDelay")))
         return float(delay[1]) if delay else None
     delay = field(detail, "retry_delay")
-    return None if delay is None else _span(delay.seconds, delay.nanos)
+    return None if delay is None else _valid_duration(delay.seconds, delay.nanos)
 
 
 def _google(status: str = "") -> Choice:
-    """The entry for a class of errors of a Google API: by the gRPC or HTTP `status`, or if empty by the error's."""
+    """The entry for a class of errors of a Google API, by gRPC or HTTP `status`; if that is "", by each error's own."""
     row_of_status = GRPC.get(status) or (http.by_status(int(status)) if status else None)
 
     def decide(error: Any) -> Verdict | None:
@@ -302,7 +302,7 @@ _TOKEN_LATER = refused(Code.UNREACHABLE, "The token cannot be renewed at the mom
 _TOKEN = refused(Code.UNAUTHORIZED, "The token cannot be renewed: check the Google credentials of the worker.")
 
 
-def _google_refresh(error: Any) -> Verdict | None:
+def _by_retryable(error: Any) -> Verdict | None:
     return _TOKEN_LATER.verdict() if error.retryable is True else None
 
 
@@ -370,7 +370,7 @@ _GOOGLE_TABLE: Table = {
         (api.UNREADABLE, "ResponseError"),
         # After an answer 401 the token is renewed, so the call itself may have been sent and refused.
         (
-            Choice("whether it says that a retry can help", {"a retry can": _TOKEN_LATER}, _google_refresh, _TOKEN),
+            Choice("whether it says that a retry can help", {"a retry can": _TOKEN_LATER}, _by_retryable, _TOKEN),
             "RefreshError ReauthFailError ReauthSamlChallengeFailError OAuthError",
         ),
         (

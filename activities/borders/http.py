@@ -73,7 +73,7 @@ STATUS: Mapping[int, tuple[Code, str]] = {
     511: (Code.UNAUTHORIZED, "the network of the worker asks for a login, log in there"),
     529: (Code.OVERLOADED, "the service is overloaded"),
 }
-"""By HTTP status, the code of the Fault and a part of its reason; for any other status, `_by_class` decides."""
+"""By HTTP status, the code of the Fault and a part of its reason; for any other status, `_by_status_class` decides."""
 
 MAX_BODY = 4 * 1024
 """The most bytes of a rejection's body that a fault keeps as `observed`; a longer body is left out."""
@@ -81,14 +81,14 @@ MAX_BODY = 4 * 1024
 
 def by_status(status: int) -> Row:
     """The row of an HTTP status."""
-    code, meaning = STATUS.get(status) or _by_class(status)
+    code, meaning = STATUS.get(status) or _by_status_class(status)
     # A 5xx may come from a gateway whose server goes on, and a 303 answers a POST that was carried out. 499 is none of
     # RFC 9110: proxies, and Google for gRPC's CANCELLED, say by it that somebody did not wait for the answer.
     proves = Proof.REFUSED if 400 <= status < 499 else Proof.UNKNOWN
     return Row(code, f"The service returned {status}: {meaning}.", proves)
 
 
-def _by_class(status: int) -> tuple[Code, str]:
+def _by_status_class(status: int) -> tuple[Code, str]:
     if 400 <= status < 500:
         return Code.REFUSED, "the request was rejected, choose again"
     if status >= 500:
@@ -108,12 +108,12 @@ def is_unsent(error: BaseException | None) -> bool:
 
 
 def _first(*values: Any) -> Any:
-    # Not by truth: a response of requests is false if its status is an error.
+    """The first value that is not None; not by truth, since a response of requests is false if it reports an error."""
     return next((value for value in values if value is not None), None)
 
 
-def _is_a(error: BaseException, *names: str) -> bool:
-    return any(name in names for name in class_names(type(error)))
+def _is_a(error: BaseException, *classes: str) -> bool:
+    return any(name in classes for name in class_names(type(error)))
 
 
 # Whether the request was sent.
@@ -150,8 +150,8 @@ def _was_connecting(error: BaseException) -> bool:
     return _is_a(error, *_CONNECTING) or any(name in _CONNECTS or "handshake" in name for name in functions)
 
 
-def _earlier(error: BaseException, *responses: object) -> list[list[Any] | tuple[Any, ...]]:
-    """The lists of requests that came before the one of `error`; `responses` are the lists that its response has.
+def _earlier_requests(error: BaseException, *histories: object) -> list[list[Any] | tuple[Any, ...]]:
+    """Lists of the requests that the client sent before the one of `error`: those in its frames, and `histories`.
 
     A client sends several requests if it follows a redirect, or repeats a request by itself.
     """
@@ -161,12 +161,12 @@ def _earlier(error: BaseException, *responses: object) -> list[list[Any] | tuple
         for module, frame in frames(exception)
         if (read := _EARLIER.get((module, frame.f_code.co_name)))
     ]
-    return [some for some in (*noted, *responses) if isinstance(some, list | tuple)]
+    return [some for some in (*noted, *histories) if isinstance(some, list | tuple)]
 
 
-def _was_preceded(error: BaseException, *responses: object) -> bool:
-    """Whether an earlier request of the same call may have had an effect."""
-    return any(_may_have_changed(request) for some in _earlier(error, *responses) for request in some)
+def _was_preceded(error: BaseException, *histories: object) -> bool:
+    """Whether an earlier request of the same call may have had an effect; `histories` are those of the response."""
+    return any(_may_have_changed(request) for some in _earlier_requests(error, *histories) for request in some)
 
 
 def _may_have_changed(earlier: object) -> bool:
@@ -188,19 +188,19 @@ def _method(request: object) -> object:
 
 def _if_alone(row: Row, error: BaseException) -> Verdict:
     """The verdict of a row, which proves nothing if an earlier request of the same call may have had an effect."""
-    return (_after(row) if _was_preceded(error) else row).verdict()
+    return (_after_earlier_request(row) if _was_preceded(error) else row).verdict()
 
 
-def _after(row: Row) -> Row:
+def _after_earlier_request(row: Row) -> Row:
     """`row`, changed to prove nothing, for a call with an earlier request that may have had an effect."""
     reason = f"{row.reason[:-1]}, but an earlier request of the same call may have had an effect."
     return replace(row, reason=reason, proves=Proof.UNKNOWN)
 
 
-def _unsent(code: Code, reason: str) -> Choice:
+def _unsent_entry(code: Code, reason: str) -> Choice:
     """An entry for an exception that is raised before the request is sent."""
     row = _unsent_row(code, reason)
-    after = _after(row)
+    after = _after_earlier_request(row)
     by = "what the same call had sent before, as for a redirect"
     return Choice(by, {"nothing": row, "something": after}, lambda error: _if_alone(row, error), otherwise=after)
 
@@ -275,12 +275,14 @@ def _status(error: BaseException) -> Verdict:
     response = _first(attribute(error, "response"), error)
     status = _first(attribute(response, "status_code"), attribute(response, "status"))
     if not isinstance(status, int) or isinstance(status, bool):
-        return _unexpected("The service did not accept the request, and its HTTP status is not known.").verdict()
+        return _unexpected_result("The service did not accept the request, and its HTTP status is not known.").verdict()
     verdict, method = by_answer(error, status), _method_and_service(error, response)[0]
     known = attribute(response, "history"), attribute(response, "raw", "retries", "history")
     if _was_preceded(error, *known):
         return replace(verdict, proves=Proof.UNKNOWN)
-    refused = [sum(sends.may_change(str(_method(request))) for request in some) for some in _earlier(error, *known)]
+    refused = [
+        sum(sends.may_change(str(_method(request))) for request in some) for some in _earlier_requests(error, *known)
+    ]
     return replace(verdict, requests=sends.may_change(method) + max(refused, default=0) if method else None)
 
 
@@ -329,7 +331,7 @@ def _body(response: object) -> JsonValue:
     return body
 
 
-def _tunnel(error: BaseException) -> Verdict:
+def _by_proxy(error: BaseException) -> Verdict:
     return _if_alone(_BY_PROXY.get(str(attribute(error, "status")), _NO_TUNNEL), error)
 
 
@@ -340,12 +342,12 @@ def _header(error: BaseException) -> Verdict:
 
 
 def _payload(error: BaseException) -> Verdict | None:
-    """The verdict on a whole response that cannot be decoded; None if the response broke off."""
+    """The verdict on a response that arrived whole and cannot be decoded; None if the response broke off."""
     is_complete = any(_is_a(exception, "aiohttp.http_exceptions.ContentEncodingError") for exception in carried(error))
     return _UNDECODABLE.verdict() if is_complete else None
 
 
-def _unexpected(reason: str) -> Row:
+def _unexpected_result(reason: str) -> Row:
     return Row(Code.UNEXPECTED_RESULT, reason, Proof.UNKNOWN)
 
 
@@ -357,10 +359,10 @@ _SERVER = Row(
 )
 _FAILED = Row(Code.UNREACHABLE, "The HTTP request failed.", Proof.UNKNOWN)
 _GARBLED = Row(Code.UNREACHABLE, "The server closed the connection, or did not speak HTTP.", Proof.UNKNOWN)
-_ENDLESS = _unexpected("The address redirects without end: use another.")
-_REDIRECT = _unexpected("The address redirects to one that is no HTTP address: use another.")
-_UNDECODABLE = _unexpected("The response cannot be decoded.")
-_NO_MESSAGE = _unexpected("The message of the WebSocket has another type than the tool expects.")
+_ENDLESS = _unexpected_result("The address redirects without end: use another.")
+_REDIRECT = _unexpected_result("The address redirects to one that is no HTTP address: use another.")
+_UNDECODABLE = _unexpected_result("The response cannot be decoded.")
+_NO_MESSAGE = _unexpected_result("The message of the WebSocket has another type than the tool expects.")
 _NO_ADDRESS = _unsent_row(Code.INVALID_INPUT, "This address cannot be opened: give a complete one.")
 _WRONG_HEADER = _unsent_row(Code.INVALID_INPUT, "HTTP does not allow a header of the request: change the arguments.")
 _NO_TUNNEL = _unsent_row(Code.UNREACHABLE, "The proxy did not let the request through.")
@@ -376,7 +378,7 @@ _BY_STATUS = Choice(
     {
         **{str(status): by_status(status) for status in STATUS},
         **{
-            name: replace(by_status(status), reason=f"The service returned {name}: {_by_class(status)[1]}.")
+            name: replace(by_status(status), reason=f"The service returned {name}: {_by_status_class(status)[1]}.")
             for name, status in {"another 4xx": 498, "another 5xx": 599, "a 3xx": 399, "another status": 299}.items()
         },
     },
@@ -398,11 +400,13 @@ _CONNECTION = Choice(
 _NO_CONNECTION = Choice(
     "the exception that it wraps", {"certificate not accepted": _UNTRUSTED}, _no_connection, otherwise=_UNREACHED
 )
-_LATE_CONNECTION = _unsent(Code.UNREACHABLE, "No connection was made in time.")
-_FULL_POOL = _unsent(Code.BUSY, "All connections of the worker are in use.")
-_NO_URL = _unsent(Code.INVALID_INPUT, "This is no URL: give a complete one.")
-_SCHEME = _unsent(Code.INVALID_INPUT, "The address must begin with http:// or https://.")
-_WRONG_PROXY = _unsent(Code.NEEDS_PERSON, "The address of the proxy is wrong: correct the settings of the worker.")
+_LATE_CONNECTION = _unsent_entry(Code.UNREACHABLE, "No connection was made in time.")
+_FULL_POOL = _unsent_entry(Code.BUSY, "All connections of the worker are in use.")
+_NO_URL = _unsent_entry(Code.INVALID_INPUT, "This is no URL: give a complete one.")
+_SCHEME = _unsent_entry(Code.INVALID_INPUT, "The address must begin with http:// or https://.")
+_WRONG_PROXY = _unsent_entry(
+    Code.NEEDS_PERSON, "The address of the proxy is wrong: correct the settings of the worker."
+)
 _URL_ERROR = Choice(
     "its reason: an exception, or a text", {**_CONNECTION.rows, "text": _NO_ADDRESS}, _url_error, otherwise=_BROKEN
 )
@@ -415,7 +419,7 @@ _SHARED = (
     (_BROKEN, "NetworkError"),
     (_NO_CONNECTION, "ConnectError"),
     # It is raised only while a tunnel is opened, and the request comes after that.
-    (_unsent(Code.UNREACHABLE, "The proxy did not let the request through."), "ProxyError"),
+    (_unsent_entry(Code.UNREACHABLE, "The proxy did not let the request through."), "ProxyError"),
     (_GARBLED, "ProtocolError"),
     (_BUG, "LocalProtocolError"),
     (_SCHEME, "UnsupportedProtocol"),
@@ -458,7 +462,7 @@ TABLE: Table = {
     **of_module("httpcore", *_HTTPCORE),
     **of_module("httpcore2", *_HTTPCORE),
     **of_module("httpx", *_HTTPX),
-    **of_module("httpx2", *_HTTPX, (_unexpected("The response is no event stream."), "SSEError")),
+    **of_module("httpx2", *_HTTPX, (_unexpected_result("The response is no event stream."), "SSEError")),
     **of_module(
         "httpx2.websockets",
         (_FAILED, "_exceptions.HTTPXWSException"),
@@ -480,8 +484,8 @@ TABLE: Table = {
         (_UNDECODABLE, "ContentDecodingError"),
         (_FAILING, "RetryError"),
         (_ENDLESS, "TooManyRedirects"),
-        (_unexpected("The response is no JSON."), "JSONDecodeError"),
-        (_unsent(Code.BUG, "The tool sends what cannot be written as JSON: fix the tool."), "InvalidJSONError"),
+        (_unexpected_result("The response is no JSON."), "JSONDecodeError"),
+        (_unsent_entry(Code.BUG, "The tool sends what cannot be written as JSON: fix the tool."), "InvalidJSONError"),
         (_HEADER, "InvalidHeader"),
         (_NO_URL, "URLRequired"),
         (_SCHEME, "MissingSchema InvalidSchema"),
@@ -519,7 +523,7 @@ TABLE: Table = {
         (_BY_STATUS, "ClientResponseError"),
         (_ENDLESS, "TooManyRedirects"),
         # The proxy rejects the tunnel, and the request comes after that. Its statuses say nothing of the service.
-        (Choice("the HTTP status of the proxy", _BY_PROXY, _tunnel, otherwise=_NO_TUNNEL), "ClientHttpProxyError"),
+        (Choice("the HTTP status of the proxy", _BY_PROXY, _by_proxy, otherwise=_NO_TUNNEL), "ClientHttpProxyError"),
         (_BROKEN, "ClientConnectionError"),
         # The connector alone raises the first, for whatever errno, before it has a connection.
         (_NO_CONNECTION, "ClientConnectorError ServerFingerprintMismatch"),
@@ -540,7 +544,7 @@ TABLE: Table = {
         (_GARBLED, "_websocket.models.WebSocketError _websocket.models.WSHandshakeError"),
         (_GARBLED, "http_exceptions.HttpProcessingError"),
         (_UNDECODABLE, "http_exceptions.ContentEncodingError"),
-        (_unexpected("The response has a line that is too long for the tool."), "http_exceptions.LineTooLong"),
+        (_unexpected_result("The response has a line that is too long for the tool."), "http_exceptions.LineTooLong"),
         (_UNDECODABLE, "compression_utils.TooManyMembersError"),
         (_BROKEN, "streams.EofStream"),
         (_BUG, "payload.LookupError"),

@@ -130,9 +130,9 @@ _OWN: tuple[tuple[Entry, str], ...] = (
 """Entries by the names of the classes that kafka-python and aiokafka share."""
 
 TABLE: Table = {
-    **of_module("kafka.errors", *_OWN),
     **of_module(
         "kafka.errors",
+        *_OWN,
         (_by_number(_REJECTED), "BrokerResponseError"),
         (_by_number(_LOST), "RetriableError InvalidMetadataError"),  # nearer than that of its number
         (api.UNREADABLE, "InvalidReceiveError"),
@@ -142,9 +142,9 @@ TABLE: Table = {
     ),
     "kafka.consumer.fetcher.RecordTooLargeError": api.UNREADABLE,
     "kafka.coordinator.base.UnjoinedGroupException": _REBALANCED,
-    **of_module("aiokafka.errors", *_OWN),
     **of_module(
         "aiokafka.errors",
+        *_OWN,
         (_by_number(_REJECTED), "BrokerResponseError"),
         (_UNREACHED, "NoBrokersAvailable KafkaUnavailableError"),
         (api.UNSUPPORTED, "IncompatibleBrokerVersion"),

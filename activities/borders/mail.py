@@ -36,7 +36,7 @@ def _row(code: object) -> Row | None:
     return SMTP.get(str(code)) or {4: _LATER, 5: _NOT_TAKEN}.get(code // 100)
 
 
-def _by_code(otherwise: Row) -> Choice:
+def _by_reply_code(otherwise: Row) -> Choice:
     def decide(error: Any) -> Verdict | None:
         row = _row(field(error, "smtp_code"))
         return row.verdict(observed={"smtp_code": error.smtp_code}) if row else None
@@ -57,10 +57,10 @@ def _by_recipients(error: Any) -> Verdict | None:
 
 TABLE: Table = of_module(
     "smtplib",
-    (_by_code(api.REJECTED), "SMTPResponseException SMTPSenderRefused SMTPDataError"),
+    (_by_reply_code(api.REJECTED), "SMTPResponseException SMTPSenderRefused SMTPDataError"),
     (Choice("the code of the reply for the first recipient", SMTP, _by_recipients, _ADDRESS), "SMTPRecipientsRefused"),
-    (_by_code(_LOGIN), "SMTPAuthenticationError"),
-    (_by_code(_NO_SERVICE), "SMTPConnectError SMTPHeloError"),
+    (_by_reply_code(_LOGIN), "SMTPAuthenticationError"),
+    (_by_reply_code(_NO_SERVICE), "SMTPConnectError SMTPHeloError"),
     (_UNSUPPORTED, "SMTPNotSupportedError"),
     # After the message was sent, it may have been taken.
     (api.BROKEN, "SMTPServerDisconnected"),

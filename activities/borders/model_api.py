@@ -180,7 +180,9 @@ def verdict(provider: str, row: ModelRow, error: Exception) -> Verdict:
     # Without the error's message, which may quote keys and prompts.
     response = getattr(error, "response", None) if QUADRANT[row[0]].is_transient else None
     wait = wait_of(response.headers) if isinstance(response, httpx2.Response) else None
-    found = _row(provider, row).verdict(reason=f"{_who(provider, error)} {row[1]}.", retry_after=wait)
+    found = _row(provider, row).verdict(
+        reason=f"{_capitalized_server_name(provider, error)} {row[1]}.", retry_after=wait
+    )
     return replace(found, fault=found.fault.model_copy(update={"unsent": is_unsent(error.__cause__)}))
 
 
@@ -189,7 +191,7 @@ def server_name(provider: str, host: str | None) -> str:
     return provider if host in (None, OWN_HOSTS[provider]) else f"the model server at {host}"
 
 
-def _who(provider: str, error: Exception) -> str:
+def _capitalized_server_name(provider: str, error: Exception) -> str:
     request = getattr(error, "request", None)
     name = server_name(provider, request.url.host if isinstance(request, httpx2.Request) else None)
     return name[:1].upper() + name[1:]

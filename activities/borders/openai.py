@@ -4,13 +4,14 @@ The SDK raises RateLimitError for a used-up quota, too, and BadRequestError for 
 class alone does not say whether waiting helps.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from activities.borders import model_api
 from activities.borders.model_api import ModelRow
-from activities.borders.table import Entry, Table, Verdict, named
+from activities.borders.table import Table, Verdict, named
 
 PROVIDER = "OpenAI's API"
 
@@ -54,7 +55,7 @@ INVALID_REQUEST = "invalid_request_error"
 """The type of an error for which an answer has the status 400."""
 
 
-def _judge(error: Any) -> Verdict:
+def _by_code_type_and_status(error: Any) -> Verdict:
     code, type = (str(value) if isinstance(value, str | int) else "" for value in (error.code, error.type))
     # An event of a stream that began with 200 has no status, but gateways and vLLM send it as the code.
     status = getattr(error, "status_code", None) or (int(code) if HTTP_ERROR.fullmatch(code) else 0)
@@ -65,10 +66,7 @@ def _judge(error: Any) -> Verdict:
     return model_api.by_status(PROVIDER, row, error, status)
 
 
-def _always(row: ModelRow) -> Entry:
-    return model_api.always(PROVIDER, row)
-
-
+_always = functools.partial(model_api.always, PROVIDER)
 _ROWS = (*BY_CODE.values(), *model_api.STATUS.values())
 
 TABLE: Table = named(
@@ -76,8 +74,11 @@ TABLE: Table = named(
     (_always(model_api.MISUSED), "openai.ContentFilterFinishReasonError openai.InvalidWebhookSignatureError"),
     (_always(model_api.MISUSED), "openai.WebSocketQueueFullError openai._response.MissingStreamClassError"),
     (_always(model_api.MISUSED), "openai._legacy_response.MissingStreamClassError"),
-    (model_api.by("its code, then its type", PROVIDER, _ROWS, _judge), "openai.APIError"),
-    (model_api.by("its code, its type, then its HTTP status", PROVIDER, _ROWS, _judge), "openai.APIStatusError"),
+    (model_api.by("its code, then its type", PROVIDER, _ROWS, _by_code_type_and_status), "openai.APIError"),
+    (
+        model_api.by("its code, its type, then its HTTP status", PROVIDER, _ROWS, _by_code_type_and_status),
+        "openai.APIStatusError",
+    ),
     (_always(model_api.KEY), "openai.OAuthError openai._exceptions.SubjectTokenProviderError"),
     (_always(model_api.CUT), "openai.APIConnectionError openai.WebSocketConnectionClosedError"),
     (_always(model_api.SILENT), "openai.APITimeoutError"),

@@ -44,7 +44,7 @@ def code_in(value: Any) -> str:
 
 
 def answered(who: str, code: str, row: Row, observed: Any = None, wait: float | None = None) -> Verdict:
-    """The verdict of a row on an error code of a service; `who` begins its reason, such as "Slack answered with".
+    """The verdict of `row`; its reason begins with `who` (such as "Slack answered with") and the error code.
 
     `observed` is kept if a new plan follows, `wait` (in seconds) if a retry follows.
     """

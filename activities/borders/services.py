@@ -163,7 +163,7 @@ SLACK: Mapping[str, Row] = named(
 """Rows by Slack's error code (https://api.slack.com/methods), which Slack sends in an answer with status 200."""
 
 
-def _slack(error: Any) -> Verdict:
+def _by_slack_code(error: Any) -> Verdict:
     response = error.response
     code = code_in(field(response, "data", "error")) or code_in(field(response, "error"))
     status = field(response, "status_code")
@@ -180,7 +180,7 @@ def _slack(error: Any) -> Verdict:
 _SLACK_REJECTED = replace(api.REJECTED, proves=Proof.UNKNOWN)
 _SLACK_TABLE: Table = of_module(
     "slack_sdk.errors",
-    (Choice("its error code", {**SLACK, **statuses()}, _slack, _SLACK_REJECTED), "SlackApiError"),
+    (Choice("its error code", {**SLACK, **statuses()}, _by_slack_code, _SLACK_REJECTED), "SlackApiError"),
     (
         unsent(Code.UNAUTHORIZED, "The token of Slack could not be renewed: install the app again."),
         "SlackTokenRotationError",
@@ -262,7 +262,7 @@ def _redis_connection(row: Row) -> Choice:
     def decide(error: Any) -> Verdict | None:
         if type(error).__name__ == "ConnectionError" and field(error, "status_code") == "ERR":
             return _REDIS_FULL.verdict()
-        names = _names(error)
+        names = _modules_and_functions(error)
         # A retry connects anew without the pool; the client of a cluster or of several databases may ask a second one.
         if "get_connection" not in names or any(re.search("cluster|multidb", name) for name in names):
             return row.verdict()
@@ -278,13 +278,13 @@ def _is_waited(error: BaseException) -> bool:
     return qualified(type(error)) == "_queue.Empty" or (isinstance(error, TimeoutError) and error.errno is None)
 
 
-def _names(error: BaseException) -> set[str]:
+def _modules_and_functions(error: BaseException) -> set[str]:
     return {name for module, frame in frames(error, "redis") for name in (module, frame.f_code.co_name)}
 
 
 def _redis_lock(error: Any) -> Verdict | None:
     """The verdict on a LockError: the lock was not free if `with` raised the error; None if anything else did."""
-    return _LOCKED.verdict() if {"__enter__", "__aenter__"} & _names(error) else None
+    return _LOCKED.verdict() if {"__enter__", "__aenter__"} & _modules_and_functions(error) else None
 
 
 def _redis_cluster(error: Any) -> Verdict | None:
@@ -297,7 +297,7 @@ def _redis_cluster(error: Any) -> Verdict | None:
     return _CLUSTER_DOWN.verdict() if down else None
 
 
-def _redis_http(error: Any) -> Verdict | None:
+def _by_redis_http_status(error: Any) -> Verdict | None:
     status = error.status
     return answered("Redis Enterprise answered with", f"HTTP {status}", http.by_status(status)) if status else None
 
@@ -360,7 +360,7 @@ _REDIS_TABLE: Table = {
     **of_module("redis.sentinel", (_REDIS_LOST, "MasterNotFoundError SlaveNotFoundError")),
     **of_module("redis.asyncio.sentinel", (_REDIS_LOST, "MasterNotFoundError SlaveNotFoundError")),
     "redis.event.EventException": unknown(Code.UNAUTHORIZED, "The token for Redis could not be renewed."),
-    "redis.http.http_client.HttpError": Choice("its HTTP status", statuses(), _redis_http, api.FAILED),
+    "redis.http.http_client.HttpError": Choice("its HTTP status", statuses(), _by_redis_http_status, api.FAILED),
     **of_module(
         "redis.multidb.exception",
         (

@@ -352,7 +352,7 @@ def _innermost(error: Any) -> Any:
 
 def _row(error: Any) -> Row | None:
     """The row of the code in a driver's exception; None if the exception has no code, or no table has the code."""
-    package, first, code = _package(error), _first(error), _code(error)
+    package, first, code = _package(error), _first_argument(error), _code(error)
     if isinstance(attribute(error, "original_exception"), ssl.SSLCertVerificationError):  # PyMySQL's 2003
         return _TLS
     oracle = attribute(first, "full_code")
@@ -394,12 +394,12 @@ def _code(error: Any) -> str:
     if not code and package == "psycopg2":  # which sets pgcode only on what the server sent
         known = getattr(sys.modules.get("psycopg2._psycopg"), "sqlstate_errors", {})
         code = next((state for state, raised in known.items() if raised is type(original)), "")
-    return code or (_connecting(original) if package in _LIBPQ_PACKAGES else "")
+    return code or (_libpq_code(original) if package in _LIBPQ_PACKAGES else "")
 
 
-def _connecting(error: Any) -> str:
+def _libpq_code(error: Any) -> str:
     """The code in _POSTGRESQL for libpq's message about a failed connection; empty for any other message."""
-    message = str(first)[:MAX_MESSAGE] if isinstance(first := _first(error), str) else ""
+    message = str(first)[:MAX_MESSAGE] if isinstance(first := _first_argument(error), str) else ""
     if not message or not (_CONNECTING.match(message) or attribute(error, "pgconn")):
         return ""
     return next((code for pattern, code in _LIBPQ.items() if re.search(pattern, message)), "08001")
@@ -411,7 +411,7 @@ def _package(error: object) -> str:
     return next((package for package in packages if package in (*_MYSQL, *_LIBPQ_PACKAGES, "asyncpg")), "")
 
 
-def _first(error: object) -> object:
+def _first_argument(error: object) -> object:
     args = attribute(error, "args")
     return args[0] if isinstance(args, tuple) and args else None
 

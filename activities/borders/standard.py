@@ -5,6 +5,7 @@ have no row: they are bugs of the tool, and a row for ValueError would also cove
 """
 
 import errno
+import functools
 import socket
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -111,7 +112,7 @@ def _unless_connecting(row: Row) -> Choice:
     return Choice("where it was raised", {"while connecting": _UNSENT}, decide, otherwise=row)
 
 
-def _by_look_up(error: OSError) -> Verdict:
+def _by_look_up_number(error: OSError) -> Verdict:
     number: object = error.errno
     return (_LOOK_UPS.get(number, _NO_LOOK_UP) if isinstance(number, int) else _NO_LOOK_UP).verdict()
 
@@ -171,10 +172,7 @@ def _by_last_attempt(error: BaseException) -> Verdict:
     return verdict if attempts == [1] * len(attempts) else replace(verdict, proves=Proof.UNKNOWN)
 
 
-def _bug(reason: str) -> Row:
-    return unknown(Code.BUG, reason)
-
-
+_bug = functools.partial(unknown, Code.BUG)
 _LOOP = _bug("The tool uses asyncio or a future wrongly: fix the tool.")
 _POOL = _bug(
     "A thread or process of the tool's pool ended, e.g. for lack of memory: make a new pool, and find out why."
@@ -200,7 +198,7 @@ TABLE: Table = {
     "builtins.NotADirectoryError": _BY_ERRNO["ENOTDIR"],
     "builtins.PermissionError": _BY_ERRNO["EACCES"],
     "builtins.MemoryError": _bug("The tool ran out of memory: let it hold less at once, or give the worker more."),
-    "socket.gaierror": Choice("its number", _BY_LOOK_UP, _by_look_up, otherwise=_NO_LOOK_UP),
+    "socket.gaierror": Choice("its number", _BY_LOOK_UP, _by_look_up_number, otherwise=_NO_LOOK_UP),
     "socket.herror": _NO_LOOK_UP,
     "json.decoder.JSONDecodeError": unknown(Code.UNEXPECTED_RESULT, "The response is no JSON."),
     "asyncio.exceptions.IncompleteReadError": unknown(

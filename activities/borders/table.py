@@ -151,6 +151,7 @@ def tells_its_cause(raised: type[BaseException]) -> bool:
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
+    """The traceback of an exception, even if its class hides it; None without one."""
     found: TracebackType | None = _TRACEBACK.__get__(error)
     return found
 

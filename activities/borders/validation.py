@@ -57,7 +57,7 @@ def expected(error: Mapping[str, Any]) -> str:
 _SHAPE = unknown(Code.UNEXPECTED_RESULT, "The result does not have the declared type.")
 
 
-def _broken(error: object) -> Verdict | None:
+def _by_wrong_fields(error: object) -> Verdict | None:
     if type(error) is not ValidationError:  # it has no children: another class of this name may say anything
         return None
     return _SHAPE.verdict(reason=f"{_SHAPE.reason[:-1]}: {fields_of(error)}.")
@@ -72,7 +72,7 @@ TABLE: Table = {
     "pydantic.v1.errors.ConfigError": _WRONG_MODEL,
     "pydantic.v1.errors.PydanticErrorMixin": _WRONG_MODEL,
     "pydantic_core._pydantic_core.SchemaError": _WRONG_MODEL,
-    "pydantic_core._pydantic_core.ValidationError": Choice("the wrong fields", {}, _broken, otherwise=_SHAPE),
+    "pydantic_core._pydantic_core.ValidationError": Choice("the wrong fields", {}, _by_wrong_fields, otherwise=_SHAPE),
     "pydantic_core._pydantic_core.PydanticSerializationError": unknown(
         Code.UNSERIALISABLE, "The tool's result cannot be written as JSON: return a pydantic model of plain values."
     ),

@@ -180,23 +180,23 @@ class Attempt:
         own = fault.model_copy(update={"applied": self.applied(fault, error)})
         if _is_certain(error):
             return own.applied
-        earlier, is_unreported = parse_faults(self.earlier), self._may_be_unreported or self._hides_run_before(fault)
+        earlier, is_unreported = parse_faults(self.earlier), self._may_be_unreported or self._failed_uncalled(fault)
         return applied_by_call(self.spec.effect, own, earlier, is_unreported=is_unreported)
 
     @property
     def _may_be_unreported(self) -> bool:
         """Whether an earlier attempt may have ended without reporting, so that its fault is not known.
 
-        After a reset, attempts may have run that the new history does not show. They count only for a keyed tool and
-        for a tool with `reconcile`; for any other tool a rejection is taken as proof of no effect.
+        After a reset, attempts may have run that the new history does not show: then True for a keyed tool and for a
+        tool with `reconcile`. For any other tool, a rejection after a reset is taken as proof of no effect.
         """
         is_guarded = self.spec.effect is Effect.KEYED or self.spec.reconcile is not None
         return self.number - 1 > len(self.earlier) or (self.call.is_reset and is_guarded)
 
-    def _hides_run_before(self, fault: Fault) -> bool:
+    def _failed_uncalled(self, fault: Fault) -> bool:
         """Whether, after a reset, the call failed for good before its tool was called, e.g. its arguments were pruned.
 
-        The run before may have applied the effect. False for a fault that uses no attempt: the call is made later.
+        The run before the reset may have applied the effect. False for a fault after which the call is made later.
         """
         is_for_good = fault.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL and (
             fault.is_counted or fault.code is Code.CHANGED_TOOL  # a new plan may follow
@@ -255,7 +255,7 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
     except FaultRaised as raised:
         raise await _failure(attempt, raised.fault, began, raised) from None
     except BaseException as error:  # an exception that no table knows is a `bug`, also one that ends a process
-        raise await _failure(attempt, _described(attempt, error), began, error) from None
+        raise await _failure(attempt, _fault_of_exception(attempt, error), began, error) from None
     else:
         await attempt.end(None, is_done=True)
         _log(attempt, "replayed" if attempt.replayed else "ok" if attempt.number == 1 else "retried", began)
@@ -313,13 +313,13 @@ SHORTEST_HOLD = 1.0
 """Seconds; a smaller difference from the planned time of an attempt is usual, and not caused by an operator."""
 
 
-def _seconds_late(info: activity.Info, before: Held | None) -> float:
+def _seconds_late(info: activity.Info, last: Held | None) -> float:
     """Seconds by which an operator made the server schedule this attempt later than planned; negative if earlier.
 
-    0 if that is not known. `before` is what the attempt before reported by a heartbeat; None if nothing.
+    0 if that is not known. `last` is what the previous attempt sent with its last heartbeat; None without one.
     """
     # A resumed attempt is scheduled anew, at another time than the one that the attempt before, or the workflow, set.
-    due = before.due if before else info.scheduled_time if info.attempt == 1 else info.current_attempt_scheduled_time
+    due = last.due if last else info.scheduled_time if info.attempt == 1 else info.current_attempt_scheduled_time
     late = (info.current_attempt_scheduled_time - due).total_seconds()
     return late if abs(late) > SHORTEST_HOLD else 0.0
 
@@ -412,7 +412,7 @@ def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = Non
     log.log(level, "step", **about, **attempt.more)
 
 
-def _described(attempt: Attempt, error: BaseException) -> Fault:
+def _fault_of_exception(attempt: Attempt, error: BaseException) -> Fault:
     """The fault of an exception; the attempt's log line gets the exception's class and, for a bug, its place."""
     verdict, spec = attempt.judge(error), attempt.spec
     attempt.more["error"] = class_name(error)

@@ -101,7 +101,7 @@ class Boundary:
         """The activity of a kind; its type is the kind's name."""
 
         async def run(payload: RawValue) -> StepReturn:
-            with deadline.within(kind.spec.timeout), self._counted(kind) as call:
+            with deadline.within(kind.spec.timeout), self._listed(kind) as call:
                 async with attempt_of(kind.spec, kind) as attempt:
                     guard = BreakerGuard(self.breakers, kind, attempt)
                     attempt.settle = guard.end
@@ -134,8 +134,8 @@ class Boundary:
         return Capacity(calls=len(self.running), slots=slots, outlived=self.threads.outlived, threads=self.threads.size)
 
     @contextmanager
-    def _counted(self, kind: Kind) -> Iterator[str]:
-        """Have the call in `running` during the block, and yield its name there."""
+    def _listed(self, kind: Kind) -> Iterator[str]:
+        """List the call in `running` during the block, unless it is local; yield its name there, `kind (task/step)`."""
         info = activity.info()
         call = f"{kind.spec.kind} ({info.workflow_id}/{info.activity_id})"
         if info.is_local:  # it holds no slot, and ends within a second
@@ -156,7 +156,7 @@ class Boundary:
         self._effects.check_store(attempt)
         if attempt.call.provided is None:  # the arguments of another version may name no service
             await guard.admit(kind.service_of(args))
-        self._inject(attempt, Failpoint.BEFORE_CLAIM)
+        self._raise_injected(attempt, Failpoint.BEFORE_CLAIM)
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_CLAIM)
         call, began = _Call(kind, attempt, args, digest(kind.spec.kind, value)), time.monotonic()
         try:
@@ -175,7 +175,7 @@ class Boundary:
         await self._effects.mark_undone(attempt)
         self._faults.stop(kind.spec.kind, Failpoint.AFTER_COMMIT)
         if kind.spec.effect is Effect.TRANSACTIONAL:
-            self._inject(attempt, Failpoint.AFTER_COMMIT)
+            self._raise_injected(attempt, Failpoint.AFTER_COMMIT)
         used, lasted = total(attempt.meter.use), round(time.monotonic() - began, 1)
         return StepReturn(
             result=done.result,
@@ -199,14 +199,14 @@ class Boundary:
             call = _Call(kind, attempt, args, digest(kind.spec.kind, value))
             if attempt.call.provided is not None:
                 return _encode_provided(call, attempt.call.provided.result)
-            before = call.arguments_seen()
+            before = call.arguments_for_ensure()
             attempt.called = True
             returned = kind.function(args)
             _note_return(attempt, returned)
             attempt.show(result=returned)
             return _encode(kind, before, returned)
 
-        self._inject(attempt, Failpoint.BEFORE_CLAIM)
+        self._raise_injected(attempt, Failpoint.BEFORE_CLAIM)
         for failpoint in (Failpoint.BEFORE_CLAIM, Failpoint.AFTER_CLAIM):
             self._faults.stop(kind.spec.kind, failpoint)
         try:
@@ -218,7 +218,7 @@ class Boundary:
             late = f"{kind.spec.kind} gave no answer within {kind.spec.timeout:g} s: a @tool.pure must only compute."
             reason = f"{late} If it waits for something or takes long, declare it as @tool.read."
             raise FaultRaised(Fault.of(Code.TIMEOUT, reason)) from None
-        self._inject(attempt, Failpoint.AFTER_COMMIT)
+        self._raise_injected(attempt, Failpoint.AFTER_COMMIT)
         for failpoint in (Failpoint.BEFORE_COMMIT, Failpoint.AFTER_COMMIT):
             self._faults.stop(kind.spec.kind, failpoint)
         return StepReturn(result=result, attempt=attempt.number, earlier=tuple(attempt.earlier))
@@ -252,7 +252,7 @@ class Boundary:
         kind, attempt = call.kind, call.attempt
         if (provided := attempt.call.provided) is not None:
             return _encode_provided(call, provided.result)
-        before = call.arguments_seen()  # the tool may change its arguments
+        before = call.arguments_for_ensure()  # the tool may change its arguments
         self._faults.stop(kind.spec.kind, Failpoint.AFTER_CLAIM)
         deadline.check()
         attempt.called = True
@@ -275,14 +275,14 @@ class Boundary:
             attempt.raised = None if attempt.time.expired() else error
             raise
         if kind.spec.effect is not Effect.TRANSACTIONAL:
-            self._inject(attempt, Failpoint.AFTER_COMMIT)
+            self._raise_injected(attempt, Failpoint.AFTER_COMMIT)
         _note_return(attempt, value)
         attempt.show(result=value)
         result = _encode(kind, before, value)
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_COMMIT)
         return result
 
-    def _inject(self, attempt: Attempt, failpoint: Failpoint) -> None:
+    def _raise_injected(self, attempt: Attempt, failpoint: Failpoint) -> None:
         fault = self._faults.fault(attempt.spec.kind, failpoint)
         if fault is not None:
             attempt.reached = True  # the fault is the answer of the service
@@ -295,7 +295,7 @@ class Boundary:
         async def work() -> JsonValue:
             value = await thread
             _note_return(attempt, value)
-            return _encode(kind, call.arguments_seen(), value)
+            return _encode(kind, call.arguments_for_ensure(), value)
 
         raised = None
         try:
@@ -307,14 +307,16 @@ class Boundary:
 
 @dataclass(frozen=True)
 class _Call:
+    """A call of a tool, with its validated arguments."""
+
     kind: Kind
     attempt: Attempt
     args: BaseModel
     digest: str
     """The digest of the kind and of the arguments as they were sent."""
 
-    def arguments_seen(self) -> Any:
-        """The arguments for the tool's `ensure` condition, a check of its result; None if the tool has no condition."""
+    def arguments_for_ensure(self) -> Any:
+        """The arguments as the tool's `ensure` condition gets them; None if the tool has no such condition."""
         return conditions.condition_value(self.args.model_dump) if self.kind.ensure else None
 
 
@@ -448,7 +450,7 @@ def _encode_provided(call: _Call, value: JsonValue) -> JsonValue:
     kind = call.kind
     try:
         # From JSON: a strict model rejects a date as a Python str, but accepts it in JSON.
-        return _encode(kind, call.arguments_seen(), kind.result.validate_json(canonical(value)))
+        return _encode(kind, call.arguments_for_ensure(), kind.result.validate_json(canonical(value)))
     except ValidationError as error:
         reason = f"It does not fit the result of {kind.spec.kind}: {validation.fields_of(error)}."
         raise FaultRaised(Fault.of(Code.INVALID_INPUT, reason)) from None

@@ -107,7 +107,7 @@ class FaultInjection:
             os.kill(os.getpid(), number)
 
     def _take(self, kind: str, failpoint: Failpoint, type: type[T]) -> T | None:
-        """The fault or signal (the `type`) for this call at `failpoint`, counted as used; None without one."""
+        """Count as used and return the fault or signal (by `type`) for this call at `failpoint`; None without one."""
         found = self._injections.get(kind)
         if found is None or found.failpoint is not failpoint or not isinstance(found.what, type) or found.times < 1:
             return None

@@ -64,12 +64,12 @@ class _Inbound(ActivityInboundInterceptor):
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         payload = input.headers.get(HEADER)
         if payload is not None:
-            CALL.set(self._call(payload, input))
+            CALL.set(self._read_header(payload, input))
         JITTER.set(self._jitter)
         LOGS_VALUES.set(self._logs_values)
         return await super().execute_activity(input)
 
-    def _call(self, payload: Payload, input: ExecuteActivityInput) -> CallHeader:
+    def _read_header(self, payload: Payload, input: ExecuteActivityInput) -> CallHeader:
         """The header of the call; moves a provided result, which is sent as a second argument, into the header."""
         converter = activity.payload_converter()
         header = converter.from_payload(payload, CallHeader)

@@ -68,11 +68,14 @@ class LedgerEntry(NamedTuple):
 
     @property
     def row(self) -> dict[str, Any]:
+        """The values of the row by column."""
         fields = self._asdict()
         return {"claim": fields.pop("fencing_token"), **fields}
 
 
 class EffectResult(NamedTuple):
+    """The result of an effect, as JSON."""
+
     result: JsonValue
     replayed: bool
     """Whether the result was recorded by an earlier call."""
@@ -135,7 +138,7 @@ async def apply_claimed(
         result = await work()
     except BaseException as error:
         if proves_no_effect(error):
-            await write(engine, lambda tx: tx.execute(delete(LEDGER).where(*_own_row(entry))).rowcount)
+            await write(engine, lambda tx: tx.execute(delete(LEDGER).where(*_where_claimed_by(entry))).rowcount)
         raise
     try:
         await write(engine, lambda tx: _record(tx, entry, result), follows_effect=True)
@@ -210,17 +213,17 @@ def _try_to_claim(tx: Connection, entry: LedgerEntry) -> bool:
 
 
 def _record(tx: Connection, entry: LedgerEntry, result: JsonValue) -> None:
-    recorded = tx.execute(update(LEDGER).where(*_own_row(entry)).values(result=json.dumps(result)))
+    recorded = tx.execute(update(LEDGER).where(*_where_claimed_by(entry)).values(result=json.dumps(result)))
     if not recorded.rowcount:  # a call with a newer fencing token has the key, so there may be two effects
         log.error("ledger_superseded", key=entry.key)
 
 
-def _own_row(entry: LedgerEntry) -> tuple[ColumnElement[bool], ...]:
+def _where_claimed_by(entry: LedgerEntry) -> tuple[ColumnElement[bool], ...]:
     return LEDGER.c.key == entry.key, LEDGER.c.claim == entry.fencing_token
 
 
 def _recorded(tx: Connection, entry: LedgerEntry) -> EffectResult | None:
-    """The recorded result of a key that another call claimed; None if that call has just deleted its claim.
+    """The recorded result of a key that this call could not claim; None if the row was deleted meanwhile.
 
     Raises EffectUndone, ArgumentsDiffer or OutcomeUnknown if the row has no result that this call may return.
     """

@@ -48,7 +48,7 @@ class _Spanned(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         from opentelemetry import context, trace
 
-        name, attributes = _described(activity.info())
+        name, attributes = _name_and_attributes(activity.info())
         span = tracer.start_span(name, parent, attributes=attributes)
         token = context.attach(trace.set_span_in_context(span, parent))
         try:
@@ -67,7 +67,7 @@ class _Spanned(ActivityInboundInterceptor):
             span.end()
 
 
-def _described(info: activity.Info) -> tuple[str, tracing.Attributes]:
+def _name_and_attributes(info: activity.Info) -> tuple[str, tracing.Attributes]:
     kind, task = info.activity_type, {"gen_ai.conversation.id": info.workflow_id or ""}
     if kind in TURNS:
         return turn_span(kind, task)

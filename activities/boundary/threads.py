@@ -68,7 +68,7 @@ class Threads:
             Busy: calls that outlived their attempts hold all threads; nothing was called.
         """
         if self.outlived >= self.size:
-            raise Busy(_exhausted(self._outlived.values()), retry_after=retries.THREADS_RETRY_AFTER)
+            raise Busy(_exhausted_reason(self._outlived.values()), retry_after=retries.THREADS_RETRY_AFTER)
         pool = self._pure if spec.pure else self._pool
         call = pool.submit(copy_context().run, _call, function)
         self._calls.add(call)
@@ -121,10 +121,10 @@ class Threads:
         left = self.outlived
         log.warning("thread_left", live=self.live, outlived=left, threads=self.size)
         if left >= self.size:
-            self._on_exhausted(_exhausted(self._outlived.values()))
+            self._on_exhausted(_exhausted_reason(self._outlived.values()))
 
 
-def _exhausted(kinds: Iterable[str]) -> str:
+def _exhausted_reason(kinds: Iterable[str]) -> str:
     counts = Counter(kinds)
     held = ", ".join(f"{kind} {count}" for kind, count in counts.most_common(3))
     return f"All {counts.total()} threads for tools are held by calls that do not return ({held})."

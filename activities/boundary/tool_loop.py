@@ -49,11 +49,11 @@ class ToolLoop:
         self._loop = _Loop()
         self._loop.set_task_factory(_named_task)
         self._on_ended = on_ended
-        self._thread = threading.Thread(target=self._serve, name="tools", daemon=True)
+        self._thread = threading.Thread(target=self._run_until_ended, name="tools", daemon=True)
 
     async def __aenter__(self) -> Self:
         self._thread.start()
-        self._watchdog = asyncio.create_task(self._watch())
+        self._watchdog = asyncio.create_task(self._log_blocking_tools())
         return self
 
     async def __aexit__(self, *_error: object) -> None:
@@ -109,7 +109,7 @@ class ToolLoop:
         finally:
             await self.run(lambda: context.__aexit__(None, None, None))
 
-    def _serve(self) -> None:
+    def _run_until_ended(self) -> None:
         try:
             while not self._loop.is_ended:
                 # Of a task that a tool started: asyncio passes these two on to whoever runs the loop.
@@ -121,7 +121,7 @@ class ToolLoop:
         if not asyncio.all_tasks(self._loop):  # else a call that could not be stopped still needs it
             self._loop.close()
 
-    async def _watch(self) -> None:
+    async def _log_blocking_tools(self) -> None:
         while True:
             answered, began = asyncio.Event(), time.monotonic()
             answer, here = answered.set, asyncio.get_running_loop()

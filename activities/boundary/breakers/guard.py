@@ -41,10 +41,10 @@ class BreakerGuard:
         self._renewing: asyncio.Task[None] | None = None
 
     async def admit(self, service: str) -> None:
-        """Let the attempt call a service; if the service's breaker is not closed, only in the turn of the call.
+        """Let the attempt call a service now, if the service's breaker and limit allow it.
 
         Raises:
-            FaultRaised: the breaker, or the limit of the service, does not allow the call now; nothing was called.
+            FaultRaised: the breaker or the limit does not allow the call now; nothing was called.
         """
         if self._policy is None or self._attempt.call.provided is not None:
             return
@@ -89,7 +89,7 @@ class BreakerGuard:
         return True if self._attempt.ended or fault.quadrant.is_semantic or fault.code in ANSWERS else None
 
     def _move(self, verdict: Code | bool | None, fault: Fault | None, policy: CircuitBreaker, generation: int) -> Move:
-        """The transition of the breaker after an attempt with a verdict of `_verdict`."""
+        """The transition of the breaker after the attempt; `verdict` is what `_verdict` returns for the attempt."""
         key, requested, jitter = self._key, fault.retry_after if fault else None, self._breakers.jitter()
         match verdict:
             case None | False:
@@ -135,9 +135,9 @@ class BreakerGuard:
             raise FaultRaised(_refusal(self._service, entry))
         self._generation = entry.generation
         if entry.breaker.state is not BreakerState.CLOSED:
-            self._renewing = asyncio.create_task(self._renew(entry.generation))
+            self._renewing = asyncio.create_task(self._keep_lease(entry.generation))
 
-    async def _renew(self, generation: int) -> None:
+    async def _keep_lease(self, generation: int) -> None:
         while True:
             await asyncio.sleep(retries.TRIAL_LEASE / 3)
             await self._breakers.move(

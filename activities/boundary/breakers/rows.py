@@ -60,11 +60,15 @@ class _Outrun(Exception):
 
 
 class BreakerRow(NamedTuple):
+    """A breaker, and the version of its row in the store; 0 for a service without a row."""
+
     breaker: Breaker = Breaker()
     version: int = 0
 
 
 class BreakerChange(NamedTuple):
+    """A breaker before and after a transition."""
+
     before: Breaker
     after: Breaker
 
@@ -110,15 +114,15 @@ class Breakers:
         self.changed = asyncio.Event()
         """Set when there may be turns of which workflows have to be told."""
 
-    def known(self, service: str, age: float = retries.BREAKERS_CACHED) -> Breaker | None:
-        """The breaker as this worker last read it; None if the read is older than `age` seconds. For any thread."""
-        if time.monotonic() - self._read_at > age:
+    def known(self, service: str) -> Breaker | None:
+        """The breaker as this worker last read it; None if the read is older than BREAKERS_CACHED. For any thread."""
+        if time.monotonic() - self._read_at > retries.BREAKERS_CACHED:
             return None
         return self._rows.get(service, BreakerRow()).breaker
 
-    async def look(self, service: str, age: float = retries.BREAKERS_CACHED) -> Breaker | None:
-        """The breaker as read within the last `age` seconds, or now by a query; None if the store cannot be read."""
-        found = self.known(service, age)
+    async def look(self, service: str) -> Breaker | None:
+        """The breaker as `known` returns it, else as read now by a query; None if the store cannot be read."""
+        found = self.known(service)
         if found is not None or time.monotonic() < self._blind_until:
             return found
         # Calls that ask at the same time share one query.
@@ -177,7 +181,7 @@ class Breakers:
             await self.reset(service)
 
     async def move(self, service: str, move: Move) -> Breaker | None:
-        """Change a breaker by `move`, without a query if nothing changes in what is known; None without a store."""
+        """Change a breaker by `move`, without a query if it stays as last read; return it, or None without a store."""
         if self._changes_nothing(service, move):
             return self._rows.get(service, BreakerRow()).breaker
         try:
@@ -228,10 +232,10 @@ class Breakers:
     async def leave(
         self, service: str, key: str, move: Move, caller: Caller | None, *, is_trial: bool
     ) -> tuple[Breaker, float | None] | None:
-        """Change a breaker by `move` after a call ended; return the breaker and a wait, or None without a store.
+        """Change a breaker by `move` after a call ended; return it and a number of seconds, or None without a store.
 
-        With a `caller`, if the breaker is then not closed, the call gets a ticket, and the second value is the seconds
-        for which it may wait for its turn; else that value is None. `is_trial`: the call was made as a trial.
+        If a `caller` is given and the breaker is then not closed, the call gets a ticket, and the number says how long
+        it may wait for its turn; else the number is None. `is_trial`: the call was made as a trial.
         """
         left: tuple[Breaker, float | None] | None = None
 
@@ -315,7 +319,7 @@ class Breakers:
         self._read_at, self._blind_until = at, float("-inf")
 
     async def _worked(self, service: str, work: Work) -> None:
-        """Do `work` in a transaction, unless the store cannot be used; then set `changed`."""
+        """Do `work` in a transaction, unless the store cannot be used; in both cases, set `changed`."""
         try:
             async with self._lock:  # as in `move`
                 if time.monotonic() >= self._blind_until:
@@ -352,11 +356,11 @@ class Breakers:
                 async with time_limit(STORE_SECONDS):
                     before, after, now = await write(self._engine, transact)
                 self._remember(service, after, now)
-                _report(self.meter, service, before.breaker, after.breaker, now)
+                _report_transition(self.meter, service, before.breaker, after.breaker, now)
                 return BreakerChange(before.breaker, after.breaker)
 
     def _remember(self, service: str, row: BreakerRow, now: float) -> None:
-        """Keep `row` as what is known, unless a newer row is; `now` is the time of the store."""
+        """Keep `row` in `_rows`, unless a newer one is there; `now` is the time by the store's clock."""
         self._ahead = now - time.monotonic()
         # A query may have begun before our own newest write.
         if row.version >= self._rows.get(service, BreakerRow()).version:
@@ -375,7 +379,7 @@ def _patience(breaker: Breaker) -> float:
     return retries.turn_patience(is_limit=breaker.is_limit or breaker.state is BreakerState.CLOSED)
 
 
-def _report(meter: MetricMeter, kind: str, before: Breaker, after: Breaker, now: float) -> None:
+def _report_transition(meter: MetricMeter, kind: str, before: Breaker, after: Breaker, now: float) -> None:
     if after.state is not before.state:
         metrics.add(meter, [Sample(BREAKER_TRANSITIONS, (kind, after.state))])
     match after.state:

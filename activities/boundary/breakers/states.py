@@ -162,12 +162,12 @@ class Breaker(BaseModel, frozen=True):
         return self._with(places={**self.places, caller: place})
 
     def released(self, caller: str, generation: int) -> "Breaker":
-        """The breaker after a call ended without a verdict about the service."""
-        return self._without(caller) if self._has_place(caller, generation) else self
+        """The breaker after a call ended without a verdict about the service; frees its place, if it has one."""
+        return self.given_back(caller) if self._has_place(caller, generation) else self
 
     def given_back(self, caller: str) -> "Breaker":
         """The breaker without the place of a call, if it has one."""
-        return self._without(caller) if caller in self.places else self
+        return self._with(places={key: place for key, place in self.places.items() if key != caller})
 
     def succeeded(self, caller: str, generation: int, policy: CircuitBreaker, moment: Instant) -> "Breaker":
         """The breaker after the service answered a call."""
@@ -175,7 +175,7 @@ class Breaker(BaseModel, frozen=True):
             return self if self.is_clean else self._with(failures=0, callers=(), code=None)
         if not self._has_place(caller, generation):
             return self
-        freed = self._without(caller)._with(advanced=moment.now, limits=0)  # it does answer some calls
+        freed = self.given_back(caller)._with(advanced=moment.now, limits=0)  # it does answer some calls
         if generation < self.opened:
             return freed
         if self.successes + 1 >= policy.trials and not moment.is_awaited:
@@ -187,7 +187,7 @@ class Breaker(BaseModel, frozen=True):
     def failed(self, caller: str, generation: int, code: Code, policy: CircuitBreaker, now: float) -> "Breaker":
         """The breaker after a call found the service down; all attempts of the call have the same `caller`."""
         if self._has_place(caller, generation):
-            freed = self._without(caller)
+            freed = self.given_back(caller)
             if generation < self.opened:
                 return freed
             failures = self.failures + 1
@@ -210,7 +210,7 @@ class Breaker(BaseModel, frozen=True):
         """
         pause = retries.limit_wait(requested, self.limits, policy.recovery, jitter)
         if self._has_place(caller, generation):
-            freed = self._without(caller)
+            freed = self.given_back(caller)
             if generation < self.opened:
                 return freed
             window = max(1.0, self.window / 2)
@@ -240,9 +240,6 @@ class Breaker(BaseModel, frozen=True):
         generation = self.generation + 1
         opened = {"generation": generation, "opened": generation, "until": now + pause, "pause": pause}
         return self._with(state=BreakerState.OPEN, **opened, **changed)
-
-    def _without(self, caller: str) -> "Breaker":
-        return self._with(places={key: place for key, place in self.places.items() if key != caller})
 
     def _has_place(self, caller: str, generation: int) -> bool:
         place = self.places.get(caller)

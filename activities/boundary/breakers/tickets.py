@@ -64,24 +64,24 @@ class Called(NamedTuple):
 
 def is_awaited(tx: Connection, service: str) -> bool:
     """Whether calls of the service wait for their turn."""
-    return (tx.execute(select(TICKETS.c.key).where(*_waiting(service)).limit(1))).first() is not None
+    return tx.execute(select(TICKETS.c.key).where(*_where_waiting(service)).limit(1)).first() is not None
 
 
 def was_called(tx: Connection, service: str, key: str) -> bool:
     """Whether the turn of a call that waited has come."""
-    called = select(TICKETS.c.key).where(*_of(service, key), TICKETS.c.called > 0)
+    called = select(TICKETS.c.key).where(*_where_key(service, key), TICKETS.c.called > 0)
     return tx.execute(called).first() is not None
 
 
 def count_before(tx: Connection, service: str, caller: Caller | None) -> int:
     """How many calls of the service wait before the call of `caller`; with None, how many wait in all."""
-    waiting = select(func.count()).select_from(TICKETS).where(*_waiting(service))
+    waiting = select(func.count()).select_from(TICKETS).where(*_where_waiting(service))
     if caller is not None:
-        own = select(TICKETS.c.since).where(*_of(service, caller.key)).scalar_subquery()
+        own = select(TICKETS.c.since).where(*_where_key(service, caller.key)).scalar_subquery()
         since = func.coalesce(own, 1e12)
         place = tuple_(caller.started, since, caller.key)
         waiting = waiting.where(tuple_(*_ORDER) < place)
-    return int((tx.execute(waiting)).scalar_one())
+    return int(tx.execute(waiting).scalar_one())
 
 
 def issue(tx: Connection, service: str, caller: Caller, now: float, *, trials: int = 0) -> float:
@@ -90,13 +90,13 @@ def issue(tx: Connection, service: str, caller: Caller, now: float, *, trials: i
     if insert_new(tx, TICKETS, row):
         return now
     again = {"called": 0.0, "calls": 0, "trials": TICKETS.c.trials + trials, "workflow": caller.workflow}
-    known = update(TICKETS).where(*_of(service, caller.key)).values(again).returning(TICKETS.c.since)
-    return float((tx.execute(known)).scalar_one())
+    known = update(TICKETS).where(*_where_key(service, caller.key)).values(again).returning(TICKETS.c.since)
+    return float(tx.execute(known).scalar_one())
 
 
 def take(tx: Connection, service: str, key: str, now: float) -> None:
     """Record in the ticket of a call, if it has one, that the call is made and waits no longer."""
-    tx.execute(update(TICKETS).where(*_of(service, key)).values(called=now, calls=0))
+    tx.execute(update(TICKETS).where(*_where_key(service, key)).values(called=now, calls=0))
 
 
 def drop(tx: Connection, service: str, *keys: str) -> None:
@@ -105,9 +105,9 @@ def drop(tx: Connection, service: str, *keys: str) -> None:
 
 
 def recall(tx: Connection, service: str, running: Sequence[str], before: float, most: int) -> None:
-    """Let calls wait again whose workflows were told before the time `before`, and which were not made since.
+    """Let calls wait again that were told of their turn, or made, before the time `before` and are not in `running`.
 
-    A call whose workflow was told `most` times in a row loses its ticket. `running` are the calls that are under way.
+    A call that was told `most` times in a row loses its ticket. `running` are the keys of the calls under way.
     """
     lost = TICKETS.c.service == service, TICKETS.c.called > 0, TICKETS.c.called < before, TICKETS.c.key.not_in(running)
     tx.execute(delete(TICKETS).where(*lost, TICKETS.c.calls >= most))
@@ -115,10 +115,10 @@ def recall(tx: Connection, service: str, running: Sequence[str], before: float, 
 
 
 def call(tx: Connection, service: str, namespace: str, number: int, now: float, *, is_trial: bool) -> list[Called]:
-    """Give the turn to at most `number` waiting calls of a namespace; for a trial, first to those least often tried."""
+    """Give the turn to at most `number` waiting calls of a namespace; `is_trial`: to the least often tried first."""
     # Else the trial call would be the same each time, which may be the only one that fails.
     order = (TICKETS.c.trials, *_ORDER) if is_trial else _ORDER
-    query = select(TICKETS.c.key, TICKETS.c.workflow).where(*_waiting(service), TICKETS.c.namespace == namespace)
+    query = select(TICKETS.c.key, TICKETS.c.workflow).where(*_where_waiting(service), TICKETS.c.namespace == namespace)
     found = [Called(*row) for row in tx.execute(query.order_by(*order).limit(number))]
     called = TICKETS.c.service == service, TICKETS.c.key.in_([found_call.key for found_call in found])
     tx.execute(update(TICKETS).where(*called).values(called=now, calls=TICKETS.c.calls + 1))
@@ -127,7 +127,7 @@ def call(tx: Connection, service: str, namespace: str, number: int, now: float, 
 
 def services(tx: Connection, namespace: str) -> list[str]:
     """The services for which calls of a namespace have tickets."""
-    return list((tx.execute(select(TICKETS.c.service).where(TICKETS.c.namespace == namespace).distinct())).scalars())
+    return list(tx.execute(select(TICKETS.c.service).where(TICKETS.c.namespace == namespace).distinct()).scalars())
 
 
 def count(tx: Connection) -> dict[str, int]:
@@ -142,9 +142,9 @@ def longest_since(tx: Connection) -> dict[str, float]:
     return {str(service): float(since) for service, since in tx.execute(waiting.group_by(TICKETS.c.service))}
 
 
-def _waiting(service: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _where_waiting(service: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return TICKETS.c.service == service, TICKETS.c.called == 0
 
 
-def _of(service: str, key: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _where_key(service: str, key: str) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return TICKETS.c.service == service, TICKETS.c.key == key

@@ -25,7 +25,7 @@ async def telling(breakers: Breakers, client: Client, meter: MetricMeter = Metri
     `meter` counts how the breakers change state.
     """
     breakers.namespace, breakers.meter = client.namespace, meter
-    running = asyncio.create_task(_tell(breakers, client))
+    running = asyncio.create_task(_keep_telling(breakers, client))
     try:
         yield
     finally:
@@ -35,7 +35,7 @@ async def telling(breakers: Breakers, client: Client, meter: MetricMeter = Metri
             await running
 
 
-async def _tell(breakers: Breakers, client: Client) -> None:
+async def _keep_telling(breakers: Breakers, client: Client) -> None:
     while True:
         breakers.changed.clear()
         try:
