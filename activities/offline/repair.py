@@ -353,9 +353,7 @@ def effects_already_applied(
         if record.status is not StepStatus.COMPLETED:
             raise UnclearEffect(f"Nobody knows whether {record.step.id} of an earlier run was applied: find out first.")
     for step in effects:
-        alike = (
-            [record.step.id for record in free if _has_kind_and_base_id(step, record)] if step.id not in found else []
-        )
+        alike = [] if step.id in found else [record.step.id for record in free if _has_kind_and_base_id(step, record)]
         if alike:
             raise UnclearEffect(f"No rule says whether {alike[0]} of an earlier run did what {step.id} is to do.")
     return found
