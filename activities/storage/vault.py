@@ -113,16 +113,15 @@ class Vault(StorageDriver):
         task = "" if target is None or isinstance(target, StorageDriverActivityInfo) else target.id or ""
         namespace = self._namespace if task else None
         written = [payload.SerializeToString(deterministic=True) for payload in payloads]
-        stored = {hashlib.sha256(data).hexdigest(): data for data in written}
+        stored = [(hashlib.sha256(data).hexdigest(), data) for data in written]
 
         def keep(tx: Connection) -> None:
-            for digest, data in stored.items():
+            for digest, data in dict(stored).items():
                 _keep(tx, task, digest, data, namespace)
 
         with _lost(non_retryable=True):
             await write(self._engine, keep)
-        sizes = [(hashlib.sha256(data).hexdigest(), len(data)) for data in written]
-        return [StorageDriverClaim({"task": task, "digest": digest, "size": str(size)}) for digest, size in sizes]
+        return [StorageDriverClaim({"task": task, "digest": digest, "size": str(len(data))}) for digest, data in stored]
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
