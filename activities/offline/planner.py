@@ -45,7 +45,7 @@ _FILLER = {"and", "the", "for", "all", "most", "each", "other", "what"}
 
 
 class NotUnderstood(ValueError):
-    """A clause of the task matches no usable form; the message names the clause and the nearest form."""
+    """A task cannot be read as steps; the message says why, and names the clause if the reason is in a clause."""
 
 
 class OfflinePlanner:
@@ -197,7 +197,8 @@ def read_task(text: str, today: date, kinds: Mapping[str, Kind], down: Collectio
     """The steps that a text asks for.
 
     Raises:
-        NotUnderstood: a clause matches no usable form, or needs a kind that is missing or down.
+        NotUnderstood: the text has no clause, or one without a usable form, with a kind that is missing or `down`, or
+            with a pronoun that stands for no result.
     """
     reader = _FormReader(kinds, down)
     # `group` collects steps since the last `then`; each of them needs the steps in `before`, the group before it.

@@ -175,7 +175,7 @@ def require_no_call(words: str, tools: Iterable[ToolDefinition]) -> None:
 
 
 def last_answer_tool(situation: Situation) -> ToolDefinition | None:
-    """The tool whose arguments, as JSON, the last answer should be; None for any text, or before the last request."""
+    """The tool whose arguments, as JSON, answer the last request; None before it, or if the answer is any text."""
     is_by_schema = situation.is_last and situation.result_schema is not None
     return _finish(situation.result_schema) if is_by_schema else None
 
