@@ -92,8 +92,8 @@ def limit_kept_now(args: Mapping[str, JsonValue], at_rejection: JsonValue, now: 
         return None
     for name, limit in args.items():
         for field in at_rejection.keys() & now.keys():
-            is_broken = _number(now[field]) is None or _breaks(name, limit, now[field])
-            if _breaks(name, limit, at_rejection[field]) and not is_broken:
+            is_broken = _number(now[field]) is None or _breaks_limit(name, limit, now[field])
+            if _breaks_limit(name, limit, at_rejection[field]) and not is_broken:
                 return f"{field} is {now[field]} now, within {name} {limit}"
     return None
 
@@ -212,7 +212,7 @@ def _distance(old: JsonValue, item: JsonValue) -> tuple[Decimal, bool]:
     return abs(distant - here), distant < here
 
 
-def _breaks(name: str, limit: JsonValue, value: JsonValue) -> bool:
+def _breaks_limit(name: str, limit: JsonValue, value: JsonValue) -> bool:
     bound, number = _number(limit), _number(value)
     if bound is None or number is None:
         return False

@@ -81,7 +81,7 @@ def _search(found: re.Match[str], _today: date) -> Calls | None:
     return (PlannedCall("search", "search", {"query": query}, query, things),) if query else None
 
 
-def _read_call(name: str | Pronoun) -> PlannedCall:
+def _read_document_call(name: str | Pronoun) -> PlannedCall:
     title = "read {it}" if isinstance(name, Pronoun) else f"read {name}"
     return PlannedCall("read_document", "read", {"name": name}, title, {TEXT: "text", CONTENT: "text"})
 
@@ -98,7 +98,7 @@ def _summarise(found: re.Match[str], _today: date) -> Calls | None:
     if text is not None:
         return (PlannedCall("summarise", "summarise", {"text": text, **sentences}, "summary of {it}", things),)
     name = unquote(what)
-    first = _fetch_call(name) if re.fullmatch(_URL, name, re.IGNORECASE) else _read_call(name)
+    first = _fetch_call(name) if re.fullmatch(_URL, name, re.IGNORECASE) else _read_document_call(name)
     args = {"text": CallResult(0, "text"), **sentences}
     return (first, PlannedCall("summarise", "summarise", args, f"summary of {name}", things))
 
@@ -139,7 +139,7 @@ FORMS = (
     Form(
         "read document NAME",
         rf"(?:read|open)\s+(?:{_DOCUMENT}|(?={IT}\b|{THEM}\b|{FILE}))(?P<name>{IT}|{NAME})",
-        lambda found, _today: (_read_call(pronoun(found["name"], DOCUMENT) or unquote(found["name"])),),
+        lambda found, _today: (_read_document_call(pronoun(found["name"], DOCUMENT) or unquote(found["name"])),),
         example="search the documents for refunds then read it",
         kinds=("read_document",),
     ),

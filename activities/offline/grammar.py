@@ -136,4 +136,5 @@ def parse_time(text: str) -> time | None:
 
 
 def format_time(at: time) -> str:
+    """Write a time as `14:30`, without seconds."""
     return f"{at:%H:%M}"

@@ -45,7 +45,7 @@ _FILLER = {"and", "the", "for", "all", "most", "each", "other", "what"}
 
 
 class NotUnderstood(ValueError):
-    """A clause of the task matches no usable form; the message names the clause and the nearest form."""
+    """A task cannot be read as steps; the message says why, and names the clause if the reason is in a clause."""
 
 
 class OfflinePlanner:
@@ -88,11 +88,11 @@ def _answer(situation: Situation, kinds: Mapping[str, Kind]) -> Answer | GiveUp:
     if not situation.is_last and any(re.fullmatch(TURN_ID, record.step.id) for record in finished):
         return GiveUp(reason=BEGUN)
     today = situation.now.date()
-    sentences = (_sentence(record, kinds.get(record.kind), today) for record in finished)
+    sentences = (_result_sentence(record, kinds.get(record.kind), today) for record in finished)
     return Answer(result="\n".join(sentence[:MAX_SENTENCE] for sentence in sentences))
 
 
-def _sentence(record: StepRecord, kind: Kind | None, today: date) -> str:
+def _result_sentence(record: StepRecord, kind: Kind | None, today: date) -> str:
     if record.left_out:
         return f"{record.label or record.step.id}: {record.left_out} bytes, too much to be told here"
     with suppress(ValidationError):  # an earlier version of the kind may have another result
@@ -101,20 +101,17 @@ def _sentence(record: StepRecord, kind: Kind | None, today: date) -> str:
         if record.kind in _PHRASES:
             return _PHRASES[record.kind](record.result)
     label = record.step.title or (record.step.id if any(references(record.step.args)) else record.label)
-    return f"{label or record.step.id}: {_brief(record.result)}"
-
-
-def _brief(value: JsonValue) -> str:
-    if isinstance(value, dict) and value:
-        return ", ".join(f"{name} {text_of(item)}" for name, item in value.items())
-    return text_of(value)
+    fields = record.result.items() if isinstance(record.result, dict) else ()
+    shown = ", ".join(f"{name} {text_of(item)}" for name, item in fields) or text_of(record.result)
+    return f"{label or record.step.id}: {shown}"
 
 
 def _phrase(model: type[Result], write: Callable[[Result], str]) -> Phrase:
+    """Make a function that validates a step's result as a `model`, and writes it as a sentence with `write`."""
     return lambda result: write(model.model_validate(result))
 
 
-def _hits(found: Found) -> str:
+def _search_sentence(found: Found) -> str:
     if not found.hits:
         return f"Nothing was found for {found.query}."
     best = found.hits[0]
@@ -129,7 +126,7 @@ def _short(text: str) -> str:
 
 _SUMMARY = _phrase(Summary, lambda result: f"In short: {result.summary}")
 _PHRASES: Mapping[str, Phrase] = {
-    "search": _phrase(Found, _hits),
+    "search": _phrase(Found, _search_sentence),
     "calculate": _phrase(Calculation, lambda result: f"{result.expression} = {plain(result.value)}."),
     "read_document": _phrase(
         DocumentText, lambda text: f"{text.title or text.name}: {_short(text.text)} ({text.name})"
@@ -169,7 +166,7 @@ class _FormReader:
         """
         for form in self.forms:
             found = form.whole.fullmatch(clause.text)
-            calls = self._calls(form, found, today) if found else None
+            calls = self._read_match(form, found, today) if found else None
             if calls is None:
                 continue
             missing = [call.kind for call in calls if call.kind not in self._usable]
@@ -179,7 +176,7 @@ class _FormReader:
             return calls
         raise self._not_understood(clause)
 
-    def _calls(self, form: Form, found: re.Match[str], today: date) -> Calls | None:
+    def _read_match(self, form: Form, found: re.Match[str], today: date) -> Calls | None:
         if form.read is not None:
             return form.read(found, today)
         return read_groups(form, self._kinds[form.kinds[-1]].args_schema, found, today)
@@ -196,11 +193,12 @@ class _FormReader:
         return NotUnderstood(f"{clause.text[:120]!r} is not understood; {hint}. {PAGE}")
 
 
-def read_task(text: str, today: date, kinds: Mapping[str, Kind], down: Collection[str] = ()) -> tuple[Step, ...]:
+def read_task(text: str, today: date, kinds: Mapping[str, Kind], down: Collection[str]) -> tuple[Step, ...]:
     """The steps that a text asks for.
 
     Raises:
-        NotUnderstood: a clause matches no usable form, or needs a kind that is missing or down.
+        NotUnderstood: the text has no clause, or one without a usable form, with a kind that is missing or `down`, or
+            with a pronoun that stands for no result.
     """
     reader = _FormReader(kinds, down)
     # `group` collects steps since the last `then`; each of them needs the steps in `before`, the group before it.
@@ -252,7 +250,7 @@ def _steps(
     """
     new = list[_PlannedStep]()
     for call in calls:
-        args = {name: _value(value, source, new) for name, value in call.args.items()}
+        args = {name: _step_argument(value, source, new) for name, value in call.args.items()}
         title = call.title.replace("{it}", source.step.label) if source else call.title
         own = (*needs, *(planned.step.id for planned in new)) if call.is_last else tuple(needs)
         earlier = sum(re.sub(r"-[0-9]+$", "", planned.step.id) == call.id for planned in (*before, *new))
@@ -262,9 +260,9 @@ def _steps(
     return new
 
 
-def _value(value: Value, source: _PlannedStep | None, own: Sequence[_PlannedStep]) -> JsonValue:
+def _step_argument(value: Value, source: _PlannedStep | None, new: Sequence[_PlannedStep]) -> JsonValue:
     if isinstance(value, CallResult):
-        return {"$from": own[value.call].step.id, "path": value.path}
+        return {"$from": new[value.call].step.id, "path": value.path}
     if isinstance(value, Pronoun):
         if source is None:
             return None

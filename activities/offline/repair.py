@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class UnclearEffect(Exception):
-    """No rule says whether an earlier run of the task already did what a step would do; the message names both."""
+    """It is not certain whether an earlier run of the task already did a step; the message names the earlier step."""
 
 
 class NoRepair(Exception):
@@ -160,7 +160,7 @@ class _Repair:
         plans the same call. Raises as `plan`.
         """
         failed, unusable = self._failed_record(record), self._excluded | self._planned
-        found = find_alternatives(_args_of(record), self._observed(failed))
+        found = find_alternatives(_args_of(record), self._last_observed_state(failed))
         usable = [offered for offered in found if self._call_with(record, offered) not in unusable]
         if not usable:
             return None
@@ -168,7 +168,7 @@ class _Repair:
         self._check_overwriting(record, alternative, failed)
         if self._has_effect(record):
             self._planned.add(self._call_with(record, alternative))
-        self._because.append(f"{self._rejection(failed)}; {alternative.words}")
+        self._because.append(f"{self._describe_rejection(failed)}; {alternative.words}")
         return alternative
 
     def _chosen(self, record: StepRecord, usable: Sequence[Alternative]) -> Alternative:
@@ -200,7 +200,7 @@ class _Repair:
         misnamed = [argument for argument, value in args.items() if shape_of(value) == "text"]
         if not (names and len(misnamed) == 1 and self._situation.may_ask):
             return None
-        options = {_option(_with_words(name, words)): name for name, words in names.items()}
+        options = {_option(_with_description(name, words)): name for name, words in names.items()}
         by_words = {_option(words): name for name, words in names.items()}
         spelt = by_words | {_option(name): name for name in names} | options
 
@@ -212,7 +212,7 @@ class _Repair:
 
         text = self._question(record, f"Which {misnamed[0]} did you mean instead of {str(args[misnamed[0]])[:80]!r}?")
         meant = _ask_user(self._situation, text, [*options], read)
-        self._because.append(f"{self._rejection(failed)}; {meant.words}")
+        self._because.append(f"{self._describe_rejection(failed)}; {meant.words}")
         return meant
 
     def _question(self, record: StepRecord, question: str) -> str:
@@ -235,7 +235,7 @@ class _Repair:
         results = {earlier.step.id: earlier.result for earlier in done if not earlier.left_out}
         for item in find_later_items(record.step.args, results):
             if self._call_with(record, item) not in self._excluded:
-                self._because.append(f"{self._rejection(self._failed_record(record))}; {item.words}")
+                self._because.append(f"{self._describe_rejection(self._failed_record(record))}; {item.words}")
                 return item
         return None
 
@@ -246,19 +246,19 @@ class _Repair:
         """
         failed = self._failed_record(record)
         fault = self._fault(failed)
-        reason = limit_kept_now(_args_of(record), fault.observed, self._observed(failed)) if fault else None
+        reason = limit_kept_now(_args_of(record), fault.observed, self._last_observed_state(failed)) if fault else None
         if reason is None or _call_of(record) in self._rejected:
             return False
-        self._because.append(f"{self._rejection(failed)}; {reason}")
+        self._because.append(f"{self._describe_rejection(failed)}; {reason}")
         return True
 
     def _check_overwriting(self, record: StepRecord, alternative: Alternative, failed: StepRecord) -> None:
         """Raise NoRepair if the new call would overwrite a change that somebody else has made meanwhile."""
         before = [earlier.result for earlier in self._situation.records if earlier.status is StepStatus.COMPLETED]
-        fields = fields_changed_meanwhile(_args_of(record), alternative, self._observed(failed), before)
+        fields = fields_changed_meanwhile(_args_of(record), alternative, self._last_observed_state(failed), before)
         if fields and self._has_effect(record):
             reason = f"Somebody else has changed {', '.join(fields)} meanwhile: look, and ask again if still wanted."
-            raise NoRepair(f"{record.step.id} cannot be done{self._why(failed)} {reason}")
+            raise NoRepair(f"{record.step.id} cannot be done{self._fault_text(failed)} {reason}")
 
     def _fallback(self, record: StepRecord) -> tuple[str, _CallKey] | None:
         """Return the declared fallback of the step's kind, and its call; None if no fallback is usable.
@@ -270,29 +270,32 @@ class _Repair:
         call = _CallKey(kind or "", canonical(_args_of(record)))
         if not kind or not self._is_usable(kind) or call in self._excluded or self._has_effect(record):
             return None
-        self._because.append(f"{self._rejection(failed)}; {kind} is the declared fallback of {step.kind}")
+        self._because.append(f"{self._describe_rejection(failed)}; {kind} is the declared fallback of {step.kind}")
         return kind, call
 
     def _give_up(self, record: StepRecord) -> NoReturn:
         step, failed = record.step, self._failed_record(record)
         if not self._is_usable(step.kind):
-            raise NoRepair(f"{step.id} needs {step.kind}, which cannot be used any more{self._why(record)}")
-        alike = ", ".join(_with_words(name, words) for name, words in self._similar_names(failed).items())
+            raise NoRepair(f"{step.id} needs {step.kind}, which cannot be used any more{self._fault_text(record)}")
+        alike = ", ".join(_with_description(name, words) for name, words in self._similar_names(failed).items())
         reason = f"Nothing that was seen offers an alternative.{f' Spelt alike: {alike}.' if alike else ''}"
-        raise NoRepair(f"{step.id} cannot be done{self._why(failed)} {reason}{self._unread(failed)}")
+        unread = [observation.unread for observation in self._observations(failed) if observation.unread]
+        reason += f" The state could not be read again: {unread[-1]}" if unread else ""
+        raise NoRepair(f"{step.id} cannot be done{self._fault_text(failed)} {reason}")
 
     def _similar_names(self, record: StepRecord) -> dict[str, str]:
         """The observed names that are spelt like the unknown name in the call, each with its description or ""."""
         fault = self._fault(record)
-        return _near(self._observed(record)) or (_near(fault.observed) if fault else {})
+        return _near(self._last_observed_state(record)) or (_near(fault.observed) if fault else {})
 
     def _is_usable(self, kind: str) -> bool:
         return kind in self._kinds and kind not in self._situation.down
 
     def _failed_record(self, record: StepRecord) -> StepRecord:
+        """The record of the step that failed with the same call; `record` itself if the call has not failed."""
         return self._failed.get(_call_of(record), record)
 
-    def _rejection(self, record: StepRecord) -> str:
+    def _describe_rejection(self, record: StepRecord) -> str:
         fault = self._fault(record)
         if fault is None and record.status is not StepStatus.FAILED:
             return f"{record.step.id} cannot use {record.step.kind}"
@@ -308,18 +311,14 @@ class _Repair:
         kind = self._kinds.get(record.step.kind)
         return kind is not None and kind.spec.effect is not Effect.READ
 
-    def _observed(self, record: StepRecord) -> JsonValue:
+    def _last_observed_state(self, record: StepRecord) -> JsonValue:
         observed, fault = self._observations(record), self._fault(record)
         return observed[-1].value if observed else fault.observed if fault else None
 
     def _observations(self, record: StepRecord) -> list[Observation]:
         return [found for found in self._situation.observations if found.step_id == record.step.id]
 
-    def _unread(self, record: StepRecord) -> str:
-        reasons = [observation.unread for observation in self._observations(record) if observation.unread]
-        return f" The state could not be read again: {reasons[-1]}" if reasons else ""
-
-    def _why(self, record: StepRecord) -> str:
+    def _fault_text(self, record: StepRecord) -> str:
         fault = self._fault(record)
         code = f" ({fault.code})" if fault and fault.code is not Code.REJECTED else ""
         return f"{code}: {fault.reason}" if fault else "."
@@ -346,7 +345,7 @@ def effects_already_applied(
     found = dict[str, StepRecord]()
     effects = [step for step in steps if step.kind in kinds and kinds[step.kind].spec.effect is not Effect.READ]
     for step in sorted(effects, key=lambda step: step.id not in {record.step.id for record in free}):
-        fitting = [record for record in free if _does_the_same(step, record)]
+        fitting = [record for record in free if _is_same_effect(step, record)]
         if fitting:
             found[step.id] = min(fitting, key=lambda record: (record.step.id != step.id, len(_changed(step, record))))
             free.remove(found[step.id])
@@ -354,7 +353,7 @@ def effects_already_applied(
         if record.status is not StepStatus.COMPLETED:
             raise UnclearEffect(f"Nobody knows whether {record.step.id} of an earlier run was applied: find out first.")
     for step in effects:
-        alike = [record.step.id for record in free if _is_retry_of(step, record)] if step.id not in found else []
+        alike = [] if step.id in found else [record.step.id for record in free if _has_kind_and_base_id(step, record)]
         if alike:
             raise UnclearEffect(f"No rule says whether {alike[0]} of an earlier run did what {step.id} is to do.")
     return found
@@ -388,15 +387,15 @@ def remaining_steps(
     )
 
 
-def _does_the_same(step: Step, record: StepRecord) -> bool:
-    if not _is_retry_of(step, record):
+def _is_same_effect(step: Step, record: StepRecord) -> bool:
+    if not _has_kind_and_base_id(step, record):
         return False
     changed = _changed(step, record)
     is_alike = len(changed) <= MAX_CHANGED and all(shape_of(step.args[name]) not in ("text", None) for name in changed)
     return record.step.id == step.id or is_alike
 
 
-def _is_retry_of(step: Step, record: StepRecord) -> bool:
+def _has_kind_and_base_id(step: Step, record: StepRecord) -> bool:
     return record.kind == step.kind and _without_number(record.step.id) == _without_number(step.id)
 
 
@@ -462,8 +461,8 @@ def _near(observed: JsonValue) -> dict[str, str]:
     return {str(name): "" for name in near[:MAX_LISTED]} if isinstance(near, list) else {}
 
 
-def _with_words(name: str, words: str) -> str:
-    return (f"{name} ({words})" if words and words != name else name)[:80]
+def _with_description(name: str, description: str) -> str:
+    return (f"{name} ({description})" if description and description != name else name)[:80]
 
 
 def _ask_user(situation: Situation, text: str, options: Sequence[str], read: Callable[[str], T | None]) -> T:

@@ -130,7 +130,7 @@ class Planning:
             return found.model_copy(update={"converses": True, "is_clean": is_clean, **sizes, "longest_reply": longest})
 
     async def _open(self, planner: Planner, opening: Situation, this: Attempt) -> Proposed | None:
-        """Return the first proposal, a hand-written plan without its steps; None if the planner needs I/O for it."""
+        """Return the first proposal (a hand-written plan without its steps); None if the planner needs I/O for it."""
         if opening.plan is None and not isinstance(planner, OfflinePlanner):
             return None
         converses = isinstance(planner, ConversationalPlanner) and self._recorder is not None
@@ -144,19 +144,19 @@ class Planning:
     @activity.defn(name=retries.PLAN.kind)
     async def plan(self, situation: Situation) -> Proposed:
         """Return the first proposal of a task, or the next proposal after all steps of a plan are finished."""
-        return await self._request(situation, retries.PLAN)
+        return await self._run_attempt(situation, retries.PLAN)
 
     @activity.defn(name=retries.REPLAN.kind)
     async def replan(self, situation: Situation) -> Proposed:
         """Return the next proposal after a step was rejected."""
-        return await self._request(situation, retries.REPLAN)
+        return await self._run_attempt(situation, retries.REPLAN)
 
     @activity.defn(name=retries.COMPACT.kind)
     async def compact(self, situation: Situation) -> Proposed:
         """Summarise the oldest turns of the conversation; the returned proposal reports only the summary's cost."""
-        return await self._request(situation, retries.COMPACT)
+        return await self._run_attempt(situation, retries.COMPACT)
 
-    async def _request(self, situation: Situation, spec: ToolSpec) -> Proposed:
+    async def _run_attempt(self, situation: Situation, spec: ToolSpec) -> Proposed:
         async with attempt_of(spec) as this:
             try:
                 planner = await self._select(situation.planner)
@@ -166,7 +166,7 @@ class Planning:
             return proposed.model_copy(update={"earlier": (*this.earlier, *proposed.earlier), "held": this.held})
 
     async def _propose(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
-        self._break(spec, Failpoint.BEFORE_CLAIM)
+        self._inject_fault(spec, Failpoint.BEFORE_CLAIM)
         if situation.converses:
             proposed = await self._converse(planner, situation, spec, this)
         # A hand-written plan is checked like a planner's proposal, but no planner is asked.
@@ -175,11 +175,13 @@ class Planning:
         else:
             reply = await planner.propose(situation, self._kinds)
             named = reply if isinstance(reply, Proposed) else Proposed(proposal=reply, planner=planner.name)
-            proposed = _with_earlier_use(await self._check(named, (), situation), this, this.meter.wasted)
-        self._break(spec, Failpoint.AFTER_COMMIT)
+            proposed = _with_earlier_use(await self._check_and_trace(named, (), situation), this, this.meter.wasted)
+        self._inject_fault(spec, Failpoint.AFTER_COMMIT)
         return proposed
 
-    async def _check(self, proposed: Proposed, past: Sequence[RecordedTurn], situation: Situation) -> Proposed:
+    async def _check_and_trace(
+        self, proposed: Proposed, past: Sequence[RecordedTurn], situation: Situation
+    ) -> Proposed:
         checked = check_proposal(proposed, self._kinds)
         if not situation.is_tainted or not isinstance(checked.proposal, NewSteps):
             return checked
@@ -193,7 +195,7 @@ class Planning:
             raise NeedsPerson(f"{planner.name} keeps no conversation: start a worker with the planner of the task.")
 
         async def check(proposed: Proposed, past: Sequence[RecordedTurn]) -> Proposed:
-            checked = await self._check(proposed, past, situation)
+            checked = await self._check_and_trace(proposed, past, situation)
             return _with_use(checked, [_use_of(checked), *this.meter.wasted])  # recorded with all that it took
 
         proposed, was_recorded = await self._recorder.propose(
@@ -216,7 +218,7 @@ class Planning:
         # In a thread: the first price that is looked up imports a package, which takes 0.1 s or more.
         return await asyncio.to_thread(self._planner_for_task, str(name))
 
-    def _break(self, spec: ToolSpec, point: Failpoint) -> None:
+    def _inject_fault(self, spec: ToolSpec, point: Failpoint) -> None:
         self._breaks.stop(spec.kind, point)
         fault = self._breaks.fault(spec.kind, point)
         if fault is not None:
@@ -245,7 +247,10 @@ def _with_use(proposed: Proposed, uses: Iterable[ModelUse]) -> Proposed:
 def _with_earlier_use(
     proposed: Proposed, this: Attempt, more: Sequence[ModelUse], *, was_recorded: bool = False
 ) -> Proposed:
-    """Add the cost of `more` requests of this attempt, and of those of earlier attempts without a usable reply."""
+    """Add the cost of `more` requests of this attempt, and of those of earlier attempts without a usable reply.
+
+    `was_recorded` says whether another attempt recorded `proposed`: its use is then counted once, and not as lost.
+    """
     faults = parse_faults(this.earlier)
     uses = [fault.model_use for fault in faults if fault.model_use and fault.model_use.calls]
     own, lost = _use_of(proposed), [fault for fault in faults if _is_lost(fault)]

@@ -146,6 +146,7 @@ def _intended(value: JsonValue, steps: Collection[str]) -> JsonValue:
 
 
 def _reference(dotted: str, path: str, steps: Collection[str]) -> JsonValue:
+    """The reference to the step and path in `dotted` (`book.result.id`) and `path`; None if `steps` lacks the step."""
     step, *parts = dotted.split(".")
     parts = parts[1:] if parts[:1] and parts[0] in FILLERS else parts
     whole = ".".join([*parts, *filter(None, [path])])
@@ -170,10 +171,10 @@ def why_task_is_refused(
         _bad_contract(requirements.get("contract"), kinds)
         or _missing_price(requirements, prices)
         or _bad_schema(requirements.get("result_schema"))
-        or _needs_model(requirements, planner)
-        or _without_effort(requirements, planner)
-        or _undemonstrable(requirements.get("demonstrated"), kinds)
-        or _lost_conversation(continued)
+        or _missing_model(requirements, planner)
+        or _unsupported_effort(requirements, planner)
+        or _unknown_demonstrated_kind(requirements.get("demonstrated"), kinds)
+        or _missing_conversation(continued)
         or _bad_folder(requirements.get("documents"), documents)
     )
 
@@ -213,7 +214,7 @@ def _bad_schema(schema: JsonValue) -> str | None:
     return None
 
 
-def _needs_model(requirements: Mapping[str, JsonValue], planner: Planner) -> str | None:
+def _missing_model(requirements: Mapping[str, JsonValue], planner: Planner) -> str | None:
     if planner.name != OfflinePlanner.name:
         return None
     options = {
@@ -232,7 +233,7 @@ def _needs_model(requirements: Mapping[str, JsonValue], planner: Planner) -> str
     return f"{needs[0]} is for models, and {planner.name} plans here: {remedy}."
 
 
-def _without_effort(requirements: Mapping[str, JsonValue], planner: Planner) -> str | None:
+def _unsupported_effort(requirements: Mapping[str, JsonValue], planner: Planner) -> str | None:
     if requirements.get("effort") is None:
         return None
     lacking = next((name for name in planner.name.split(", ") if not takes_effort(name)), None)
@@ -240,7 +241,7 @@ def _without_effort(requirements: Mapping[str, JsonValue], planner: Planner) -> 
     return lacking and f"--effort is for models that reason, and {lacking} has no efforts: {remedy}."
 
 
-def _undemonstrable(names: JsonValue, kinds: Mapping[str, Kind]) -> str | None:
+def _unknown_demonstrated_kind(names: JsonValue, kinds: Mapping[str, Kind]) -> str | None:
     missing = next((str(name) for name in names if name not in kinds), "") if isinstance(names, list) else ""
     if not missing:
         return None
@@ -248,7 +249,7 @@ def _undemonstrable(names: JsonValue, kinds: Mapping[str, Kind]) -> str | None:
     return f"The demonstrations name {missing[:80]!r}, which this worker does not have{alternatives}"
 
 
-def _lost_conversation(continued: Sequence[RecordedTurn] | None) -> str | None:
+def _missing_conversation(continued: Sequence[RecordedTurn] | None) -> str | None:
     if continued is None or continued:
         return None
     remedy = "start a worker on the store that has it, or leave out --continue"

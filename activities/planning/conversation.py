@@ -160,14 +160,14 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
     return AssistantTurn(calls=(ToolCall(f"plan_{past.turn}", PROPOSE, {"steps": plan}),))
 
 
-def _observed(observations: Sequence[Observation], shown: int) -> Iterator[str]:
+def _observed(observations: Sequence[Observation], max_shown: int) -> Iterator[str]:
     """Yield a text for each state that was observed at a rejection (`stale`) or after it."""
     for observation in observations:
         seen = f"Seen at {observation.at:%H:%M:%S %Z}, after the refusal"
         how = "As it was at the refusal" if observation.stale else seen
-        arguments = f" of {fenced('arguments', observation.args, min(shown, MAX_ARGS))}" if observation.args else ""
+        arguments = f" of {fenced('arguments', observation.args, min(max_shown, MAX_ARGS))}" if observation.args else ""
         call = f"{observation.step_id}, with {observation.kind}{arguments}"
-        yield f"{how} of {call}:\n{fenced(observation.kind, observation.value, shown)}"
+        yield f"{how} of {call}:\n{fenced(observation.kind, observation.value, max_shown)}"
         if observation.unread:
             yield f"The state could not be read again after the refusal of {observation.step_id}:"
             yield fenced("check", observation.unread)
@@ -214,14 +214,14 @@ def _results(before: RecordedTurn, situation: Situation) -> Iterator[ToolResult]
     yield from (ToolResult(call.id, note, is_error=bool(situation.rejected)) for call in said if call not in calls)
 
 
-def _replies(before: RecordedTurn | None, situation: Situation) -> list[Word]:
-    """The answers to the question that the model asked in the turn `before`."""
-    is_question = before is not None and isinstance(before.proposed.proposal, Question)
+def _replies(before: RecordedTurn, situation: Situation) -> list[Word]:
+    """The answers to the question that the model asked in the turn `before`; empty if it asked none."""
+    is_question = isinstance(before.proposed.proposal, Question)
     return [word for word in situation.words if word.question] if is_question else []
 
 
 def _untold(before: RecordedTurn | None, situation: Situation) -> list[Word]:
-    """What people said, without the replies that the result of the model's own question contains."""
+    """What people said, except replies that are sent to the model as the result of the call that asked for them."""
     replies = _replies(before, situation) if before and assistant_turn(before).calls else []
     return [word for word in situation.words if word not in replies]
 
@@ -233,32 +233,32 @@ def _call_result(call_id: str, records: Sequence[StepRecord], situation: Situati
     return ToolResult(call_id, text or prompts.NOT_CARRIED_OUT, is_error)
 
 
-def _step_outcome(record: StepRecord, fault: FaultRecord | None, shown: int) -> str:
+def _step_outcome(record: StepRecord, fault: FaultRecord | None, max_shown: int) -> str:
     id = record.step.id
     if record.edited:
-        args = fenced("arguments", record.edited, min(shown, MAX_ARGS))
+        args = fenced("arguments", record.edited, min(max_shown, MAX_ARGS))
         id = f"A person changed arguments of {id} before it was called: {args}\n{id}"
     if record.status is StepStatus.COMPLETED:
         fallback = f" (by {record.kind}, in place of {record.step.kind})" if record.is_fallback else ""
-        return f"{id} is finished{fallback}. {_result(record, shown)}"
+        return f"{id} is finished{fallback}. {_result(record, max_shown)}"
     if record.status is StepStatus.FAILED and fault is not None:
-        return _rejection(id, fault, shown)
+        return _rejection(id, fault, max_shown)
     state = f"{id} {STATES.get(record.status, 'is not finished')}."
     is_unknown = record.status is StepStatus.CANCELLED and record.attempts and record.effect is not Effect.READ
     return f"{state} {prompts.EFFECT_NOTES['unknown']}" if is_unknown else state
 
 
-def _result(record: StepRecord, shown: int) -> str:
+def _result(record: StepRecord, max_shown: int) -> str:
     if record.left_out:
         return f"Its result of {record.left_out} bytes is too large to be shown; steps cannot refer to it."
     repeated = f"\n{REPEATED_NOTICE}" if record.unchanged else ""
-    return f"Its result:\n{fenced(record.step.id, record.result, shown)}{repeated}"
+    return f"Its result:\n{fenced(record.step.id, record.result, max_shown)}{repeated}"
 
 
-def _rejection(id: str, fault: FaultRecord, shown: int) -> str:
-    text = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason, shown)}"
+def _rejection(id: str, fault: FaultRecord, max_shown: int) -> str:
+    text = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason, max_shown)}"
     if fault.observed is not None:
-        text += f"\nWhat it saw:\n{fenced(id, fault.observed, shown)}"
+        text += f"\nWhat it saw:\n{fenced(id, fault.observed, max_shown)}"
     if fault.applied is not Applied.NONE:
         return f"{text}\n{prompts.EFFECT_NOTES[fault.applied]}"
     if fault.quadrant.is_transient:
@@ -294,7 +294,7 @@ def _last_turn(past: Sequence[RecordedTurn]) -> RecordedTurn | None:
 
 
 def _goal(past: Sequence[RecordedTurn], index: int, new: Situation | None) -> Situation | None:
-    """The newest situation before `index` with the task's text; None if `new` or a turn from `index` on has it."""
+    """The newest situation with the task's text in `past` and `new`; None unless it is before the turn `index`."""
     later = [*(turn.situation for turn in past[index:]), *([new] if new else [])]
     if any(situation.text for situation in later):
         return None

@@ -147,7 +147,7 @@ class ModelPlanner:
             request = replace(request, counted=counted)
         oldest = conversation.turns_to_summarise(past)
         if oldest and self._max_conversation is not None and _tokens(request) > self._max_conversation:
-            return self._too_long(oldest)
+            return self._summary_needed(oldest)
         if _tokens(request) * CHARACTERS_PER_TOKEN > self._told_window * MOST_CHARACTERS:
             # Its server would cut the request without a word.
             raise NeedsPerson(TOO_SMALL.format(name=self.name, window=self._told_window))
@@ -155,7 +155,7 @@ class ModelPlanner:
             reply = await ask_model(self._model, request, self._timeout, "planner")
         except Exception as error:  # `classify` maps every exception to a fault
             if oldest and classify(error).code is Code.TOO_LARGE:
-                return self._too_long(oldest)
+                return self._summary_needed(oldest)
             if self._options.learn_no_calls(self.name, situation.calls, error):
                 return await self.converse(situation, kinds, past, task=task, branch=branch)
             raise
@@ -183,7 +183,7 @@ class ModelPlanner:
         exchange = Exchange(user_turn, reply.turn, reply.stop, reply.usage)
         return PlannerReply(self._proposed(Answer(result=None), reply), exchange)
 
-    def _too_long(self, oldest: int) -> PlannerReply:
+    def _summary_needed(self, oldest: int) -> PlannerReply:
         reason = "The conversation is too long for the model: it is summarised first."
         return PlannerReply(Proposed(proposal=GiveUp(reason=reason), planner=self.name, compact=oldest))
 

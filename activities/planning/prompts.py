@@ -180,7 +180,7 @@ CHANGES: Mapping[str, str] = {
 }
 
 
-def plan_system(kinds: Mapping[str, Kind], *, searchable: bool, plans_effects: bool = False) -> str:
+def plan_system(kinds: Mapping[str, Kind], *, searchable: bool, plans_effects: bool) -> str:
     """The system prompt of the strategy `plan`; the same for every task with these kinds, so the provider can cache it.
 
     `searchable` says whether the model may call `find_tools`. `plans_effects` says whether a plan may name the effects
@@ -192,7 +192,7 @@ def plan_system(kinds: Mapping[str, Kind], *, searchable: bool, plans_effects: b
     return PLAN_SYSTEM.format(kinds=_listed(kinds), data=DATA, calls=calls, ahead=ahead, **limits)
 
 
-def react_system(kinds: Mapping[str, Kind], *, by_finish: bool, plans_effects: bool = False) -> str:
+def react_system(kinds: Mapping[str, Kind], *, by_finish: bool, plans_effects: bool) -> str:
     """The system prompt of the strategy `react`; `plans_effects` says whether the model may plan effects ahead.
 
     With `by_finish`, the model gives its answer with the tool `finish`, else as text.
@@ -216,7 +216,7 @@ def text_react_system(
     """
     finish = FINISH_BY_SCHEMA.format(schema=to_json(result_schema).decode()) if result_schema else FINISH_WITH_TEXT
     shown = [f"{_arguments(tool)} An example of them: {to_json(sample(tool.schema)).decode()}" for tool in tools]
-    described = [f"{_kind(kind)} {arguments}" for kind, arguments in zip(kinds.values(), shown, strict=False)]
+    described = [f"{_kind_line(kind)} {arguments}" for kind, arguments in zip(kinds.values(), shown, strict=False)]
     others = [
         f"- {tool.name}: {tool.description} {arguments}"
         for tool, arguments in zip(tools[len(kinds) :], shown[len(kinds) :], strict=True)
@@ -237,10 +237,10 @@ def _arguments(tool: ToolDefinition) -> str:
 
 
 def _listed(kinds: Mapping[str, Kind]) -> str:
-    return "\n".join(_kind(kind) for kind in kinds.values())
+    return "\n".join(_kind_line(kind) for kind in kinds.values())
 
 
-def _kind(kind: Kind) -> str:
+def _kind_line(kind: Kind) -> str:
     described = " ".join(kind.description.split())
     return f"- {kind.spec.kind} ({CHANGES[kind.spec.effect]}): {described} Its result: {shape(kind.result_schema)}"
 

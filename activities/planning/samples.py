@@ -14,29 +14,29 @@ SAMPLES: Mapping[str, JsonValue] = {
 
 def sample(schema: Mapping[str, Any]) -> JsonValue:
     """Make a sample value for a JSON schema; it may break limits such as `pattern`, which are not considered."""
-    return _part(schema, "", schema)
+    return _sample(schema, "", schema)
 
 
-def _part(schema: Any, name: str, whole: Mapping[str, Any], depth: int = DEPTH) -> JsonValue:
+def _sample(schema: Any, name: str, whole: Mapping[str, Any], depth: int = DEPTH) -> JsonValue:
     if not isinstance(schema, dict) or not depth:
         return f"some {name}" if name else "some text"
     if "$ref" in schema:
         part = whole.get("$defs", {}).get(str(schema["$ref"]).rpartition("/")[2])
-        return _part(part, name, whole, depth - 1)
+        return _sample(part, name, whole, depth - 1)
     chosen = [schema["const"]] if "const" in schema else [*schema.get("examples", ()), *schema.get("enum", ())]
     if chosen:
         found: JsonValue = chosen[0]
         return found
     options: Sequence[Any] = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf") or ()
     if options:
-        return _part(options[0], name, whole, depth - 1)
+        return _sample(options[0], name, whole, depth - 1)
     match schema.get("type"):
         case "object":
             required = schema.get("required") or list(schema.get("properties", {}))
             fields = schema.get("properties", {})
-            return {field: _part(fields[field], field, whole, depth - 1) for field in required if field in fields}
+            return {field: _sample(fields[field], field, whole, depth - 1) for field in required if field in fields}
         case "array":
-            return [_part(schema.get("items", {}), name, whole, depth - 1)]
+            return [_sample(schema.get("items", {}), name, whole, depth - 1)]
         case "integer" | "number":
             return schema.get("minimum", 1)  # type: ignore[no-any-return]  # it is a number
         case "boolean":

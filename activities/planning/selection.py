@@ -44,9 +44,9 @@ class PlannerSelection:
         """
         self._environment, self._base_url = environment, base_url
         self._price_list, self._options = prices or PriceList(), options or AdapterOptions()
-        chosen = names if names is not None else _default(environment, base_url)
-        self.planner = self._planner_named(chosen, base_url)
-        of_models = [name for name in _listed(chosen) if name != OfflinePlanner.name]
+        chosen = names if names is not None else _default_name(environment, base_url)
+        self.planner = self._make_planner(chosen, base_url)
+        of_models = [name for name in _split_names(chosen) if name != OfflinePlanner.name]
         named = [] if chosen.startswith("scripted:") else of_models
         self.models = [model_named(name, environment, base_url, self._options) for name in named]
         self.prices = {model.name: self._price_list.price_of(model.name) for model in self.models}
@@ -64,27 +64,26 @@ class PlannerSelection:
 
     @property
     def price_date(self) -> date | None:
-        """The oldest day on which a published price of the worker's models was known to be valid; None if none is
-        published."""
+        """The oldest day on which a published price of the worker's models was valid; None if no price is published."""
         return min(filter(None, map(self._price_list.date_of, self.prices)), default=None)
 
     def for_task(self, names: str) -> Planner:
         """Make the planner that a task names; raises UnknownPlanner, also for a script, which only a worker names."""
-        if any(name.startswith("scripted") for name in _listed(names)):
+        if any(name.startswith("scripted") for name in _split_names(names)):
             raise UnknownPlanner("A task cannot name a script: start a worker with --planner scripted:FILE.")
         # The worker's `--base-url` is the address of an `openai` server, not of another provider's.
         base_url = self._base_url if _has_openai(names) else None
-        return self._planner_named(names, base_url)
+        return self._make_planner(names, base_url)
 
-    def _planner_named(self, names: str, base_url: str | None) -> Planner:
+    def _make_planner(self, names: str, base_url: str | None) -> Planner:
         if names.startswith("scripted:"):
             return _scripted(names)
         if base_url and not _has_openai(names):
             raise UnknownPlanner("--base-url is for a server that speaks as OpenAI does: add --planner openai:MODEL.")
-        planners = [self._planner(name, base_url) for name in _listed(names)]
+        planners = [self._make_single_planner(name, base_url) for name in _split_names(names)]
         return planners[0] if len(planners) == 1 else FallbackPlanner(planners)
 
-    def _planner(self, name: str, base_url: str | None) -> Planner:
+    def _make_single_planner(self, name: str, base_url: str | None) -> Planner:
         if name == OfflinePlanner.name:
             return OfflinePlanner()
         model = model_named(name, self._environment, base_url, self._options)
@@ -99,15 +98,15 @@ class PlannerSelection:
         )
 
 
-def _listed(names: str) -> list[str]:
+def _split_names(names: str) -> list[str]:
     return [name.strip() for name in names.split(",")]
 
 
 def _has_openai(names: str) -> bool:
-    return any(name.partition(":")[0] == "openai" for name in _listed(names))
+    return any(name.partition(":")[0] == "openai" for name in _split_names(names))
 
 
-def _default(environment: Mapping[str, str], base_url: str | None) -> str:
+def _default_name(environment: Mapping[str, str], base_url: str | None) -> str:
     # A base URL is the address of a server with the OpenAI protocol.
     if base_url:
         return "openai"

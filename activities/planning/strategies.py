@@ -175,7 +175,7 @@ def require_no_call(words: str, tools: Iterable[ToolDefinition]) -> None:
 
 
 def last_answer_tool(situation: Situation) -> ToolDefinition | None:
-    """The tool whose arguments, as JSON, the last answer should be; None for any text, or before the last request."""
+    """The tool whose arguments, as JSON, answer the last request; None before it, or if the answer is any text."""
     is_by_schema = situation.is_last and situation.result_schema is not None
     return _finish(situation.result_schema) if is_by_schema else None
 
@@ -234,7 +234,7 @@ def _effects(call: ToolCall) -> list[AllowedEffect]:
 
 
 def _planned_effects(name: str, args: Mapping[str, JsonValue]) -> list[AllowedEffect]:
-    """Read the effects that a model plans; an argument without values and bound needs a trusted source."""
+    """Read the effects that a model plans; an argument with neither `values` nor `at_most` needs a trusted source."""
     planned = _parsed(_PlannedEffects, name, args)
     return [
         AllowedEffect(
@@ -310,13 +310,13 @@ def _parsed(model: type[Arguments], name: str, args: Mapping[str, JsonValue]) ->
 
 def _finish(result_schema: Mapping[str, JsonValue] | None) -> ToolDefinition:
     if result_schema is None:
-        answer = _one_text("result", "The answer for the user.")
+        answer = _text_argument_schema("result", "The answer for the user.")
         return ToolDefinition(FINISH, prompts.FINISH, answer, words=("result",))
     return ToolDefinition(FINISH, prompts.FINISH, JsonSchema(result_schema).arguments)
 
 
 def _ask_and_give_up() -> list[ToolDefinition]:
-    reason = _one_text("reason", "Why, in one sentence.")
+    reason = _text_argument_schema("reason", "Why, in one sentence.")
     return [
         ToolDefinition(ASK, prompts.ASK, QUESTION, words=("question",)),
         ToolDefinition(GIVE_UP, prompts.GIVE_UP, reason, words=("reason",)),
@@ -375,7 +375,7 @@ def call_names(kinds: Iterable[str]) -> dict[str, str]:
     return names
 
 
-def _one_text(name: str, description: str) -> Schema:
+def _text_argument_schema(name: str, description: str) -> Schema:
     return _closed_object({name: {"type": "string", "description": description}}, required=[name])
 
 

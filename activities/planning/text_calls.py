@@ -6,7 +6,7 @@ Nothing here decides whether such a call is made; `text_strategy.py` does, for a
 import ast
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,8 @@ MARKS = ("<tool_call>", "<function_call>", "[TOOL_CALLS]", "<|python_tag|>", "<|
 OBSERVATION = "Observation:"
 FINISH = "Finish"
 
+_Calls = list[tuple[str, Any]]
+"""The name and the arguments of each call."""
 _DECODER = json.JSONDecoder(strict=False)
 _FENCE = re.compile(r"\A```[\w-]*[ \t]*\r?\n(.*?)\r?\n?```\Z", re.DOTALL)
 _END_MARKS = re.compile(r"(?:<\|(?:eom_id|eot_id|im_end|end_of_text|endoftext)\|>|</s>)\s*\Z")
@@ -35,6 +37,7 @@ _BLOCK = re.compile(r"\s*<(tool_call|function_call)>\s*(.*?)\s*(?:</\1>|\Z)", re
 _FUNCTION = re.compile(r"\s*<function=([^>\s]+)>\s*(.*?)\s*</function>", re.DOTALL)
 _PARAMETER = re.compile(r"\s*<parameter=([^>\s]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 _MISTRAL = re.compile(r"\s*(?:\[TOOL_CALLS\])?\s*([\w.-]+)\s*(?:\[CALL_ID\][\w-]*)?(?:\[ARGS\])?\s*(?=\{)")
+_JSON = re.compile(r"(?=[\[{])")
 _LINE = r"(?im)^[ \t>*#]*"
 _ACTION = re.compile(_LINE + r"Action(?:[ \t]*\d+)?[ \t]*\**[ \t]*:[ \t*]*(?P<name>.+?)[ \t*]*$")
 _INPUT = re.compile(_LINE + r"Action[ _]Input(?:[ \t]*\d+)?[ \t]*\**[ \t]*:[ \t*]*")
@@ -69,7 +72,7 @@ def called_in(text: str, names: Collection[str]) -> str:
         return calls[0].name
     if mark := next((mark for mark in MARKS if mark in text), ""):
         return next((name for name in names if name in text), mark)
-    for value in _objects(text):
+    for value in _json_objects(text):
         for name, _ in _calls_of(value):
             if name in names:
                 return name
@@ -77,7 +80,7 @@ def called_in(text: str, names: Collection[str]) -> str:
         short = _SHORT.match(action["name"].strip())
         if short and short[1] in names:
             return short[1]
-        if (name := _bare(action["name"])) in names and _INPUT.search(text, action.end()):
+        if (name := _clean_name(action["name"])) in names and _INPUT.search(text, action.end()):
             return name
     # JSON that is broken, or of which the end is missing.
     keys, arguments = "|".join(NAMES), "|".join(ARGUMENTS)
@@ -87,35 +90,39 @@ def called_in(text: str, names: Collection[str]) -> str:
     return ""
 
 
-def _whole(text: str) -> list[tuple[str, Any]]:
-    """The name and arguments of each call, if `text`, without blanks at its ends, is nothing but calls; else empty."""
+def _whole(text: str) -> _Calls:
+    """The calls of a text that is nothing but calls, without blanks at its ends; empty for any other text."""
     if fenced := _FENCE.match(text):
         return _whole(fenced[1].strip()) if "```" not in fenced[1] else []
     for mark in ("<|python_tag|>", "<|tool_call|>"):
         if text.startswith(mark):
             return _whole(text.removeprefix(mark).strip())
     if text.startswith(("<tool_call>", "<function_call>")):
-        return _in_series(_BLOCK, text, lambda block: _whole(block[2]))
+        return _in_series(_BLOCK, text, lambda block: (_whole(block[2]), block.end()))
     if text.startswith("<function="):
-        return _in_series(_FUNCTION, text, lambda block: [(block[1], _parameters(block[2]))])
+        return _in_series(_FUNCTION, text, lambda call: ([(call[1], _function_arguments(call[2]))], call.end()))
     if text.startswith("[TOOL_CALLS]"):
         rest = text.removeprefix("[TOOL_CALLS]").strip()
-        return _json_calls(rest) or _named_objects(rest)
+        return _json_calls(rest) or _in_series(_MISTRAL, rest, _mistral_call)
     return _json_calls(text) or _python_calls(text)
 
 
-def _in_series(form: re.Pattern[str], text: str, read: Any) -> list[tuple[str, Any]]:
-    found, at = list[tuple[str, Any]](), 0
+def _in_series(form: re.Pattern[str], text: str, read: Callable[[re.Match[str]], tuple[_Calls, int]]) -> _Calls:
+    """The calls of a text that is a series of parts; empty for any other text.
+
+    A part begins with a match of `form`, from which `read` makes its calls and the index of its end.
+    """
+    found, at = _Calls(), 0
     while at < len(text):
-        block = form.match(text, at)
-        calls = read(block) if block else []
-        if block is None or not calls or block.end() == at:
+        match = form.match(text, at)
+        calls, at = read(match) if match else ([], at)
+        if not calls:
             return []
-        found, at = [*found, *calls], block.end()
+        found += calls
     return found
 
 
-def _parameters(text: str) -> str | dict[str, JsonValue]:
+def _function_arguments(text: str) -> str | dict[str, JsonValue]:
     if not text.startswith("<parameter="):
         return text
     values: dict[str, JsonValue] = {}
@@ -127,32 +134,22 @@ def _parameters(text: str) -> str | dict[str, JsonValue]:
     return values
 
 
-def _named_objects(text: str) -> list[tuple[str, Any]]:
-    found, at = list[tuple[str, Any]](), 0
-    while at < len(text):
-        head = _MISTRAL.match(text, at)
-        value, at = _decoded(text, head.end()) if head else (None, at)
-        if head is None or value is None:
-            return []
-        found.append((head[1], value))
-        at = _skipped(text, at)
-    return found
+def _mistral_call(head: re.Match[str]) -> tuple[_Calls, int]:
+    arguments, end = _decode_json(head.string, head.end())
+    return [] if arguments is None else [(head[1], arguments)], end
 
 
-def _json_calls(text: str) -> list[tuple[str, Any]]:
+def _json_calls(text: str) -> _Calls:
     """The calls in a text that is one JSON value, or several objects one after the other; else an empty list."""
-    found, at = list[tuple[str, Any]](), 0
-    while at < len(text):
-        value, end = _decoded(text, at)
-        calls = [*_calls_of(value)]
-        if not calls:
-            return []
-        found, at = [*found, *calls], end
-        at += len(text[at:]) - len(text[at:].lstrip(" \t\r\n,;"))
-    return found
+
+    def read(start: re.Match[str]) -> tuple[_Calls, int]:
+        value, end = _decode_json(text, start.end())
+        return [*_calls_of(value)], _skipped(text, end, " \t\r\n,;")
+
+    return _in_series(_JSON, text, read)
 
 
-def _decoded(text: str, at: int) -> tuple[Any, int]:
+def _decode_json(text: str, at: int) -> tuple[Any, int]:
     try:
         return _DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):
@@ -177,7 +174,7 @@ def _calls_of(value: Any) -> Iterator[tuple[str, Any]]:
         yield name, arguments
 
 
-def _python_calls(text: str) -> list[tuple[str, Any]]:
+def _python_calls(text: str) -> _Calls:
     """The calls of `[tool(argument="value"), ...]`, or of one such call alone; an empty list for any other text."""
     if not re.match(r"\[?\s*[A-Za-z_][\w.]*\(", text):
         return []
@@ -195,12 +192,12 @@ def _python_call(call: ast.expr) -> tuple[str, Any]:
     return ast.unparse(call.func), {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
 
 
-def _objects(text: str) -> Iterator[Any]:
+def _json_objects(text: str) -> Iterator[Any]:
     at = text.find("{")
     for _ in range(MAX_OBJECTS):
         if at < 0:
             return
-        value, end = _decoded(text, at)
+        value, end = _decode_json(text, at)
         if value is not None:
             yield value
         at = text.find("{", max(end, at + 1))
@@ -253,26 +250,26 @@ def _action(text: str, action: re.Match[str], id: str, properties: Mapping[str, 
         is_object = short[2].lstrip().startswith("{")
         args: Any = short[2] if is_object or not short[2].strip() or not fields else {fields[0]: short[2].strip()}
         return parse_call(id, name, args), action.end()
-    name = known.get(_bare(written).lower(), _bare(written))
+    name = known.get(_clean_name(written).lower(), _clean_name(written))
     given = _INPUT.match(text, _skipped(text, action.end()))
     if given is None:
         return parse_call(id, name, "{}"), action.end()
     at = _skipped(text, given.end())
     if fence := re.compile(r"```[\w-]*\s*").match(text, at):
         at = fence.end()
-    value, end = _decoded(text, at)
+    value, end = _decode_json(text, at)
     if isinstance(value, dict):
         return parse_call(id, name, value), end
     line = text[at:].split("\n", 1)[0].strip()
     return parse_call(id, name, line), at + len(line)
 
 
-def _skipped(text: str, at: int) -> int:
-    """The index of the first character from `at` on that is no blank."""
-    return at + len(text[at:]) - len(text[at:].lstrip())
+def _skipped(text: str, at: int, skip: str | None = None) -> int:
+    """The index of the first character from `at` on that is not in `skip`; if `skip` is None, that is no blank."""
+    return at + len(text[at:]) - len(text[at:].lstrip(skip))
 
 
-def _bare(name: str) -> str:
+def _clean_name(name: str) -> str:
     return name.strip().strip("`'\"*").removesuffix("()").strip()
 
 

@@ -47,7 +47,7 @@ class TextPlanStrategy(PlanStrategy):
         calls = text_calls.whole_calls(words, names)
         if not calls:
             raise UnusableReply(prompts.NO_CALL_ALONE)
-        return _with(reply, replace(reply.turn, text="", calls=tuple(calls)))
+        return _with_turn(reply, replace(reply.turn, text="", calls=tuple(calls)))
 
 
 class TextReactStrategy(ReactStrategy):
@@ -71,17 +71,17 @@ class TextReactStrategy(ReactStrategy):
         if turn.calls or not (words := turn.text.strip()):
             return reply
         if calls := text_calls.whole_calls(words, {tool.name for tool in tools}):
-            return _with(reply, replace(turn, text="", calls=tuple(calls)))
+            return _with_turn(reply, replace(turn, text="", calls=tuple(calls)))
         move = text_calls.read_move(words, {tool.name: _arguments(tool) for tool in tools}, before={EFFECTS})
         aside = "\n".join(filter(None, (turn.aside, move.ignored)))
         if move.answer is not None and situation.result_schema is not None and not situation.is_last:
             call = parse_call("text_0", FINISH, move.answer)
-            return _with(reply, replace(turn, text=move.thought, calls=(call,), aside=aside))
+            return _with_turn(reply, replace(turn, text=move.thought, calls=(call,), aside=aside))
         if move.answer is not None:
             aside = "\n".join(filter(None, (turn.aside, move.thought, move.ignored)))
-            return _with(reply, replace(turn, text=move.answer, aside=aside))
+            return _with_turn(reply, replace(turn, text=move.answer, aside=aside))
         if move.calls:
-            return _with(reply, replace(turn, text=move.thought, calls=move.calls, aside=aside))
+            return _with_turn(reply, replace(turn, text=move.thought, calls=move.calls, aside=aside))
         if situation.is_last:
             return reply
         raise UnusableReply(prompts.NO_ACTION)
@@ -115,7 +115,7 @@ class TextualModel:
         reply = await self._model.reply(_as_text(asked, by_move=False))
         calls = text_calls.whole_calls(reply.turn.text.strip(), names)
         renamed = tuple(replace(call, name=names[call.name]) for call in calls)
-        return _with(reply, replace(reply.turn, text="", calls=renamed)) if calls else reply
+        return _with_turn(reply, replace(reply.turn, text="", calls=renamed)) if calls else reply
 
 
 def _arguments(tool: ToolDefinition) -> list[str]:
@@ -123,7 +123,7 @@ def _arguments(tool: ToolDefinition) -> list[str]:
     return list(dict.fromkeys([*tool.schema.get("required", ()), *tool.schema.get("properties", ())]))
 
 
-def _with(reply: Reply, turn: AssistantTurn) -> Reply:
+def _with_turn(reply: Reply, turn: AssistantTurn) -> Reply:
     """The reply with `turn` in place of its turn; a finished reply whose new turn has calls gets the stop CALLS."""
     stop = StopReason.CALLS if turn.calls and reply.stop is StopReason.DONE else reply.stop
     return replace(reply, turn=turn, stop=stop)

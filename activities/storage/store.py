@@ -141,7 +141,7 @@ IN_FILE = "use a file, as in sqlite+aiosqlite:///FILE.db"
 
 
 def file_of(engine: AsyncEngine) -> Path | None:
-    """The file of a SQLite database; None for PostgreSQL."""
+    """The file of a SQLite database that is not in memory; None for PostgreSQL."""
     if engine.dialect.name != "sqlite":
         return None
     return Path((engine.url.database or "").removeprefix("file:").partition("?")[0])

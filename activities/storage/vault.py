@@ -113,16 +113,15 @@ class Vault(StorageDriver):
         task = "" if target is None or isinstance(target, StorageDriverActivityInfo) else target.id or ""
         namespace = self._namespace if task else None
         written = [payload.SerializeToString(deterministic=True) for payload in payloads]
-        stored = {hashlib.sha256(data).hexdigest(): data for data in written}
+        stored = [(hashlib.sha256(data).hexdigest(), data) for data in written]
 
         def keep(tx: Connection) -> None:
-            for digest, data in stored.items():
+            for digest, data in dict(stored).items():
                 _keep(tx, task, digest, data, namespace)
 
         with _lost(non_retryable=True):
             await write(self._engine, keep)
-        sizes = [(hashlib.sha256(data).hexdigest(), len(data)) for data in written]
-        return [StorageDriverClaim({"task": task, "digest": digest, "size": str(size)}) for digest, size in sizes]
+        return [StorageDriverClaim({"task": task, "digest": digest, "size": str(len(data))}) for digest, data in stored]
 
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
@@ -148,7 +147,7 @@ class Vault(StorageDriver):
                 same = (PAYLOADS.c.task == task, PAYLOADS.c.digest == digest)
                 found = (await tx.execute(query.where(*same))).first()
                 if found is None or found.pruned is not None:
-                    return _missing(task, digest) if found is None else _tombstone(task, digest, found)
+                    return _missing_message(task, digest) if found is None else _deletion_message(task, digest, found)
         return None
 
     async def tasks(self, before: datetime, after: str, limit: int) -> list[str]:
@@ -224,23 +223,23 @@ async def _take(tx: AsyncConnection, task: str, digest: str) -> Payload:
     same = (PAYLOADS.c.task == task) & (PAYLOADS.c.digest == digest)
     row = (await tx.execute(select(PAYLOADS).where(same))).first()
     if row is None:
-        raise PayloadLost(Fault.of(Code.WRONG_STORE, _missing(task, digest)))
+        raise PayloadLost(Fault.of(Code.WRONG_STORE, _missing_message(task, digest)))
     if row.pruned is not None:
-        return Payload(metadata={"encoding": PRUNED_ENCODING}, data=_tombstone(task, digest, row).encode())
+        return Payload(metadata={"encoding": PRUNED_ENCODING}, data=_deletion_message(task, digest, row).encode())
     if hashlib.sha256(row.data).hexdigest() != digest:
-        reason = f"{_named(task, digest)} is not what was stored: restore the store from a backup."
+        reason = f"{_payload_name(task, digest)} is not what was stored: restore the store from a backup."
         raise PayloadLost(Fault.of(Code.WRONG_STORE, reason))
     return Payload.FromString(row.data)
 
 
-def _named(task: str, digest: str) -> str:
+def _payload_name(task: str, digest: str) -> str:
     return f"The payload {digest[:12]} of task {task!r}"
 
 
-def _missing(task: str, digest: str) -> str:
-    return f"{_named(task, digest)} is not in this worker's store: start a worker on the store that has it."
+def _missing_message(task: str, digest: str) -> str:
+    return f"{_payload_name(task, digest)} is not in this worker's store: start a worker on the store that has it."
 
 
-def _tombstone(task: str, digest: str, row: Any) -> str:
+def _deletion_message(task: str, digest: str, row: Any) -> str:
     when = f"{row.pruned:%Y-%m-%d %H:%M} UTC, asked by {row.pruned_by or 'an unknown person'}"
-    return f"{_named(task, digest)} ({row.size} bytes) was deleted by `prune` ({when}): start the task anew."
+    return f"{_payload_name(task, digest)} ({row.size} bytes) was deleted by `prune` ({when}): start the task anew."

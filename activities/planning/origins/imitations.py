@@ -47,15 +47,15 @@ def imitated(
     shown = {source: lenient_form(_unescaped(text)) for source, text in quoted.items()}
     for call in calls:
         name = call.kind if isinstance(call, Step) else call.name
-        values = [form for value in scalars([*call.args.values()]) if (form := _forms(value))]
+        values = [form for value in scalars([*call.args.values()]) if (form := _lenient_spellings(value))]
         for source, text in shown.items():
-            if _contains(text, lenient_form(name), values):
+            if _contains_call(text, lenient_form(name), values):
                 return name, source
     return None
 
 
 def unused_name(name: str, texts: Sequence[str]) -> str:
-    """Return `name`, or `name` with a number, that no text contains in any spelling: so no text contains its call."""
+    """Return the first of `name`, `name_2`, `name_3` and so on that no text contains in any spelling."""
     shown = [_squeezed(lenient_form(_unescaped(text))) for text in texts]
     names = chain([name], (f"{name}_{number}" for number in count(2)))
     return next(each for each in names if not any(_squeezed(lenient_form(each)) in text for text in shown))
@@ -66,22 +66,23 @@ def _unescaped(text: str) -> str:
     return _ESCAPED.sub(lambda found: chr(int(found[1] or found[2], 16)), text) if "\\" in text else text
 
 
-def _forms(value: str | float) -> list[str]:
+def _lenient_spellings(value: str | float) -> list[str]:
     found = (lenient_form(_unescaped(text)).replace("\n", " ").strip() for text in spellings(value))
     return [form for form in found if form]
 
 
-def _contains(text: str, name: str, values: Sequence[Sequence[str]]) -> bool:
-    around = AROUND + sum(len(forms[0]) for forms in values)
+def _contains_call(text: str, name: str, values: Sequence[Sequence[str]]) -> bool:
+    distance = AROUND + sum(len(forms[0]) for forms in values)
     flat, squeezed_name = text.replace("\n", " "), _squeezed(name)
     squeezed = _squeezed(flat)
     return any(
-        _is_called(where, word, [[form(value) for value in forms] for forms in values], around)
+        _shows_call(where, word, [[form(value) for value in forms] for forms in values], distance)
         for where, word, form in ((flat, name, str), (squeezed, squeezed_name, _squeezed))
     )
 
 
-def _is_called(text: str, name: str, values: Sequence[Sequence[str]], around: int) -> bool:
+def _shows_call(text: str, name: str, values: Sequence[Sequence[str]], distance: int) -> bool:
+    """Whether `text` shows a name as that of a call, and each value, in one of its spellings, within this distance."""
     at = text.find(name) if name else -1
     for _ in range(MAX_PLACES):
         if at < 0:
@@ -89,7 +90,7 @@ def _is_called(text: str, name: str, values: Sequence[Sequence[str]], around: in
         end = at + len(name)
         before, after = text[max(0, at - 9) : at].rstrip()[-1:], text[end : end + 9].lstrip()[:1]
         is_word = not (_is_word(text[at - 1 : at]) or _is_word(text[end : end + 1]))
-        window = text[max(0, at - around) : end + around]
+        window = text[max(0, at - distance) : end + distance]
         if (
             is_word
             and (before in _BEFORE or after in _AFTER)

@@ -48,27 +48,27 @@ class Texts:
         `form` converts texts and values to the form in which they are compared.
         """
         self._texts, self._sources, self._form = texts, sources, form
-        self._lines = form(_with_one_newline(joined(texts)))
+        self._lines = form(_with_unix_newlines(joined(texts)))
         self._split = dict[int, list[str]]()
         self._ends = dict[tuple[int, int, bool], list[int]]()
 
     @cached_property
-    def _flat(self) -> str:
+    def _one_line(self) -> str:
         return self._lines.replace("\n", " ")
 
     @cached_property
     def _squeezed(self) -> str:
-        return _squeeze(self._lines)
+        return _without_spaces_and_hyphens(self._lines)
 
     def find(self, spellings: Sequence[str]) -> Occurrence | None:
         """The first place that shows one of a value's spellings: as a word, else inside longer words, else None."""
         values = [value for text in spellings if (value := self._form(text).replace("\n", " ").strip())]
         for value in values:
-            for at, end in places(self._flat, value):
-                if not (self._flat[at - 1 : at].isalnum() or self._flat[end : end + 1].isalnum()):
+            for at, end in places(self._one_line, value):
+                if not (self._one_line[at - 1 : at].isalnum() or self._one_line[end : end + 1].isalnum()):
                     return self._place(self._lines, at, is_squeezed=False)
         for value in values:
-            short = _squeeze(value)
+            short = _without_spaces_and_hyphens(value)
             if len(short) >= MIN_WITHOUT_BOUNDS and (at := self._squeezed.find(short)) >= 0:
                 return self._place(self._squeezed, at, is_squeezed=True)
         return None
@@ -102,7 +102,7 @@ class Texts:
 
     def _line(self, place: Occurrence) -> str:
         if place.field not in self._split:
-            self._split[place.field] = _with_one_newline(self._texts[place.field]).split("\n")
+            self._split[place.field] = _with_unix_newlines(self._texts[place.field]).split("\n")
         return self._split[place.field][max(place.line - 1, 0)]
 
     def _offset(self, place: Occurrence) -> int:
@@ -110,7 +110,7 @@ class Texts:
         line, form = self._line(place), self._form
 
         def length(text: str) -> int:
-            return len(_squeeze(form(text)) if place.is_squeezed else form(text))
+            return len(_without_spaces_and_hyphens(form(text)) if place.is_squeezed else form(text))
 
         key = (place.field, place.line, place.is_squeezed)
         if key not in self._ends:
@@ -143,11 +143,11 @@ def spellings(value: str | float) -> list[str]:
     return list(dict.fromkeys((number, repr(value), *grouped)))
 
 
-def _with_one_newline(text: str) -> str:
+def _with_unix_newlines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _squeeze(text: str) -> str:
+def _without_spaces_and_hyphens(text: str) -> str:
     return text.replace(" ", "").replace("-", "")
 
 
@@ -168,7 +168,7 @@ def lenient_form(text: str) -> str:
         text = PUNYCODE.sub(decoded_label, text)
     if not text.isascii():
         text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
-    if changed := {ord(char): shown for char in set(text) if (shown := _likeness(char)) != char}:
+    if changed := {ord(char): shown for char in set(text) if (shown := _lenient_char(char)) != char}:
         text = text.translate(changed)
     text = _INNER_BLANKS.sub(" ", text).replace(" \n", "\n").replace("\n ", "\n")
     return with_addresses(text)
@@ -179,7 +179,7 @@ def _unescaped_wholly(escapes: re.Match[str]) -> str:
     return text.replace("\n", " ").replace("\r", " ").replace("\0", " ")
 
 
-def _likeness(char: str) -> str:
+def _lenient_char(char: str) -> str:
     if char.isascii():
         return char if char.isprintable() or char in "\0\n\t\r\v\f" else ""
     category = unicodedata.category(char)

@@ -93,7 +93,7 @@ class Sources:
         # The user wrote these plans.
         for step in chain(situation.plan or (), *situation.later_plans):
             for _, value in literals(step.args, frozenset()):
-                self._take(step.id, value, is_trusted=True)
+                self._add_value(step.id, value, is_trusted=True)
         for word in situation.words:
             if word.is_option:  # the planner may have copied it from untrusted content
                 self._planner.append((CONVERSATION, word.text))
@@ -104,10 +104,10 @@ class Sources:
             self._add_record(record)
         for fault in situation.faults:
             self._distrust(fault.step_id, fault.reason)
-            self._take(fault.step_id, fault.observed, is_trusted=self._is_trusted(fault.step_id, fault.source))
+            self._add_value(fault.step_id, fault.observed, is_trusted=self._is_trusted(fault.step_id, fault.source))
         for observation in situation.observations:
             is_trusted = self._is_trusted(observation.step_id, observation.kind)
-            self._take(observation.step_id, observation.value, is_trusted=is_trusted)
+            self._add_value(observation.step_id, observation.value, is_trusted=is_trusted)
 
     def _add_user(self, text: str) -> None:
         self.user.append(text)
@@ -124,7 +124,7 @@ class Sources:
         is_trusted = not record.is_tainted and self._is_trusted_kind(record.kind)
         parts = [value for path, value in record.named.items() if path.partition(".")[0] == "result"]
         for value in (record.result, *parts):
-            self._take(id, value, is_trusted=is_trusted)
+            self._add_value(id, value, is_trusted=is_trusted)
         if is_trusted:
             self._trust(list(record.edited.values()))
 
@@ -135,7 +135,7 @@ class Sources:
     def _is_trusted_kind(self, kind: str) -> bool:
         return kind in self._kinds and not self._kinds[kind].spec.untrusted
 
-    def _take(self, step: str, value: JsonValue, *, is_trusted: bool) -> None:
+    def _add_value(self, step: str, value: JsonValue, *, is_trusted: bool) -> None:
         if is_trusted:
             self._trust(value)
         else:

@@ -77,7 +77,7 @@ class _Search:
         """Whether a trusted source shows the value; False without a search after MAX_VALUES different values."""
         key = (isinstance(value, str), value)
         if key not in self._known and len(self._known) < MAX_VALUES:
-            self._known[key] = self._shows(value) if isinstance(value, str) else self._shows_number(value)
+            self._known[key] = self._shows_text(value) if isinstance(value, str) else self._shows_number(value)
         return self._known.get(key, False)
 
     def origin(self, step: str, at: str, value: Scalar, *, is_quoted: bool) -> Origin:
@@ -88,7 +88,7 @@ class _Search:
         if key not in self._places:
             self._places[key] = self._untrusted.find(spellings(value))
         place = self._places[key]
-        unusual = self._unusual(value) if isinstance(value, str) and is_quoted else ""
+        unusual = self._describe_unusual(value) if isinstance(value, str) and is_quoted else ""
         if place is None:
             return Origin(step=step, at=at, unusual=unusual)
         quote = self._untrusted.quote(place) if is_quoted else ""
@@ -110,14 +110,14 @@ class _Search:
         return Texts([text for _, text in sources], [source for source, _ in sources], lenient_form)
 
     @cached_property
-    def _look(self) -> Texts:
+    def _trusted_looks(self) -> Texts:
         return Texts(self._sources.trusted, (), look_form)
 
     def _shows_number(self, value: float) -> bool:
         number = plain_number(value)
         return bool(number) and (number in self._sources.numbers or number in self._numbers)
 
-    def _shows(self, value: str) -> bool:
+    def _shows_text(self, value: str) -> bool:
         if strict.has_hidden(value):
             return False
         normal = strict.normal_form(value)
@@ -143,19 +143,19 @@ class _Search:
         is_host = found["scheme"] == "https" and found["top"] not in strict.FILE_ENDINGS
         return is_host and strict.occurs(self._trusted, found["host"], strict.CONNECTORS)
 
-    def _unusual(self, value: str) -> str:
+    def _describe_unusual(self, value: str) -> str:
         if strict.has_hidden(value):
             return "has hidden characters"
         if found := _USER_IN_URL.match(value):
             return f"what stands before @ is the name of a user; the host is {shown_text(found['host'])[:MAX_KEY]}"
         if strict.is_account(compact := value.replace(" ", "").lower()):
-            accounts = [account for account in self._accounts if account != compact]
+            accounts = [account for account in self._user_accounts if account != compact]
             return f"the user wrote {accounts[0].upper()}; this is another account" if accounts else ""
         alike = self._lookalike(value.strip())
         return f"looks like {alike}, but is written with other letters" if alike else ""
 
     @cached_property
-    def _accounts(self) -> list[str]:
+    def _user_accounts(self) -> list[str]:
         found = (
             match[0].replace(" ", "")
             for match in strict.ACCOUNT_IN_TEXT.finditer(strict.normal_form(strict.joined(self._sources.user)))
@@ -166,8 +166,8 @@ class _Search:
         """A trusted word that looks like `value` but is written with other letters; empty if there is none."""
         if not MIN_LOOKALIKE <= len(value) <= MAX_KEY or len(value.split()) > 1 or not any(map(str.isalpha, value)):
             return ""
-        if strict.normal_form(value) in self._trusted or (place := self._look.find([value])) is None:
+        if strict.normal_form(value) in self._trusted or (place := self._trusted_looks.find([value])) is None:
             return ""
         look = look_form(value)
-        words = (word.strip(_MARKS) for word in self._look.around(place, len(value)).split())
+        words = (word.strip(_MARKS) for word in self._trusted_looks.around(place, len(value)).split())
         return next((shown_text(word)[:MAX_KEY] for word in words if look_form(word) == look), "")
