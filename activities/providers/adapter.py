@@ -194,7 +194,7 @@ class ModelAdapter(ABC):
             raise NoReply(reason, End.NO_ANSWER, code="timeout") from None
 
     async def _sent(self, client: Any, request: Request) -> Any:
-        """Send the request; if it is too large for the user's server and the API needs no limit, send it without one."""
+        """Send the request; if it is too large for the user's server and needs no limit, send it again without a limit."""
         limit = self._limit(request)
         try:
             return await self._send(client, request, limit)
