@@ -130,7 +130,7 @@ async def connect(
 
 
 async def namespace_id(client: Client) -> str:
-    """The id of a client's namespace, unique among all servers; raises RPCError when the server cannot be reached."""
+    """The id of a client's namespace, unique among all servers; raises RPCError, e.g. if it does not exist."""
     request = DescribeNamespaceRequest(namespace=client.namespace)
     return (await client.workflow_service.describe_namespace(request, timeout=RPC_TIMEOUT)).namespace_info.id
 
@@ -270,7 +270,7 @@ def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable
 async def register_search_attributes(client: Client, attributes: Mapping[str, str]) -> bool:
     """Add missing search attributes, given as name to type (`{"ReplanStatus": "Keyword"}`); returns whether all exist.
 
-    Returns False if the server, such as Temporal Cloud, does not permit to add them; raises RPCError if none answers.
+    Returns False if the server, such as Temporal Cloud, does not permit to add them; any other RPCError is raised.
     """
     required = {name: VALUE_TYPES[kind] for name, kind in attributes.items()}
     try:

@@ -194,7 +194,7 @@ class ModelAdapter(ABC):
             raise NoReply(reason, End.NO_ANSWER, code="timeout") from None
 
     async def _sent(self, client: Any, request: Request) -> Any:
-        """Send the request; if it is too large for the user's server and needs no limit, send it again without a limit."""
+        """Send the request; if the user's server rejects its size, and needs no limit, send it again without one."""
         limit = self._limit(request)
         try:
             return await self._send(client, request, limit)
