@@ -121,7 +121,7 @@ class Keyring(PayloadCodec, WithSerializationContext):
         return found
 
     async def _decode_older(self, payload: Payload) -> list[Payload]:
-        """Decode with `older`, if there is one; if that fails, and the payload is in clear, return the payload as it is."""
+        """Decode with `older`, if there is one; if it rejects a payload in clear, return the payload as it is."""
         if self._older is None:
             return [payload]
         try:
