@@ -35,6 +35,7 @@ from temporalio.service import RPCError, RPCStatusCode, WorkflowService
 
 from runtime.keys import BadKeys, codec_of, encrypting, with_keys
 from runtime.payloads import DATA_CONVERTER, adapted
+from runtime.settings import WithRemedy
 from runtime.state_folder import server_address
 from workflows.commands import WORKER
 
@@ -67,13 +68,8 @@ REFUSALS = frozenset(
 )
 
 
-class NotConnected(RuntimeError):
-    """No connection could be made: `reason` says why, `remedy` what to do."""
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason}: {remedy}.")
-        self.reason = reason
-        self.remedy = remedy
+class NotConnected(WithRemedy, RuntimeError):
+    """No connection could be made."""
 
 
 class Unreachable(NotConnected):

@@ -32,6 +32,7 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError
 
 from runtime.payloads import FailureConverter, NoKey, adapted
+from runtime.settings import WithRemedy
 from workflows.faults.fault import Code, Fault
 from workflows.plans.references import ENCRYPTED_ENCODING, SEALED
 
@@ -44,12 +45,8 @@ _BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _SEALED = re.compile(rf"{SEALED}({ID.pattern}):({_BASE64})")
 
 
-class BadKeys(ValueError):
-    """A keyring or a codec cannot be used: `reason` says why, `remedy` what to do."""
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason}: {remedy}.")
-        self.reason, self.remedy = reason, remedy
+class BadKeys(WithRemedy, ValueError):
+    """A keyring or a codec cannot be used."""
 
 
 class KeyMissing(NoKey, ApplicationError):

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from runtime.settings import WithRemedy
 from runtime.validation import expected
 from workflows.limits.budget import MAX_DEADLINE
 from workflows.plans.catalogue import Price
@@ -33,12 +34,8 @@ Model = Annotated[str, Field(pattern=r"^[a-z]+:\S+$")]
 OpenAIModel = Annotated[str, Field(pattern=r"^openai:\S+$")]
 
 
-class BadSettings(ValueError):
-    """The settings file cannot be used: `reason` says why, `remedy` says what to do."""
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason}: {remedy}.")
-        self.reason, self.remedy = reason, remedy
+class BadSettings(WithRemedy, ValueError):
+    """The settings file cannot be used."""
 
 
 class _Frozen(BaseModel):

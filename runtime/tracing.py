@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from runtime import process
-from runtime.settings import BadSetting
+from runtime.settings import BadSetting, WithRemedy
 
 if TYPE_CHECKING:  # at run time only where a trace is recorded
     from opentelemetry.context import Context
@@ -35,13 +35,8 @@ FLUSH_SECONDS = 2.0
 """The most seconds that a process waits at its end until its last spans are exported."""
 
 
-class CannotTrace(BadSetting):
-    """The environment asks for traces, but traces cannot be exported: `reason` says why, `remedy` what to do."""
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason}: {remedy}.")
-        self.reason = reason
-        self.remedy = remedy
+class CannotTrace(WithRemedy, BadSetting):
+    """The environment asks for traces, but traces cannot be exported."""
 
 
 def _is_installed(module: str) -> bool:
