@@ -277,7 +277,7 @@ class _Form:
         return {"properties": fields, "required": names, "additionalProperties": False}
 
     def _is_required(self, part: Any, field: str) -> bool:
-        """Whether an optional property becomes required; raise NotStrict if it must and null cannot leave it out."""
+        """Whether an optional property becomes required; raise NotStrict if it must, but null cannot leave it out."""
         if not self._rules.requires_all:
             return False
         # Another optional property must not take null for "left out": the tool's model would reject the null, or take
