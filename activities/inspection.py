@@ -109,9 +109,11 @@ class Host:
 
     async def card(self) -> WorkerCard:
         """The state of the worker. All places are checked at the same time, which takes at most about LOOK_SECONDS."""
-        store = _database("store", self.engine, {**REPLAN_TABLES.tables, **metadata.tables})
-        others = [_database("datasource", engine, LEDGERS) for engine in self.datasources if engine is not self.engine]
-        checks = [store, *others, *(_folder(name, path) for name, path in self.folders.items())]
+        store = _check_database("store", self.engine, {**REPLAN_TABLES.tables, **metadata.tables})
+        others = [
+            _check_database("datasource", engine, LEDGERS) for engine in self.datasources if engine is not self.engine
+        ]
+        checks = [store, *others, *(_check_folder(name, path) for name, path in self.folders.items())]
         return WorkerCard(
             version=self.version,
             python=platform.python_version(),
@@ -152,11 +154,11 @@ def _card(kind: str, breaker: Breaker, now: float, waiting: int = 0) -> BreakerC
     )
 
 
-async def _database(name: str, engine: AsyncEngine, tables: Collection[str]) -> Place:
-    return Place(name=name, where=spoken(engine.url), problem=await _problem_of_database(engine, tables))
+async def _check_database(name: str, engine: AsyncEngine, required_tables: Collection[str]) -> Place:
+    return Place(name=name, where=spoken(engine.url), problem=await _problem_of_database(engine, required_tables))
 
 
-async def _problem_of_database(engine: AsyncEngine, tables: Collection[str]) -> str | None:
+async def _problem_of_database(engine: AsyncEngine, required_tables: Collection[str]) -> str | None:
     file = file_of(engine)
     try:
         async with asyncio.timeout(LOOK_SECONDS), engine.connect() as connection:
@@ -166,26 +168,26 @@ async def _problem_of_database(engine: AsyncEngine, tables: Collection[str]) -> 
     except Exception as error:  # any driver's; its words may quote the URL, those of the border's tables do not
         fault = classify(error)
         return f"it cannot be read ({type(error).__name__})" if fault.code is Code.BUG else fault.reason.rstrip(".")
-    if missing := sorted(set(tables) - set(existing)):
+    if missing := sorted(set(required_tables) - set(existing)):
         return f"it lacks the tables {', '.join(missing)}"
     # A deleted file stays readable as long as it is open, so connecting is no proof that it is there.
-    return await asyncio.to_thread(_problem_of, file, os.path.isfile, os.R_OK | os.W_OK) if file else None
+    return await asyncio.to_thread(_problem_of_path, file, os.path.isfile, os.R_OK | os.W_OK) if file else None
 
 
-async def _folder(name: str, path: Path | None) -> Place:
+async def _check_folder(name: str, path: Path | None) -> Place:
     if path is None:
         return Place(name=name, where=None)
     path = path.absolute()  # noqa: ASYNC240  # it only asks for the current folder
     mode = os.R_OK | os.X_OK | (os.W_OK if name in WRITTEN else 0)
     try:
         async with asyncio.timeout(LOOK_SECONDS):
-            problem = await asyncio.to_thread(_problem_of, path, os.path.isdir, mode)
+            problem = await asyncio.to_thread(_problem_of_path, path, os.path.isdir, mode)
     except TimeoutError:
         problem = f"it gave no answer within {LOOK_SECONDS:g} s"
     return Place(name=name, where=str(path), problem=problem)
 
 
-def _problem_of(path: Path, is_there: Callable[[Path], bool], mode: int) -> str | None:
+def _problem_of_path(path: Path, is_there: Callable[[Path], bool], mode: int) -> str | None:
     if not is_there(path):
         return "it is not there any more"
     return None if os.access(path, mode) else f"the worker may not {'write' if mode & os.W_OK else 'read'} there"
@@ -250,12 +252,12 @@ class Inspector:
                         price_date=self.price_date,
                     )
                 case PayloadInquiry():
-                    payload = await self._payload(question.driver, question.claim)
+                    payload = await self._fetch_value(question.driver, question.claim)
                     return PayloadFindings(planner=self.planner, payload=payload)
                 case ClaimsInquiry():
                     return ClaimsFindings(planner=self.planner, lacks=await self._lacks(question.claims))
                 case PruneInquiry():
-                    pruned = await self._pruned(question.older_than, question.after, question.by)
+                    pruned = await self._prune(question.older_than, question.after, question.by)
                     return PruneFindings(planner=self.planner, pruned=pruned)
                 case EffectsInquiry():
                     return await self._effects(question.task_id)
@@ -299,18 +301,18 @@ class Inspector:
             before = _card(service, (await breakers.reset(service)).before, now)
         return BreakersFindings(planner=self.planner, breakers=await _cards(breakers), kinds=kinds, before=before)
 
-    async def _pruned(self, older_than: datetime, after: str, by: str) -> Pruned:
-        """Delete old payloads and conversations of ended tasks: of the next MAX_TASKS tasks with ids above `after`."""
+    async def _prune(self, older_than: datetime, after: str, by: str) -> Pruned:
+        """Delete old data of ended tasks among the next MAX_TASKS tasks with ids above `after`; `by` is who asked."""
         before = min(older_than, datetime.now(UTC) - MARGIN)
         with_turns = await self.transcript.tasks(before, after, MAX_TASKS) if self.transcript else []
         ids = {*await self.vault.tasks(before, after, MAX_TASKS), *with_turns}
         chosen = sorted(ids)[:MAX_TASKS]
-        over = await _over(activity.client(), chosen)
+        over = await _select_ended(activity.client(), chosen)
         pruned = await self.vault.prune(over, before, by)
         turns, ownerless = 0, await self.vault.ownerless(before)
         if self.transcript:
             ended = {*over.closed, *over.gone} & set(with_turns)
-            continued = await _continued(activity.client()) if ended else ()
+            continued = await _continued_by_open_tasks(activity.client()) if ended else ()
             turns = await self.transcript.prune(ended, before, continued)
             ownerless += await self.transcript.ownerless(before)
         found = {
@@ -330,7 +332,7 @@ class Inspector:
         for claim in claims:
             if claim.driver != self.vault.name():
                 try:
-                    await self._fetched(claim.driver, claim.data)
+                    await self._fetch_payload(claim.driver, claim.data)
                 except NeedsPerson as missing:
                     return str(missing)
         return ""
@@ -355,8 +357,8 @@ class Inspector:
         page = cards[: max(1, sum(size <= MAX_PAGE for size in sizes))]
         return TranscriptFindings(planner=self.planner, transcript=tuple(page), more=len(page) < len(cards))
 
-    async def _payload(self, driver: str, claim: dict[str, str]) -> JsonValue:
-        payload = await self._fetched(driver, claim)
+    async def _fetch_value(self, driver: str, claim: dict[str, str]) -> JsonValue:
+        payload = await self._fetch_payload(driver, claim)
         if payload.metadata.get("encoding") == PRUNED_ENCODING:
             raise NeedsPerson(payload.data.decode())
         converter, task = activity.client().data_converter, claim.get("task")
@@ -365,7 +367,7 @@ class Inspector:
         value: JsonValue = (await converter.decode([payload]))[0]
         return value
 
-    async def _fetched(self, driver: str, claim: dict[str, str]) -> Payload:
+    async def _fetch_payload(self, driver: str, claim: dict[str, str]) -> Payload:
         """Fetch a payload from external storage. Raises NeedsPerson if the payload or its driver is missing."""
         drivers = {storage.name(): storage for storage in (self.vault, *self.buckets)}
         if driver not in drivers:
@@ -377,7 +379,7 @@ class Inspector:
         return payload
 
 
-async def _over(client: Client, tasks: Sequence[str]) -> EndedTasks:
+async def _select_ended(client: Client, tasks: Sequence[str]) -> EndedTasks:
     """Select the tasks (workflow ids) that have no open run and no open rollback, a workflow that undoes effects."""
     # Each workflow is asked for: a list of open workflows is about a second old.
     own = await asyncio.gather(*(_is_open(client, task) for task in tasks))
@@ -403,8 +405,8 @@ async def _is_open(client: Client, id: str) -> bool | None:
     return int(description.workflow_execution_info.status) not in CLOSED
 
 
-async def _continued(client: Client) -> set[str]:
-    """The ids of the first runs of tasks whose conversation an open task continues."""
+async def _continued_by_open_tasks(client: Client) -> set[str]:
+    """Find the tasks whose conversation an open task continues; return the ids of their first runs."""
     # From memos, since an open task that has no turn yet is not in the table of turns.
     found = set[str]()
     async for row in client.list_workflows("WorkflowType = 'AgentWorkflow' AND CloseTime IS NULL"):

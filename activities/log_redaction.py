@@ -44,9 +44,9 @@ def shape(value: Any, kind: Kind) -> JsonValue:
     if not isinstance(value, dict):
         return type(value).__name__
     known = {info.alias or name for name, info in kind.args.model_fields.items()}
-    return {name: _size(item) for name, item in value.items() if name in known}
+    return {name: _type_and_size(item) for name, item in value.items() if name in known}
 
 
-def _size(value: Any) -> str:
+def _type_and_size(value: Any) -> str:
     name = type(value).__name__
     return f"{name}[{len(value)}]" if isinstance(value, str | list | dict) else name

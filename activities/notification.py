@@ -63,7 +63,7 @@ class Receiver(Protocol):
         """The name of the receiver in messages, without what may be secret in its address."""
 
     async def tell(self, id: str, body: str) -> None:
-        """Deliver `body` (JSON), whose repetition has the same `id`; raises NotDelivered if it is not accepted."""
+        """Deliver `body`, a JSON text; a repetition has the same `id`. Raises NotDelivered if it is not accepted."""
 
 
 def receiver_of(option: str | None, environment: Mapping[str, str]) -> Receiver | None:
@@ -105,7 +105,7 @@ def _url(text: str) -> httpx2.URL:
 
 
 def page_base(option: str | None) -> str | None:
-    """The URL in `--notify-base`, without a slash at its end; None for none or a blank. Raises BadReceiver."""
+    """The URL in `--notify-base`, without a slash at its end; None if it is missing or blank. Raises BadReceiver."""
     if option is None or not option.strip():
         return None
     base = option.strip().rstrip("/")
@@ -215,18 +215,18 @@ class Notifier:
         about = {
             "task": notification.task,
             "request": notification.request,
-            "type": _type(notification),
+            "type": _event_type(notification),
             "attempt": info.attempt,
         }
         try:
-            name = await self._tell(notification, info.namespace)
+            await self._deliver(notification, info.namespace)
         except NotDelivered as failed:
             log.warning("not_notified", **about, reason=str(failed))
             raise ApplicationError(str(failed), type="not_delivered") from None
-        log.info("notified", **about, receiver=name)
-        return name
+        log.info("notified", **about, receiver=self._receiver.name)
+        return self._receiver.name
 
-    async def _tell(self, notification: Notification, namespace: str) -> str:
+    async def _deliver(self, notification: Notification, namespace: str) -> None:
         receiver, limit = self._receiver, retries.NOTIFY.timeout
         try:
             async with asyncio.timeout(limit):
@@ -235,7 +235,6 @@ class Notifier:
             raise NotDelivered(f"{receiver.name} did not take it within {limit:g} s.") from None
         except (httpx2.HTTPError, OSError) as error:  # its message may have the whole address
             raise NotDelivered(f"{receiver.name} cannot be reached ({type(error).__name__}).") from None
-        return receiver.name
 
 
 def body(notification: Notification, namespace: str, page_base: str | None = None) -> str:
@@ -245,7 +244,7 @@ def body(notification: Notification, namespace: str, page_base: str | None = Non
     fields: dict[str, Any] = {
         "schema": 1,
         "id": notification.id,
-        "type": _type(notification),
+        "type": _event_type(notification),
         "timestamp": notification.model_dump(mode="json")["at"],
         "text": _text(notification),
         "data": {
@@ -259,7 +258,7 @@ def body(notification: Notification, namespace: str, page_base: str | None = Non
     return json.dumps(fields)
 
 
-def _type(notification: Notification) -> str:
+def _event_type(notification: Notification) -> str:
     return f"request.{notification.event.value}"
 
 
@@ -280,7 +279,7 @@ def _text(notification: Notification) -> str:
 
 
 def _commands(notification: Notification) -> dict[str, str]:
-    """By answer, or `resolve` if the request has a cause, the console command; empty if the request is closed."""
+    """Console commands by answer, and one for `resolve` if the request has a cause; none if the request is closed."""
     if notification.end is not None:
         return {}
     whole = {RESOLVE: command(RESOLVE, notification.cause)} if notification.cause else {}

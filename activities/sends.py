@@ -113,7 +113,7 @@ def counted(sends: Sends) -> Iterator[Sends]:
 
 
 def add(*, changes: bool) -> None:
-    """Count a request of this call that left in another context; `changes`: it may have changed something."""
+    """Count for this call a request that was sent outside of its context; `changes`: it may have changed something."""
     if (sends := _SENDS.get()) is not None:
         sends.add(changes)
 
@@ -156,7 +156,7 @@ class _Process:
         """
         if (sends := _SENDS.get()) is not None:
             sends.add(may_change(method))
-        elif not (threading.get_ident() in self._own_threads or activity.in_activity() or _is_telemetry()):
+        elif not (threading.get_ident() in self._own_threads or activity.in_activity() or _is_telemetry_thread()):
             self.strays += may_change(method)
 
     def watch_libraries(self) -> None:
@@ -184,7 +184,7 @@ def _is_imported(name: str) -> bool:
     return module is not None and not getattr(module.__spec__, "_initializing", False)
 
 
-def _is_telemetry() -> bool:
+def _is_telemetry_thread() -> bool:
     return threading.current_thread().name.startswith(_TELEMETRY)
 
 

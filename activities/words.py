@@ -69,7 +69,7 @@ BLIND_SECONDS = 5.0
 UNUSABLE = (TimeoutError, *DATABASE_ERRORS)
 
 
-class _Said(NamedTuple):
+class _LastWords(NamedTuple):
     attempt: int
     words: Unfinished
 
@@ -84,7 +84,7 @@ class _Asking:
     replies: list[Arriving] = field(default_factory=list)
     """The replies that come at this moment; another thread adds and removes them."""
 
-    def said(self) -> _Said | None:
+    def last_words(self) -> _LastWords | None:
         """The last words of the newest reply; None if no text of it has come."""
         newest = self.replies[-1:]
         length, text = newest[0].words() if newest else (0, "")
@@ -92,7 +92,7 @@ class _Asking:
             return None
         # No database takes a NUL, and half a character cannot be sent.
         last = text[-MAX_SAID:].replace("\0", "\ufffd").encode(errors="replace").decode()
-        return _Said(self.attempt, Unfinished(activity=self.id, reply=newest[0].id, length=length, text=last))
+        return _LastWords(self.attempt, Unfinished(activity=self.id, reply=newest[0].id, length=length, text=last))
 
 
 class Words(Interceptor):
@@ -105,7 +105,7 @@ class Words(Interceptor):
         self._asking = dict[_Asking, None]()
         self._asked = dict[str, float]()
         """For each run that was queried, the time (monotonic seconds) until which somebody counts as listening."""
-        self._heard: Mapping[str, Sequence[_Said]] = {}
+        self._heard: Mapping[str, Sequence[_LastWords]] = {}
         """By run, the words of other workers that were last read from the store."""
         self._wanted = frozenset[str]()
         """The runs of this worker's calls for which another worker was queried."""
@@ -122,18 +122,18 @@ class Words(Interceptor):
         return None
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        return _Overheard(next, self)
+        return _WatchedActivity(next, self)
 
     def said(self, run: str) -> list[Unfinished]:
-        """The last words of the replies for a run, which then counts as listened to; for any thread, without a wait."""
+        """The last words of the replies for a run, which now counts as listened to. Any thread may call this."""
         now = time.monotonic()
         is_new = self._asked.get(run, 0.0) <= now
         self._asked[run] = now + LISTEN_SECONDS
         if is_new and self._loop:
             with suppress(RuntimeError):  # the worker has stopped
                 self._loop.call_soon_threadsafe(self._news.set)
-        own = [asking.said() for asking in [*self._asking] if asking.run == run]
-        newest = dict[str, _Said]()
+        own = [asking.last_words() for asking in [*self._asking] if asking.run == run]
+        newest = dict[str, _LastWords]()
         for said in sorted([*filter(None, own), *self._heard.get(run, ())], key=lambda said: said.attempt):
             newest[said.words.activity] = said
         return [said.words.shortened(MAX_TOLD // len(newest)) for said in newest.values()]
@@ -174,7 +174,7 @@ class Words(Interceptor):
             self._news.clear()
             wait = EXCHANGE_SECONDS
             try:
-                await self._tick()
+                await self._exchange_once()
             except UNUSABLE:  # whoever needs the store says so in the log
                 self._heard, wait = {}, BLIND_SECONDS
             self._is_idle = not (self._asked or self._asking or self._put != ((), ()))
@@ -185,7 +185,7 @@ class Words(Interceptor):
                     await self._news.wait()
             self._is_idle = False
 
-    async def _tick(self) -> None:
+    async def _exchange_once(self) -> None:
         now = time.monotonic()
         for run in [run for run, until in [*self._asked.items()] if until <= now]:
             del self._asked[run]
@@ -194,7 +194,7 @@ class Words(Interceptor):
             self._wanted = frozenset()
         elif now - self._looked_at >= LOOK_SECONDS:
             self._wanted, self._looked_at = await self._listened_to(replies), now
-        said = [(asking.run, asking.said()) for asking in [*self._asking] if asking.run in self._wanted]
+        said = [(asking.run, asking.last_words()) for asking in [*self._asking] if asking.run in self._wanted]
         rows = (tuple(sorted(self._asked)), tuple((run, words) for run, words in said if words))
         if rows != self._put or (rows != ((), ()) and now - self._put_at >= RENEW_SECONDS):
             await write(self._engine, lambda tx: self._replace(tx, *rows))
@@ -207,18 +207,18 @@ class Words(Interceptor):
             is_theirs = (LISTENERS.c.run.in_(runs), LISTENERS.c.worker != self._worker, LISTENERS.c.until > clock(tx))
             return frozenset(await tx.scalars(select(LISTENERS.c.run).where(*is_theirs)))
 
-    async def _read(self, runs: Sequence[str]) -> Mapping[str, Sequence[_Said]]:
+    async def _read(self, runs: Sequence[str]) -> Mapping[str, Sequence[_LastWords]]:
         """By run, the words that other workers have written within STALE_SECONDS."""
         async with transaction(reading(self._engine)) as tx:
             is_fresh = (WORDS.c.worker != self._worker, WORDS.c.at > clock(tx) - STALE_SECONDS)
             rows = (await tx.execute(select(WORDS).where(WORDS.c.run.in_(runs), *is_fresh))).all()
-        found = dict[str, list[_Said]]()
+        found = dict[str, list[_LastWords]]()
         for row in rows:
             words = Unfinished(activity=row.activity, reply=row.reply, length=row.length, text=row.text)
-            found.setdefault(row.run, []).append(_Said(row.attempt, words))
+            found.setdefault(row.run, []).append(_LastWords(row.attempt, words))
         return found
 
-    def _replace(self, tx: Connection, asked: Sequence[str], said: Sequence[tuple[str, _Said]]) -> None:
+    def _replace(self, tx: Connection, asked: Sequence[str], said: Sequence[tuple[str, _LastWords]]) -> None:
         """Replace all rows of this worker by the runs `asked` and the words `said`; delete old rows of any worker."""
         now = float(tx.execute(select(clock(tx))).scalar_one())
         old = now - FORGET_SECONDS
@@ -243,7 +243,7 @@ class Words(Interceptor):
             await write(self._engine, lambda tx: self._replace(tx, (), ()))
 
 
-class _Overheard(ActivityInboundInterceptor):
+class _WatchedActivity(ActivityInboundInterceptor):
     def __init__(self, next: ActivityInboundInterceptor, words: Words) -> None:
         super().__init__(next)
         self._words = words

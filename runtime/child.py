@@ -38,7 +38,7 @@ def spawn(
     """
     with log.open("wb") as output:
         return subprocess.Popen(  # noqa: S603 - commands are built in this room, never from a task
-            [*_tie(), *command],
+            [*_launcher_prefix(), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -48,7 +48,7 @@ def spawn(
         )
 
 
-def _tie() -> list[str]:
+def _launcher_prefix() -> list[str]:
     # The kernel watches the thread that started the process, and only the main thread lives as long as the parent.
     if sys.platform != "linux" or threading.current_thread() is not threading.main_thread():
         return []

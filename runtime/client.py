@@ -35,6 +35,7 @@ from temporalio.service import RPCError, RPCStatusCode, WorkflowService
 
 from runtime.keys import BadKeys, codec_of, encrypting, with_keys
 from runtime.payloads import DATA_CONVERTER, adapted
+from runtime.settings import WithRemedy
 from runtime.state_folder import server_address
 from workflows.commands import WORKER
 
@@ -67,13 +68,8 @@ REFUSALS = frozenset(
 )
 
 
-class NotConnected(RuntimeError):
-    """No connection could be made: `reason` says why, `remedy` what to do."""
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason}: {remedy}.")
-        self.reason = reason
-        self.remedy = remedy
+class NotConnected(WithRemedy, RuntimeError):
+    """No connection could be made."""
 
 
 class Unreachable(NotConnected):
@@ -130,7 +126,7 @@ async def connect(
 
 
 async def namespace_id(client: Client) -> str:
-    """The id of a client's namespace, unique among all servers; raises RPCError when the server cannot be reached."""
+    """The id of a client's namespace, unique among all servers; raises RPCError, e.g. if it does not exist."""
     request = DescribeNamespaceRequest(namespace=client.namespace)
     return (await client.workflow_service.describe_namespace(request, timeout=RPC_TIMEOUT)).namespace_info.id
 
@@ -270,7 +266,7 @@ def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable
 async def register_search_attributes(client: Client, attributes: Mapping[str, str]) -> bool:
     """Add missing search attributes, given as name to type (`{"ReplanStatus": "Keyword"}`); returns whether all exist.
 
-    Returns False if the server, such as Temporal Cloud, does not permit to add them; raises RPCError if none answers.
+    Returns False if the server, such as Temporal Cloud, does not permit to add them; any other RPCError is raised.
     """
     required = {name: VALUE_TYPES[kind] for name, kind in attributes.items()}
     try:

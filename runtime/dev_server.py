@@ -59,14 +59,13 @@ FAST_AND_DURABLE = (
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """A development server: where it listens, where it keeps its state, and its namespace."""
+    """A development server: where it listens, and where it keeps its state."""
 
     folder: Path
     """The folder of the database, which every start uses again, and of the log file, which every start overwrites."""
     host: str = "localhost"
     port: int = 7233
     ui_port: int = 8233
-    namespace: str = DEFAULT_NAMESPACE
     attributes: Mapping[str, str] = field(default_factory=dict)
     """The search attributes of the namespace, name to type."""
     dynamic: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +93,7 @@ class ServerSpec:
 
     def command(self, binary: Path) -> list[str]:
         listen = ["--ip", self.ip, "--port", str(self.port), "--ui-port", str(self.ui_port)]
-        keep = ["--db-filename", str(self.database), "--namespace", self.namespace, "--log-level", "warn"]
+        keep = ["--db-filename", str(self.database), "--namespace", DEFAULT_NAMESPACE, "--log-level", "warn"]
         more = [word for key, value in self.dynamic.items() for word in ("--dynamic-config-value", f"{key}={value}")]
         return [str(binary), "server", "start-dev", *listen, *keep, *FAST_AND_DURABLE, *more]
 
@@ -173,7 +172,7 @@ class DevServer:
         deadline = time.monotonic() + START_SECONDS
         while True:
             with suppress(NotConnected):
-                return await _prepare(self.spec)
+                return await _connect_and_register(self.spec)
             has_ended = process.poll() is not None
             if has_ended or time.monotonic() > deadline:
                 how = "ended while it started" if has_ended else f"is not ready after {START_SECONDS:.0f} s"
@@ -212,8 +211,8 @@ def _why_not_free(ip: str, port: int) -> str | None:
     return None
 
 
-async def _prepare(spec: ServerSpec) -> None:
-    client = await connect(address=spec.address, namespace=spec.namespace, plain=True)
+async def _connect_and_register(spec: ServerSpec) -> None:
+    client = await connect(address=spec.address, plain=True)
     # Not by --search-attribute: the server reads that flag only when it makes a new database.
     await register_search_attributes(client, spec.attributes)
 
@@ -270,19 +269,20 @@ async def dev_server(
     Raises:
         ServerUnavailable: no server can be started, or the address is not on this machine.
         NotConnected: the server cannot be used.
+        RPCError: as `DevServer.start`.
     """
     named = address or os.environ.get("TEMPORAL_ADDRESS")
-    host, port = _loopback(named or usual)
+    host, port = _local_host_and_port(named or usual)
     running = await _running(folder, named)
     if running:
-        host, port = _loopback(running)
+        host, port = _local_host_and_port(running)
     whose = "ours"
     if not (running or named) and any(_why_not_free("127.0.0.1", number) for number in (port, port + UI_PORT_OFFSET)):
         whose, port = f"ours; port {port} or {port + UI_PORT_OFFSET} is in use", free_port()
     ui_port = port + UI_PORT_OFFSET if port + UI_PORT_OFFSET <= LAST_PORT else free_port()
     spec = ServerSpec(folder, host, port, ui_port, attributes=attributes or {})
     if running:
-        await _prepare(spec)
+        await _connect_and_register(spec)
         yield LocalServer(spec.address, spec.ui_url, "was running already" + (", not ours" if named else ""))
         return
     async with DevServer(spec, await find_cli(say)) as server:
@@ -313,7 +313,7 @@ async def _keep_running(server: DevServer, say: Say, fail: Callable[[str], None]
         fail(str(problem))
 
 
-def _loopback(address: str) -> tuple[str, int]:
+def _local_host_and_port(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     if not (host == "localhost" or host.startswith("127.")) or not port.isdecimal():
         raise ServerUnavailable(

@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
@@ -32,6 +32,7 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError
 
 from runtime.payloads import FailureConverter, NoKey, adapted
+from runtime.settings import WithRemedy
 from workflows.faults.fault import Code, Fault
 from workflows.plans.references import ENCRYPTED_ENCODING, SEALED
 
@@ -44,12 +45,8 @@ _BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _SEALED = re.compile(rf"{SEALED}({ID.pattern}):({_BASE64})")
 
 
-class BadKeys(ValueError):
-    """A keyring or a codec cannot be used: `reason` says why, `remedy` what to do."""
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason}: {remedy}.")
-        self.reason, self.remedy = reason, remedy
+class BadKeys(WithRemedy, ValueError):
+    """A keyring or a codec cannot be used."""
 
 
 class KeyMissing(NoKey, ApplicationError):
@@ -117,11 +114,11 @@ class Keyring(PayloadCodec, WithSerializationContext):
                 id = payload.metadata.get(KEY, b"").decode(errors="replace")
                 found.append(Payload.FromString(self._open(id, payload.data, "payload")))
             else:
-                found += await self._left(payload)
+                found += await self._decode_older(payload)
         return found
 
-    async def _left(self, payload: Payload) -> list[Payload]:
-        """Decode with `older` what no keyring encrypted; without it, or if it rejects what is in clear, leave it."""
+    async def _decode_older(self, payload: Payload) -> list[Payload]:
+        """Decode with `older`, if there is one; if it rejects a payload in clear, return the payload as it is."""
         if self._older is None:
             return [payload]
         try:
@@ -150,24 +147,24 @@ class Keyring(PayloadCodec, WithSerializationContext):
         sealed = _SEALED.fullmatch(text)
         return self._open(sealed[1], base64.b64decode(sealed[2]), "store").decode() if sealed else text
 
-    def _seal(self, id: str, data: bytes, purpose: str, nonce: bytes = b"") -> bytes:
+    def _seal(self, id: str, data: bytes, purpose: Literal["payload", "store"], nonce: bytes = b"") -> bytes:
         nonce = nonce or secrets.token_bytes(NONCE)
-        return nonce + self._ciphers[id].encrypt(nonce, data, self._bound(id, purpose))
+        return nonce + self._ciphers[id].encrypt(nonce, data, self._associated_data(id, purpose))
 
-    def _open(self, id: str, data: bytes, purpose: str) -> bytes:
+    def _open(self, id: str, data: bytes, purpose: Literal["payload", "store"]) -> bytes:
         from cryptography.exceptions import InvalidTag
 
         if id not in self._ciphers:
             raise KeyMissing(f"The values are encrypted with the key {id!r}, which is not in this keyring.")
         try:
-            return self._ciphers[id].decrypt(data[:NONCE], data[NONCE:], self._bound(id, purpose))
+            return self._ciphers[id].decrypt(data[:NONCE], data[NONCE:], self._associated_data(id, purpose))
         except (InvalidTag, ValueError) as error:
             raise KeyMissing(
                 f"A value that the key {id!r} encrypted cannot be read: it was changed, belongs to another namespace,"
                 " or the key is another one of this name."
             ) from error
 
-    def _bound(self, id: str, purpose: str) -> bytes:
+    def _associated_data(self, id: str, purpose: Literal["payload", "store"]) -> bytes:
         # A store may serve several namespaces.
         return "\0".join(["replan", purpose, self._namespace if purpose == "payload" else "", id]).encode()
 

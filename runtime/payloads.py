@@ -109,12 +109,13 @@ class PayloadConverter(CompositePayloadConverter):
         """
         if self._is_lenient and type_hints is None and len(payloads) > 1:
             # More arguments than the workflow takes, so that the SDK knows no types: the workflow itself refuses them.
-            return [self._value(payload) for payload in payloads]
+            return [self._value_or_raw(payload) for payload in payloads]
         hints: Sequence[Any] = type_hints or [None] * len(payloads)
         readable = [self._readable(payload, hint) for payload, hint in zip(payloads, hints, strict=True)]
         return super().from_payloads(readable, type_hints)
 
     def _readable(self, payload: Payload, hint: Any) -> Payload:
+        """The payload in an encoding of `converters`; `hint` is the type of its value. Raises as `from_payloads`."""
         if hint is RawValue:
             return payload
         if _is_pruned(payload):
@@ -130,7 +131,7 @@ class PayloadConverter(CompositePayloadConverter):
             return payload
         raise NoKey(encoding.decode(errors="replace") or "without an encoding")
 
-    def _value(self, payload: Payload) -> Any:
+    def _value_or_raw(self, payload: Payload) -> Any:
         try:
             return self.from_payload(payload)
         except Exception:  # the converters raise whatever they like
@@ -149,7 +150,7 @@ def _is_pruned(payload: Payload) -> bool:
 
 
 class _Brief(AnyFailureConverter):
-    """A mixin for failure converters: no stack trace of an ApplicationError; encoded attributes stay in the history."""
+    """A mixin that leaves out stack traces of ApplicationErrors, and keeps encoded attributes in the history."""
 
     # Its Fault or Outcome says everything; the trace would add 1.5 KB and paths of the machine to each attempt.
 
@@ -188,7 +189,7 @@ class Codec(PayloadCodec, WithSerializationContext):
         if len(encoded) != len(payloads):  # a codec may make fewer of them
             stays = [any(stays)] * len(encoded)
         return [
-            _marked(payload) if stay and payload.ByteSize() >= self._threshold else payload
+            _mark_inline(payload) if stay and payload.ByteSize() >= self._threshold else payload
             for payload, stay in zip(encoded, stays, strict=True)
         ]
 
@@ -212,7 +213,7 @@ class Codec(PayloadCodec, WithSerializationContext):
             raise CodecFailed(error) from error
 
 
-def _marked(payload: Payload) -> Payload:
+def _mark_inline(payload: Payload) -> Payload:
     copy = Payload()  # the codec may have returned what it was given, which is not to be changed
     copy.CopyFrom(payload)
     copy.metadata[INLINE] = b"true"

@@ -50,7 +50,7 @@ def runtime(logging: LoggingConfig, address: str | None) -> Runtime:
     """
     if address is None:
         return Runtime(telemetry=TelemetryConfig(logging=logging))
-    place = _place(address)
+    place = _ip_and_port(address)
     prometheus = PrometheusConfig(
         place,
         counters_total_suffix=True,
@@ -68,8 +68,8 @@ def runtime(logging: LoggingConfig, address: str | None) -> Runtime:
         ) from None
 
 
-def _place(address: str) -> str:
-    """The address as IP:PORT, of the loopback interface without a host; raise BadSetting if it is none."""
+def _ip_and_port(address: str) -> str:
+    """The address as IP:PORT, with the loopback IP if it has no host; raise BadSetting if it is no address."""
     found = ADDRESS.fullmatch(address.strip())
     host, port = (found["host"], int(found["port"])) if found else ("", 0)
     try:

@@ -63,7 +63,7 @@ async def joined(settings: Settings, say: Say, fail: Callable[[str], None]) -> A
     is called with the reason if this server ends earlier and cannot be started again.
 
     Raises:
-        ServerUnavailable, NotConnected: no server can be used.
+        ServerUnavailable, NotConnected, RPCError: no server can be used.
     """
     async with AsyncExitStack() as stack:
         local = None
@@ -214,12 +214,12 @@ async def serve(worker: Workers, stop: Stop, running: Sequence[str], say: Say) -
             # Nothing can stop a thread. Other workers rely on it that the threads of this one have ended
             # `retries.EXIT_WITHIN` after its calls were cancelled.
             code = 1 if stop.failure else 0
-            _end_in(GRACE + retries.EXIT_WITHIN, code, lambda: say(_forced(running, stop.failure)))
+            _end_in(GRACE + retries.EXIT_WITHIN, code, lambda: say(_forced_end_line(running, stop.failure)))
     except BaseException:
         _end_in(retries.EXIT_WITHIN, 1, lambda: None)
         raise
     if stop.failure:
-        raise CannotContinue(_stopped(stop.failure))
+        raise CannotContinue(_failure_line(stop.failure))
 
 
 def _end_in(limit: timedelta, code: int, say: Callable[[], None]) -> None:
@@ -232,13 +232,13 @@ def _end_in(limit: timedelta, code: int, say: Callable[[], None]) -> None:
     timer.start()
 
 
-def _stopped(failure: str) -> str:
+def _failure_line(failure: str) -> str:
     return f"{failure} The worker stopped: start it again (a supervisor does)."
 
 
-def _forced(running: Sequence[str], failure: str | None) -> str:
+def _forced_end_line(running: Sequence[str], failure: str | None) -> str:
     calls, limit = few([visible(call) for call in running], 3), (GRACE + retries.EXIT_WITHIN).total_seconds()
-    why = f"{_stopped(failure)}\n" if failure else ""
+    why = f"{_failure_line(failure)}\n" if failure else ""
     return (
         f"{why}stopped after {limit:g} s, although calls still ran: {calls}; another worker finds"
         " out whether they took effect, or repeats them"

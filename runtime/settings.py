@@ -21,6 +21,14 @@ OTHERS = 0o027
 EXAMPLES = Path(__file__).parent.parent / "examples" / "documents"
 
 
+class WithRemedy(Exception):
+    """An error whose message is one sentence: `reason` says what is wrong, `remedy` what to do."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(f"{reason}: {remedy}.")
+        self.reason, self.remedy = reason, remedy
+
+
 class BadSetting(ValueError):
     """An option cannot be used; the message says what to do."""
 

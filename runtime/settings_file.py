@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from runtime.settings import WithRemedy
 from runtime.validation import expected
 from workflows.limits.budget import MAX_DEADLINE
 from workflows.plans.catalogue import Price
@@ -33,12 +34,8 @@ Model = Annotated[str, Field(pattern=r"^[a-z]+:\S+$")]
 OpenAIModel = Annotated[str, Field(pattern=r"^openai:\S+$")]
 
 
-class BadSettings(ValueError):
-    """The settings file cannot be used: `reason` says why, `remedy` says what to do."""
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason}: {remedy}.")
-        self.reason, self.remedy = reason, remedy
+class BadSettings(WithRemedy, ValueError):
+    """The settings file cannot be used."""
 
 
 class _Frozen(BaseModel):
@@ -68,7 +65,7 @@ def _duration(value: object) -> object:
         raise PydanticCustomError(OWN, 'must be seconds, a time as "1h30m", or "unlimited"') from None
 
 
-def _or_unlimited(value: object) -> object:
+def _number_or_unlimited(value: object) -> object:
     if isinstance(value, str) and value != UNLIMITED:
         raise PydanticCustomError(OWN, f'must be a number or "{UNLIMITED}"')
     return None if value == UNLIMITED else value
@@ -77,20 +74,16 @@ def _or_unlimited(value: object) -> object:
 class Budget(_Frozen):
     """The default limits of a task; None for no limit."""
 
-    # `set_fields` leaves defaults out, so the zeros below are never used.
+    # `SettingsFile.limits` leaves defaults out, so the zeros below are never used.
     tool_calls: int = Field(default=0, ge=1)
     replans: int = Field(default=0, ge=0)
-    tokens: Annotated[int | None, Field(ge=1), BeforeValidator(_or_unlimited)] = None
-    usd: Annotated[float | None, Field(gt=0), BeforeValidator(_or_unlimited)] = None
+    tokens: Annotated[int | None, Field(ge=1), BeforeValidator(_number_or_unlimited)] = None
+    usd: Annotated[float | None, Field(gt=0), BeforeValidator(_number_or_unlimited)] = None
     """US dollars."""
     deadline: Annotated[
-        float | None, Field(gt=0, le=MAX_DEADLINE), BeforeValidator(_or_unlimited), BeforeValidator(_duration)
+        float | None, Field(gt=0, le=MAX_DEADLINE), BeforeValidator(_number_or_unlimited), BeforeValidator(_duration)
     ] = None
     """Seconds after the start of the task."""
-
-    @property
-    def set_fields(self) -> dict[str, Any]:
-        return self.model_dump(exclude_unset=True)
 
 
 class Budgets(_Frozen):
@@ -177,8 +170,8 @@ class SettingsFile(_Frozen):
         `profile` chooses the table of the file. An option that is None was not typed. A limit that neither the command
         line nor the file sets is left out.
         """
-        own: Budget = getattr(self.budgets, profile)
-        return {**own.set_fields, **{name: value for name, value in options.items() if value is not None}}
+        own = getattr(self.budgets, profile).model_dump(exclude_unset=True)
+        return {**own, **{name: value for name, value in options.items() if value is not None}}
 
 
 def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:

@@ -191,9 +191,9 @@ class _Inbound(WorkflowInboundInterceptor):
         if workflow.unsafe.is_replaying_history_events():
             return
         if isinstance(outcome, Outcome):
-            self.span.set_attributes(_summary(outcome))
+            self.span.set_attributes(_summary_attributes(outcome))
             if self.captures_content:
-                self.span.set_attributes(_content(outcome))
+                self.span.set_attributes(_content_attributes(outcome))
             if outcome.status is not TaskStatus.COMPLETED:
                 self.span.set_attribute("error.type", outcome.code or outcome.status.value)
                 self.span.set_status(StatusCode.ERROR)
@@ -236,7 +236,7 @@ def _context_in(sent: bytes) -> Context:
     return PROPAGATOR.extract(PayloadConverter.default.from_payload(Payload.FromString(sent)), Context())
 
 
-def _summary(outcome: Outcome) -> dict[str, str | int | float]:
+def _summary_attributes(outcome: Outcome) -> dict[str, str | int | float]:
     provider, _, model = outcome.planner.partition(":")
     spent = outcome.spent
     return {
@@ -252,7 +252,7 @@ def _summary(outcome: Outcome) -> dict[str, str | int | float]:
     }
 
 
-def _content(outcome: Outcome) -> dict[str, str]:
+def _content_attributes(outcome: Outcome) -> dict[str, str]:
     def message(role: str, content: str) -> str:
         return json.dumps([{"role": role, "parts": [{"type": "text", "content": content}]}])
 

@@ -41,13 +41,13 @@ def configure(style: LogStyle | None = None, metrics_address: str | None = None)
     last: list[Processor] = [structlog.processors.JSONRenderer()]
     if chosen is LogStyle.TEXT:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=8, sort_keys=False)
-        last = [_shorten, _escape, renderer]
+        last = [_drop_hidden_and_none, _escape, renderer]
     of_workflows = [name for event in EVENTS.values() if event.logger == WORKFLOW_LOGGER for name in event.fields]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             *first,
-            structlog.stdlib.ExtraAdder(allow=["temporal_workflow", *of_workflows]),
-            _name_task,
+            structlog.stdlib.ExtraAdder(allow=["temporal_workflow", *dict.fromkeys(of_workflows)]),
+            _set_task_and_logger,
         ],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
@@ -110,7 +110,7 @@ class _OneOutage(OncePer):
 
 
 def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Escape what a terminal would obey, and line breaks: behind one, a value could imitate a log line of Replan."""
+    """Escape what a terminal would obey, and line breaks except in `exception`: a value could imitate a log line."""
     for name, value in event.items():
         if isinstance(value, str):
             kept = "\n" if name == "exception" else ""
@@ -118,7 +118,7 @@ def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict
     return event
 
 
-def _name_task(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _set_task_and_logger(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     workflow_info = event.pop("temporal_workflow", None)
     if isinstance(workflow_info, dict):
         event["task"], event["run"] = workflow_info.get("workflow_id"), workflow_info.get("run_id")
@@ -135,5 +135,5 @@ def _sort(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     return {**first, **event}
 
 
-def _shorten(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+def _drop_hidden_and_none(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     return {name: value for name, value in event.items() if name not in HIDDEN_IN_TEXT and value is not None}

@@ -47,7 +47,7 @@ async def find_cli(say: Say) -> Path:
     Raises:
         ServerUnavailable: TEMPORAL_CLI names no program, or no CLI is here and none could be fetched.
     """
-    return _installed() or await _fetched(say)
+    return _installed() or await _fetch_into_cache(say)
 
 
 def _installed() -> Path | None:
@@ -67,13 +67,13 @@ def cached_binary() -> Path:
     return user_cache_path("replan") / f"temporal-{VERSION}"
 
 
-async def _fetched(say: Say) -> Path:
+async def _fetch_into_cache(say: Say) -> Path:
     target = cached_binary()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix="getting-") as folder:
             # Two processes may fetch at once: a rename is atomic, and the later one puts an equal file in its place.
-            return (await _fetch(Path(folder), say)).replace(target)
+            return (await _fetch_into(Path(folder), say)).replace(target)
     except (PermissionError, NotADirectoryError, FileExistsError) as error:
         raise ServerUnavailable(
             f"The cache folder {target.parent} cannot be written ({error.strerror}): make it writable, set"
@@ -81,7 +81,7 @@ async def _fetched(say: Say) -> Path:
         ) from error
 
 
-async def _fetch(folder: Path, say: Say) -> Path:
+async def _fetch_into(folder: Path, say: Say) -> Path:
     problems = []
     for get in (_download, _build):
         problem = await get(folder, say)
@@ -95,6 +95,7 @@ async def _fetch(folder: Path, say: Say) -> Path:
 
 
 async def _download(folder: Path, say: Say) -> str | None:
+    """Let the SDK download the program into the folder `bin`; return what went wrong, else None."""
     folder.joinpath("bin").mkdir()
     command = [sys.executable, "-c", _DOWNLOAD, str(folder / "bin"), f"v{VERSION}"]
     problem = await _run(command, folder, say, "downloading the Temporal server, once", DOWNLOAD_SECONDS)
@@ -102,6 +103,7 @@ async def _download(folder: Path, say: Say) -> str | None:
 
 
 async def _build(folder: Path, say: Say) -> str | None:
+    """Build the program with Go into the folder `bin`; return what went wrong, else None."""
     go = shutil.which("go")
     if go is None:
         return "Go is not installed to build it"

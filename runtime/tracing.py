@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from runtime import process
-from runtime.settings import BadSetting
+from runtime.settings import BadSetting, WithRemedy
 
 if TYPE_CHECKING:  # at run time only where a trace is recorded
     from opentelemetry.context import Context
@@ -30,56 +30,16 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 PROTOCOL = "http/protobuf"
 CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""The variable that allows task texts, prompts, arguments and results in spans."""
 FLUSH_SECONDS = 2.0
 """The most seconds that a process waits at its end until its last spans are exported."""
 
 
-class CannotTrace(BadSetting):
-    """The environment asks for traces, but traces cannot be exported: `reason` says why, `remedy` what to do."""
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(f"{reason}: {remedy}.")
-        self.reason = reason
-        self.remedy = remedy
+class CannotTrace(WithRemedy, BadSetting):
+    """The environment asks for traces, but traces cannot be exported."""
 
 
-def is_on(environment: Mapping[str, str]) -> bool:
-    """Whether the environment asks for traces: it names an OTLP endpoint, and does not turn traces off."""
-    exporters = [name.strip() for name in environment.get("OTEL_TRACES_EXPORTER", "").split(",")]
-    return (
-        any(environment.get(name) for name in ENDPOINTS)
-        and environment.get("OTEL_SDK_DISABLED", "").strip().lower() != "true"
-        and (exporters == [""] or "otlp" in exporters)
-    )
-
-
-def captures_content(environment: Mapping[str, str]) -> bool:
-    """Whether the environment allows task texts, prompts, arguments and results in spans."""
-    return environment.get(CONTENT, "").strip().lower() in ("true", "span_only", "span_and_event")
-
-
-def check(environment: Mapping[str, str]) -> None:
-    """Check that traces can be exported, if the environment asks for traces.
-
-    Raises:
-        CannotTrace: a package is missing, or the environment asks for another protocol or names no URL.
-    """
-    if not is_on(environment):
-        return
-    asking = next(name for name in ENDPOINTS if environment.get(name))
-    if not _has("opentelemetry.sdk.trace") or not _has("opentelemetry.exporter.otlp.proto.http"):
-        remedy = "install them with `pip install 'replan[otel]'`, or set OTEL_SDK_DISABLED=true"
-        raise CannotTrace(f"{asking} asks for traces, and the packages that export them are missing", remedy)
-    name = next((name for name in PROTOCOLS if environment.get(name)), PROTOCOLS[0])
-    if environment.get(name, PROTOCOL) != PROTOCOL:
-        remedy = f"set {name}={PROTOCOL}, and {asking} to that port of the receiver, which is mostly 4318"
-        raise CannotTrace(f"{name} is {environment[name]!r}, and Replan exports by {PROTOCOL} only", remedy)
-    if not environment[asking].strip().startswith(("http://", "https://")):
-        remedy = "write it as in http://localhost:4318"
-        raise CannotTrace(f"{asking} is {environment[asking]!r}, which is no URL", remedy)
-
-
-def _has(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
     except ModuleNotFoundError:  # of a package around it
@@ -89,12 +49,27 @@ def _has(module: str) -> bool:
 def tracer() -> "Tracer | None":
     """The tracer that records the spans of this process; None if the environment does not ask for traces.
 
+    The environment asks for traces if it names an OTLP endpoint, and does not turn traces off.
+
     Raises:
-        CannotTrace: the environment asks for traces, but traces cannot be exported.
+        CannotTrace: a package is missing, or the environment asks for another protocol or names no URL.
     """
-    check(os.environ)
-    if not is_on(os.environ):
+    environment = os.environ
+    asking = next(filter(environment.get, ENDPOINTS), None)
+    exporters = [name.strip() for name in environment.get("OTEL_TRACES_EXPORTER", "").split(",")]
+    is_off = environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    if asking is None or is_off or not (exporters == [""] or "otlp" in exporters):
         return None
+    if not _is_installed("opentelemetry.sdk.trace") or not _is_installed("opentelemetry.exporter.otlp.proto.http"):
+        remedy = "install them with `pip install 'replan[otel]'`, or set OTEL_SDK_DISABLED=true"
+        raise CannotTrace(f"{asking} asks for traces, and the packages that export them are missing", remedy)
+    name = next((name for name in PROTOCOLS if environment.get(name)), PROTOCOLS[0])
+    if environment.get(name, PROTOCOL) != PROTOCOL:
+        remedy = f"set {name}={PROTOCOL}, and {asking} to that port of the receiver, which is mostly 4318"
+        raise CannotTrace(f"{name} is {environment[name]!r}, and Replan exports by {PROTOCOL} only", remedy)
+    if not environment[asking].strip().startswith(("http://", "https://")):
+        remedy = "write it as in http://localhost:4318"
+        raise CannotTrace(f"{asking} is {environment[asking]!r}, which is no URL", remedy)
     about = {"replan.gen_ai_conventions": CONVENTIONS}
     return _provider().get_tracer("replan", process.version(), schema_url=SCHEMA_URL, attributes=about)
 
@@ -114,7 +89,7 @@ def recorded(
         return
     from runtime.task_trace import TaskTrace, context_of
 
-    content = captures_content(os.environ)
+    content = os.environ.get(CONTENT, "").strip().lower() in ("true", "span_only", "span_and_event")
     try:
         yield [TaskTrace(recording, content), steps(recording, context_of, content)]
     finally:

@@ -81,7 +81,10 @@ class AdapterOptions:
         return (chosen or of_model(self.calls, model) or known) == "text"
 
     def learn_no_calls(self, model: str, chosen: str | None, error: Exception) -> bool:
-        """If nothing was `chosen` and `error` says so, record that a model has no native calls, and return True."""
+        """If `error` says that a model has no native calls, record that, and return True.
+
+        If the task (`chosen`) or the settings say how the model makes its calls, record nothing, and return False.
+        """
         if chosen or of_model(self.calls, model) or not offers_no_calls(error):
             return False
         self.without_calls.add(model)
@@ -168,13 +171,13 @@ class ModelAdapter(ABC):
             try:
                 response = await self._received(stream, draft, request)
             except WRONG_SHAPE as error:
-                raise UnreadableReply(self._server, end=_end_of(draft)) from error
+                raise UnreadableReply(self._server_name, end=_end_of(draft)) from error
         try:
             reply = self._translate(response)
         except WRONG_SHAPE as error:
             used = self._usage(response) if getattr(response, "usage", None) else None
             counted = used and _completed(used, request, response)
-            raise UnreadableReply(self._server, counted, _end_of(draft)) from error
+            raise UnreadableReply(self._server_name, counted, _end_of(draft)) from error
         return replace(reply, usage=_completed(reply.usage, request, response, self._most_output(request, draft)))
 
     async def _begun(self, client: Any, request: Request) -> Any:
@@ -187,11 +190,11 @@ class ModelAdapter(ABC):
         except TimeoutError:
             if not limit.expired():
                 raise
-            reason = f"{self._server} sent nothing for {patience:g} s."
+            reason = f"{self._server_name} sent nothing for {patience:g} s."
             raise NoReply(reason, End.NO_ANSWER, code="timeout") from None
 
     async def _sent(self, client: Any, request: Request) -> Any:
-        """Send the request; if the user's server rejects it as too large, send it once more without a limit."""
+        """Send the request; if the user's server rejects its size, and needs no limit, send it again without one."""
         limit = self._limit(request)
         try:
             return await self._send(client, request, limit)
@@ -210,7 +213,7 @@ class ModelAdapter(ABC):
                 async with stream:
                     return self._response(json.loads(await stream.response.aread()))
             except httpx2.HTTPError as error:
-                reason = f"{self._server} could not be reached, or the connection broke."
+                reason = f"{self._server_name} could not be reached, or the connection broke."
                 raise NoReply(reason, End.BROKEN_OFF) from error
         arriving = current_reply()
         arriving.words = lambda: spoken.words(draft, request)
@@ -222,11 +225,11 @@ class ModelAdapter(ABC):
         # A server of the user's own may load the model, or read a long prompt, after it has answered.
         await streaming.read(stream, draft, self._endpoint.idle_timeout, tell, waits_for_words=not self._is_own)
         if draft.response is None:
-            raise NoReply(f"{self._server} ended its reply in the middle.", End.BROKEN_OFF, code="unreachable")
+            raise NoReply(f"{self._server_name} ended its reply in the middle.", End.BROKEN_OFF, code="unreachable")
         return draft.response
 
     @property
-    def _server(self) -> str:
+    def _server_name(self) -> str:
         return server_name(self.api, urlsplit(self._endpoint.url or "").hostname)
 
     def _limit(self, request: Request) -> int | None:
@@ -234,7 +237,7 @@ class ModelAdapter(ABC):
         return request.max_output or (None if self._endpoint.url and not self.needs_limit else MAX_OUTPUT)
 
     def _most_output(self, request: Request, draft: Draft) -> int:
-        """The most tokens that the provider can bill for a reply without usage; 0 on the user's own server."""
+        """The most output tokens that the provider can bill for an uncounted reply; 0 on the user's own server."""
         limit = self._limit(request)
         if not self._is_own or limit is None:
             return 0
@@ -244,7 +247,7 @@ class ModelAdapter(ABC):
     @property
     def _is_own(self) -> bool:
         """Whether the provider itself answers, at its own address."""
-        return self._server == self.api
+        return self._server_name == self.api
 
     @abstractmethod
     async def _send(self, client: Any, request: Request, limit: int | None) -> Any:
@@ -274,7 +277,7 @@ def count(counts: object, name: str) -> int:
 
 
 def counts(used: object, input: str, output: str) -> Usage:
-    """The counts of OpenAI's APIs, the names of which begin with `input` or `output`."""
+    """Make a Usage from `used`, the counts of an OpenAI API; `input` and `output` are the beginnings of their names."""
     details = getattr(used, f"{input}_tokens_details", None)
     read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
     return Usage(
@@ -291,15 +294,15 @@ def _end_of(draft: Draft) -> End:
     return End.BROKEN_OFF if draft.has_begun else End.NO_REPLY
 
 
-def _completed(counted: Usage, request: Request, response: Any, most: int = 0) -> Usage:
-    """Estimate what the server did not count; `most` is the most that it can bill for a reply that it did not count."""
+def _completed(counted: Usage, request: Request, response: Any, min_output: int = 0) -> Usage:
+    """Estimate what the server did not count: an output that it did not count as at least `min_output` tokens."""
     input_tokens, output_tokens = counted.tokens - counted.output, counted.output
     if input_tokens and output_tokens:
         return counted
     return replace(
         counted,
         input=counted.input if input_tokens else estimate_input(request),
-        output=output_tokens or max(most, estimate_tokens(response.to_dict(mode="python", warnings=False))),
+        output=output_tokens or max(min_output, estimate_tokens(response.to_dict(mode="python", warnings=False))),
         is_estimated=True,
     )
 
@@ -357,6 +360,7 @@ def replace_surrogates(turn: AssistantTurn) -> AssistantTurn:
 
 
 def _replaced(value: Any) -> Any:
+    """A value of JSON with `?` for each lone surrogate."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, dict):

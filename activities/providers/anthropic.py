@@ -79,7 +79,7 @@ class AnthropicModel(ModelAdapter):
             model=self._model,
             stream=True,
             max_tokens=limit,
-            system=[{"type": "text", "text": request.system, **_cached(request)}],
+            system=[{"type": "text", "text": request.system, **_cache_control(request)}],
             messages=_messages(request, self.name),
             **_tools(request),
             **_format(request),
@@ -97,7 +97,7 @@ class AnthropicModel(ModelAdapter):
         text = "\n".join(block.text for block in response.content if block.type == "text")
         uses: Iterable[Any] = (block for block in response.content if block.type == "tool_use")
         calls = tuple(parse_call(use.id, use.name, use.input) for use in uses)
-        blocks = () if any(call.broken for call in calls) else _signed(response.content)
+        blocks = () if any(call.broken for call in calls) else _blocks_to_send_back(response.content)
         turn = AssistantTurn(text, calls, blocks, self.name)
         stop = STOP_REASONS.get(response.stop_reason, StopReason.DONE)
         return Reply(replace_surrogates(turn), self._usage(response), stop)
@@ -203,7 +203,7 @@ def _tools(request: Request) -> dict[str, Any]:
         }
         for tool in request.tools
     ]
-    offered = {"tools": [*tools[:-1], {**tools[-1], **_cached(request)}]}
+    offered = {"tools": [*tools[:-1], {**tools[-1], **_cache_control(request)}]}
     return offered if request.may_call else {**offered, "tool_choice": {"type": "none"}}
 
 
@@ -216,14 +216,14 @@ def _format(request: Request) -> dict[str, Any]:
     return {"output_config": config} if config else {}
 
 
-def _cached(request: Request) -> Mapping[str, Any]:
+def _cache_control(request: Request) -> Mapping[str, Any]:
     return {} if request.skip_cache else CACHED
 
 
 def _messages(request: Request, model: str) -> list[dict[str, Any]]:
     messages = [_message(turn, model) for turn in with_unique_ids(request.turns, model)]
     last = messages[-1]["content"]
-    last[-1] = {**last[-1], **_cached(request)}
+    last[-1] = {**last[-1], **_cache_control(request)}
     return messages
 
 
@@ -244,7 +244,7 @@ def _tool_result(result: ToolResult) -> dict[str, Any]:
     return {**plain, "is_error": True} if result.is_error else plain
 
 
-def _signed(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:
+def _blocks_to_send_back(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:
     # The API signs thoughts, and wants all blocks of such a turn back unchanged.
     if not any(block.type in THOUGHTS for block in blocks):
         return ()

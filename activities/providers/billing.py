@@ -16,6 +16,8 @@ BILLING_FILE = Path(__file__).with_name("billing.toml")
 
 
 class Bill(StrEnum):
+    """What a provider bills for a request."""
+
     NOTHING = "nothing"
     """The request is certainly not billed."""
     REPORTED = "reported"

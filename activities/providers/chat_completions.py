@@ -100,7 +100,7 @@ class _ChatDraft(Draft):
         self._usage = chunk.usage or self._usage  # in the last chunk, after the reason to stop
         for choice in chunk.choices or ():
             delta = choice.delta
-            self.written += _length({**delta.to_dict(warnings=False), "role": None}) if delta else 0
+            self.written += _bytes_of_texts({**delta.to_dict(warnings=False), "role": None}) if delta else 0
             self._message["content"] += getattr(delta, "content", None) or ""
             self._message["reasoning"] += _reasoning(delta)
             if refusal := getattr(delta, "refusal", None):
@@ -110,13 +110,13 @@ class _ChatDraft(Draft):
             self._stop = choice.finish_reason or self._stop
         # Chunks follow with the usage, and some servers never give a reason to stop: then the usage alone is the end.
         if self._stop or (chunk.usage and not chunk.choices):
-            self._complete()
+            self._set_response()
 
     def end(self, *, is_done: bool) -> None:
         if is_done and self._usage and self.response is None:
-            self._complete()
+            self._set_response()
 
-    def _complete(self) -> None:
+    def _set_response(self) -> None:
         ended = {"index": 0, "message": self._message, "finish_reason": self._stop}
         self.response = self._completion({"choices": [ended], "usage": self._usage})
 
@@ -135,7 +135,7 @@ class _ChatDraft(Draft):
             # Some servers repeat the name in each part.
             known = call["function"]["name"]
             call["function"]["name"] += "" if function.name == known else function.name or ""
-            call["function"]["arguments"] = _joined(call["function"]["arguments"], function.arguments)
+            call["function"]["arguments"] = _join_arguments(call["function"]["arguments"], function.arguments)
 
     def _open(self, part: Any) -> dict[str, Any]:
         """The call that a part belongs to, or a new one: some servers give no id, and each call the index 0 or none."""
@@ -173,17 +173,16 @@ def _reasoning(delta: Any) -> str:
     return next((text for name in REASONING if isinstance(text := getattr(delta, name, None), str)), "")
 
 
-def _joined(before: Any, part: Any) -> Any:
+def _join_arguments(before: Any, part: Any) -> Any:
     # Some servers send the arguments as one object in place of a text.
     return before + part if isinstance(part, str) else part or before
 
 
-def _length(value: Any) -> int:
-    """The bytes of all texts in a value of JSON."""
+def _bytes_of_texts(value: Any) -> int:
     if isinstance(value, dict):
-        return sum(map(_length, value.values()))
+        return sum(map(_bytes_of_texts, value.values()))
     if isinstance(value, list):
-        return sum(map(_length, value))
+        return sum(map(_bytes_of_texts, value))
     return len(value.encode(errors="replace")) if isinstance(value, str) else 0
 
 

@@ -98,7 +98,7 @@ async def _ollama(client: httpx2.AsyncClient, root: str, model: str) -> ModelFac
     takes_tools = "tools" in capabilities if isinstance(capabilities, list) else None
     if takes_tools is None and template:  # versions before 0.6.4
         takes_tools = ".Tools" in template
-    return ModelFacts(known or _at_most(longest), takes_tools, bool(loaded) or known is not None)
+    return ModelFacts(known or _assumed_window(longest), takes_tools, bool(loaded) or known is not None)
 
 
 async def _lm_studio(client: httpx2.AsyncClient, root: str, model: str) -> ModelFacts:
@@ -110,7 +110,7 @@ async def _lm_studio(client: httpx2.AsyncClient, root: str, model: str) -> Model
     capabilities = card.get("capabilities")
     takes_tools = "tool_use" in capabilities if isinstance(capabilities, list) else None
     known = _number(card, "loaded_context_length") if card.get("state") == "loaded" else None
-    return ModelFacts(known or _at_most(_number(card, "max_context_length")), takes_tools, known is not None)
+    return ModelFacts(known or _assumed_window(_number(card, "max_context_length")), takes_tools, known is not None)
 
 
 def _object(response: httpx2.Response) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _number(card: Mapping[str, Any], ending: str) -> int | None:
     return next(numbers, None)
 
 
-def _at_most(longest: int | None) -> int | None:
+def _assumed_window(longest: int | None) -> int | None:
     """The window to assume for a model whose largest window has `longest` tokens; None if that is unknown."""
     return min(longest, SMALLEST_WINDOW) if longest else None
 

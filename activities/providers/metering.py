@@ -68,7 +68,7 @@ async def ask_model(model: LanguageModel, request: Request, patience: float | No
             reply = await model.reply(request)
     except Exception as error:
         log.warning(
-            "model_failed", **about, code=classify(error).code.value, error=type(error).__name__, **_identifiers(error)
+            "model_failed", **about, code=classify(error).code.value, error=type(error).__name__, **_log_fields(error)
         )
         if isinstance(error, TimeoutError):
             within = "" if patience is None else f" within {round(patience, 1):g} s"
@@ -78,7 +78,7 @@ async def ask_model(model: LanguageModel, request: Request, patience: float | No
     return reply
 
 
-def _identifiers(error: Exception) -> dict[str, str]:
+def _log_fields(error: Exception) -> dict[str, str]:
     # Not its message, which may quote keys and prompts.
     found = ((name, str(getattr(error, attribute, None) or "")) for attribute, name in IDENTIFIERS.items())
     return {name: value for name, value in found if IDENTIFIER.fullmatch(value)}
@@ -113,7 +113,7 @@ class Meter:
 
     @property
     def use(self) -> list[ModelUse]:
-        """What each request used; if a reply was lost, the most that its request may cost."""
+        """What each request used; for a request whose reply was lost, the most that it may have used."""
         return [*self.replies, *self.wasted, *(lost.use for lost in self.lost)]
 
     def was_unreadable_twice(self, model: str) -> bool:
@@ -173,7 +173,7 @@ _ARRIVING: ContextVar[Arriving | None] = ContextVar("replan_arriving", default=N
 
 
 def current_reply() -> Arriving:
-    """The reply of the current request, to record how it arrives; one that nobody reads if no MeteredModel asked."""
+    """The reply of the current request, to record how it arrives; outside of a MeteredModel one that nobody reads."""
     return _ARRIVING.get() or Arriving()
 
 
@@ -183,7 +183,7 @@ _METER: ContextVar[Meter | None] = ContextVar("replan_meter", default=None)
 
 
 def start_meter(unreadable_before: Sequence[str] = ()) -> Meter:
-    """Make a meter that counts all later requests of the current context; each attempt runs in a context of its own."""
+    """Make the meter of an attempt, for all later requests of its context; `unreadable_before` is as in Meter."""
     watched = REPLIES.get()
     meter = Meter(unreadable_before=unreadable_before, arriving=[] if watched is None else watched)
     _METER.set(meter)
@@ -205,7 +205,7 @@ class MeteredModel:
         if meter.was_unreadable_twice(self.name):
             raise NeedsPerson(UNREADABLE.format(name=self.name, remedy=TRY_LATER))
         # Until there is an answer: the attempt may be cancelled at any time.
-        meter.lost.append(lost := LostReply(self.name, self._most(request, arriving := Arriving(), End.NO_ANSWER)))
+        meter.lost.append(lost := LostReply(self.name, self._most_used(request, arriving := Arriving(), End.NO_ANSWER)))
         meter.arriving.append(arriving)
         before = _ARRIVING.set(arriving)
         try:
@@ -229,13 +229,13 @@ class MeteredModel:
     def _count_failed(
         self, meter: Meter, lost: LostReply, request: Request, arriving: Arriving, error: BaseException
     ) -> None:
-        """Count the cost, or the possible cost, of a request that raised `error`, by the table `billing.toml`."""
+        """Count in `meter` what a request that raised `error` cost; if its bill is unknown, set `lost` to the most."""
         usage = arriving.failure or (error.usage if isinstance(error, UnusableResponse) else None)
         has_output = arriving.written > 0 or arriving.told.tokens > 0
         end = End.COUNTED_FAILURE if usage else end_of(error, has_begun=arriving.has_begun, has_output=has_output)
         bill = billing()[end].bill
         if bill is Bill.MAXIMUM:
-            lost.use = self._most(request, arriving, end)
+            lost.use = self._most_used(request, arriving, end)
             counting.count(Sample(MODEL_CALLS, self._labels), Sample(LOST_REPLIES, self._labels))
             return
         meter.lost.remove(lost)
@@ -243,13 +243,13 @@ class MeteredModel:
             meter.wasted.append(self._counted(usage))
             meter.unreadable += [self.name] if isinstance(error, UnusableResponse) else []
 
-    def _most(self, request: Request, arriving: Arriving, end: End) -> ModelUse:
+    def _most_used(self, request: Request, arriving: Arriving, end: End) -> ModelUse:
         """The most that a request with an unknown bill can have used; `end` says how the request ended."""
         limit, told = request.max_output or MAX_OUTPUT, arriving.told
         output = max(limit, told.output, arriving.tokens)
         if end is End.ERROR_EVENT and arriving.shows_all:  # nothing was written after it; a token has a byte or more
             output = min(output, max(told.output, arriving.written + UNSEEN_OUTPUT))
-        if input_tokens := told.tokens - told.output:
+        if told.tokens > told.output:  # the server counted the input
             return self._use(replace(told, output=output, is_estimated=True))
         input_tokens = max(estimate_input(request), request.counted)
         cost = request_cost(self._price, input_tokens, output)
@@ -258,6 +258,7 @@ class MeteredModel:
 
     @property
     def _labels(self) -> tuple[str, str]:
+        """The labels of metrics: the provider, and the model's name without it."""
         provider, _, model = self.name.partition(":")
         return provider, model
 

@@ -122,7 +122,7 @@ def rates_of(prices: "ModelPrice") -> dict[str, Any] | None:
     # What has no price for the cache counts as any other input.
     read, write = (input if price is None else price for price in (prices.cache_read_mtok, prices.cache_write_mtok))
     each = {"input": input, "cache_read": read, "cache_write": write, "output": output}
-    usual, long = ({name: _at(tokens, price) for name, price in each.items()} for tokens in (0, math.inf))
+    usual, long = ({name: _price_at(tokens, price) for name, price in each.items()} for tokens in (0, math.inf))
     rates: dict[str, Any] = {name: float(price) for name, price in usual.items()}
     if usual == long:
         return rates
@@ -133,8 +133,8 @@ def rates_of(prices: "ModelPrice") -> dict[str, Any] | None:
     return {**rates, "long": {"above": starts.pop(), "input": of_input[0], "output": of_output}}
 
 
-def _at(tokens: float, rate: "Decimal | TieredPrices") -> Decimal:
-    """The price, from `rate`, in a request with this number of input tokens."""
+def _price_at(tokens: float, rate: "Decimal | TieredPrices") -> Decimal:
+    """The price by `rate` in a request with `tokens` input tokens."""
     if isinstance(rate, Decimal):
         return rate
     return next((tier.price for tier in reversed(rate.tiers) if tokens > tier.start), rate.base)

@@ -85,7 +85,7 @@ def model_named(
         raise UnknownPlanner(f"There is no planner {name!r}: {remedy}.")
     url = (base_url if provider_name == "openai" else None) or environment.get(provider.url, "").strip() or None
     chosen = model or provider.default
-    endpoint = Endpoint(_key(name, provider, environment, url), _checked_url(url, provider), options.idle_timeout)
+    endpoint = Endpoint(_api_key(name, provider, environment, url), _checked_url(url, provider), options.idle_timeout)
     adapter = provider.adapter(chosen, endpoint, options)
     strict = of_model(options.strict, adapter.name)
     is_strict = endpoint.is_at(provider.host) and provider.takes_strict(chosen) if strict is None else strict
@@ -101,7 +101,7 @@ def local_facts(name: str, environment: Mapping[str, str]) -> Callable[[], Await
 
 
 def takes_effort(name: str) -> bool:
-    """Whether the model with this full name takes an effort; True for one on a server of the user's own, which may."""
+    """Whether the model with this full name takes an effort; True on a user's own server, where nobody knows."""
     provider_name, _, model = name.partition(":")
     provider = PROVIDERS.get(provider_name)
     return provider is None or "@" in model or provider.takes_effort(model)
@@ -114,7 +114,7 @@ def longest_reply(name: str) -> int:
     return PLAIN_OUTPUT if row and not row.is_reasoning else MAX_OUTPUT
 
 
-def _key(name: str, provider: Provider, environment: Mapping[str, str], url: str | None) -> str:
+def _api_key(name: str, provider: Provider, environment: Mapping[str, str], url: str | None) -> str:
     key = environment.get(provider.key, "").strip()
     if not key and url and provider is PROVIDERS["openai"]:
         return NO_KEY

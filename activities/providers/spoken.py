@@ -50,12 +50,12 @@ def words(draft: Draft, request: Request) -> tuple[int, str]:
         return 0, ""
     left_out = max(0, len(text) - MAX_READ)
     paths = {tool.name: tool.words for tool in request.tools}
-    said = [part for name, arguments in calls for part in _said(paths.get(name, ()), arguments)]
+    said = [part for name, arguments in calls for part in _texts_of_call(paths.get(name, ()), arguments)]
     found = "\n".join(filter(None, [_THOUGHT.sub("", text[left_out:]).lstrip(), *said]))
     return left_out + len(found), found
 
 
-def _said(paths: Sequence[str], arguments: Any) -> Iterator[str]:
+def _texts_of_call(paths: Sequence[str], arguments: Any) -> Iterator[str]:
     if not paths or not isinstance(arguments, str) or not arguments or len(arguments) > MAX_READ:
         return
     try:
@@ -64,13 +64,13 @@ def _said(paths: Sequence[str], arguments: Any) -> Iterator[str]:
         return
     # In the order in which the model writes them, so that what was said stays where it is.
     for name, value in args.items() if isinstance(args, dict) else ():
-        yield from _texts(value, [path.split(".")[1:] for path in paths if path.split(".")[0] == name])
+        yield from _texts_at(value, [path.split(".")[1:] for path in paths if path.split(".")[0] == name])
 
 
-def _texts(value: JsonValue, rests: Sequence[Sequence[str]]) -> Iterator[str]:
-    for rest in rests:
-        if not rest and isinstance(value, str):
+def _texts_at(value: JsonValue, paths: Sequence[Sequence[str]]) -> Iterator[str]:
+    for path in paths:
+        if not path and isinstance(value, str):
             yield value
-        elif rest and isinstance(value, list):
-            named = (item.get(rest[0]) for item in value if isinstance(item, Mapping))
+        elif path and isinstance(value, list):
+            named = (item.get(path[0]) for item in value if isinstance(item, Mapping))
             yield from (text for text in named if isinstance(text, str))

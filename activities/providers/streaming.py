@@ -118,7 +118,7 @@ async def read(
 async def _watched(
     response: Any, limit: asyncio.Timeout, idle_timeout: float, begins: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """Let `limit` expire after MAX_BYTES, or `idle_timeout` seconds without a byte since `begins` returned True."""
+    """In the block, let `limit` expire after MAX_BYTES, or `idle_timeout` seconds without a byte once `begins()`."""
 
     # Bytes, not events: a comment of the protocol keeps the connection alive, and the SDK skips it.
     async def watch() -> None:

@@ -112,13 +112,13 @@ class Standing(StrEnum):
 class StrictModel:
     """A model that gets strict schemas; if its provider rejects them, the request is sent once more without them."""
 
-    def __init__(self, model: LanguageModel, rules: Rules, standings: dict[str, Standing] | None = None) -> None:
+    def __init__(self, model: LanguageModel, rules: Rules, standings: dict[str, Standing]) -> None:
         """`standings` has the standing of each set of schemas so far in this process, by the digest of the set."""
         self.name = model.name
         self.plain = model
         """The model without strict schemas."""
         self._rules = rules
-        self._standings = standings if standings is not None else dict[str, Standing]()
+        self._standings = standings
 
     async def reply(self, request: Request) -> Reply:
         strict, _ = with_strict_schemas(request, self._rules)
@@ -168,13 +168,13 @@ def with_strict_schemas(request: Request, rules: Rules) -> tuple[Request, dict[s
     with suppress(NotStrict):  # `finish` has the same schema, and the reason
         if request.answer is not None:
             form = _Form(request.answer.schema, rules)
-            used, answer = _sum(rules, form.needs), form.definition(request.answer)
+            used, answer = _sum(rules, form.needs), form.apply_to(request.answer)
     for name, form in sorted(forms.items(), key=lambda named: named[1].needs.total()):
         try:
             used = _sum(rules, used, form.needs, Counter(tools=1))
         except NotStrict as why:
             reasons[name] = str(why)
-    tools = [tool if tool.name in reasons else forms[tool.name].definition(tool) for tool in request.tools]
+    tools = [tool if tool.name in reasons else forms[tool.name].apply_to(tool) for tool in request.tools]
     return replace(request, tools=tools, answer=answer), reasons
 
 
@@ -203,7 +203,7 @@ class _Form:
             if self._size[what] > most:
                 raise NotStrict(f"it has more than {most} {what} in names and enums")
 
-    def definition(self, tool: ToolDefinition) -> ToolDefinition:
+    def apply_to(self, tool: ToolDefinition) -> ToolDefinition:
         return replace(tool, schema=self.schema, strict=True)
 
     def _part(self, part: Any, name: str, depth: int, refs: tuple[str, ...]) -> Schema:
@@ -214,20 +214,20 @@ class _Form:
         if isinstance(part, dict) and "$ref" in part:
             if part["$ref"] in refs:
                 raise NotStrict(f"{name} may contain itself")
-            return self._part(self._definition(part, name), name, depth, (*refs, part["$ref"]))
+            return self._part(self._resolve_ref(part, name), name, depth, (*refs, part["$ref"]))
         if not isinstance(part, dict) or not part.keys() & {"type", "anyOf", "oneOf", "enum", "const"}:
             raise NotStrict(f"{name} takes any value")
         if others := part.keys() - SHAPES - LIMITS - ABOUT - IGNORED:
             raise NotStrict(f"{name} uses {min(others)}")
         choices = [*part.get("anyOf", ()), *part.get("oneOf", ())]
         if not choices:
-            return {**self._described(part), **self._plain(part, name, depth, refs)}
+            return {**self._described(part), **self._part_without_choices(part, name, depth, refs)}
         if ("anyOf" in part and "oneOf" in part) or part.keys() & SHAPES - {"anyOf", "oneOf"}:
             raise NotStrict(f"{name} joins anyOf with other keywords")
         self.needs["unions"] += 1
         return {**self._described(part), "anyOf": [self._part(choice, name, depth, refs) for choice in choices]}
 
-    def _definition(self, part: Schema, name: str) -> Any:
+    def _resolve_ref(self, part: Schema, name: str) -> Any:
         """The part of the schema to which a `$ref` refers, with the keywords beside the `$ref`."""
         if part.keys() - {"$ref", "default", "examples"} - ABOUT - IGNORED:
             raise NotStrict(f"{name} joins $ref with other keywords")
@@ -240,7 +240,7 @@ class _Form:
         beside = {keyword: value for keyword, value in part.items() if keyword != "$ref"}
         return {**found, **beside} if isinstance(found, dict) else found
 
-    def _plain(self, part: Schema, name: str, depth: int, refs: tuple[str, ...]) -> Schema:
+    def _part_without_choices(self, part: Schema, name: str, depth: int, refs: tuple[str, ...]) -> Schema:
         form: Schema = {keyword: part[keyword] for keyword in ("enum", "const") if keyword in part}
         values = [*part.get("enum", ()), *([part["const"]] if "const" in part else [])]
         if any(isinstance(value, dict | list) for value in values):
@@ -277,7 +277,7 @@ class _Form:
         return {"properties": fields, "required": names, "additionalProperties": False}
 
     def _is_required(self, part: Any, field: str) -> bool:
-        """Whether an optional property becomes required; raise NotStrict if it must, and null does not leave it out."""
+        """Whether an optional property becomes required; raise NotStrict if it must, but null cannot leave it out."""
         if not self._rules.requires_all:
             return False
         # Another optional property must not take null for "left out": the tool's model would reject the null, or take

@@ -44,7 +44,7 @@ def model_of(
 ) -> LanguageModel:
     """The adapter for a server that runs, with strict schemas as at the provider's own address."""
     adapter = adapter_of(provider, api, key, idle_timeout)
-    return StrictModel(adapter, ANTHROPIC if provider == "anthropic" else OPENAI)
+    return StrictModel(adapter, ANTHROPIC if provider == "anthropic" else OPENAI, {})
 
 
 def adapter_of(
