@@ -95,7 +95,7 @@ def start() -> None:
 
     Python's audit hook, and the hooks in libraries, stay until the process ends.
     """
-    _process().own_thread()
+    _process().exempt_thread()
     _process().watch_libraries()
 
 
@@ -113,7 +113,7 @@ def counted(sends: Sends) -> Iterator[Sends]:
 
 
 def add(*, changes: bool) -> None:
-    """Count for this call a request that was sent outside of its context; `changes`: it may have changed something."""
+    """Count, for the current call, a request on a shared connection; `changes`: it may have changed something."""
     if (sends := _SENDS.get()) is not None:
         sends.add(changes)
 
@@ -136,27 +136,27 @@ def statement_may_change(statement: str) -> bool:
 
 
 class _Process:
-    """Counts the requests of this process: for the current call, or without a call as strays."""
+    """Counts HTTP requests for the current call, or as strays if they have no call; and the SQL statements of calls."""
 
     def __init__(self) -> None:
         self.strays = 0
-        self._own_threads = set[int]()
+        self._exempt_threads = set[int]()
         self._watched = set[str]()
         sys.addaudithook(_hook(self))
         event.listen(Engine, "before_cursor_execute", self._on_statement)
 
-    def own_thread(self) -> None:
-        """Exempt the current thread: its requests without a call, Replan's own or its program's, are no strays."""
-        self._own_threads.add(threading.get_ident())
+    def exempt_thread(self) -> None:
+        """Exempt the current thread: its requests without a call are Replan's own or its program's, and no strays."""
+        self._exempt_threads.add(threading.get_ident())
 
     def add(self, method: str) -> None:
         """Count a request for the current call; without a call, count a request that may change something as a stray.
 
-        A request of another activity, of telemetry, or of an exempt thread (`own_thread`) is no stray.
+        A request of another activity, of telemetry, or of an exempt thread (`exempt_thread`) is no stray.
         """
         if (sends := _SENDS.get()) is not None:
             sends.add(may_change(method))
-        elif not (threading.get_ident() in self._own_threads or activity.in_activity() or _is_telemetry_thread()):
+        elif not (threading.get_ident() in self._exempt_threads or activity.in_activity() or _is_telemetry_thread()):
             self.strays += may_change(method)
 
     def watch_libraries(self) -> None:
@@ -165,7 +165,7 @@ class _Process:
             self._watched.add(name)
 
     def unwatched_libraries(self) -> list[str]:
-        """The libraries that are not counted yet, since they were imported after the last call had begun."""
+        """The libraries whose requests are not counted yet: they were imported after the last call had begun."""
         return [name for name in _LIBRARIES if name not in self._watched and _is_imported(name)]
 
     def _on_statement(self, _connection: object, _cursor: object, statement: str, *_more: object) -> None:

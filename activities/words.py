@@ -168,6 +168,7 @@ class Words(Interceptor):
                     await write(self._engine, lambda tx: self._replace(tx, (), ()))
 
     async def _exchange(self) -> None:
+        """Exchange words through the store until cancelled; while there is nothing to exchange, wait for `_news`."""
         with suppress(*UNUSABLE):
             await self._delete_old()
         while True:
@@ -186,6 +187,7 @@ class Words(Interceptor):
             self._is_idle = False
 
     async def _exchange_once(self) -> None:
+        """Write the queried runs and this worker's words, if changed or to be renewed; read other workers' words."""
         now = time.monotonic()
         for run in [run for run, until in [*self._asked.items()] if until <= now]:
             del self._asked[run]
@@ -202,7 +204,7 @@ class Words(Interceptor):
         self._heard = await self._read([*self._asked]) if self._asked else {}
 
     async def _listened_to(self, runs: set[str]) -> frozenset[str]:
-        """Those of `runs` for which another worker was queried."""
+        """The runs among `runs` for which another worker was queried."""
         async with transaction(reading(self._engine)) as tx:
             is_theirs = (LISTENERS.c.run.in_(runs), LISTENERS.c.worker != self._worker, LISTENERS.c.until > clock(tx))
             return frozenset(await tx.scalars(select(LISTENERS.c.run).where(*is_theirs)))

@@ -221,7 +221,7 @@ def _by_class(failing: Failing, *, of_model: bool) -> Verdict | None:
 def _agreed_verdict(found: Sequence[Verdict]) -> Verdict | None:
     """The verdict of libraries whose classes have the same name; None if they disagree on whether a retry helps."""
     known = [verdict for verdict in found if verdict.code is not Code.BUG] or found
-    # One that the message has chosen says more than one for the whole class.
+    # A verdict that the message has chosen says more than a verdict for the whole class.
     ranks = {Confidence.LIKELY: 0, Confidence.CERTAIN: 1, Confidence.GUESSED: 2}
     best = min((ranks[verdict.confidence] for verdict in known), default=0)
     sure = [verdict for verdict in known if ranks[verdict.confidence] == best]
@@ -234,6 +234,7 @@ def _agreed_verdict(found: Sequence[Verdict]) -> Verdict | None:
 
 
 def _of_named_row(row_name: str, failing: Failing, *, of_model: bool) -> Verdict | None:
+    """The verdict of the table entry `row_name`; for a model API, that of the message, if the message has a verdict."""
     name, _, sqlstate = row_name.partition(" ")
     entry = table_of(name.partition(".")[0])[name]
     if of_model or name.partition(".")[0] in MODELS:

@@ -97,7 +97,7 @@ class Placeholders:
         return float(other) if value.is_integer() else other + 0.5
 
     def data(self, value: JsonValue, *, references: bool = False) -> JsonValue:
-        """Data with placeholders for values and unknown keys; with `references`, those to results of steps stay."""
+        """Data with placeholders for values and unknown keys; with `references`, references to steps' results stay."""
         match value:
             case {"$from": str(step), **more} if references and set(more) <= {"path"}:
                 return {"$from": step, **({"path": self.path(str(more.get("path", "")))} if more else {})}
@@ -270,6 +270,7 @@ class Values(Placeholders):
 
 
 def _has_arguments(model: BaseModel, field: str) -> bool:
+    """Whether a field is redacted as arguments of a tool: its references to results of steps stay."""
     # An answer that a person wrote before the task began may refer to results.
     return isinstance(model, Answer | Change) or (field == "defaults" and isinstance(model, Fault | ProposedCall))
 

@@ -103,7 +103,7 @@ async def connect(
     `plain`, variables and file are ignored. `keys` and `codec` are as `runtime.keys.codec_of` takes them.
 
     Raises:
-        Unreachable: no server answers within about five seconds, or it rejects the client.
+        Unreachable: no connection within CONNECT_SECONDS, no answer within RPC_TIMEOUT after it, or a rejection.
         Misconfigured: a setting cannot be used.
     """
     # `plain` is for a server that `--dev` started, which has neither TLS nor keys.

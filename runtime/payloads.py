@@ -146,6 +146,7 @@ class PayloadConverter(CompositePayloadConverter):
 
 
 def _is_pruned(payload: Payload) -> bool:
+    """Whether a payload has, in place of a value that `prune` deleted, a sentence about that."""
     return payload.metadata.get("encoding") == PRUNED_ENCODING
 
 

@@ -132,7 +132,7 @@ def build(
 
 
 def _kind(function: Callable[..., Any]) -> str | None:
-    """The type of an activity; None for a dynamic one, of all types."""  # the SDK has no public way
+    """The type of an activity; None for a dynamic activity, which has every type."""  # the SDK has no public way
     return activity._Definition.must_from_callable(function).name
 
 
@@ -223,6 +223,8 @@ async def serve(worker: Workers, stop: Stop, running: Sequence[str], say: Say) -
 
 
 def _end_in(limit: timedelta, code: int, say: Callable[[], None]) -> None:
+    """Start a timer, and return at once. After `limit`, the timer calls `say` and ends the process with `code`."""
+
     def end() -> None:
         say()
         os._exit(code)

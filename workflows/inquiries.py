@@ -411,7 +411,7 @@ class CallsInquiry(Inquiry[CallsFindings]):
 
 
 class ApprovalsInquiry(Inquiry[ApprovalsFindings]):
-    """Asks before which of these calls a person is asked, because the tools declare it."""
+    """Asks which of these calls need a person's approval, because their tools declare it with `approve=`."""
 
     findings = ApprovalsFindings
     about: Literal["approvals"] = "approvals"

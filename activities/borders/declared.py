@@ -41,7 +41,7 @@ class DeclaredFault:
 
 
 Declared = str | DeclaredFault | Callable[[Any], str | DeclaredFault]
-"""A code, a `fault(...)`, or a function that returns one of them for an exception."""
+"""A fault code, a `fault(...)`, or a function that returns a code or a `fault(...)` for an exception."""
 Raises = Mapping[type[BaseException], Declared]
 
 
@@ -154,7 +154,7 @@ _PROVES = {"none": Proof.PROMISED, "unknown": Proof.UNKNOWN}
 
 
 def _mistakes_of(declaration: object) -> Iterator[str]:
-    """Yield each mistake in a code or a `fault(...)`, as a clause."""
+    """Yield each mistake in a declaration, which must be a fault code or a `fault(...)`, as a clause of a sentence."""
     declared = DeclaredFault(declaration) if isinstance(declaration, str) else declaration
     if not isinstance(declared, DeclaredFault):
         yield f'a {type(declaration).__name__} is no fault: write a code, e.g. "conflict", or fault("conflict", ...).'

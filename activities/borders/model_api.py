@@ -154,9 +154,9 @@ def _row(provider: str, row: ModelRow) -> Row:
 
 
 def by_words(rows: Mapping[str, ModelRow], message: object, status: int) -> ModelRow | None:
-    """The row, of `rows` or BY_WORDS, whose key is a part of `message` in any case of letters; None if no key is.
+    """The row of the first key, in `rows` and then in BY_WORDS, that occurs in `message`, ignoring case; else None.
 
-    Only for a status of 400 to 499, and for an error in a stream, whose status is 200, or 0 if unknown.
+    Always None for a `status` of 300 to 399, and from 500 on. An error in a stream has the status 200, or 0 if unknown.
     """
     text = str(message or "").lower() if 400 <= status < 500 or status < 300 else ""
     return next((row for words, row in {**rows, **BY_WORDS}.items() if words in text), None)

@@ -103,7 +103,7 @@ class _CallKey(NamedTuple):
 
 
 class _Repair:
-    """Makes one new plan, without calls that failed before and without those for which the last plan was `rejected`."""
+    """Makes one new plan without failed calls, and without `rejected`: calls for which the last plan was rejected."""
 
     def __init__(self, situation: Situation, kinds: Mapping[str, Kind], rejected: frozenset[_CallKey]) -> None:
         self._situation = situation
@@ -156,8 +156,8 @@ class _Repair:
     def _alternative(self, record: StepRecord) -> Alternative | None:
         """The first alternative to the step's call that may be planned, or the user's choice; None if there is none.
 
-        The call with the alternative has not failed and is not in `rejected`. If the call has an effect, no other step
-        plans the same call. Raises as `plan`.
+        The call with the alternative has not failed, and the last plan was not rejected for it. If the call has an
+        effect, no other step plans the same call. Raises as `plan`.
         """
         failed, unusable = self._failed_record(record), self._excluded | self._planned
         found = find_alternatives(_args_of(record), self._last_observed_state(failed))
@@ -240,9 +240,9 @@ class _Repair:
         return None
 
     def _may_repeat(self, record: StepRecord) -> bool:
-        """Whether a rejected call may be made again, because the number that broke a limit is within the limit now.
+        """Whether a failed call may be made again, because the number that broke a limit is within the limit now.
 
-        A call in `rejected` may not be made again. If the answer is True, the plan's reason gets a phrase about it.
+        Always False if the last plan was rejected for this call. With True, the plan's reason gets a phrase about it.
         """
         failed = self._failed_record(record)
         fault = self._fault(failed)

@@ -1,4 +1,4 @@
-"""The strategies at an endpoint without native calls: what the model is told, and which of its texts are calls."""
+"""For endpoints without native tool calls: what the model is told, and how calls are read from the text of a reply."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -88,10 +88,10 @@ class TextReactStrategy(ReactStrategy):
 
 
 class TextualModel:
-    """A model for steps. If its server has no native calls, the model is told to write its call as JSON alone.
+    """A model for steps. If its server has no native tool calls, the model is told to write its call as JSON alone.
 
-    Text counts as a call only if it is the whole reply. Each tool gets a name that no turn of the request contains, so
-    no text that the model reads can imitate a call.
+    Text counts as a call only if it is the whole reply. Each tool gets a name that no text of a turn contains, so that
+    these texts cannot imitate a call; the results in a turn are not compared.
     """
 
     def __init__(self, model: LanguageModel, options: AdapterOptions) -> None:

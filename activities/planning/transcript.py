@@ -180,7 +180,7 @@ class TaskTurns:
         return next((turn for turn, before, digest in self.rows if (turn.turn, before, digest) == key), None)
 
     def branch_for(self, situation: Situation) -> int:
-        """The branch for a new answer: a new branch if this turn number has already answered another situation."""
+        """The branch for a new reply: `situation.branch`; a new branch if that branch has this turn number already."""
         taken = {(turn.branch, turn.turn) for turn, _, _ in self.rows}
         if (situation.branch, situation.turn) not in taken:
             return situation.branch

@@ -194,7 +194,7 @@ class ModelAdapter(ABC):
             raise NoReply(reason, End.NO_ANSWER, code="timeout") from None
 
     async def _sent(self, client: Any, request: Request) -> Any:
-        """Send the request; if the user's server rejects its size, and needs no limit, send it again without one."""
+        """Send the request; if its size is rejected where `_limit` may be None, send it again without a limit."""
         limit = self._limit(request)
         try:
             return await self._send(client, request, limit)
@@ -233,11 +233,11 @@ class ModelAdapter(ABC):
         return server_name(self.api, urlsplit(self._endpoint.url or "").hostname)
 
     def _limit(self, request: Request) -> int | None:
-        """The most tokens that the reply may have; None for no limit, on the user's own server."""
+        """The most tokens that the reply may have; None (no limit) only if `Endpoint.url` is set, not `needs_limit`."""
         return request.max_output or (None if self._endpoint.url and not self.needs_limit else MAX_OUTPUT)
 
     def _most_output(self, request: Request, draft: Draft) -> int:
-        """The most output tokens that the provider can bill for an uncounted reply; 0 on the user's own server."""
+        """The most output tokens that the provider can bill for an uncounted reply; 0 without a limit or `_is_own`."""
         limit = self._limit(request)
         if not self._is_own or limit is None:
             return 0

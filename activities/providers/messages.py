@@ -173,8 +173,8 @@ class Request:
     turns: Sequence[Turn]
     """The first and the last turn are user turns; the results in a user turn belong to calls of the turn before it."""
     max_output: int | None = None
-    """The most tokens that the reply may have. None for the adapter's usual limit, or for no limit on the user's own
-    server."""
+    """The most tokens that the reply may have. None for the adapter's usual limit, or for no limit at a set address
+    (`Endpoint.url`) whose API needs no limit."""
     may_call: bool = True
     """True if the model may call a tool now. If False, `tools` is still set, because earlier turns contain calls."""
     stop: tuple[str, ...] = ()

@@ -81,14 +81,14 @@ class JsonSchema:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The schema for a model's call, an object: the schema itself if `is_object`, else one with a field `value`."""
+        """The schema for a call's arguments: this schema if `is_object`, else an object with it as field `value`."""
         if self.is_object:
             return self._schema
         inner = relocated(self._schema, f"#/properties/{VALUE}")
         return {"type": "object", "properties": {VALUE: inner}, "required": [VALUE], "additionalProperties": False}
 
     def value(self, args: dict[str, JsonValue]) -> JsonValue:
-        """The value in `args`, the arguments of a model's call that follow the schema `arguments`."""
+        """The value to validate, from the `args` of a call: `args` itself if `is_object`, else its field `value`."""
         return args if self.is_object else args.get(VALUE, args)
 
     def misfits(self, value: JsonValue) -> list[str]:

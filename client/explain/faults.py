@@ -187,6 +187,7 @@ def call_name(call: Call) -> str:
 
 
 def step_ids(call: Call) -> tuple[str, ...]:
+    """The `steps` of an Item about the call: the id of its step; empty for a call of Replan's own."""
     return () if call.is_own else (call.step,)
 
 
@@ -383,7 +384,7 @@ def _cost_of(found: Reconciliation) -> Cost:
 
 def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sentence, ...]:
     """Sentences about the reads and timers of a reconciliation, and last its `verdict` (given without a full stop)."""
-    dated = [(read.scheduled, _read_sentence(read)) for read in found.reads]
+    dated = [(read.scheduled, _sentence_of_read(read)) for read in found.reads]
     for timer in found.timers:
         text = f"{_wait_clause(timer)}, until no attempt could still be running."
         dated.append((timer.started, Sentence(text=text, events=words.known(timer.started, timer.ended))))
@@ -391,7 +392,7 @@ def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sente
     return (*(sentence for _, sentence in sorted(dated, key=lambda pair: pair[0])), *last)
 
 
-def _read_sentence(read: Call) -> Sentence:
+def _sentence_of_read(read: Call) -> Sentence:
     who = "The ledger" if read.kind == retries.FIND_EFFECT.kind else read.kind
     lead = f"{who} was asked whether it was applied, and"
     if read.closed is CallEnd.COMPLETED:

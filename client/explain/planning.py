@@ -103,7 +103,7 @@ def _rejected_item(story: Story, turn: Turn) -> Item:
         reasons = reasons.removeprefix(f"step {turn.reasons[0].step!r}: ")
     who = written if by_hand else _turn_name(story, turn).capitalize() + f" of the {_planner_word(story)}"
     why = "A proposal is checked before anything is scheduled, so nothing of it was run"
-    end, after = story.history.end, _next(story, turn)
+    end, after = story.history.end, _next_turn(story, turn)
     then = _sent_back_sentence(story, after)
     if after is None and end is not None:
         then = Sentence(text=_why_not_sent_back(story, by_hand), events=(end.event,))
@@ -124,8 +124,8 @@ def _steps_of_rejected(turn: Turn) -> Iterator[str]:
     yield from (step for step in dict.fromkeys(step.id for step in planned) if "" in wrong or step in wrong)
 
 
-def _next(story: Story, turn: Turn) -> Turn | None:
-    """The next request for a proposal, without requests that were made again and requests too long for the model."""
+def _next_turn(story: Story, turn: Turn) -> Turn | None:
+    """The next request for a proposal after `turn`; skips requests that were repeated, or too long for the model."""
     later = (later_turn for later_turn in story.turns if later_turn.call.scheduled > turn.call.scheduled)
     proposals = (later_turn for later_turn in later if later_turn.verdict is not ProposalVerdict.TOO_LONG)
     return next((proposal for proposal in proposals if not story.history.next_call(proposal.call)), None)

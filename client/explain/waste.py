@@ -98,7 +98,7 @@ def receipt_of(story: Story) -> Receipt:
 
 
 def _is_repetition(story: Story, call: Call) -> bool:
-    """Whether the task made the same call before, and waited after an attempt that counts (see `Fault.is_counted`)."""
+    """Whether the same call was executed before, ended in a counted fault (`Fault.is_counted`), and the task waited."""
     same = [other for other in story.history.calls if (other.id, other.kind) == (call.id, call.kind)]
     before = [earlier for earlier in same if earlier.scheduled < call.scheduled]
     fault = story.fault_of(before[-1]) if before else None

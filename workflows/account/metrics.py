@@ -194,15 +194,15 @@ def of_call(
     """The samples of one execution of a tool's activity.
 
     `returned` is the result or the fault of its final attempt, None after a cancel; `earlier` are the known faults of
-    the attempts before. If the execution repeats an earlier one after a wait, `repeated` is what `last_fault` returned
-    for the earlier one; else None.
+    the attempts before. If the execution repeats an earlier execution after a wait, `repeated` is what `last_fault`
+    returned for that execution; else None.
     """
     taken = 1 if returned is None else returned.taken if isinstance(returned, Fault) else returned.attempt
     yield Sample(TOOL_CALLS, (kind,), taken)
-    for before, is_wasted in _retried(taken, earlier, repeated):
-        yield Sample(RETRIES, (kind, before))
+    for code, is_wasted in _retry_causes(taken, earlier, repeated):
+        yield Sample(RETRIES, (kind, code))
         if is_wasted:
-            yield Sample(WASTED_ATTEMPTS, (kind, before))
+            yield Sample(WASTED_ATTEMPTS, (kind, code))
     for fault in earlier:
         if fault.waited is not None:
             yield Sample(RETRY_DELAY, (kind, fault.code), fault.waited)
@@ -223,12 +223,12 @@ def of_request_to_planner(
     """The samples of one execution of a planner's activity; the arguments are as those of `of_call`."""
     taken = returned.taken if isinstance(returned, Fault) else number_of(1, earlier)
     yield Sample(PLANNER_CALLS, (kind,), taken)
-    for before, _ in _retried(taken, earlier, repeated):
-        yield Sample(PLANNER_RETRIES, (kind, before))
+    for code, _ in _retry_causes(taken, earlier, repeated):
+        yield Sample(PLANNER_RETRIES, (kind, code))
 
 
-def _retried(attempts: int, earlier: Sequence[Fault], repeated: Fault | None) -> Iterator[tuple[str, bool]]:
-    """For each retry within so many `attempts`, the code of the fault before it, and whether it was persistent."""
+def _retry_causes(attempts: int, earlier: Sequence[Fault], repeated: Fault | None) -> Iterator[tuple[str, bool]]:
+    """For each retry in `attempts` attempts: the code of the fault before it, and whether that fault was persistent."""
     faults = {fault.attempt: fault for fault in earlier}
     before = [repeated] if repeated and attempts else []
     for fault in [*before, *(faults.get(number) for number in range(1, attempts))]:

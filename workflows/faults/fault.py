@@ -299,7 +299,7 @@ def _is_answer(fault: Fault) -> bool:
 def from_activity_error(error: ActivityError, spec: ToolSpec, attempts: int) -> Fault:
     """The fault in the error of an activity, which must not be a cancellation.
 
-    `attempts` is how many were allowed: this number is taken if the server does not report how many were made.
+    `attempts` is how many attempts were allowed; this number counts if the server does not report how many were made.
     """
     cause = error.cause
     is_at_once = error.retry_state == RetryState.NON_RETRYABLE_FAILURE
@@ -380,14 +380,14 @@ class Held(BaseModel, frozen=True, extra="forbid"):
 
 
 class Found(BaseModel, frozen=True, extra="forbid"):
-    """An item in the list of earlier faults, if a planner's activity found its proposal already in the store."""
+    """Stands beside faults in `Proposed.earlier` if an earlier activity execution had already recorded the proposal."""
 
     found: ModelUse
     """What the attempt that recorded the proposal used of models; its activity execution ended without a response."""
 
 
 def parse_found(earlier: Iterable[JsonValue]) -> ModelUse | None:
-    """What the attempt that recorded the proposal used (see `Found`); None if `earlier` has no `Found`."""
+    """The model use of the attempt that recorded the proposal, from `Proposed.earlier`; None if that has no `Found`."""
     return next((item.found for item in _parsed(earlier, Found)), None)
 
 
@@ -426,7 +426,7 @@ def _parsed(items: Iterable[JsonValue], model: type[M]) -> Iterator[M]:
 
 
 def from_application_error(cause: ApplicationError, spec: ToolSpec, attempts: int) -> Fault:
-    """The fault in the details of an error; without one, a fault that describes it, with the number `attempts`."""
+    """The fault in an error's details; without it, a fault that describes the error, with attempt number `attempts`."""
     inner = cause.cause
     if cause.type is None and isinstance(inner, ApplicationError) and inner.type in FAILURE_TYPES:
         fault = from_application_error(inner, spec, attempts)  # the arguments could not be fetched: nothing was called

@@ -161,7 +161,7 @@ class Budget(BaseModel):
         return granted
 
     def settle(self, spec: ToolSpec, granted: int, taken: int, used: int = 0) -> None:
-        """Settle an execution after `used` attempts of its step: of the `granted` attempts, `taken` are spent."""
+        """Settle an execution: give back its `granted` attempts, spend `taken`. Its step had `used` attempts before."""
         self.reserved -= granted
         self.spent.tool_calls += taken
         _add(self.promised, spec.kind, -_retries(granted, used))

@@ -120,7 +120,7 @@ class ToolSpec(BaseModel, frozen=True):
     """Digest of this spec and of the tool's schemas and description."""
 
     def authority_of(self, names: Iterable[str]) -> list[str]:
-        """Those of the arguments `names` of a call that are authority: that say whom, where, which or how much."""
+        """The arguments among `names` that are authority: they say whom, where, which or how much."""
         if self.effect is Effect.READ:
             declared = self.authority or ()
             return [name for name in names if name in declared or name.lower().rpartition("_")[2] in ADDRESSES]
@@ -129,7 +129,7 @@ class ToolSpec(BaseModel, frozen=True):
         return [name for name in names if name in self.authority or is_always_authority(name)]
 
     def needs_approval(self, approve: str) -> bool:
-        """Whether a task with this `approve` asks a person before each call of this tool, even if the tool does not."""
+        """Whether a task with `approve` asks a person before each call of this tool, whatever `self.approve` says."""
         return approve == "all" or (approve == "effects" and self.effect is not Effect.READ)
 
     @property

@@ -70,7 +70,7 @@ class ToolAnswer(BaseModel):
 def answer_of(result: CallToolResult, *, is_read: bool, has_layout: bool = False) -> ToolAnswer:
     """Convert a result to text and parts, cut to `MAX_READ` bytes if `is_read`, else to `MAX_EFFECT` bytes.
 
-    With `has_layout`, the answer also has the layout of the content.
+    With `has_layout`, the answer's field `layout` is filled in.
     """
     whole, room = text_of(result), MAX_READ if is_read else MAX_EFFECT
     text = _beginning(whole, room)

@@ -132,7 +132,7 @@ class Kept:
     """The connection to one server, which is opened when a call needs it, and again when it has ended."""
 
     def __init__(self, config: Config, web: Web, *, logs: bool = True, has_layout: bool = False) -> None:
-        """With `logs`, log stderr and why the server ended; with `has_layout`, answers have their content's layout."""
+        """With `logs`, log stderr and why the server ended; with `has_layout`, `ToolAnswer.layout` is filled in."""
         self._has_layout = has_layout
         self._config = config
         self._logs = logs
@@ -428,13 +428,12 @@ class Kept:
     async def request(
         self, method: str, params: Mapping[str, Any], seconds: float, report: ProgressFnT | None = None
     ) -> dict[str, Any]:
-        """Send a request that changes nothing, and return the server's result unchanged. `report` gets the progress.
-
-        A tool is only called if it has not changed since the worker started.
+        """Send a request that changes nothing, and return the server's result as it is. `report` gets the progress.
 
         Raises:
             JsonRpcError: the server answered with this error, or not within `seconds`.
-            ToolError: there is no connection or no answer, or the server asks something, which needs a task.
+            ToolError: there is no connection or no answer; or the server asks something, which needs a task; or the
+                tool to call is gone, or differs from the tool with this name when the worker started.
         """
         tool = str(params.get("name")) if method == "tools/call" else None
         name = f"{self._config.name}.{tool or method}"

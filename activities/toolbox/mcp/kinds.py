@@ -114,7 +114,7 @@ def kind_of(server: str, tool: str) -> str:
 
 @dataclass
 class ForeignTool:
-    """A tool of a server as its file declares it: with an effect, and the reason for the effect."""
+    """A tool of an MCP server, by its table in the tools file: its effect, and why it is taken to have this effect."""
 
     source: Source
     listed: ServerTool
@@ -141,7 +141,7 @@ class ForeignTool:
 
     @property
     def reason(self) -> str:
-        """Why the tool has its effect, for `--check`."""
+        """Why the tool is taken to have its effect, for `--check`."""
         if self.row.effect:
             return "as the file says"
         if self.is_read_by_hint:
@@ -296,7 +296,7 @@ class ForeignTool:
     def _observing(
         self, rule: tools_file.ReconcileTable, read: "ForeignTool", condition_names: Collection[str]
     ) -> "Observe | None":
-        """The function that makes the record ahead of a call, where `read` gets `before`; None if no name needs it."""
+        """Make the function for the record ahead of a call; `read` gets `before`. None if no name needs the record."""
         needs_before = any(name.partition(".")[0] == "before" for name in condition_names)
         if not needs_before and "call.claimed_at" not in {*condition_names, *map(str, rule.using.values())}:
             return None
@@ -313,7 +313,7 @@ class ForeignTool:
     def _reconciling(
         self, rule: tools_file.ReconcileTable, drafts: Mapping[str, "ForeignTool"], wrong: list[str]
     ) -> Companion | None:
-        """Make the hidden read that decides by `applied_if` whether a call was applied; None after mistakes."""
+        """Make the reconciling read: `applied_if` decides whether a call was applied. None if `wrong` gets mistakes."""
         read, kind, applied_if = drafts.get(rule.kind), f"{self.kind}.reconcile", rule.applied_if or ""
         if read is None or read.effect is not Effect.READ:
             wrong.append(f"reconcile = {rule.kind} with applied_if must be a read of a server in a tools file.")
@@ -379,7 +379,7 @@ async def _note_ahead(
 ) -> None:
     """Store the record ahead of a call; with `keeps_first`, only if an earlier attempt has stored none.
 
-    Its requests do not count as those of the call. Raises ToolError if it fails or is late; the call was not sent then.
+    Requests for the record do not count as the call's. On failure or delay, raises ToolError; the call is not sent.
     """
     with sends.counted(sends.Sends()):
         try:

@@ -30,7 +30,7 @@ class Servers:
     def __init__(
         self, configs: Mapping[str, Config], engine: AsyncEngine | None, web: Web, *, has_layout: bool = False
     ) -> None:
-        """With `has_layout`, answers have the layout of their content, which only a gateway needs."""
+        """With `has_layout`, `ToolAnswer.layout` (the order of the content's blocks) is filled in, for a gateway."""
         self._kept: dict[str, Kept] = {}
         self._engine = engine
         if configs:
@@ -41,7 +41,7 @@ class Servers:
             }
 
     def expect(self, listings: Mapping[str, Listing]) -> None:
-        """Reject calls of tools that differ from those in `listings`, because the worker's kinds were made of these."""
+        """Reject calls of tools that differ from the tools in `listings`, of which the worker's kinds were made."""
         for name, listing in listings.items():
             self._kept[name].expected = {listed.name: listed for listed in listing.tools}
 
