@@ -57,7 +57,7 @@ class ToolSet(Desk):
         self.is_over = asyncio.Event()
         """Set when the worker cannot start, since what the agent named is wrong."""
         self._process: Popen[bytes] | None = None
-        self._socket = socket_of(state, self.id)
+        self._socket = socket_path(state, self.id)
         self.door = SideDoor(self._socket, lambda _, method, params: self.notify(method, params))
 
     @property
@@ -174,9 +174,3 @@ def server_name(command: tuple[str, ...]) -> str:
     base = re.sub(r"\.(py|js|mjs|cjs|ts|exe)$", "", base)
     short = re.sub("[^a-z0-9_]+", "-", re.sub("mcp|server", "", base)).strip("-_")
     return short[:30] if re.fullmatch("[a-z][a-z0-9_-]*", short) else "server"
-
-
-def socket_of(state: Path, id: str) -> Path:
-    """The socket of the side door of a tool set's worker."""
-    beside = socket_path(state)
-    return beside.with_name(f"{beside.stem}-{id}.sock")

@@ -16,7 +16,7 @@ MAX_LINE = 64 * 2**20
 """The most bytes of a line, which has one message of MCP."""
 MAX_SOCKET = 100
 """The most bytes of a socket's path; operating systems accept 104 or 108."""
-SOCKET, JOURNAL, LOG = "gateway.sock", "gateway.db", "gateway.log"
+JOURNAL, LOG = "gateway.db", "gateway.log"
 
 
 class Hello(BaseModel):
@@ -71,13 +71,15 @@ class ToAgent(BaseModel):
     """Why the daemon does not serve this process."""
 
 
-def socket_path(state: Path) -> Path:
-    """The socket of a state folder's daemon: in this folder, or in a private folder if the path is too long.
+def socket_path(state: Path, tools: str = "") -> Path:
+    """The socket of a state folder's daemon, or of the worker of the tool set `tools`.
+
+    It is in the state folder, or in a private folder if the path is too long.
 
     Raises:
         OSError: others can use the private folder.
     """
-    path = state.resolve() / SOCKET
+    path = state.resolve() / (f"gateway-{tools}.sock" if tools else "gateway.sock")
     if len(os.fsencode(path)) <= MAX_SOCKET:
         return path
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]

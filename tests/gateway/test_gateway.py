@@ -14,6 +14,7 @@ import pytest
 
 from client.client import Client
 from runtime.dev_server import DevServer
+from server.gateway.wire import socket_path
 from tests import preloaded
 from tests.gateway.agents import SHOP, Agent, Place
 from tests.processes import ROOT
@@ -344,14 +345,14 @@ def test_the_daemon_ends_when_nobody_needs_it_and_only_its_owner_reaches_it(fres
     agent = fresh_place.agent(session)
     agent.tools()
     daemon = fresh_place.daemon
-    modes = {path.name: path.stat().st_mode & 0o777 for path in fresh_place.state.glob("*.sock")}
+    logs = [log.stem.removeprefix("gateway-worker-") for log in fresh_place.state.glob("gateway-worker-*.log")]
+    modes = [socket_path(fresh_place.state, tools).stat().st_mode & 0o777 for tools in ("", *logs)]
     agent.leave()
     until = time.monotonic() + 60
     while Path(f"/proc/{daemon}").exists() and time.monotonic() < until:
         time.sleep(0.1)
 
-    assert len(modes) == 2
-    assert set(modes.values()) == {0o600}
+    assert modes == [0o600, 0o600]
     assert not Path(f"/proc/{daemon}").exists()
 
 
