@@ -345,7 +345,10 @@ async def test_a_call_that_differs_from_the_approved_one_is_refused(
     ("header", "type"),
     [
         ('{"key":"a-key","effect":"keyed","started":1790000000.5,"attempts":4}', "persistent_infrastructural"),
-        ('{"key":"a-key","effect":"keyed","started":1790000000.5,"attempts":4,"version":1}', "needs_approval"),
+        (
+            '{"key":"a-key","effect":"keyed","started":1790000000.5,"attempts":4,"knows_approvals":true}',
+            "needs_approval",
+        ),
     ],
     ids=["of 0.1.0", "later"],
 )

@@ -13,6 +13,7 @@ from activities.boundary.boundary import Boundary
 from activities.boundary.breakers.states import Breaker, BreakerState
 from activities.boundary.breakers.tickets import TICKETS
 from activities.storage.store import open_store
+from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
 from replan import Busy, CircuitBreaker, Unreachable, tool
 from tests.activities.bench import Bench
@@ -162,6 +163,15 @@ async def test_the_failure_that_opens_it_is_an_attempt_and_waits_for_its_turn(wo
     assert (last.taken, last.queued, other.taken, other.queued) == (1, None, 1, 86_400)
     assert await workers[0].boundary.breakers.waiting() == {"ask": 1}
     assert Sample(WAITING_CALLS, ("ask",), 1) in await workers[0].boundary.breakers.samples()
+
+
+@pytest.mark.parametrize(("digest", "is_queued"), [(Registry([ask])["ask"].spec.digest, True), ("another", False)])
+async def test_the_usual_attempts_are_known_by_the_spec(workers: list[Bench], digest: str, is_queued: bool) -> None:
+    """A workflow does not send them; if it has another spec than the worker, they may be others."""
+    ANSWERS["ask"] = Unreachable("It is down.")
+    failed, _ = await workers[0].fails(ask, header=CallHeader(key="usual", started=0.0, digest=digest))
+
+    assert (failed.queued is not None) is is_queued
 
 
 @pytest.mark.parametrize(

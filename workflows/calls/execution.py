@@ -484,6 +484,7 @@ class Execution:
     def _header(self, record: StepRecord) -> CallHeader:
         progress, spec = self._progress, self._spec(record)
         has_effect = spec.effect is not Effect.READ
+        approve = "all" if record.step.id in progress.contract.outside else progress.task.approve
         return CallHeader(
             key=self._key(record),
             revision=record.revision,
@@ -494,13 +495,13 @@ class Execution:
             fencing_token=record.fencing_token if has_effect else 0,
             is_reset=progress.was_reset or made_by_reset(),
             undoes=self._undoes(record),
-            approve="all" if record.step.id in progress.contract.outside else progress.task.approve,
+            approve=approve,
             calls=progress.task.calls,
             approval=record.approval,
             started=progress.place_in_queue,
             task=progress.task_id if progress.origin is not None else None,
             has_effect_key=progress.task.effect_key is not None,
-            version=1,
+            knows_approvals=spec.approve is not None or approve != "declared",
         )
 
     def _undoes(self, record: StepRecord) -> Undoes | None:

@@ -66,14 +66,15 @@ class CallHeader(Sparse, frozen=True):
     """When the task began, in seconds since 1970: calls wait for their turn in this order. None if the workflow cannot
     be told of a turn."""
     attempts: int = 0
-    """How many attempts the activity execution may make; 0 if it does not matter."""
+    """How many attempts the activity execution may make; 0 for as many as the retry profile in the spec with `digest`
+    allows."""
     task: str | None = None
     """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
     has_effect_key: bool = False
     """Whether the task has an effect key, so that another task may have made a call with the same idempotency key."""
-    version: int = 0
-    """The version of the header: 1 from a workflow that knows failures of the type `needs_approval`; 0 from one of
-    0.1.0, which would classify them as bugs."""
+    knows_approvals: bool = False
+    """Whether the call may need an approval, and its workflow knows failures of the type `needs_approval`; one of
+    0.1.0 classifies them as bugs."""
 
 
 def made_by_reset() -> bool:

@@ -198,7 +198,8 @@ class ToolCall:
                 return result, ()
             raise_if_cancelled()  # the local activity may have ended normally although it was cancelled
         # The worker cannot see it of an eager activity: the server sends no retry policy with it.
-        header = header.model_copy(update={"attempts": granted})
+        if granted != retries.PROFILES[spec.retry].attempts:
+            header = header.model_copy(update={"attempts": granted})
         return await _run_activity(spec, granted, args, StepReturn, id=id, title=title, header=header)
 
 

@@ -111,8 +111,12 @@ class BreakerGuard:
     def _may_repeat(self, fault: Fault) -> bool:
         """Whether the workflow may repeat the call: it is safe, and this attempt was a trial or not the last one."""
         is_safe = fault.applied is Applied.NONE or self._attempt.spec.effect in SAFE
-        is_last = self._attempt.call.attempts <= activity.info().attempt
-        return is_safe and (self._renewing is not None or not is_last)
+        return is_safe and (self._renewing is not None or activity.info().attempt < self._most_attempts())
+
+    def _most_attempts(self) -> int:
+        """How many attempts the activity execution may make; 0 if the workflow has another spec of the tool."""
+        call, spec = self._attempt.call, self._attempt.spec
+        return call.attempts or (retries.PROFILES[spec.retry].attempts if call.digest == spec.digest else 0)
 
     async def _at_home(self, work: Coroutine[Any, Any, None]) -> None:
         """Run `work` on the worker's own event loop: the connections to the store belong to it."""
