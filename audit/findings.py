@@ -145,7 +145,7 @@ def ran_again_after_unknown_outcome(record: Record) -> Iterator[Found]:
 
 
 def _writes(call: Call) -> Confidence | None:
-    """How sure it is that a call has an unprotected effect; None for reads, and for calls of models or by Replan."""
+    """How sure it is that a retry may repeat an effect of the call; None for reads, model calls and Replan's own."""
     if call.tool.writes is None or call.is_model or call.is_replans:
         return None
     # A key only helps if the service looks at it.

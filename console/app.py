@@ -165,7 +165,7 @@ def load(name: str) -> Any:
 def with_common(
     work: Callable[..., Coroutine[Any, Any, int]], options: Iterable[inspect.Parameter] = ()
 ) -> Callable[..., None]:
-    """Make a Typer command of a coroutine function; `options` take the place of its `**`, those of Common are added."""
+    """Make a Typer command of a coroutine function; `options` and the options of Common replace its `**` parameter."""
     # Typer reads the options of a command from its signature, so a new signature is made.
     taken = inspect.signature(work, eval_str=True).parameters.values()
     named = [parameter for parameter in taken if parameter.kind is not parameter.VAR_KEYWORD]

@@ -64,13 +64,14 @@ def _cells(entry: Entry, choices: dict[str, Choice]) -> tuple[str, str]:
         return " or ".join(codes) + f", by {entry.by}" * (len(few) > 1), next(iter(few))[1] * (len(few) == 1)
     by, rows = entry.by, dict(entry.rows)
     same = (title for title, choice in choices.items() if (choice.by, dict(choice.rows)) == (by, rows))
-    title = next(same, "") or _new_title(by, choices)
+    title = next(same, "") or _section_title(by, choices)
     choices.setdefault(title, entry)
     link = f"[by {entry.by}](#{title.lower().replace(' ', '-')})"
     return f"{link}, else `{entry.otherwise.code.value}`", entry.otherwise.proves.value
 
 
-def _new_title(by: str, choices: Mapping[str, Choice]) -> str:
+def _section_title(by: str, choices: Mapping[str, Choice]) -> str:
+    """The title of a new section about rows that are chosen `by` something; no other title in `choices` equals it."""
     plain = "By " + "".join(letter for letter in by if letter.isalnum() or letter == " ")
     number = sum(title.startswith(plain) for title in choices)
     return f"{plain} {number + 1}" if number else plain

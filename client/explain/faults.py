@@ -378,6 +378,7 @@ def replan_after(story: Story, after: Event) -> Turn | None:
 
 
 def _cost_of(found: Reconciliation) -> Cost:
+    """The reads of a reconciliation, and the time that it waited."""
     waited = sum(timer.seconds for timer in found.timers if timer.fired)
     return Cost(observations=sum(max(1, read.attempt) for read in found.reads), waited=waited)
 

@@ -67,7 +67,7 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
 
 @router.get("/ui/tasks/{id}/requests/{number}/{choice}")
 async def answer_again(id: str, number: str, choice: str) -> Response:
-    """Redirect from the address of an answer that was sent to its request on the page of the task."""
+    """Redirect a GET of the address to which an answer was posted: to the request, on the page of its task."""
     return RedirectResponse(f"/ui/tasks/{id}#{number}", 303)
 
 

@@ -59,7 +59,7 @@ async def _observe(
     record: StepRecord,
     fault: FaultRecord,
 ) -> Observation:
-    """Run the read `kind`; return a stale observation if there is no such read, it fails, or no tool call is left."""
+    """Observe with the read `kind`; if it cannot be called or fails, return what the fault reported, marked `stale`."""
     id, made = record.step.id, record.args or record.step.args
     stale = Observation(step_id=id, kind=record.kind, args=made, value=fault.observed, at=fault.at, stale=True)
     if kind is None:

@@ -296,7 +296,7 @@ class ProposedCall(BaseModel, frozen=True):
 
     @property
     def whole_args(self) -> dict[str, JsonValue]:
-        """The arguments that the tool gets, as far as they are known: those of the call, then those that it adds."""
+        """The arguments that the tool gets, as far as they are known: those of the call, and the tool's defaults."""
         return {**(self.args or {}), **self.defaults}
 
 
