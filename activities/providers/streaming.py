@@ -118,7 +118,7 @@ async def read(
 async def _watched(
     response: Any, limit: asyncio.Timeout, idle_timeout: float, begins: Callable[[], bool]
 ) -> AsyncIterator[None]:
-    """In the block, `limit` expires after MAX_BYTES, and, once `begins()` is true, after `idle_timeout` idle seconds."""
+    """Let `limit` expire after MAX_BYTES, and, once `begins()` is true, after `idle_timeout` idle seconds."""
 
     # Bytes, not events: a comment of the protocol keeps the connection alive, and the SDK skips it.
     async def watch() -> None:

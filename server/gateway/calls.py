@@ -206,7 +206,7 @@ class Calls:
         patience: float = LATER_PATIENCE,
         is_structured: bool = False,
     ) -> dict[str, Any]:
-        """The result of an earlier call of the session, or that it still waits for a person after `patience` seconds."""
+        """The result of an earlier call of the session, or that it waits for a person after `patience` seconds."""
         entry = self.journal.entry(task_id)
         if entry is None or entry.session != request.session.name:
             reason = f"This session has no call {task_id[:100]!r}"

@@ -272,7 +272,7 @@ def settle_step(
 
 
 def cancelled_fault(spec: ToolSpec, attempt: int = 1) -> Fault:
-    """The fault of a cancelled execution; a model's reply may be billed, unless no attempt had begun (`attempt` is 0)."""
+    """The fault of a cancelled execution; a model's reply may be billed, unless no attempt began (`attempt` is 0)."""
     return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind, attempt=attempt)
 
 
