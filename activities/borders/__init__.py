@@ -24,6 +24,7 @@ from activities.borders.table import (
     cause_of,
     class_name,
     class_names,
+    shows_down,
     tells_its_cause,
 )
 from activities.errors import ToolError
@@ -123,9 +124,9 @@ def _of_tool_error(error: Any) -> Verdict:
         return Row(
             Code.BUG, f"{class_name(error)} has no fault: call super().__init__(reason) in it.", Proof.UNKNOWN
         ).verdict()
-    if error.proves_nothing:
-        return Verdict(known, Proof.UNKNOWN)
-    return Verdict(known, _OWN_PROOF.get(requests, Proof.REFUSED), requests)
+    proves = Proof.UNKNOWN if error.proves_nothing else _OWN_PROOF.get(requests, Proof.REFUSED)
+    is_down = known.is_down or shows_down(known.code, proves)
+    return Verdict(known.model_copy(update={"is_down": is_down}), proves, None if error.proves_nothing else requests)
 
 
 _OWN_PROOF = {None: Proof.PROMISED, 0: Proof.NOT_SENT}

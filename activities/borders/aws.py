@@ -84,9 +84,10 @@ AWS: Mapping[str, Row] = named(
     (
         api.FAILED,
         "InternalError InternalFailure InternalServerError InternalServerException InternalServiceError"
-        " InternalServerErrorException InternalFailureException ServiceUnavailable ServiceUnavailableException"
-        " ServiceException ServerException ServiceFailureException DependencyFailureException Unavailable",
+        " InternalServerErrorException InternalFailureException ServiceException ServerException"
+        " ServiceFailureException DependencyFailureException",
     ),
+    (api.UNAVAILABLE, "ServiceUnavailable ServiceUnavailableException Unavailable"),
     # S3 says that the body did not arrive in time, others that the answer was not ready: the latter proves nothing.
     (api.NO_ANSWER, "RequestTimeout RequestTimeoutException OperationTimeoutException DependencyTimeoutException"),
     (refused(Code.UNREACHABLE, "The body of the request did not arrive as a whole."), "IncompleteBody BadDigest"),

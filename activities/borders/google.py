@@ -28,7 +28,9 @@ GRPC: Mapping[str, Row] = {
     "OUT_OF_RANGE": api.INVALID,
     "UNIMPLEMENTED": replace(api.UNSUPPORTED, proves=Proof.UNKNOWN),
     "INTERNAL": api.FAILED,
-    "UNAVAILABLE": unknown(Code.UNREACHABLE, "The service cannot be reached, or is not ready."),
+    "UNAVAILABLE": replace(
+        unknown(Code.UNREACHABLE, "The service cannot be reached, or is not ready."), says_down=True
+    ),
     "DATA_LOSS": unknown(Code.NEEDS_PERSON, "The service has lost or damaged data: ask its operator."),
     "UNAUTHENTICATED": api.CREDENTIALS,
 }

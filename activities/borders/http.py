@@ -75,6 +75,9 @@ STATUS: Mapping[int, tuple[Code, str]] = {
 }
 """By HTTP status, the code of the Fault and a part of its reason; for any other status, `_by_status_class` decides."""
 
+DOWN = 503
+"""The status with which a service says that it takes no requests for now, whatever they ask for."""
+
 MAX_BODY = 4 * 1024
 """The most bytes of a rejection's body that a fault keeps as `observed`; a longer body is left out."""
 
@@ -85,7 +88,7 @@ def by_status(status: int) -> Row:
     # A 5xx may come from a gateway whose server goes on, and a 303 answers a POST that was carried out. 499 is none of
     # RFC 9110: proxies, and Google for gRPC's CANCELLED, say by it that somebody did not wait for the answer.
     proves = Proof.REFUSED if 400 <= status < 499 else Proof.UNKNOWN
-    return Row(code, f"The service returned {status}: {meaning}.", proves)
+    return Row(code, f"The service returned {status}: {meaning}.", proves, says_down=status == DOWN)
 
 
 def _by_status_class(status: int) -> tuple[Code, str]:

@@ -7,6 +7,7 @@ something about the final request only: a tool whose effect may not be repeated 
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from activities.borders import http
@@ -99,5 +100,6 @@ QUOTA = refused(Code.QUOTA_EXHAUSTED, "A quota of the account is used up: ask fo
 UNSUPPORTED = refused(Code.MALFORMED_SCHEMA, "The service does not support this operation: fix the tool.")
 REJECTED = refused(Code.REFUSED, "The service rejected the request: choose again.")
 FAILED = unknown(Code.SERVER_ERROR, "The service failed.")
+UNAVAILABLE = replace(FAILED, says_down=True)
 WRONG_REGION = refused(Code.BUG, "The client uses the wrong region or endpoint: configure the right one.")
 NO_CODE = unknown(Code.BUG, "No table knows this error: add it to `raises=` of the tool.")

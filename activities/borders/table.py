@@ -58,6 +58,8 @@ class Row:
     proves: Proof
     retry_after: float | None = None
     """Seconds to wait before a retry; None for the tool's backoff."""
+    says_down: bool = False
+    """Whether the service itself says that it is down, as with HTTP 503."""
 
     def __call__(self, error: BaseException) -> Verdict:
         return self.verdict()
@@ -67,7 +69,14 @@ class Row:
     ) -> Verdict:
         """The verdict of this row, with `observed`; a given `reason` or `retry_after` (seconds) replaces the row's."""
         wait = bounded(self.retry_after if retry_after is None else retry_after)
-        return Verdict(Fault.of(self.code, reason or self.reason, observed=observed, retry_after=wait), self.proves)
+        is_down = self.says_down or shows_down(self.code, self.proves)
+        fault = Fault.of(self.code, reason or self.reason, observed=observed, retry_after=wait, is_down=is_down)
+        return Verdict(fault, self.proves)
+
+
+def shows_down(code: Code, proves: Proof) -> bool:
+    """Whether a fault with this code shows by itself that the service is down: it is overloaded, or unconnected."""
+    return code is Code.OVERLOADED or (code is Code.UNREACHABLE and proves in (Proof.NOT_SENT, Proof.PROMISED))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
-from activities.borders.http import STATUS
+from activities.borders.http import DOWN, STATUS
+from activities.borders.table import Proof, shows_down
 from workflows.faults import retries
 from workflows.faults.fault import Code, Fault
 from workflows.plans.catalogue import SAFE, Effect, ToolSpec
@@ -139,7 +140,9 @@ def _read(option: str, specs: Mapping[str, ToolSpec]) -> tuple[str, Injection]:
             f"--break {option}: {kind} is {spec.effect} and has no reconcile, so the outcome of the call would stay"
             " unknown: use another fault."
         )
-    fault = Fault.of(_code(option, what), f"Broken on purpose ({what}), as --break said.")
+    code = _code(option, what)
+    is_down = what == str(DOWN) or (what != LOST and shows_down(code, Proof.NOT_SENT))
+    fault = Fault.of(code, f"Broken on purpose ({what}), as --break said.", is_down=is_down)
     return kind, Injection(fault, Failpoint.AFTER_COMMIT if what == LOST else Failpoint.BEFORE_CLAIM, limit)
 
 

@@ -65,6 +65,9 @@ class CallHeader(Sparse, frozen=True):
     started: float | None = None
     """When the task began, in seconds since 1970: calls wait for their turn in this order. None if the workflow cannot
     be told of a turn."""
+    patience: float | None = None
+    """The most seconds that the call waits for its turn at its service; None for as long as the service's breaker
+    lets a call wait."""
     attempts: int = 0
     """How many attempts the activity execution may make; 0 for as many as the retry profile in the spec with `digest`
     allows."""

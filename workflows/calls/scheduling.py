@@ -283,6 +283,7 @@ async def read(
         is_reset=progress.was_reset or made_by_reset(),
         calls=progress.task.calls,
         started=progress.place_in_queue,
+        patience=patience if patience < retries.STEP_DEADLINE.total_seconds() else None,
     )
     call = ToolCall(progress, catalogue, spec, args, id=id, title=f"plan {revision}: {title}", header=header)
     own, used, losses, waits, waited = OwnCall(progress, spec, id, revision), 0, 0, 0, 0.0

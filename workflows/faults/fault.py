@@ -173,6 +173,7 @@ class _Details(TypedDict, total=False):
     uncounted: bool
     by_id: bool
     still_running: bool
+    is_down: bool
     queued: float | None
     defaults: dict[str, JsonValue]
 
@@ -212,6 +213,9 @@ class Fault(BaseModel, frozen=True):
     """The most that the attempt can have used of models, if a reply was lost and the worker knows it."""
     unreadable: tuple[str, ...] = ()
     """The models of responses that were billed, but could not be read as replies; one item for each such response."""
+    is_down: bool = Field(default=False, exclude_if=not_)
+    """Whether the fault shows by itself that the service is down: no connection was made, or the service said so, as
+    with HTTP 503. After other faults, such as a timeout, only failures of several calls show it."""
     queued: float | None = Field(default=None, exclude_if=lambda seconds: seconds is None)
     """Seconds that the call may still wait for its turn at its service, which a Signal reports; 0 if it has waited
     enough. None if the call has no place in the queue."""

@@ -9,7 +9,7 @@ from temporalio import activity
 from activities import deadline
 from activities.boundary.attempt import Attempt, FaultRaised
 from activities.boundary.breakers.rows import Breakers, Entry, Move
-from activities.boundary.breakers.states import BreakerState
+from activities.boundary.breakers.states import Breaker, BreakerState
 from activities.boundary.breakers.tickets import Caller
 from activities.toolbox.declare.kind import Kind
 from workflows.faults import retries
@@ -50,7 +50,7 @@ class BreakerGuard:
             return
         self._service = service
         known = self._breakers.known(service)
-        if known is not None and known.state is BreakerState.CLOSED and not self._limit:
+        if known is not None and self._is_free(known):
             self._generation = known.generation
             return
         began = deadline.clock()
@@ -67,16 +67,20 @@ class BreakerGuard:
         if self._policy is None or self._generation is None:
             return fault
         verdict = self._verdict(fault, is_done)
-        move = self._move(verdict, fault, self._policy, self._generation)
         is_trial, is_trouble = self._renewing is not None, isinstance(verdict, Code)
+        caller = self._caller() if fault and is_trouble and self._may_repeat(fault) else None
+        move = self._move(verdict, fault, self._policy, self._generation, may_wait=caller is not None)
         if not is_trial and not is_trouble:
             await self._breakers.move(self._service, move)
             return fault
-        caller = self._caller() if fault and is_trouble and self._may_repeat(fault) else None
         left = await self._breakers.leave(self._service, self._key, move, caller, is_trial=is_trial)
-        if fault is None or left is None or left[1] is None:
+        if fault is None or left.queued is None:
             return fault
-        return fault.model_copy(update={"queued": round(left[1], 1), "is_trial": is_trial})
+        return fault.model_copy(update={"queued": round(left.queued, 1), "is_trial": left.is_trial})
+
+    def _is_free(self, breaker: Breaker) -> bool:
+        """Whether the call is made now without a look at the tickets."""
+        return breaker.state is BreakerState.CLOSED and not self._limit and not breaker.waits_alone(self._key)
 
     def _verdict(self, fault: Fault | None, is_done: bool) -> Code | bool | None:
         """True if the service answered; the fault's code if it is down or limits its callers; None if unknown."""
@@ -88,8 +92,21 @@ class BreakerGuard:
             return fault.code
         return True if self._attempt.ended or fault.quadrant.is_semantic or fault.code in ANSWERS else None
 
-    def _move(self, verdict: Code | bool | None, fault: Fault | None, policy: CircuitBreaker, generation: int) -> Move:
-        """The transition of the breaker after the attempt; `verdict` is what `_verdict` returns for the attempt."""
+    def _move(
+        self,
+        verdict: Code | bool | None,
+        fault: Fault | None,
+        policy: CircuitBreaker,
+        generation: int,
+        *,
+        may_wait: bool,
+    ) -> Move:
+        """The transition of the breaker after the attempt; `verdict` is what `_verdict` returns for the attempt.
+
+        `may_wait`: the call can wait for its turn.
+        """
+        # Else one call proves nothing: a timeout or a 500 may be due to its own arguments.
+        may_wait = may_wait and fault is not None and fault.is_down
         key, requested, jitter = self._key, fault.retry_after if fault else None, self._breakers.jitter()
         match verdict:
             case None | False:
@@ -99,14 +116,17 @@ class BreakerGuard:
             case Code.RATE_LIMITED:
                 return lambda breaker, moment: breaker.limited(key, generation, requested, jitter, policy, moment.now)
             case code:
-                return lambda breaker, moment: breaker.failed(key, generation, code, policy, moment.now)
+                return lambda breaker, moment: breaker.failed(
+                    key, generation, code, policy, moment.now, may_wait=may_wait, requested=requested, jitter=jitter
+                )
 
     def _caller(self) -> Caller | None:
         """The call, if it can wait for its turn; None if its workflow cannot be told of the turn."""
         started, namespace = self._attempt.call.started, self._breakers.namespace
         if started is None or namespace is None:
             return None
-        return Caller(self._key, namespace, activity.info().workflow_id or "", started)
+        patience = self._attempt.call.patience
+        return Caller(self._key, namespace, activity.info().workflow_id or "", started, patience)
 
     def _may_repeat(self, fault: Fault) -> bool:
         """Whether the workflow may repeat the call: it is safe, and this attempt was a trial or not the last one."""
@@ -130,7 +150,7 @@ class BreakerGuard:
         breaker = await self._breakers.look(self._service)
         if breaker is not None and breaker.state is BreakerState.CLOSED:
             self._generation = breaker.generation
-        if breaker is None or (breaker.state is BreakerState.CLOSED and not self._limit):
+        if breaker is None or self._is_free(breaker):
             return
         entry = await self._breakers.enter(self._service, self._key, self._caller(), self._limit)
         if entry is None:
@@ -138,7 +158,7 @@ class BreakerGuard:
         if entry.generation is None:
             raise FaultRaised(_refusal(self._service, entry))
         self._generation = entry.generation
-        if entry.breaker.state is not BreakerState.CLOSED:
+        if entry.breaker.state is not BreakerState.CLOSED or entry.breaker.waits_alone(self._key):
             self._renewing = asyncio.create_task(self._keep_lease(entry.generation))
 
     async def _keep_lease(self, generation: int) -> None:

@@ -87,6 +87,15 @@ class Entry(NamedTuple):
     """Seconds for which the call may wait for its turn; None if its workflow cannot be told of the turn."""
 
 
+class Left(NamedTuple):
+    """The result of `Breakers.leave`: whether a call that has ended waits for its turn."""
+
+    queued: float | None = None
+    """Seconds for which the call may wait; None if it has no place in the queue."""
+    is_trial: bool = False
+    """Whether the call was made as a trial, and no other call of the service has succeeded since it waits."""
+
+
 class Turns(NamedTuple):
     """The calls whose turn has come at a service, and the most seconds until the next check."""
 
@@ -207,12 +216,15 @@ class Breakers:
             breaker = breaker.limited_to(limit)
             is_closed = breaker.state is BreakerState.CLOSED
             if is_closed and (not limit or tickets.was_called(tx, service, key)):
-                tickets.drop(tx, service, key)
+                if breaker.waits_alone(key):
+                    tickets.take(tx, service, key, now)  # so that its patience does not begin anew
+                else:
+                    tickets.drop(tx, service, key)
                 entry = Entry(breaker, breaker.generation)
-                return breaker
+                return breaker.renewed(key, breaker.generation, now)
             if breaker.pause_left(now):  # a call that was called before the pause, and has not begun, waits again
                 breaker = breaker.given_back(key)
-            before = tickets.count_before(tx, service, caller)
+            before = tickets.count_before(tx, service, caller, breaker.undue(now))
             if is_closed and breaker.room(now) and not before:
                 tickets.drop(tx, service, key)
                 entry = Entry(breaker, breaker.generation)
@@ -229,25 +241,26 @@ class Breakers:
         await self._worked(service, work)
         return entry
 
-    async def leave(
-        self, service: str, key: str, move: Move, caller: Caller | None, *, is_trial: bool
-    ) -> tuple[Breaker, float | None] | None:
-        """Change a breaker by `move` after a call ended; return it and a number of seconds, or None without a store.
+    async def leave(self, service: str, key: str, move: Move, caller: Caller | None, *, is_trial: bool) -> Left:
+        """Change a breaker by `move` after a call ended; say whether the call waits for its turn.
 
-        If a `caller` is given and the breaker is then not closed, the call gets a ticket, and the number says how long
-        it may wait for its turn; else the number is None. `is_trial`: the call was made as a trial.
+        It waits, with a ticket, if a `caller` is given and the breaker then holds the call back. `is_trial`: the call
+        was made as a trial.
         """
-        left: tuple[Breaker, float | None] | None = None
+        left = Left()
 
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             nonlocal left
-            if caller is None or breaker.state is BreakerState.CLOSED:
+            waited = _holds(breaker, key)
+            if caller is None or not waited:
                 tickets.drop(tx, service, key)
             is_awaited = breaker.state is not BreakerState.CLOSED and tickets.is_awaited(tx, service)
-            after, queued = move(breaker, Instant(now, is_awaited)), None
-            if caller is not None and after.state is not BreakerState.CLOSED:
-                queued = self._queued(tx, service, after, caller, now, trials=int(is_trial))
-            left = after, queued
+            after = move(breaker, Instant(now, is_awaited))
+            if caller is not None and _holds(after, key):
+                trial = is_trial and waited
+                left = Left(self._queued(tx, service, after, caller, now, trials=int(trial)), trial)
+            else:
+                left = Left()
             return after
 
         await self._worked(service, work)
@@ -259,12 +272,11 @@ class Breakers:
 
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             nonlocal turns
-            running = breaker.live_places(now)
+            running, undue = breaker.underway(now), breaker.undue(now)
             tickets.recall(tx, service, list(running), now - retries.TURN_LEASE, retries.TURN_CALLS)
-            room, is_trial = breaker.room(now), int(breaker.window) == 1
-            called = tickets.call(tx, service, self.namespace or "", room, now, is_trial=is_trial) if room else []
-            ends = [place.until - now for place in running.values()]
-            next_in = breaker.wait(now) or min(ends, default=retries.TURNS_CHECKED)
+            room, is_trial, namespace = breaker.room(now), int(breaker.window) == 1, self.namespace or ""
+            called = tickets.call(tx, service, namespace, room, now, undue, is_trial=is_trial) if room else []
+            next_in = breaker.wait(now) or min([*running.values(), *undue.values()], default=retries.TURNS_CHECKED)
             turns = Turns(called, min(next_in, retries.TURNS_CHECKED))
             if not called or breaker.state is BreakerState.CLOSED:
                 return breaker.taking(now, len(called))
@@ -294,8 +306,10 @@ class Breakers:
     ) -> float:
         """Give a call a ticket, and return how many seconds it may still wait; if that is 0, the ticket is deleted."""
         since = tickets.issue(tx, service, caller, now, trials=trials)
-        # While other calls succeed, the queue advances, and no patience is used up.
-        left = _patience(breaker) - (now - max(since, breaker.advanced))
+        # While other calls succeed, the queue advances, and no patience is used up. Who waits alone has no queue.
+        begun = since if breaker.waits_alone(caller.key) else max(since, breaker.advanced)
+        patience = _patience(breaker) if caller.patience is None else min(caller.patience, _patience(breaker))
+        left = patience - (now - begun)
         if left <= 0:
             tickets.drop(tx, service, caller.key)
         return max(0.0, left)
@@ -375,8 +389,13 @@ class Breakers:
 
 
 def _patience(breaker: Breaker) -> float:
-    """The most seconds that a call waits for its turn, while no call succeeds."""
+    """The most seconds that a call waits for its turn, while no call succeeds; alone, it waits as for a limit."""
     return retries.turn_patience(is_limit=breaker.is_limit or breaker.state is BreakerState.CLOSED)
+
+
+def _holds(breaker: Breaker, key: str) -> bool:
+    """Whether a call must wait for its turn: the breaker is not closed, or holds back this call alone."""
+    return breaker.state is not BreakerState.CLOSED or breaker.waits_alone(key)
 
 
 def _report_transition(meter: MetricMeter, kind: str, before: Breaker, after: Breaker, now: float) -> None:

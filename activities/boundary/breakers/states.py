@@ -1,6 +1,7 @@
 """The circuit breaker of a service as data (M. Nygard, "Release It!", 2007): its states, and what moves it.
 
-closed     calls are made; failures in a row are counted, and a success sets the count to 0
+closed     calls are made; failures in a row are counted, and a success sets the count to 0; a call that alone finds
+           the service down waits, and tries again after a second, then after 2, 4 ... up to the recovery time
 open       no call is made until the recovery time is over, or until the time that a service which limits its callers
            has named
 half_open  as many calls at once as the window allows: 1, and 1 more after each success, so 2, 4, 8 ...; a limit halves
@@ -44,6 +45,29 @@ class Admission(BaseModel, frozen=True):
     """When the lease ends."""
 
 
+class Alone(BaseModel, frozen=True):
+    """A call that found the service down while the breaker is closed: it may wait, and delays no other call."""
+
+    failures: int = 0
+    """Failures in a row, while no other call succeeded."""
+    until: float = 0.0
+    """When the call may be repeated; 0 if it does not wait."""
+    pause: float = 0.0
+    """How many seconds in the future `until` was when it was set."""
+    lease: float = 0.0
+    """Until when the call counts as under way; its worker renews it."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether the call waits, or is made again after a wait."""
+        return self.until > 0
+
+    def pause_left(self, now: float) -> float:
+        """Seconds until the call may be repeated; 0 also after the clock was set back."""
+        left = self.until - now
+        return left if 0 < left <= self.pause else 0.0
+
+
 class FirstLimit(BaseModel, frozen=True):
     """The first answer of a service that limits its callers; alone, it delays only the call that got it."""
 
@@ -63,6 +87,8 @@ class Breaker(BaseModel, frozen=True):
     """Failures in a row, also those of calls that had a place."""
     callers: tuple[str, ...] = ()
     """The different calls that have failed; at most as many as the policy asks for."""
+    alone: dict[str, Alone] = {}
+    """While the breaker is closed, the calls that have failed since the newest success, by their keys."""
     code: Code | None = None
     """The code of the newest failure: RATE_LIMITED if the service limits its callers, else it is down."""
     until: float = 0.0
@@ -136,6 +162,22 @@ class Breaker(BaseModel, frozen=True):
         longest = max(retries.TURN_LEASE, retries.TRIAL_LEASE)
         return {key: place for key, place in self.places.items() if 0 < place.until - now <= longest}
 
+    def waits_alone(self, caller: str) -> bool:
+        """Whether a call waits, or is made again after a wait, although the breaker is closed for others."""
+        return caller in self.alone and self.alone[caller].waits
+
+    def undue(self, now: float) -> Mapping[str, float]:
+        """By key, the seconds left for each call that waits alone and may not be repeated yet."""
+        left = {key: call.pause_left(now) for key, call in self.alone.items()}
+        return {key: seconds for key, seconds in left.items() if seconds}
+
+    def underway(self, now: float) -> Mapping[str, float]:
+        """By key, the seconds left of the leases of the calls that have a place, or are made again after a wait."""
+        alone = {
+            key: call.lease - now for key, call in self.alone.items() if 0 < call.lease - now <= retries.TRIAL_LEASE
+        }
+        return {**alone, **{key: place.until - now for key, place in self.live_places(now).items()}}
+
     def limited_to(self, limit: str | None) -> "Breaker":
         """The breaker with `limit`, as the tools of its service declare it; None for no limit."""
         return self if limit == self.limit else self._with(limit=limit, taken=())
@@ -155,24 +197,28 @@ class Breaker(BaseModel, frozen=True):
         return self.taking(now, new)._with(state=BreakerState.HALF_OPEN, generation=generation, places=places)
 
     def renewed(self, caller: str, generation: int, now: float) -> "Breaker":
-        """The breaker after the lease of a call that has a place was renewed, since the call is still running."""
+        """The breaker after the lease of a call was renewed, since it is still running: as a trial, or after a wait."""
+        if self.waits_alone(caller):
+            trying = self.alone[caller].model_copy(update={"lease": now + retries.TRIAL_LEASE})
+            return self._with(alone={**self.alone, caller: trying})
         if not self._has_place(caller, generation):
             return self
         place = Admission(generation=generation, until=now + retries.TRIAL_LEASE)
         return self._with(places={**self.places, caller: place})
 
     def released(self, caller: str, generation: int) -> "Breaker":
-        """The breaker after a call ended without a verdict about the service; frees its place, if it has one."""
-        return self.given_back(caller) if self._has_place(caller, generation) else self
+        """The breaker after a call ended without a verdict about the service; it has no place any more, nor waits."""
+        return self.given_back(caller) if self._has_place(caller, generation) or self.waits_alone(caller) else self
 
     def given_back(self, caller: str) -> "Breaker":
-        """The breaker without the place of a call, if it has one."""
-        return self._with(places={key: place for key, place in self.places.items() if key != caller})
+        """The breaker without the place of a call, if it has one, and without its wait."""
+        places = {key: place for key, place in self.places.items() if key != caller}
+        return self._with(places=places, alone={key: call for key, call in self.alone.items() if key != caller})
 
     def succeeded(self, caller: str, generation: int, policy: CircuitBreaker, moment: Instant) -> "Breaker":
         """The breaker after the service answered a call."""
         if self.state is BreakerState.CLOSED and generation == self.generation:
-            return self if self.is_clean else self._with(failures=0, callers=(), code=None)
+            return self if self.is_clean else self._with(failures=0, callers=(), alone={}, code=None)
         if not self._has_place(caller, generation):
             return self
         freed = self.given_back(caller)._with(advanced=moment.now, limits=0)  # it does answer some calls
@@ -184,8 +230,23 @@ class Breaker(BaseModel, frozen=True):
         window = min(float(retries.MAX_WINDOW), grown)
         return freed._with(successes=self.successes + 1, window=window)
 
-    def failed(self, caller: str, generation: int, code: Code, policy: CircuitBreaker, now: float) -> "Breaker":
-        """The breaker after a call found the service down; all attempts of the call have the same `caller`."""
+    def failed(
+        self,
+        caller: str,
+        generation: int,
+        code: Code,
+        policy: CircuitBreaker,
+        now: float,
+        *,
+        may_wait: bool = False,
+        requested: float | None = None,
+        jitter: float = 0.0,
+    ) -> "Breaker":
+        """The breaker after a call found the service down; all attempts of the call have the same `caller`.
+
+        `may_wait`: if the breaker stays closed, the call itself waits after its second failure in a row: for the
+        seconds `requested` by the service, or longer. `jitter` is a random number in [0, 1).
+        """
         if self._has_place(caller, generation):
             freed = self.given_back(caller)
             if generation < self.opened:
@@ -196,9 +257,13 @@ class Breaker(BaseModel, frozen=True):
             return self
         callers = self.callers if caller in self.callers else (*self.callers, caller)[: policy.calls]
         counted = self._with(failures=self.failures + 1, callers=callers, code=code)
-        if counted.failures < policy.failures or len(callers) < policy.calls:
-            return counted
-        return counted._open(policy.recovery, now, window=1, successes=0, since=now)
+        if counted.failures >= policy.failures and len(callers) >= policy.calls:
+            return counted._open(policy.recovery, now, window=1, successes=0, since=now, alone={})
+        call = Alone(failures=self.alone.get(caller, Alone()).failures + 1)
+        if may_wait and call.failures > 1:
+            pause = max(requested or 0.0, retries.limit_wait(None, call.failures - 2, policy.recovery, jitter))
+            call = Alone(failures=call.failures, until=now + pause, pause=pause)
+        return counted._with(alone={**self.alone, caller: call})
 
     def limited(
         self, caller: str, generation: int, requested: float | None, jitter: float, policy: CircuitBreaker, now: float
@@ -224,7 +289,7 @@ class Breaker(BaseModel, frozen=True):
             until = now + max(pause, policy.recovery if requested is None else requested)
             return self._with(first_limit=FirstLimit(caller=caller, until=min(until, now + retries.LONGEST_LIMIT)))
         pause = pause if requested is None else max(pause, first.until - now)
-        return self._with(failures=0, callers=(), first_limit=None)._open(
+        return self._with(failures=0, callers=(), alone={}, first_limit=None)._open(
             pause, now, window=1, successes=0, since=now, code=Code.RATE_LIMITED, limits=1
         )
 

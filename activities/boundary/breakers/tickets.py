@@ -4,7 +4,7 @@ First come, first served, by the start of the task. Every function for one `serv
 holds the lock of the service's breaker.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from sqlalchemy import (
@@ -53,6 +53,12 @@ class Caller(NamedTuple):
     namespace: str
     workflow: str
     started: float
+    patience: float | None = None
+    """The most seconds that the call waits, if its workflow gives it less time than the service's breaker."""
+
+    @property
+    def row(self) -> dict[str, str | float]:
+        return {"key": self.key, "namespace": self.namespace, "workflow": self.workflow, "started": self.started}
 
 
 class Called(NamedTuple):
@@ -73,9 +79,13 @@ def was_called(tx: Connection, service: str, key: str) -> bool:
     return tx.execute(called).first() is not None
 
 
-def count_before(tx: Connection, service: str, caller: Caller | None) -> int:
-    """How many calls of the service wait before the call of `caller`; with None, how many wait in all."""
-    waiting = select(func.count()).select_from(TICKETS).where(*_where_waiting(service))
+def count_before(tx: Connection, service: str, caller: Caller | None, undue: Collection[str]) -> int:
+    """How many calls of the service wait before the call of `caller`; with None, how many wait in all.
+
+    `undue` are the keys of calls that wait alone, and delay no other call.
+    """
+    before = *_where_waiting(service), TICKETS.c.key.not_in(undue)
+    waiting = select(func.count()).select_from(TICKETS).where(*before)
     if caller is not None:
         own = select(TICKETS.c.since).where(*_where_key(service, caller.key)).scalar_subquery()
         since = func.coalesce(own, 1e12)
@@ -86,7 +96,7 @@ def count_before(tx: Connection, service: str, caller: Caller | None) -> int:
 
 def issue(tx: Connection, service: str, caller: Caller, now: float, *, trials: int = 0) -> float:
     """Give a call a ticket, or let its ticket wait again; return the ticket's `since`. Adds `trials` to the ticket."""
-    row = {"service": service, **caller._asdict(), "since": now, "called": 0.0, "calls": 0, "trials": trials}
+    row = {"service": service, **caller.row, "since": now, "called": 0.0, "calls": 0, "trials": trials}
     if insert_new(tx, TICKETS, row):
         return now
     again = {"called": 0.0, "calls": 0, "trials": TICKETS.c.trials + trials, "workflow": caller.workflow}
@@ -114,11 +124,17 @@ def recall(tx: Connection, service: str, running: Sequence[str], before: float, 
     tx.execute(update(TICKETS).where(*lost).values(called=0.0, trials=TICKETS.c.trials + 1))
 
 
-def call(tx: Connection, service: str, namespace: str, number: int, now: float, *, is_trial: bool) -> list[Called]:
-    """Give the turn to at most `number` waiting calls of a namespace; `is_trial`: to the least often tried first."""
+def call(
+    tx: Connection, service: str, namespace: str, number: int, now: float, undue: Collection[str], *, is_trial: bool
+) -> list[Called]:
+    """Give the turn to at most `number` waiting calls of a namespace; `is_trial`: to the least often tried first.
+
+    `undue` are the keys of calls that must wait on.
+    """
     # Else the trial call would be the same each time, which may be the only one that fails.
     order = (TICKETS.c.trials, *_ORDER) if is_trial else _ORDER
-    query = select(TICKETS.c.key, TICKETS.c.workflow).where(*_where_waiting(service), TICKETS.c.namespace == namespace)
+    due = *_where_waiting(service), TICKETS.c.namespace == namespace, TICKETS.c.key.not_in(undue)
+    query = select(TICKETS.c.key, TICKETS.c.workflow).where(*due)
     found = [Called(*row) for row in tx.execute(query.order_by(*order).limit(number))]
     called = TICKETS.c.service == service, TICKETS.c.key.in_([found_call.key for found_call in found])
     tx.execute(update(TICKETS).where(*called).values(called=now, calls=TICKETS.c.calls + 1))

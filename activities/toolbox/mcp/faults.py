@@ -7,6 +7,7 @@ from mcp import MCPError
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 from pydantic import JsonValue
 
+from activities.borders.http import DOWN
 from activities.borders.waits import seconds
 from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
 from activities.scrubbing import text_of
@@ -45,7 +46,9 @@ def of_status(kind: str, sent: Sent) -> ToolError:
         case 429:
             return answered(tool_error(Code.RATE_LIMITED, f"{words}.", proves_none=True, retry_after=wait))
         case _ if status >= 500:
-            return tool_error(Code.SERVER_ERROR, f"{words}.", proves_none=False, retry_after=wait)
+            failed = tool_error(Code.SERVER_ERROR, f"{words}.", proves_none=False, retry_after=wait)
+            failed.fault = failed.fault.model_copy(update={"is_down": status == DOWN})
+            return failed
         case 408:
             return tool_error(Code.TIMEOUT, f"{words}.", proves_none=False, retry_after=wait)
         case _ if status < 400:
