@@ -116,13 +116,10 @@ WAIT_BECAUSE: Mapping[Code | None, str] = {
     Code.STORE_UNAVAILABLE: "The store was not available before anything was done, which is no fault of the call, so "
     "it does not count as an attempt",
 }
-WAIT_FOR_TURN = (
-    "Calls of several tasks found the service down, or limiting its callers, so no worker calls it for now: the call "
-    "waits for its turn"
-)
+WAIT_FOR_TURN = "The service is down, or limits its callers, so the call waits for its turn"
 WAIT_AFTER_TRIAL = (
-    "It was the trial call of all that wait, and found the service still down, or still limiting its callers, so it "
-    "does not count as an attempt"
+    "It was a trial call, and found the service still down, or still limiting its callers, so it does not count as an "
+    "attempt"
 )
 WAIT_BECAUSE_LOST = (
     "The worker died or froze during the call, so it does not count as an attempt of the tool; up to "

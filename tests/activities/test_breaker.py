@@ -61,6 +61,47 @@ def test_a_success_starts_the_count_again() -> None:
     assert after(breaker, "c", "d").state is BreakerState.CLOSED
 
 
+def alone(breaker: Breaker, caller: str, now: float, requested: float | None = None) -> Breaker:
+    """The breaker after a call that may wait found the service down, as a 503 shows by itself."""
+    about = {"may_wait": True, "requested": requested, "jitter": 0.0}
+    return breaker.failed(caller, breaker.generation, DOWN, STANDARD_BREAKER, now, **about)  # type: ignore[arg-type]
+
+
+def test_a_call_that_alone_finds_the_service_down_waits_from_its_second_failure_on() -> None:
+    """For a second, then twice as long, up to the recovery time; and it delays no other call."""
+    breaker, waits, now = Breaker(), list[float](), 100.0
+    for _ in range(6):
+        breaker = alone(breaker, "a", now)
+        waits.append(breaker.undue(now).get("a", 0.0))
+        now += waits[-1]
+
+    assert waits == [0, 1, 2, 4, 5, 5]
+    assert (breaker.state, breaker.wait(100), breaker.room(100)) == (BreakerState.CLOSED, 0, retries.MAX_WINDOW)
+    assert alone(alone(Breaker(), "a", 100), "a", 100, requested=30).undue(100) == {"a": 30}
+
+
+def test_a_call_waits_alone_only_if_its_fault_shows_that_the_service_is_down() -> None:
+    """A timeout or a 500 may be due to its own arguments."""
+    assert not after(Breaker(), "a", "a", "a").waits_alone("a")
+    assert not after(alone(alone(Breaker(), "a", 100), "a", 100), "a").waits_alone("a")
+
+
+def test_a_success_of_another_call_ends_the_wait_of_a_call_alone() -> None:
+    """Either the service is back, or the call itself is to blame: it is due, and its failures count again."""
+    waiting = alone(alone(Breaker(), "a", 100), "a", 100)
+    answered = waiting.succeeded("b", 0, STANDARD_BREAKER, Instant(100))
+
+    assert (waiting.waits_alone("a"), answered) == (True, Breaker())
+    assert not alone(answered, "a", 100).waits_alone("a")
+
+
+def test_a_second_call_that_fails_opens_it_for_all_and_for_the_call_that_waited_alone() -> None:
+    """Then there is one queue."""
+    opened = alone(alone(alone(Breaker(), "a", 100), "a", 100), "b", 100)
+
+    assert (opened.state, opened.wait(100), opened.alone) == (BreakerState.OPEN, 5, {})
+
+
 def test_a_report_of_an_older_generation_changes_nothing() -> None:
     """Calls that began before the outage neither prolong it nor end it."""
     opened = after(Breaker(), "a", "b", "c")
@@ -309,7 +350,8 @@ class Workers(RuleBasedStateMachine):
             row = self.row.limited(call.caller, call.generation, None, 0.5, self.policy, self.now)
         elif call.fails:
             self.failed_since_success |= {call.caller} if is_current else set()
-            row = self.row.failed(call.caller, call.generation, DOWN, self.policy, self.now)
+            waits = call.caller in "abcd"
+            row = self.row.failed(call.caller, call.generation, DOWN, self.policy, self.now, may_wait=waits)
         else:
             moment = Instant(self.now, self.is_awaited)
             row = self.row.succeeded(call.caller, call.generation, self.policy, moment)
@@ -358,6 +400,17 @@ class Workers(RuleBasedStateMachine):
         live = self.row.live_places(self.now)
         assert self.row.room(self.now) in (0, int(self.row.window) - len(live), retries.MAX_WINDOW)
         assert 1 <= self.row.window <= retries.MAX_WINDOW
+
+    @invariant()
+    def calls_that_wait_alone_delay_no_other(self) -> None:
+        """They are few, and none is left when all calls wait."""
+        row = self.row
+        if row.state is BreakerState.CLOSED:
+            assert row.room(self.now) == retries.MAX_WINDOW
+            assert len(row.alone) <= max(self.policy.failures, self.policy.calls)
+        else:
+            assert not row.alone
+        assert all(seconds <= self.policy.recovery * 1.1 for seconds in row.undue(self.now).values())
 
     @invariant()
     def it_closes_when_the_service_is_back(self) -> None:

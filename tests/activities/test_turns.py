@@ -51,6 +51,18 @@ async def ask(args: Nothing) -> Said:
     return await answer("ask")
 
 
+@tool.read
+async def probe(args: Nothing) -> Said:
+    """Ask a service whose breaker opens after failures of two calls."""
+    return await answer("probe")
+
+
+@tool.unkeyed
+async def tell(args: Nothing) -> Said:
+    """Tell it something, once."""
+    return await answer("tell")
+
+
 @tool.unkeyed(breaker=AT_ONCE)
 async def send(args: Nothing) -> Said:
     """Tell a service, once."""
@@ -163,6 +175,137 @@ async def test_the_failure_that_opens_it_is_an_attempt_and_waits_for_its_turn(wo
     assert (last.taken, last.queued, other.taken, other.queued) == (1, None, 1, 86_400)
     assert await workers[0].boundary.breakers.waiting() == {"ask": 1}
     assert Sample(WAITING_CALLS, ("ask",), 1) in await workers[0].boundary.breakers.samples()
+
+
+async def probed(worker: Bench, key: str, attempts: int = 4, patience: float | None = None) -> Fault:
+    """How a call of `probe` failed, whose breaker opens after failures of two calls."""
+    ANSWERS["probe"] = Unreachable("It takes no connection.")
+    given = header(key, attempts=attempts).model_copy(update={"patience": patience})
+    return (await worker.fails(probe, header=given))[0]
+
+
+async def answered(worker: Bench, key: str) -> None:
+    """Make a call of `probe` that succeeds."""
+    ANSWERS.clear()
+    assert (await worker.call(probe, header=header(key))).result == {"word": "here"}
+
+
+async def waits_alone(worker: Bench) -> list[Fault]:
+    """Let a call find out twice that its service takes no connection, and its wait be over."""
+    found = [await probed(worker, "a") for _ in range(2)]
+    assert await called(worker, "probe") == []
+    await change(worker, until=1.0)
+    return found
+
+
+async def change(worker: Bench, **changed: float) -> None:
+    """Change what the store has of the call that waits alone."""
+
+    def move(one: Breaker, _at: object) -> Breaker:
+        return one.model_copy(update={"alone": {"a": one.alone["a"].model_copy(update=changed)}})
+
+    await worker.boundary.breakers.move("probe", move)
+
+
+async def test_a_call_that_alone_finds_its_service_down_waits_and_delays_nobody(workers: list[Bench]) -> None:
+    """From its second failure on; what follows are trials, which are no attempts."""
+    first, second = await waits_alone(workers[0])
+    told = await called(workers[1], "probe")
+    trial = await probed(workers[1], "a")
+    early = await called(workers[1], "probe")
+    await answered(workers[0], "b")
+
+    assert (first.queued, second.queued, second.is_trial, second.taken) == (None, 600, False, 1)
+    assert (told, trial.is_trial, trial.taken, trial.retryable(), early) == (["a"], True, 0, False, [])
+    assert 590 < (trial.queued or 0) <= 600
+
+
+async def test_a_call_that_waits_alone_delays_nobody_at_a_service_with_a_limit(workers: list[Bench]) -> None:
+    """The calls that wait for the limit do not wait for it."""
+    limited = tool.read(limit="100/s")(probe.function)
+    ANSWERS["probe"] = Unreachable("It takes no connection.")
+    waits = [(await workers[0].fails(limited, header=header("a")))[0].queued for _ in range(2)]
+    ANSWERS.clear()
+
+    assert waits == [None, 600]
+    assert (await workers[1].call(limited, header=header("b", started=9.0))).result == {"word": "here"}
+
+
+async def test_a_call_that_fails_while_others_succeed_uses_its_attempts(workers: list[Bench]) -> None:
+    """Its service is there, so it does not wait for ever."""
+    await waits_alone(workers[0])
+    await answered(workers[1], "b")
+    told = await called(workers[0], "probe")
+    third, fourth = await probed(workers[0], "a", attempts=2), await probed(workers[0], "a", attempts=1)
+
+    assert told == ["a"]
+    assert [(one.queued, one.is_trial, one.taken) for one in (third, fourth)] == [(None, False, 1)] * 2
+    assert await workers[0].boundary.breakers.services_awaited() == []
+
+
+async def test_the_success_of_a_call_that_waited_alone_leaves_nothing(workers: list[Bench]) -> None:
+    """No ticket, and the row is as before."""
+    await waits_alone(workers[0])
+    assert await called(workers[0], "probe") == ["a"]
+    await answered(workers[1], "a")
+
+    assert (await workers[0].boundary.breakers.all())[0] == {"probe": Breaker()}
+    assert await workers[0].boundary.breakers.services_awaited() == []
+
+
+async def test_the_patience_of_a_call_alone_ends(workers: list[Bench]) -> None:
+    """After ten minutes, or when its workflow says so: nobody else says that the service is down."""
+    await waits_alone(workers[0])
+    hasty = await probed(workers[0], "a", patience=60)
+    async with workers[0].engine.begin() as tx:
+        await tx.execute(TICKETS.update().values(since=TICKETS.c.since - 600))
+    await change(workers[0], until=1.0)
+    over = await probed(workers[0], "a")
+
+    assert 50 < (hasty.queued or 0) <= 60
+    assert (over.queued, await workers[0].boundary.breakers.waiting()) == (0, {})
+
+
+async def test_calls_that_wait_alone_wait_with_all_others_when_the_breaker_opens(workers: list[Bench]) -> None:
+    """In one queue, with the patience for a service that several calls found down."""
+    await waits_alone(workers[0])
+    other = await probed(workers[1], "b")
+    trial = await probed(workers[0], "a")
+
+    assert (other.queued, trial.code, await workers[0].boundary.breakers.waiting()) == (
+        86_400,
+        "circuit_open",
+        {"probe": 2},
+    )
+    assert 86_390 < (trial.queued or 0) <= 86_400
+
+
+async def test_a_slow_trial_of_a_call_alone_is_not_told_of_its_turn_again(workers: list[Bench]) -> None:
+    """Its worker renews a lease; without one, as after the worker's death, it is told once more."""
+    await waits_alone(workers[0])
+    assert await called(workers[0], "probe") == ["a"]
+    breakers = workers[0].boundary.breakers
+    await breakers.move("probe", lambda one, at: one.renewed("a", one.generation, at.now))
+    async with workers[0].engine.begin() as tx:
+        await tx.execute(TICKETS.update().values(called=TICKETS.c.called - retries.TURN_LEASE - 1))
+    running = await called(workers[0], "probe")
+    await change(workers[0], lease=1.0)
+
+    assert (running, await called(workers[0], "probe")) == ([], ["a"])
+
+
+async def test_a_call_alone_waits_only_if_it_may_be_repeated(workers: list[Bench]) -> None:
+    """A 500, a lost answer of a call without a key, and a `retry="once"` are what they were."""
+    once = tool.read(retry="once")(probe.function)
+    waits = list[float | None]()
+    for kind, error in ((tell, ConnectionResetError()), (probe, Unreachable("No.", code="server_error"))):
+        ANSWERS.update(probe=error, tell=error)
+        waits += [(await workers[0].fails(kind, header=header(kind.__name__)))[0].queued for _ in range(3)]
+    await workers[0].boundary.breakers.reset("probe")
+    ANSWERS["probe"] = Unreachable("It takes no connection.")
+    waits += [(await workers[0].fails(once, header=header("once", attempts=1)))[0].queued for _ in range(2)]
+
+    assert waits == [None] * 8
 
 
 @pytest.mark.parametrize(("digest", "is_queued"), [(Registry([ask])["ask"].spec.digest, True), ("another", False)])

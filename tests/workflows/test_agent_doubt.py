@@ -99,11 +99,11 @@ async def test_a_call_that_may_have_happened_has_no_substitute(client: Client, t
 
     @tool.keyed(fallback=other)
     async def pay(args: Pay, key: Key) -> Done:
-        """Pay, lose the answer, and then reach nobody."""
+        """Pay, lose the answer, and then fail without an effect."""
         if not paid:
             paid.append("pay")
             raise ConnectionResetError("lost")
-        raise Unreachable("The bank takes no connection.")
+        raise Unreachable("The bank could not do it.", code="server_error")
 
     async with staged(client, tmp_path, [pay, other], [plan(step("a", "pay")), DONE]) as stage:
         ended = await stage.run()

@@ -181,14 +181,14 @@ async def test_where_looking_fails_the_fault_itself_is_the_stale_view(
 
 @pytest.mark.full
 async def test_every_attempt_of_a_look_is_counted(client: Client, tmp_path: Path) -> None:
-    """Observations are tool calls too: one for the refusal, four for a look that never got through."""
+    """Observations are tool calls too: one for the refusal, four for a look that failed each time."""
     called = []
 
     @tool.read
     async def look(args: Word) -> Said:
         """Fail to look."""
         called.append(args)
-        raise Unreachable("The line is cut.")
+        raise Unreachable("It failed.", code="server_error")
 
     @tool.idempotent(observe=look)
     async def take(args: Word) -> Said:

@@ -5,7 +5,9 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Literal
 
+import httpx2
 import pytest
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
@@ -16,7 +18,8 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 
 from client.follow import View
 from client.undo import undo
-from replan import Busy, CircuitBreaker, Refused, Unreachable, tool
+from replan import Busy, CircuitBreaker, Key, Refused, Unreachable, tool
+from tests.activities.payments import payments
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
@@ -155,6 +158,85 @@ async def test_a_service_that_limits_its_callers_fails_no_task(client: Client, t
 
     assert {one.status for one in ended} == {TaskStatus.COMPLETED}
     assert max(one.steps[0].attempts for one in ended) <= 3
+
+
+class Posted(BaseModel):
+    """Where to post."""
+
+    url: str
+
+
+class Receipt(BaseModel):
+    """What was posted."""
+
+    id: int
+
+
+BRISK = CircuitBreaker(recovery=0.5)
+"""The usual breaker, which failures of one call do not open, with short pauses."""
+
+
+async def post(url: str, http: httpx2.AsyncClient, key: str) -> Receipt:
+    """Post to a service."""
+    reply = await http.post(url, json={}, headers={"Idempotency-Key": key})
+    return Receipt.model_validate(reply.raise_for_status().json())
+
+
+@tool.keyed(breaker=BRISK)
+async def charge(args: Posted, key: Key, http: httpx2.AsyncClient) -> Receipt:
+    """Charge a card."""
+    return await post(args.url, http, key)
+
+
+@tool.read(breaker=BRISK)
+async def quote(args: Posted, http: httpx2.AsyncClient) -> Receipt:
+    """Ask for a price."""
+    return await post(args.url, http, "none")
+
+
+@pytest.mark.parametrize(
+    ("kind", "on_escalation"), [("charge", "end"), pytest.param("quote", "wait", marks=pytest.mark.full)]
+)
+async def test_a_call_that_alone_meets_an_outage_survives_it(
+    client: Client, tmp_path: Path, kind: str, on_escalation: Literal["end", "wait"]
+) -> None:
+    """As those do that come later: it waits from its second failure on, and nobody is asked."""
+    with payments() as service:
+        service.plan = ["503"] * 7
+        step_of_kind = step("a", kind, url=service.url)
+        async with staged(client, tmp_path, [charge, quote], [plan(step_of_kind), DONE]) as stage:
+            [ended] = await within([await stage.start(Task(text="a task", on_escalation=on_escalation))])
+
+    assert (ended.status, len(service.charges), ended.requests) == (TaskStatus.COMPLETED, 1, ())
+    assert [fault.decision for fault in ended.faults] == ["retry", *["wait"] * 6]
+    assert ended.steps[0].attempts == 3
+
+
+async def test_a_call_that_fails_while_others_succeed_ends(client: Client, tmp_path: Path) -> None:
+    """Its own arguments may be the reason: it neither waits for a day nor holds the others up."""
+
+    class Word(BaseModel):
+        word: str
+
+    @tool.read(breaker=BRISK)
+    async def say(args: Word) -> Said:
+        """Say it, unless the service falls over it."""
+        if args.word == "bad":
+            raise Unreachable("It takes no connection.")
+        return Said(word=args.word)
+
+    def saying(word: str) -> Task:
+        return Task(text="say", plan=(step("a", "say", word=word),), plan_only=True)
+
+    async with staged(client, tmp_path, [say], [DONE]) as stage:
+        bad, others = await stage.start(saying("bad")), list[Outcome]()
+        async with asyncio.timeout(TURNS_TAKE):
+            while (await bad.describe()).status is WorkflowExecutionStatus.RUNNING:
+                others += await within([await stage.start(saying("good"))])
+        ended = await outcome(bad)
+
+    assert (ended.faults[-1].code, ended.faults[-1].decision, ended.steps[0].attempts) == ("unreachable", "replan", 4)
+    assert {(one.status, one.steps[0].attempts) for one in others} == {(TaskStatus.COMPLETED, 1)}
 
 
 async def test_a_declared_limit_holds_for_all_tasks(client: Client, tmp_path: Path) -> None:
