@@ -8,7 +8,7 @@ from pathlib import Path
 from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from client.history.account import replayed_progress
+from client.history.account import gathered, replayed_progress
 from client.tasks import TASKS, converter_of, existing, query_progress
 from client.text import printable
 from client.workers import ask, serving
@@ -96,7 +96,7 @@ async def open_tasks(
             if on_progress:
                 on_progress(found.looked_at, len(rows))
 
-    await asyncio.gather(*(look() for _ in range(AT_ONCE)))
+    await gathered(*(look() for _ in range(AT_ONCE)))
     return found
 
 

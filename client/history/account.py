@@ -5,10 +5,12 @@ code computes the account here from the events. No worker is asked, and values i
 that the workflow makes by such a value is in the history, too.
 """
 
+import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextvars import ContextVar
 from functools import cache
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
@@ -42,6 +44,8 @@ from workflows.agent import AgentWorkflow
 from workflows.calls.interceptor import CallInterceptor
 from workflows.plans.references import PRUNED_ENCODING
 
+T = TypeVar("T")
+
 STORES = ("replan-store", "aws.s3driver")
 """The names of the workers' storage drivers, in the references of histories."""
 
@@ -66,6 +70,21 @@ async def replayed_progress(task_id: str, events: Sequence[HistoryEvent], conver
     finally:
         _REPLAYS.reset(token)
     return recorder.progress if result.replay_failure is None else None
+
+
+async def gathered(*work: Coroutine[Any, Any, T]) -> list[T]:
+    """The results of coroutines, as of `asyncio.gather`; if one fails, the others are cancelled, and have ended.
+
+    Needed for work that may replay histories.
+    """
+    # Else asyncio.run cancels them, and with them the tasks of the SDK's Replayer, which then waits for ever.
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 _REPLAYS = ContextVar("replays", default=False)

@@ -4,7 +4,6 @@ The tasks are read a few at a time, each is reduced to a row, and the rows are a
 with the length of histories. Rows of ended tasks are cached.
 """
 
-import asyncio
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from temporalio.client import Client
 
 from client.filters import using_filter, within
+from client.history.account import gathered
 from client.history.fetch import fetch_runs
 from client.report.cache import Cache
 from client.report.row import Labels, OpenRequest, Recovery, TaskRow, row_of
@@ -450,12 +450,7 @@ class _Reading:
                     cache.write(run.run_id, row.model_dump_json())
                 self._add(run, row, totals)
 
-        workers = [asyncio.create_task(work()) for _ in range(AT_ONCE)]
-        try:
-            await asyncio.gather(*workers)
-        finally:
-            for worker in workers:
-                worker.cancel()
+        await gathered(*(work() for _ in range(AT_ONCE)))
         for _, row in self._newest.values():
             totals.add(row)
 

@@ -16,6 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client import document, upgrade
 from client.connection import ui_base
+from client.history.account import gathered
 from client.lines import wrap
 from client.problem import Problem
 from client.remedy import as_command, render
@@ -361,7 +362,7 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
     looks = {"server": _server(client), "web ui": _web_ui(client), "search attributes": _attributes(client)}
     looks |= {"workflow tasks": _workflow_tasks(client, common.queue), "worker": _worker(client, common)}
     looks[OPEN_TASKS] = _open_tasks(client, common.queue)
-    server, *others = await asyncio.gather(*(_within(until, name, look) for name, look in looks.items()))
+    server, *others = await gathered(*(_within(until, name, look) for name, look in looks.items()))
     found = [*server, Check("namespace", Status.OK, client.namespace), *(check for other in others for check in other)]
     return found, Exit.FAILED if any(check.status is Status.FAIL for check in found) else Exit.COMPLETED
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from temporalio.client import Client
 from client import upgrade
 from runtime.dev_server import DevServer
 from tests.harness import plan, staged, step
-from tests.processes import Processes
+from tests.processes import ROOT, Processes
 from tests.workflows.history import until
 from tests.workflows.props import echo
 from workflows.account.task import Task
@@ -144,6 +145,48 @@ async def test_no_more_tasks_are_looked_at_than_the_limit(client: Client, tmp_pa
     assert {one.task for one in replayed.calls} == {handle.id for handle in handles}
     assert all(one.model_copy(update={"task": ""}) == call for one in (*found.calls, *replayed.calls))
     assert progress == [(number, 5) for number in range(1, 6)]
+
+
+FAILS = """
+import asyncio, sys
+from temporalio.client import Client
+from client import upgrade
+from runtime.payloads import DATA_CONVERTER
+
+def fails(done, all):
+    raise RuntimeError("the server went away")
+
+async def main():
+    client = await Client.connect(sys.argv[1], data_converter=DATA_CONVERTER)
+    await upgrade.open_tasks(client, sys.argv[2], on_progress=fails)
+
+asyncio.run(main())
+"""
+
+
+async def test_an_error_while_histories_are_replayed_ends_the_process(client: Client, tmp_path: Path) -> None:
+    """The other replays of the moment are cancelled, and end: a replay that asyncio.run cancels never does."""
+    async with staged(client, tmp_path, [echo], [plan(step("a", "echo", word="x"))]) as stage:
+        handles = [await stage.start(Task(text="t", approve="all", on_escalation="wait")) for _ in range(8)]
+        for handle in handles:
+            await until(handle, lambda now: bool(now.open_requests))
+        async with asyncio.timeout(20):
+            while (await client.count_workflows(f"TaskQueue = '{stage.queue}' AND CloseTime IS NULL")).count < 8:
+                await asyncio.sleep(0.2)
+    address = client.service_client.config.target_host
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", FAILS, address, stage.queue, stderr=asyncio.subprocess.PIPE, cwd=ROOT
+    )
+    try:
+        _, errors = await asyncio.wait_for(process.communicate(), 30)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        for handle in handles:
+            await handle.terminate()
+
+    assert errors.decode().splitlines()[-1] == "RuntimeError: the server went away"
 
 
 def test_many_calls_are_sent_in_parts() -> None:
