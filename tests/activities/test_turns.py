@@ -295,17 +295,20 @@ async def test_a_slow_trial_of_a_call_alone_is_not_told_of_its_turn_again(worker
 
 
 async def test_a_call_alone_waits_only_if_it_may_be_repeated(workers: list[Bench]) -> None:
-    """A 500, a lost answer of a call without a key, and a `retry="once"` are what they were."""
+    """A 500, a lost answer of a call without a key, a long Retry-After and a `retry="once"` are what they were."""
     once = tool.read(retry="once")(probe.function)
     waits = list[float | None]()
     for kind, error in ((tell, ConnectionResetError()), (probe, Unreachable("No.", code="server_error"))):
         ANSWERS.update(probe=error, tell=error)
         waits += [(await workers[0].fails(kind, header=header(kind.__name__)))[0].queued for _ in range(3)]
     await workers[0].boundary.breakers.reset("probe")
+    ANSWERS["probe"] = Unreachable("It takes no connection.", retry_after=3600)
+    waits += [(await workers[0].fails(probe, header=header("long")))[0].queued for _ in range(2)]
+    await workers[0].boundary.breakers.reset("probe")
     ANSWERS["probe"] = Unreachable("It takes no connection.")
     waits += [(await workers[0].fails(once, header=header("once", attempts=1)))[0].queued for _ in range(2)]
 
-    assert waits == [None] * 8
+    assert waits == [None] * 10
 
 
 @pytest.mark.parametrize(("digest", "is_queued"), [(Registry([ask])["ask"].spec.digest, True), ("another", False)])

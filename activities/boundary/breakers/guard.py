@@ -105,9 +105,10 @@ class BreakerGuard:
 
         `may_wait`: the call can wait for its turn.
         """
-        # Else one call proves nothing: a timeout or a 500 may be due to its own arguments.
-        may_wait = may_wait and fault is not None and fault.is_down
         key, requested, jitter = self._key, fault.retry_after if fault else None, self._breakers.jitter()
+        # Another fault, such as a timeout or a 500, may be due to the call's own arguments. If the service asks for a
+        # long wait, the workflow waits for so long; the patience of a call alone would be over before.
+        may_wait = may_wait and fault is not None and fault.is_down and (requested or 0) <= retries.LONGEST_LIMIT
         match verdict:
             case None | False:
                 return lambda breaker, _: breaker.released(key, generation)
