@@ -35,8 +35,8 @@ def imitated(
     letters, case, spaces and escapes make no difference.
     """
     texts = dict[str, list[str]]()
-    for source, text in Sources(past, situation, kinds).untrusted:
-        texts.setdefault(source, []).append(text)
+    for passage in Sources(past, situation, kinds).untrusted:
+        texts.setdefault(passage.source, []).append(passage.text)
     for name, kind in kinds.items():
         if kind.spec.untrusted:
             texts[f"the description of {name}"] = [kind.description, canonical(kind.args_schema)]
