@@ -647,6 +647,8 @@ LONG = {
     "at": " at a dot ",
     "brackets": "(at)[dot]",
     "escapes": "://%41%zz",
+    "backslashes": "\\",
+    "marks": "\u0301\u0316",
     "labels": "xn--a-",
     "digits": "1 000,",
     "accounts": "de89 3704 ",
