@@ -204,7 +204,7 @@ class Values(Placeholders):
             args = {self.key(name): self._redacted_term(term) for name, term in model.args.items()}
             return {**model.model_dump(mode="json"), **({"args": args} if args else {})}
         if isinstance(model, Origin):
-            texts = {name: self.text(getattr(model, name)) for name in ("quote", "unusual")}
+            texts = {name: self.text(getattr(model, name)) for name in ("quote", "unusual", "computed")}
             return {**model.model_dump(mode="json"), "at": self.path(model.at), **texts}
         if isinstance(model, ToolSpec) and model.approve == ALWAYS:  # no condition, and who asks together depends on it
             return {**self._redacted_model(model.model_copy(update={"approve": None})), "approve": ALWAYS}

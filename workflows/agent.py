@@ -348,6 +348,7 @@ class AgentWorkflow(Answers, TakesTurns):
                 effect=specs[step.kind].effect,
                 kind=step.kind,
                 is_tainted=step.id in progress.contract.tainted,
+                is_planned_ahead=specs[step.kind].pure and not progress.contract.is_tainted,
             )
             for step in proposal.steps
         ]

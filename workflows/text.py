@@ -1,4 +1,4 @@
-"""Texts for people: untrusted text with escapes, and suggestions for a misspelt name.
+"""Texts for people: untrusted text with escapes, and suggestions for a misspelt name; and the normal forms of Unicode.
 
 In untrusted text, characters that nobody sees, or that turn, move or hide others, become escapes: Temporal's web UI, a
 terminal and the page obey or hide them. What a person approves is shown with `visible`, in which two different values
@@ -8,7 +8,9 @@ never look the same because of such characters. What only informs is shown with 
 import difflib
 import json
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Literal
 from unicodedata import category
 
 INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"})
@@ -24,6 +26,11 @@ _JOINING = (
     "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u27ff\u2900-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff"
 )
 """Scripts and signs in which a joiner or a variation selector is a matter of spelling, as in Persian or of emoji."""
+MAX_MARKS = 30
+"""The most marks in a row in a text that is normalised, as in the Stream-Safe Text Format (Unicode Standard Annex #15):
+more than any language needs."""
+_FIRST_MARK, _JOINER = "\u0300", "\u034f"
+"""COMBINING GRAPHEME JOINER: it shows nothing, and marks are not sorted across it."""
 _FILLER = re.compile(f"[{FILLERS}]")
 _UNUSUAL = re.compile("[^ -~]")
 _SPELLING = rf"(?<=[{_JOINING}])[\u200c\u200d\ufe0e\ufe0f]{{1,2}}|(?<=[0-9#*])\ufe0f(?=\u20e3)"
@@ -80,3 +87,30 @@ def nearest(name: str, among: Iterable[str]) -> str:
     parts = [similar for similar in names if words <= set(similar.split("_")) or words >= set(similar.split("_"))]
     found = list(dict.fromkeys([*difflib.get_close_matches(name, names), *parts]))[:3]
     return f": did you mean {' or '.join(found)}?" if found else ""
+
+
+def normalized(form: Literal["NFC", "NFKC", "NFD", "NFKD"], text: str) -> str:
+    """The text in a normal form of Unicode, in a time that grows with its length; see `stream_safe`.
+
+    The form of a character may differ between versions of Python, so no workflow decides by it.
+    """
+    return unicodedata.normalize(form, stream_safe(text))
+
+
+def stream_safe(text: str) -> str:
+    """The text with an invisible joiner after each MAX_MARKS marks in a row; almost every text is returned as it is.
+
+    Python sorts the marks behind a letter when it normalises a text, a URL or an identifier. It needs quadratic time,
+    and holds the interpreter's lock: 64,000 marks behind one letter stop a worker for seconds.
+    """
+    if text.isascii():
+        return text
+    marks = "".join(sorted(char for char in set(text) if char >= _FIRST_MARK and _is_mark(char)))
+    if not marks:
+        return text
+    return re.sub(f"[{marks}]{{{MAX_MARKS}}}(?=[{marks}])", rf"\g<0>{_JOINER}", text)
+
+
+def _is_mark(char: str) -> bool:
+    """Whether normalisation sorts a character among marks: it is one, or begins with one when it is decomposed."""
+    return unicodedata.combining(unicodedata.normalize("NFKD", char)[0]) > 0

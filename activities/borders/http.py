@@ -28,6 +28,7 @@ from activities.borders.table import (
 )
 from activities.borders.waits import wait_of
 from workflows.faults.fault import QUADRANT, Code, Quadrant
+from workflows.text import stream_safe
 
 STATUS: Mapping[int, tuple[Code, str]] = {
     400: (Code.INVALID_INPUT, "the request is wrong, change the arguments"),
@@ -308,7 +309,7 @@ def _method_and_service(error: BaseException, response: object) -> tuple[str, st
     # Without the path: that of a webhook is a secret.
     url = _first(attribute(request, "url"), attribute(error, "url"))
     try:
-        host = urlsplit(url).hostname if isinstance(url, str) else attribute(url, "host")
+        host = urlsplit(stream_safe(url)).hostname if isinstance(url, str) else attribute(url, "host")
     except ValueError:
         host = None
     # A server may redirect to a host whose name is a sentence.

@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from activities.providers.adapter import parse_call
 from activities.providers.messages import ToolCall
 from workflows.json_values import canonical
+from workflows.text import stream_safe
 
 NAMES = ("name", "function", "tool", "tool_name", "action", "function_name")
 ARGUMENTS = ("arguments", "parameters", "args", "input", "action_input", "tool_input", "params")
@@ -179,7 +180,7 @@ def _python_calls(text: str) -> _Calls:
     if not re.match(r"\[?\s*[A-Za-z_][\w.]*\(", text):
         return []
     try:
-        body = ast.parse(text, mode="eval").body
+        body = ast.parse(stream_safe(text), mode="eval").body  # Python normalises names
         calls = body.elts if isinstance(body, ast.List) else [body]
         return [_python_call(call) for call in calls]
     except (ValueError, SyntaxError, RecursionError, MemoryError):

@@ -60,7 +60,17 @@ TURNS = Table(
 
 EXCHANGE = TypeAdapter(Exchange)
 VOLATILE_FIELDS: Mapping[str, set[str]] = {
-    "records": {"started", "ended", "attempts", "used", "waits", "waited", "replayed", "fencing_token"},
+    "records": {
+        "started",
+        "ended",
+        "attempts",
+        "used",
+        "waits",
+        "waited",
+        "replayed",
+        "fencing_token",
+        "is_planned_ahead",
+    },
     "faults": {"at", "attempt", "waited", "retry_after", "model_use", "lost_use"},
     "observations": {"at"},
 }

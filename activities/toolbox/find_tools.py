@@ -2,7 +2,6 @@
 
 import re
 import sqlite3
-import unicodedata
 from collections.abc import Mapping
 from contextlib import closing
 
@@ -11,6 +10,7 @@ from pydantic import BaseModel, Field
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.tool import Tool, tool
 from activities.toolbox.documents.search import FILLER
+from workflows.text import normalized
 
 MAX_SHOWN = 30  # kinds that a model is shown: with more of them it chooses badly, and each request costs more
 MAX_FOUND = 8
@@ -81,5 +81,5 @@ def ranked(kinds: Mapping[str, Kind], text: str, limit: int) -> list[str]:
 
 
 def _terms(text: str) -> list[str]:
-    words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", text).lower())
+    words = re.findall(r"[^\W_]+", normalized("NFC", text).lower())
     return [word for word in dict.fromkeys(words) if not FILLER.fullmatch(word)][:MAX_TERMS]

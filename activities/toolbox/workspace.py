@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field
 
 from activities.errors import Refused
 from activities.toolbox.declare.tool import tool
+from workflows.text import normalized
 
 MAX_BYTES, MAX_FILES = 50_000_000, 1_000  # limits of one task
 MAX_DEPTH, MAX_PART, MAX_ID = 8, 120, 120
@@ -87,7 +88,7 @@ def _size(path: Path) -> int:
 def _parts(name: str) -> Sequence[str]:
     """Split a relative name into its folders and the file; raises Refused if a part is not allowed."""
     # Two encodings of the same letters (composed or not) must mean one file.
-    parts = unicodedata.normalize("NFC", name).split("/")
+    parts = normalized("NFC", name).split("/")
     if len(parts) > MAX_DEPTH or not all(map(_is_allowed_name, parts)):
         reason = (
             f"{name[:80]!r} is no name for a file here: write it relative to the task's folder, like reports/may.md, in"

@@ -14,7 +14,8 @@ CUTOFF = 0.6  # two spellings are similar from this ratio of difflib on (0 to 1)
 
 
 def folded(text: str) -> str:
-    letters = unicodedata.normalize("NFKD", text.casefold())
+    # Each character alone: Python needs quadratic time to normalise many marks in a row.
+    letters = (letter for char in text.casefold() for letter in unicodedata.normalize("NFKD", char))
     return "".join(letter for letter in letters if not unicodedata.combining(letter))
 
 

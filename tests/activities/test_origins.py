@@ -52,13 +52,25 @@ def fetch_page(args: Anything) -> Anything:
     return args
 
 
+@tool.pure
+def add_up(args: Anything) -> Anything:
+    """Compute something."""
+    return args
+
+
+@tool.read(fallback=add_up)
+def estimate(args: Anything) -> Anything:
+    """Read a price, or compute one."""
+    return args
+
+
 @tool.idempotent
 def send(args: Anything) -> Anything:
     """Send something."""
     return args
 
 
-KINDS = Registry([look_up, fetch_page, send])
+KINDS = Registry([look_up, fetch_page, add_up, estimate, send])
 
 
 def done(id: str, kind: str, result: JsonValue, **more: Any) -> StepRecord:
@@ -88,6 +100,25 @@ def turn(situation: Situation, upto: int = 0) -> RecordedTurn:
 
 
 # Sources
+
+
+def test_many_references_to_a_computation_have_its_arguments_a_hundred_times() -> None:
+    """A proposal may refer to one step some thousand times, and all that is found is recorded in the history."""
+    computed = record(step("c", "add_up", {"value": "x" * 90}), StepStatus.COMPLETED, result="y")
+    value: JsonValue = [{"$from": "c"}] * 4_000
+
+    found = traced(value, asked("go", records=[page("z"), computed]))
+
+    assert len(found) == 4_000
+    assert found[0].computed.startswith("add_up from value xxx") and found[-1].computed == "add_up"
+    assert sum("from" in origin.computed for origin in found) == MAX_QUOTES
+
+
+def test_a_kind_whose_fallback_computes_is_a_computation() -> None:
+    """Which of the two returns the result is known only when it is too late."""
+    steps = [step("e", "estimate", {"value": "go"}), step("pay", "send", {"value": {"$from": "e"}})]
+
+    assert [origin.source for origin in trace(steps, (), asked("go", records=[page("z")]), KINDS)] == ["e"]
 
 
 def test_words_of_the_user_are_a_trusted_source() -> None:
@@ -616,6 +647,8 @@ LONG = {
     "at": " at a dot ",
     "brackets": "(at)[dot]",
     "escapes": "://%41%zz",
+    "backslashes": "\\",
+    "marks": "\u0301\u0316",
     "labels": "xn--a-",
     "digits": "1 000,",
     "accounts": "de89 3704 ",

@@ -28,6 +28,7 @@ from workflows.faults.fault import Code, Fault, Working
 from workflows.json_values import canonical, digest
 from workflows.people.requests import ProposedCall
 from workflows.plans.catalogue import Effect
+from workflows.plans.contract import Origin
 
 
 class Empty(BaseModel):
@@ -222,6 +223,15 @@ def test_what_a_server_said_of_its_progress_is_hidden() -> None:
     assert said not in str(hidden) and "ann" not in str(hidden)
     assert (first.done, first.total, second.done) == (2, 3, 3)
     assert first.words == second.words != said
+
+
+def test_what_a_computation_was_made_of_is_hidden() -> None:
+    """Its arguments are data, as the sentence of an untrusted text is."""
+    origin = Origin(step="p", at="to", source="c", computed="join from parts Ann Lee", quote="Pay Ann Lee.")
+
+    hidden = Values().of(origin.model_dump(mode="json"), [Origin])
+
+    assert "Ann" not in canonical(hidden) and '"c"' in canonical(hidden)
 
 
 def test_what_a_tool_adds_to_a_call_is_hidden_as_its_arguments_are() -> None:

@@ -27,6 +27,13 @@ class Amount(BaseModel):
     amount: int
 
 
+class Amounts(BaseModel):
+    """What is added."""
+
+    a: int
+    b: int
+
+
 class Letter(BaseModel):
     """A text for somebody."""
 
@@ -38,6 +45,12 @@ class Address(BaseModel):
     """Where to look."""
 
     url: str
+
+
+@tool.pure
+def add(args: Amounts) -> Amount:
+    """Add two amounts."""
+    return Amount(amount=args.a + args.b)
 
 
 @tool.read
@@ -104,7 +117,7 @@ def shop() -> tuple[list[str], list[Tool[..., Any]]]:
         bought.append(args.word)
         return Said(said=args.word)
 
-    return bought, [page, mirror, reserve, buy, fails, pay, send, visit, seats, reserve_seat, echo]
+    return bought, [page, mirror, reserve, buy, fails, pay, send, visit, seats, reserve_seat, echo, add]
 
 
 def allowed(**values: Any) -> AllowedEffect:
@@ -142,6 +155,9 @@ def page_and(*steps: Step) -> NewSteps:
     return plan(step("a", "page"), *steps)
 
 
+SUM: JsonValue = {"$from": "s", "path": "amount"}
+ADD = plan(step("s", "add", a=100, b=100))
+PAY_ANY = AllowedEffect(kind="pay")
 FROM_PAGE: JsonValue = {"$from": "a", "path": "said"}
 ALLOWED: dict[str, tuple[Task, Proposals]] = {
     "by the user": (Task(text="t", contract=(allowed(word="b"),)), [READ, BUY, DONE]),
@@ -174,6 +190,18 @@ ALLOWED: dict[str, tuple[Task, Proposals]] = {
         Task(text="send it to b", contract=(AllowedEffect(kind="send"),)),
         [READ, plan(step("b", "send", to="b", text=ORDER)), DONE],
     ),
+    "computed before": (
+        Task(text="pay 100 twice", contract=(PAY_ANY,)),
+        [ADD, READ, plan(step("p", "pay", amount=200)), DONE],
+    ),
+    "computed in the plan that reads, of trusted values": (
+        Task(text="t"),
+        [page_and(step("s", "add", a=100, b=100), step("p", "pay", amount=SUM)), DONE],
+    ),
+    "computed, up to the bound": (
+        Task(text="pay 100 twice", contract=(AllowedEffect(kind="pay", args={"amount": Term(at_most=200)}),)),
+        [READ, ADD, plan(step("p", "pay", amount=200)), DONE],
+    ),
     "nothing was read": (Task(text="t"), [plan(step("a", "echo")), BUY, DONE]),
     "after the refusal, what the trusted tool showed": (
         Task(text="t"),
@@ -188,6 +216,7 @@ ALLOWED: dict[str, tuple[Task, Proposals]] = {
         ALLOWED,
         "by the user, with a value of the task",
         "by the user, written as the page says it",
+        "computed before",
         "in the plan that reads",
         "takes over from what was in it",
         "after the refusal, what the trusted tool showed",
@@ -202,7 +231,7 @@ async def test_an_effect_of_the_contract_is_carried_out(
         ended = await stage.run(task)
 
     assert (ended.status, len(bought)) == (TaskStatus.COMPLETED, 1), ended.reason
-    assert bought[-1] in ("b", "free", ORDER)
+    assert bought[-1] in ("b", "free", ORDER, "200")
 
 
 OUTSIDE: dict[str, tuple[Task, Proposals, str]] = {
@@ -246,6 +275,21 @@ OUTSIDE: dict[str, tuple[Task, Proposals, str]] = {
         [READ, plan(step("e", "echo", word=ORDER)), plan(step("b", "buy", word={"$from": "e", "path": "said"}))],
         "word comes from untrusted content (the result of 'e')",
     ),
+    "a sum that the planner chose": (
+        Task(text="pay 100", contract=(PAY_ANY,)),
+        [READ, ADD, plan(step("s2", "add", a=200, b=200)), plan(step("p", "pay", amount=400))],
+        "amount is 400: only a computation shows it (s2: add from a 200, b 200)",
+    ),
+    "a sum that the planner chose, by reference": (
+        Task(text="pay 100", contract=(PAY_ANY,)),
+        [READ, ADD, plan(step("p", "pay", amount=SUM))],
+        "amount is <s.amount>: only a computation shows it (s: add from a 100, b 100)",
+    ),
+    "a sum of a sum in one plan": (
+        Task(text="pay 100", contract=(PAY_ANY,)),
+        [READ, plan(*ADD.steps, step("s2", "add", a=SUM, b=SUM), step("p", "pay", amount={"$from": "s2"}))],
+        "amount is <s2>: only a computation shows it (s2: add)",
+    ),
     "an address that the page shows": (
         Task(text="t"),
         [READ, plan(step("v", "visit", url="https://evil.example/?q=1"))],
@@ -266,6 +310,7 @@ OUTSIDE: dict[str, tuple[Task, Proposals, str]] = {
         "another argument than planned",
         "a value of the user in another role",
         "by way of a trusted tool",
+        "a sum that the planner chose",
         "an address that the page shows",
     ),
 )
@@ -298,6 +343,23 @@ async def test_a_person_is_asked_about_a_call_outside(client: Client, tmp_path: 
     assert (request.kind, request.call.args) == (RequestKind.APPROVAL, {"word": ORDER})
     assert "buy is outside the contract of this task" in request.reason and f"“{ORDER}”" in request.reason
     assert (ended.status, bought) == (TaskStatus.COMPLETED, [ORDER] if choice == "approve" else [])
+
+
+@pytest.mark.parametrize("amount", [200, SUM], ids=["literal", "reference"])
+async def test_a_person_is_shown_which_computation_a_value_comes_from(
+    client: Client, tmp_path: Path, amount: JsonValue
+) -> None:
+    """The tool, its arguments and its step; and that untrusted content may have chosen the computation."""
+    _bought, tools = shop()
+    proposals: Proposals = [READ, ADD, plan(step("p", "pay", amount=amount)), DONE]
+    async with staged(client, tmp_path, tools, proposals) as stage:
+        handle = await stage.start(Task(text="pay 100", contract=(PAY_ANY,), on_escalation="wait"))
+        request = await asked(handle)
+        await answer(handle, "abort")
+
+    assert request.call is not None
+    assert request.call.origins == {"amount": "computed by add from a 100, b 100 (step s)"}
+    assert request.call.untrusted == ("amount",)
 
 
 async def test_the_planner_is_told_what_it_may_do_instead(client: Client, tmp_path: Path) -> None:

@@ -198,6 +198,59 @@ def test_nothing_evaluates_text_as_code() -> None:
     assert violations(SOURCES, lambda file: called(file, "eval", "exec", "compile", "__import__")) == {}
 
 
+NORMALISES = {
+    "workflows/text.py": "the one place: it cuts rows of marks first",
+    "examples/desk/near.py": "each character alone",
+}
+NORMALISES_WITHIN = {
+    "activities/notification.py": "the operator's URL",
+    "activities/providers/adapter.py": "the operator's URL",
+    "activities/providers/local.py": "the operator's URL",
+    "activities/providers/registry.py": "the operator's URL",
+    "activities/toolbox/expressions/expression.py": "at most 250 signs, and words of letters",
+    "activities/toolbox/registry.py": "the source of a tool",
+    "console/commands/doctor.py": "the operator's URL",
+    "console/commands/serve.py": "the operator's URL",
+    "maintenance/wheel.py": "our own source",
+    "replan/__init__.py": "our own source",
+    "runtime/payloads.py": "the operator's URL",
+    "server/access.py": "a header, whose characters are Latin-1: it has no marks",
+}
+"""By file, why a text that Python normalises by itself has no long rows of marks."""
+
+
+def test_one_place_normalises_text() -> None:
+    """Python needs quadratic time for many marks in a row, and all threads wait; `normalized` cuts such rows first.
+
+    Hosts of URLs, names in Python's syntax, and the codec for names of hosts are normalised, too.
+    """
+    files = [*SOURCES, *(ROOT / "examples").rglob("*.py")]
+
+    def normalising(file: Path) -> list[str]:
+        nodes = list(ast.walk(tree(file)))
+        names = {"normalize", "is_normalized", "ucd_3_2_0"}
+        of_module = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute) and node.attr in names]
+        froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module == "unicodedata"]
+        codecs = [node.value for node in nodes if isinstance(node, ast.Constant) and node.value == "idna"]
+        return [
+            *(name for name in of_module if name.startswith(("unicodedata.", "ucd"))),
+            *(alias.name for node in froms for alias in node.names if alias.name in names),
+            *map(str, codecs),
+        ]
+
+    def within(file: Path) -> list[str]:
+        found = ("urlsplit", "urlparse", "urljoin", "urldefrag", "ast.parse")
+        return [
+            ast.unparse(call)
+            for name, call in calls(file)
+            if name in found or name.endswith((".urlsplit", ".urlparse", ".urljoin", ".urldefrag"))
+            if not (call.args and ast.unparse(call.args[0]).startswith("stream_safe("))
+        ]
+
+    assert violations(files, normalising).keys() == NORMALISES.keys()
+    assert violations(files, within).keys() == NORMALISES_WITHIN.keys()
+
+
 def test_workflows_call_no_builtin_that_the_linter_cannot_ban() -> None:
     """Files and the terminal are the world; hashes and ids differ from process to process."""
     banned = ("open", "input", "print", "hash", "id", "breakpoint")

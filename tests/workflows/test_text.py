@@ -1,12 +1,15 @@
 """Untrusted text as people see it: nothing in it is invisible, turns the rest around, or reaches a terminal."""
 
 import json
+import time
+import unicodedata
+from typing import Literal
 from unicodedata import category
 
 import pytest
 from hypothesis import given, strategies as st
 
-from workflows.text import legible, visible
+from workflows.text import MAX_MARKS, legible, normalized, stream_safe, visible
 
 CONTROLS = "\x00\x07\x08\x1b\x7f\x85\x9b"
 DIRECTIONS = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -84,3 +87,57 @@ def test_text_that_was_shown_once_stays_as_it_is(text: str) -> None:
     """So a text may pass both."""
     assert visible(visible(text)) == visible(text)
     assert legible(visible(text)) == " ".join(visible(text).split())
+
+
+def longest_row(text: str) -> int:
+    """The most characters in a row that normalisation has to sort."""
+    longest = row = 0
+    for char in unicodedata.normalize("NFKD", text):
+        row = row + 1 if unicodedata.combining(char) else 0
+        longest = max(longest, row)
+    return longest
+
+
+EVERYTHING = [chr(code) for code in range(0x110000)]
+MARKS = [char for char in EVERYTHING if unicodedata.combining(unicodedata.normalize("NFKD", char)[0])]
+MOST = 2 * MAX_MARKS + 3
+"""A mark may be two when it is decomposed, and the letter before a row may have three of its own."""
+
+
+def test_no_text_has_a_long_row_of_marks() -> None:
+    """Of all characters of Unicode: none makes a row longer, whether it stands alone or repeats."""
+    alone = [char for char in EVERYTHING if longest_row(char) > 3]
+    repeated = [char for char in MARKS if longest_row(stream_safe(f"\u1f82{char * 99}")) > MOST]
+
+    assert (alone, repeated) == ([], [])
+    assert longest_row(stream_safe("".join(MARKS))) <= MOST
+
+
+@given(st.lists(st.sampled_from([*MARKS, "a", "\u1f82", "\u034f", "\uac00", "\u1100", "\ud800"]), max_size=300))
+def test_no_mixed_text_has_a_long_row_of_marks(chars: list[str]) -> None:
+    """Whatever stands between the marks; and a second time changes nothing."""
+    safe = stream_safe("".join(chars))
+
+    assert longest_row(safe) <= MOST
+    assert stream_safe(safe) == safe and safe.replace("\u034f", "") == "".join(chars).replace("\u034f", "")
+
+
+@given(st.text() | st.text(st.sampled_from([*"ae\u0301\u0316\u0344\u1e69"]), max_size=MAX_MARKS))
+def test_the_forms_of_usual_text_are_those_of_unicode(text: str) -> None:
+    """No language has more than thirty marks in a row."""
+    forms: list[Literal["NFC", "NFKC", "NFD", "NFKD"]] = ["NFC", "NFKC", "NFD", "NFKD"]
+
+    assert [normalized(form, text) for form in forms] == [unicodedata.normalize(form, text) for form in forms]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a" + "\u0301\u0316" * 500_000, "a" + "\u0301" * 500_000 + "\u0316" * 500_000, "\u0344" * 1_000_000],
+    ids=["in turn", "sorted backwards", "two in one"],
+)
+def test_many_marks_take_little_time(text: str) -> None:
+    """A million take less than a second; in quadratic time, they would take an hour."""
+    began = time.process_time()
+    normalized("NFKC", normalized("NFD", text))
+
+    assert time.process_time() - began < 20

@@ -75,6 +75,9 @@ class StepRecord(BaseModel):
     """How many of the `attempts`, except the last of an activity execution, ended without a report."""
     is_tainted: bool = Field(default=False, exclude_if=not_)
     """Whether the result may contain untrusted content, which the tool returns or an argument of the call came from."""
+    is_planned_ahead: bool = Field(default=False, exclude_if=not_)
+    """Of a pure tool: whether its call was planned before the task read untrusted content, which so did not choose what
+    is computed."""
     unchanged: bool = False
     """Whether the previous turn made the same call with the same result, and no effect was applied in between."""
     fencing_token: int = 0

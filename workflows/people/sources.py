@@ -60,8 +60,11 @@ def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonVal
         if origin.step == record.step.id and (origin.at == name or origin.at.startswith(f"{name}."))
     ]
     yield from map(_source_of_suspect, suspects)
+    computed = {origin.source for origin in suspects if origin.computed}
     for leaf in islice(_leaves(planned), MAX_LEAVES):
         if is_reference(leaf):
+            if leaf["$from"] in computed:
+                continue
             yield _source_of_result(progress, str(leaf["$from"]), str(leaf.get("path", "")))
         elif by_hand:
             yield Source(by_hand)
@@ -70,8 +73,10 @@ def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonVal
 
 
 def _source_of_suspect(origin: Origin) -> Source:
-    """The source of a value that only untrusted content shows, or that nothing shows."""
+    """The source of a value that only untrusted content or a computation shows, or that nothing shows."""
     unusual = f" It {origin.unusual}." if origin.unusual else ""
+    if origin.computed:
+        return Source(f"computed by {origin.computed} (step {origin.source}){unusual}", is_untrusted=True)
     if not origin.source:
         return Source(f"{UNKNOWN}: nobody wrote it, and no trusted result has it.{unusual}", is_untrusted=True)
     where = {"input": "the untrusted input", "conversation": "the conversation"}.get(

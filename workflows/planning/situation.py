@@ -210,7 +210,7 @@ def _news(progress: Progress) -> dict[str, object]:
 def _brief(record: StepRecord) -> StepRecord:
     """A copy with only the fields that a planner needs."""
     kept = {"step", "revision", "effect", "status", "attempts", "kind", "args", "result", "left_out", "replayed"}
-    kept |= {"unchanged", "undoes", "edited", "is_tainted"}
+    kept |= {"unchanged", "undoes", "edited", "is_tainted", "is_planned_ahead"}
     left_out = {name: field for name, field in StepRecord.model_fields.items() if name not in kept}
     unsaid = {name: field.get_default(call_default_factory=True) for name, field in left_out.items()}
     if record.args == record.step.args:  # nothing was put in the place of references

@@ -3,7 +3,8 @@
 A call with an effect is inside the contract if an effect of the contract allows its arguments. An argument counts if it
 is *authority*: it says whom, where, which or how much. Every value has a source. A result of a tool that returns
 untrusted content is untrusted, and so is a result of a call with an untrusted argument. A literal that the planner
-wrote after the task had read untrusted content needs a trusted source. The activity of the planner looks for this
+wrote after the task had read untrusted content needs a trusted source, and a computation that the planner then chose is
+none. The activity of the planner looks for this
 source (`activities/planning/origins/`), because text is compared by tables that differ between versions of Python.
 """
 
@@ -20,7 +21,7 @@ from workflows.json_values import canonical, digest, items
 from workflows.plans.catalogue import Catalogue, Effect
 from workflows.plans.contract import MAX_EFFECTS, AllowedEffect, Contract, Origin, Term
 from workflows.plans.proposal import NewSteps, Proposed, Step
-from workflows.plans.references import Unresolved, is_reference, pick, references
+from workflows.plans.references import Unresolved, is_reference, label, pick, references
 
 MAX_VALUE = 120
 """How many characters of a value a person is shown in the reason of a request."""
@@ -194,13 +195,15 @@ class Review:
         `allows_references`: a reference to an untrusted result is accepted. `allows_literals`: a literal is accepted.
         """
         untrusted = [id for id in references(step.args[name]) if id in self._tainted]
+        found = [origin for origin in self._origins.get(step.id, ()) if _is_part(origin.at, name, step.args)]
         if untrusted and not allows_references:
-            return f"{name} comes from untrusted content (the result of {untrusted[0]!r})"
+            computed = [origin for origin in found if origin.computed and origin.source == untrusted[0]]
+            shown = f"{name} comes from untrusted content (the result of {untrusted[0]!r})"
+            return _described(computed[0], step) if computed else shown
         if not self._is_late or allows_literals:
             return ""
         if not self._is_traced and _has_literal(step.args[name]):
             return f"nobody looked where {name} comes from"
-        found = [origin for origin in self._origins.get(step.id, ()) if _is_part(origin.at, name, step.args)]
         return _described(found[0], step) if found else ""
 
     def _fills(self, slot: str, value: JsonValue) -> bool:
@@ -259,12 +262,15 @@ def _is_part(path: str, name: str, names: Iterable[str]) -> bool:
 def _described(origin: Origin, step: Step) -> str:
     """What a person must know of a value without a trusted source, as a clause."""
     try:
-        shown = f"{origin.at} is {_shown(pick(step.args, origin.at, 'it'))}"
+        value = pick(step.args, origin.at, "it")
+        shown = f"{origin.at} is {label(value) if is_reference(value) else _shown(value)}"
     except Unresolved:
         shown = origin.at
     unusual = f", which {origin.unusual}" if origin.unusual else ""
     if not origin.source:
         return f"{shown}{unusual}: neither the user nor a trusted result shows it"
+    if origin.computed:
+        return f"{shown}{unusual}: only a computation shows it ({origin.source}: {origin.computed})"
     line = f", line {origin.line}" if origin.line else ""
     quote = f": “{origin.quote}”" if origin.quote else ""
     return f"{shown}{unusual}: only untrusted content shows it ({origin.source}{line}{quote})"

@@ -23,16 +23,19 @@ MAX_VALUES, MAX_ARGUMENTS, MAX_COUNT = 100, 50, 1_000
 
 
 class Origin(Sparse, frozen=True):
-    """A literal in the arguments of a proposed step that has no trusted source.
+    """A value in the arguments of a proposed step that has no trusted source: a literal, or a computed result.
 
-    Trusted sources are what the user wrote, and results of tools that return no untrusted content.
+    Trusted sources are what the user wrote, and results of tools that return no untrusted content. What a pure tool
+    computed is none if the planner chose the computation after the task had read untrusted content.
     """
 
     step: str
     at: str
-    """The path of the literal in the step's arguments, such as `receiver` or `items.0.sku`."""
+    """The path of the value in the step's arguments, such as `receiver` or `items.0.sku`."""
     source: str = ""
     """The step whose untrusted result shows the value, or `input` or `conversation`; empty if nothing shows it."""
+    computed: str = ""
+    """If `source` is the call of a pure tool, that call in words, such as `add from a 100, b 200`; else empty."""
     line: int = 0
     """The line of the untrusted text, from 1; 0 if unknown."""
     quote: str = ""

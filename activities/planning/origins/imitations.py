@@ -18,7 +18,7 @@ AROUND = 400
 """A call's arguments are searched within this many characters around its name, plus the length of the arguments."""
 MAX_PLACES = 1_000
 """How many places of a name are examined in one source; if there are more, the content counts as an imitation."""
-_ESCAPED = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
+_ESCAPED = re.compile(r"(?<!\\)\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2}))")
 _AFTER = frozenset("\"'`*<>(){}[]=:|\u2018\u2019\u201c\u201d\u00ab\u00bb")
 _BEFORE = frozenset("<>(){}[]=:|`*")
 """Characters beside a name that is called. A quote before the name is not enough: a text may begin with the word."""
@@ -35,8 +35,8 @@ def imitated(
     letters, case, spaces and escapes make no difference.
     """
     texts = dict[str, list[str]]()
-    for source, text in Sources(past, situation, kinds).untrusted:
-        texts.setdefault(source, []).append(text)
+    for passage in Sources(past, situation, kinds).untrusted:
+        texts.setdefault(passage.source, []).append(passage.text)
     for name, kind in kinds.items():
         if kind.spec.untrusted:
             texts[f"the description of {name}"] = [kind.description, canonical(kind.args_schema)]

@@ -19,6 +19,7 @@ from activities.planning.origins.strict import (
     with_addresses,
 )
 from activities.providers.untrusted import remove_hidden
+from workflows.text import normalized
 
 MAX_QUOTE = 200
 MIN_WITHOUT_BOUNDS = 8
@@ -167,7 +168,7 @@ def lenient_form(text: str) -> str:
     if "xn--" in text:
         text = PUNYCODE.sub(decoded_label, text)
     if not text.isascii():
-        text = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", text).casefold())
+        text = normalized("NFKD", normalized("NFKD", text).casefold())
     if changed := {ord(char): shown for char in set(text) if (shown := _lenient_char(char)) != char}:
         text = text.translate(changed)
     text = _INNER_BLANKS.sub(" ", text).replace(" \n", "\n").replace("\n ", "\n")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 from pydantic import JsonValue
 
@@ -9,6 +10,7 @@ from activities.planning.origins.numbers import plain_number
 from activities.planning.planner import RecordedTurn
 from activities.toolbox.declare.kind import Kind
 from workflows.account.records import StepRecord
+from workflows.people.card import args_words
 from workflows.planning.situation import Situation
 from workflows.plans.references import is_reference
 from workflows.text import visible
@@ -31,18 +33,28 @@ def literals(args: dict[str, JsonValue], names: frozenset[str]) -> Iterator[tupl
 
     References, booleans and blank texts need no source. The path of a key is the path of its value.
     """
+    for at, value in _parts(args):
+        if isinstance(value, dict) and not is_reference(value):
+            yield from ((_path(at, key), key) for key in value if key not in names and _needs_source(key))
+        elif isinstance(value, Scalar) and _needs_source(value):
+            yield at, value
+
+
+def references_in(args: dict[str, JsonValue]) -> Iterator[tuple[str, str]]:
+    """Yield the path of each reference in `args`, and the id of the step that it refers to."""
+    return ((at, str(value["$from"])) for at, value in _parts(args) if is_reference(value))
+
+
+def _parts(args: dict[str, JsonValue]) -> Iterator[tuple[str, JsonValue]]:
+    """Yield the path and the value of `args` and of all that it contains; a reference is one value."""
     waiting: list[tuple[str, JsonValue]] = [("", args)]
     while waiting:
         at, value = waiting.pop()
-        if is_reference(value):
-            continue
-        if isinstance(value, dict):
-            yield from ((_path(at, key), key) for key in value if key not in names and _needs_source(key))
+        yield at, value
+        if isinstance(value, dict) and not is_reference(value):
             waiting.extend((_path(at, key), item) for key, item in reversed(value.items()))
         elif isinstance(value, list):
             waiting.extend((_path(at, str(index)), value[index]) for index in reversed(range(len(value))))
-        elif isinstance(value, Scalar) and _needs_source(value):
-            yield at, value
 
 
 def _needs_source(value: Scalar) -> bool:
@@ -68,6 +80,33 @@ def scalars(value: JsonValue) -> Iterator[Scalar]:
             yield item
 
 
+class UntrustedText(NamedTuple):
+    """A text that is no trusted source."""
+
+    source: str
+    """The step that returned the text, or INPUT or CONVERSATION, as Origin names it."""
+    text: str
+    computed: str = ""
+    """If a pure tool computed the text, the call in words; see `Origin.computed`."""
+
+
+def may_compute(kind: str, kinds: Mapping[str, Kind]) -> bool:
+    """Whether this is the kind of a pure tool, or one is its fallback."""
+    seen = set[str]()
+    while kind in kinds and kind not in seen:
+        spec = kinds[kind].spec
+        if spec.pure:
+            return True
+        seen.add(kind)
+        kind = spec.fallback or ""
+    return False
+
+
+def computation(kind: str, args: JsonValue) -> str:
+    """The call of a pure tool in words, such as `add from a 100, b 200`."""
+    return f"{kind} from {args_words(args)}" if args else kind
+
+
 class Sources:
     """The texts and numbers that a planner was told, by whether they are trusted."""
 
@@ -82,8 +121,12 @@ class Sources:
         self.trusted = list[str]()
         self.numbers = set[str]()
         """The numbers in JSON of trusted sources, as `plain_number` writes them."""
-        self._untrusted = list[tuple[str, str]]()  # each text with its source, as Origin names it
-        self._planner = list[tuple[str, str]]()
+        self.computations = dict[str, str]()
+        """By the id of a step, the computation that is no trusted source: of a pure tool, if the planner may have
+        chosen it for untrusted content. It shows what the planner wants, whatever its arguments are."""
+        self._untrusted = list[UntrustedText]()
+        self._computed = list[UntrustedText]()
+        self._planner = list[UntrustedText]()
         for told in situations:
             self._add(told)
 
@@ -96,10 +139,10 @@ class Sources:
                 self._add_value(step.id, value, is_trusted=True)
         for word in situation.words:
             if word.is_option:  # the planner may have copied it from untrusted content
-                self._planner.append((CONVERSATION, word.text))
+                self._planner.append(UntrustedText(CONVERSATION, word.text))
             else:
                 self._add_user(word.text)
-            self._planner.append((CONVERSATION, word.question))
+            self._planner.append(UntrustedText(CONVERSATION, word.question))
         for record in situation.records:
             self._add_record(record)
         for fault in situation.faults:
@@ -114,23 +157,27 @@ class Sources:
         self._trust(text)
 
     @property
-    def untrusted(self) -> list[tuple[str, str]]:
-        """Pairs of the source and the text of untrusted content; the texts of the planner come last."""
-        return [*self._untrusted, *self._planner]
+    def untrusted(self) -> list[UntrustedText]:
+        """The passages of untrusted content; then what pure tools computed, and then the texts of the planner."""
+        return [*self._untrusted, *self._computed, *self._planner]
 
     def _add_record(self, record: StepRecord) -> None:
         id = record.step.id
         self._steps.add(id)
-        is_trusted = not record.is_tainted and self._is_trusted_kind(record.kind)
+        self.computations.pop(id, None)  # an earlier task of the conversation may have had a step with this id
+        if record.kind in self._kinds and self._kinds[record.kind].spec.pure and not record.is_planned_ahead:
+            self.computations[id] = computation(record.kind, record.args or record.step.args)
+        has_trusted_args = not record.is_tainted and self._is_trusted_kind(record.kind)
         parts = [value for path, value in record.named.items() if path.partition(".")[0] == "result"]
         for value in (record.result, *parts):
-            self._add_value(id, value, is_trusted=is_trusted)
-        if is_trusted:
+            self._add_value(id, value, is_trusted=has_trusted_args and id not in self.computations)
+        if has_trusted_args:
             self._trust(list(record.edited.values()))
 
     def _is_trusted(self, step: str, kind: str) -> bool:
         """Whether what `kind` returned for a step is trusted: an unknown step may have had untrusted arguments."""
-        return step in self._steps and step not in self._tainted and self._is_trusted_kind(kind)
+        is_known = step in self._steps and step not in self._tainted and step not in self.computations
+        return is_known and self._is_trusted_kind(kind)
 
     def _is_trusted_kind(self, kind: str) -> bool:
         return kind in self._kinds and not self._kinds[kind].spec.untrusted
@@ -152,7 +199,9 @@ class Sources:
                     self.trusted.append(text)
 
     def _distrust(self, source: str, value: JsonValue) -> None:
+        computed = self.computations.get(source, "")
+        passages = self._computed if computed else self._untrusted
         for scalar in scalars(value):
             text = scalar if isinstance(scalar, str) else plain_number(scalar)
             if text:
-                self._untrusted.append((source, text))
+                passages.append(UntrustedText(source, text, computed))

@@ -5,7 +5,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 
 from activities.providers.untrusted import HIDDEN
-from workflows.text import FILLERS
+from workflows.text import FILLERS, normalized
 
 MAX_HITS, MIN_HITS = 2_000, 10
 """How many places of a short and of a very long value are examined, in all sources together. If the value is only a
@@ -39,7 +39,7 @@ def normal_form(text: str) -> str:
     if "://" in text and "%" in text:
         text = _URL.sub(lambda url: PERCENT.sub(_unescaped, url[0]), text)
     # No casefold: it makes strasse.de, another host, of straße.de.
-    text = text.lower() if text.isascii() else unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).lower())
+    text = text.lower() if text.isascii() else normalized("NFC", normalized("NFC", text).lower())
     if "xn--" in text:
         text = PUNYCODE.sub(decoded_label, text)
     return " ".join(text.split())
@@ -61,7 +61,7 @@ def decoded_label(label: re.Match[str]) -> str:
     encoded = label[0].removeprefix("xn--")
     try:
         text = encoded.encode().decode("punycode")
-        is_valid = text.encode("punycode").decode() == encoded and text == unicodedata.normalize("NFC", text.lower())
+        is_valid = text.encode("punycode").decode() == encoded and text == normalized("NFC", text.lower())
     except ValueError:
         return label[0]
     is_valid = is_valid and not text.isascii() and all(_is_word(char) or char == "-" for char in text)

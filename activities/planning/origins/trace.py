@@ -1,11 +1,11 @@
-"""Finds the literals of a proposal that have no trusted source, and where untrusted content shows them.
+"""Finds the values of a proposal that have no trusted source, and where untrusted content shows them.
 
 Two comparisons are made. The strict one (`strict.py`, `numbers.py`) decides whether a trusted source shows a value. The
 lenient one (`lenient.py`) only finds text for the person who is asked: it permits no call.
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from pydantic import JsonValue
@@ -13,7 +13,16 @@ from pydantic import JsonValue
 from activities.planning.origins import strict
 from activities.planning.origins.lenient import Occurrence, Texts, lenient_form, look_form, shown_text, spellings
 from activities.planning.origins.numbers import numbers_in, plain_number
-from activities.planning.origins.sources import MAX_KEY, Scalar, Sources, literals
+from activities.planning.origins.sources import (
+    MAX_KEY,
+    Scalar,
+    Sources,
+    UntrustedText,
+    computation,
+    literals,
+    may_compute,
+    references_in,
+)
 from activities.planning.planner import RecordedTurn
 from activities.toolbox.declare.kind import Kind
 from workflows.planning.situation import Situation
@@ -23,20 +32,25 @@ from workflows.plans.proposal import Step
 MAX_VALUES = 1_000
 """How many different values are looked up; further values count as without a trusted source, and get no `source`."""
 MAX_QUOTES = 100
-"""How many origins of a proposal have a quote."""
+"""How many origins of a proposal have a quote, or the arguments of a computation."""
 MIN_LOOKALIKE = 4
 """The fewest characters of a value that is compared with trusted words that look like it."""
 
 
 def trace(
-    steps: Iterable[Step], past: Sequence[RecordedTurn], situation: Situation, kinds: Mapping[str, Kind]
+    steps: Sequence[Step], past: Sequence[RecordedTurn], situation: Situation, kinds: Mapping[str, Kind]
 ) -> tuple[Origin, ...]:
-    """The literals in the arguments of `steps` that have no trusted source, in the order of the arguments.
+    """The values in the arguments of `steps` that have no trusted source: for each step its literals, then references.
 
     `past` are the earlier turns of the conversation. A key of an object is a literal, too, unless the tool's schema
-    names it; the path of a key is the path of its value.
+    names it; the path of a key is the path of its value. A reference counts if it leads to a computation that the
+    planner may have chosen for untrusted content; those that lead to untrusted results are left to the workflow.
     """
-    search = _Search(Sources(past, situation, kinds))
+    sources = Sources(past, situation, kinds)
+    search = _Search(sources)
+    computed = sources.computations | {
+        step.id: computation(step.kind, {}) for step in steps if may_compute(step.kind, kinds)
+    }
     names = dict[str, frozenset[str]]()
     found = list[Origin]()
     for step in steps:
@@ -45,7 +59,16 @@ def trace(
         for at, value in literals(step.args, names[step.kind]):
             if not search.has_trusted_source(value):
                 found.append(search.origin(step.id, at, value, is_quoted=len(found) < MAX_QUOTES))
+        for at, id in references_in(step.args):
+            if id in computed:
+                words = _words(computed[id], is_quoted=len(found) < MAX_QUOTES)
+                found.append(Origin(step=step.id, at=at, source=id, computed=words))
     return tuple(found)
+
+
+def _words(computed: str, *, is_quoted: bool) -> str:
+    """The words of a computation; only the kind of the tool unless `is_quoted`."""
+    return computed if is_quoted else computed.partition(" ")[0]
 
 
 def _property_names(schema: JsonValue) -> frozenset[str]:
@@ -91,6 +114,9 @@ class _Search:
         unusual = self._describe_unusual(value) if isinstance(value, str) and is_quoted else ""
         if place is None:
             return Origin(step=step, at=at, unusual=unusual)
+        if words := self._passages[place.field].computed:
+            words = _words(words, is_quoted=is_quoted)
+            return Origin(step=step, at=at, source=place.source, computed=words, unusual=unusual)
         quote = self._untrusted.quote(place) if is_quoted else ""
         return Origin(step=step, at=at, source=place.source, line=place.line, quote=quote, unusual=unusual)
 
@@ -105,9 +131,13 @@ class _Search:
         return frozenset(numbers_in(strict.joined(self._sources.trusted)))
 
     @cached_property
+    def _passages(self) -> list[UntrustedText]:
+        return self._sources.untrusted
+
+    @cached_property
     def _untrusted(self) -> Texts:
-        sources = self._sources.untrusted
-        return Texts([text for _, text in sources], [source for source, _ in sources], lenient_form)
+        texts, sources = [each.text for each in self._passages], [each.source for each in self._passages]
+        return Texts(texts, sources, lenient_form)
 
     @cached_property
     def _trusted_looks(self) -> Texts:

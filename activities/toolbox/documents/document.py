@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from activities.toolbox.documents.extra import MissingPackage
 from activities.toolbox.documents.html import text_of
+from workflows.text import normalized
 
 PAGE = 8_000  # characters of a page, in a document without pages of its own
 MAX_TITLE = 200
@@ -52,7 +52,7 @@ def of_text(text: str, *, title: str = "", has_headings: bool, notes: Sequence[s
 
 def clean(text: str) -> str:
     """Normalise a text: NFC, no control characters, no lone surrogates, lines of at most `MAX_LINE` characters."""
-    text = unicodedata.normalize("NFC", text.encode(errors="replace").decode())
+    text = normalized("NFC", text.encode(errors="replace").decode())
     text = re.sub(r"[\x00-\x09\x0b-\x1f\x7f]", " ", "\n".join(text.splitlines()))
     # range() takes at least one step, so that an empty line stays.
     pieces = (line[at : at + MAX_LINE] for line in text.split("\n") for at in range(0, max(len(line), 1), MAX_LINE))
@@ -163,7 +163,7 @@ def _files(root: Path) -> Iterator[tuple[str, Path]]:
             target = path.resolve() if path.is_symlink() else path
             if target.is_relative_to(root) and target.suffix.lower() in SUFFIXES and target.is_file():
                 shown = path.relative_to(root).as_posix().encode(errors="replace").decode()  # not all names are UTF-8
-                yield unicodedata.normalize("NFC", shown), target
+                yield normalized("NFC", shown), target
 
 
 def _opened(path: Path) -> BinaryIO:

@@ -3,7 +3,6 @@
 import difflib
 import itertools
 import re
-import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from pydantic import BaseModel
 from activities.errors import Refused
 from activities.toolbox.documents.document import Document, UnreadableDocument, documents, of_text, read
 from activities.toolbox.documents.library import title_of
+from workflows.text import normalized
 
 MAX_TEXT = 20_000  # characters that one call returns
 MAX_NEAREST, MAX_NAMED = 5, 20
@@ -46,7 +46,7 @@ def read_from(root: Path, name: str, page: int = 1, also: Sequence[str] = ()) ->
             similar names of documents below `root`, and similar names in `also`.
     """
     existing = documents(root)
-    name = unicodedata.normalize("NFC", name.strip()).removeprefix("./")
+    name = normalized("NFC", name.strip()).removeprefix("./")
     if name not in existing:  # the name is only compared with existing names, and never used as a path
         raise _unknown(name, [*existing, *also])
     try:

@@ -3,7 +3,6 @@
 import difflib
 import itertools
 import re
-import unicodedata
 from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel, Field
@@ -13,6 +12,7 @@ from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents.document import SUFFIXES
 from activities.toolbox.documents.library import CUT, END, FIRST, Library, Match
 from activities.toolbox.injection import Documents
+from workflows.text import normalized
 
 MAX_TERMS, MAX_WIDER = 12, 5
 MAX_TEXT = 600  # characters of a passage that are shown
@@ -67,7 +67,7 @@ FILLER = re.compile(
 
 
 def _terms(query: str) -> list[str]:
-    words = list(dict.fromkeys(_TERM.findall(unicodedata.normalize("NFC", query).lower())))
+    words = list(dict.fromkeys(_TERM.findall(normalized("NFC", query).lower())))
     return ([word for word in words if not FILLER.fullmatch(word)] or words)[:MAX_TERMS]
 
 
