@@ -310,7 +310,7 @@ def _read(strategy: Strategy, reply: Reply, situation: Situation, kinds: Mapping
         return last_answer(reply.turn.text.strip(), situation.result_schema)
     if reply.stop is StopReason.REFUSED:
         raise UnusableReply(prompts.DECLINED)
-    # Anthropic does not count the tokens of thinking apart.
+    # Not every server counts the tokens of reasoning apart.
     is_silent = not reply.turn.calls and not reply.turn.text.strip()
     if reply.stop is StopReason.CUT and (is_silent or reply.usage.reasoning * 2 > reply.usage.output):
         raise UnusableReply(prompts.REASONING_CUT_OFF.format(tokens=reply.usage.reasoning or reply.usage.output))

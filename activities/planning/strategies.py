@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationError
 from activities.borders import validation
 from activities.planning import demonstrations, prompts
 from activities.planning.text_calls import called_in
-from activities.providers.adapter import parse_call
+from activities.providers.arguments import parse_call
 from activities.providers.messages import Reply, Request, ToolCall, ToolDefinition
 from activities.providers.untrusted import cleaned
 from activities.toolbox.declare.kind import Kind

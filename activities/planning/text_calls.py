@@ -4,15 +4,12 @@ Nothing here decides whether such a call is made; `text_strategy.py` does, for a
 """
 
 import ast
-import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import JsonValue
-
-from activities.providers.adapter import parse_call
+from activities.providers.arguments import LENIENT_DECODER, RepeatedKey, is_too_deep, object_of, parse_call
 from activities.providers.messages import ToolCall
 from workflows.json_values import canonical
 from workflows.text import stream_safe
@@ -31,7 +28,6 @@ FINISH = "Finish"
 
 _Calls = list[tuple[str, Any]]
 """The name and the arguments of each call."""
-_DECODER = json.JSONDecoder(strict=False)
 _FENCE = re.compile(r"\A```[\w-]*[ \t]*\r?\n(.*?)\r?\n?```\Z", re.DOTALL)
 _END_MARKS = re.compile(r"(?:<\|(?:eom_id|eot_id|im_end|end_of_text|endoftext)\|>|</s>)\s*\Z")
 _BLOCK = re.compile(r"\s*<(tool_call|function_call)>\s*(.*?)\s*(?:</\1>|\Z)", re.DOTALL)
@@ -57,7 +53,10 @@ def whole_calls(text: str, names: Collection[str]) -> list[ToolCall]:
     """
     if len(text) > MAX_READ:
         return []
-    found = _whole(_END_MARKS.sub("", text).strip())
+    try:
+        found = _whole(_END_MARKS.sub("", text).strip())
+    except RecursionError:  # marks in marks
+        return []
     calls = [parse_call(f"text_{index}", name, args) for index, (name, args) in enumerate(found)]
     return calls if all(call.name in names for call in calls) else []
 
@@ -123,16 +122,15 @@ def _in_series(form: re.Pattern[str], text: str, read: Callable[[re.Match[str]],
     return found
 
 
-def _function_arguments(text: str) -> str | dict[str, JsonValue]:
-    if not text.startswith("<parameter="):
+def _function_arguments(text: str) -> str | dict[str, Any]:
+    if not text.startswith("<parameter=") or _PARAMETER.sub("", text).strip():
         return text
-    values: dict[str, JsonValue] = {}
-    for name, value in _PARAMETER.findall(text):
-        try:
-            values[name] = json.loads(value)
-        except ValueError:
-            values[name] = value
-    return values
+    return object_of([(name, _parameter(value)) for name, value in _PARAMETER.findall(text)])
+
+
+def _parameter(text: str) -> Any:
+    value, end = _decode_json(text, 0)
+    return value if value is not None and end == len(text) else text
 
 
 def _mistral_call(head: re.Match[str]) -> tuple[_Calls, int]:
@@ -151,10 +149,12 @@ def _json_calls(text: str) -> _Calls:
 
 
 def _decode_json(text: str, at: int) -> tuple[Any, int]:
+    """The JSON value that begins at an index, and the index after it; None if there is none, or it is too deep."""
     try:
-        return _DECODER.raw_decode(text, at)
+        value, end = LENIENT_DECODER.raw_decode(text, at)
     except (ValueError, RecursionError):
         return None, at
+    return (None, at) if is_too_deep(value) else (value, end)
 
 
 def _calls_of(value: Any) -> Iterator[tuple[str, Any]]:
@@ -162,6 +162,9 @@ def _calls_of(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, list):
         inner = [[*_calls_of(item)] for item in value]
         yield from (call for calls in inner for call in calls) if all(inner) else ()
+        return
+    if isinstance(value, RepeatedKey):
+        yield from ((name, value) for name, _ in _calls_of(dict(value)))
         return
     if not isinstance(value, dict):
         return
@@ -183,14 +186,27 @@ def _python_calls(text: str) -> _Calls:
         body = ast.parse(stream_safe(text), mode="eval").body  # Python normalises names
         calls = body.elts if isinstance(body, ast.List) else [body]
         return [_python_call(call) for call in calls]
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return []
 
 
 def _python_call(call: ast.expr) -> tuple[str, Any]:
     if not isinstance(call, ast.Call) or call.args or not isinstance(call.func, ast.Name | ast.Attribute):
         raise ValueError("no call with named arguments")
-    return ast.unparse(call.func), {str(one.arg): ast.literal_eval(one.value) for one in call.keywords}
+    if any(one.arg is None for one in call.keywords):
+        raise ValueError("arguments without names")
+    return ast.unparse(call.func), object_of([(one.arg, _literal(one.value)) for one in call.keywords])
+
+
+def _literal(node: ast.expr) -> Any:
+    match node:
+        case ast.Dict(keys, values):
+            return object_of(
+                [(key and ast.literal_eval(key), _literal(value)) for key, value in zip(keys, values, strict=True)]
+            )
+        case ast.List(parts) | ast.Tuple(parts):
+            return [_literal(part) for part in parts]
+    return ast.literal_eval(node)
 
 
 def _json_objects(text: str) -> Iterator[Any]:
@@ -253,8 +269,8 @@ def _action(text: str, action: re.Match[str], id: str, properties: Mapping[str, 
         return parse_call(id, name, args), action.end()
     name = known.get(_clean_name(written).lower(), _clean_name(written))
     given = _INPUT.match(text, _skipped(text, action.end()))
-    if given is None:
-        return parse_call(id, name, "{}"), action.end()
+    if given is None or not text[given.end() :].strip():
+        return _without_input(parse_call(id, name, "{}"), properties), given.end() if given else action.end()
     at = _skipped(text, given.end())
     if fence := re.compile(r"```[\w-]*\s*").match(text, at):
         at = fence.end()
@@ -263,6 +279,11 @@ def _action(text: str, action: re.Match[str], id: str, properties: Mapping[str, 
         return parse_call(id, name, value), end
     line = text[at:].split("\n", 1)[0].strip()
     return parse_call(id, name, line), at + len(line)
+
+
+def _without_input(call: ToolCall, properties: Mapping[str, Sequence[str]]) -> ToolCall:
+    # The text may have been cut before the arguments, even if the server does not report that.
+    return replace(call, broken="Action Input is missing") if properties.get(call.name) else call
 
 
 def _skipped(text: str, at: int, skip: str | None = None) -> int:

@@ -14,7 +14,8 @@ from activities.planning.strategies import (
     call_names,
     needs_contract,
 )
-from activities.providers.adapter import AdapterOptions, parse_call
+from activities.providers.adapter import AdapterOptions
+from activities.providers.arguments import parse_call
 from activities.providers.messages import (
     AssistantTurn,
     LanguageModel,

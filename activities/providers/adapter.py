@@ -12,13 +12,12 @@ from urllib.parse import urlsplit
 
 import httpx2
 import structlog
-from pydantic import JsonValue
-from pydantic_core import from_json
 
 from activities import tracing
 from activities.borders import classify
 from activities.borders.model_api import offers_no_calls, server_name
 from activities.providers import spoken, streaming
+from activities.providers.arguments import for_sdk
 from activities.providers.billing import End
 from activities.providers.messages import (
     UNSEEN_OUTPUT,
@@ -26,7 +25,6 @@ from activities.providers.messages import (
     NoReply,
     Reply,
     Request,
-    ToolCall,
     Turn,
     UnreadableReply,
     Usage,
@@ -126,8 +124,15 @@ class Endpoint:
 
     def client_options(self, timeout: float) -> dict[str, Any]:
         """The arguments for the client of either SDK; `timeout` is in seconds."""
-        # Temporal retries, so the SDK does not.
-        return {"api_key": self.key, "base_url": self.url, "timeout": timeout, "max_retries": 0}
+        # Temporal retries, so the SDK does not. The lines of a stream are read before the client could unpack them.
+        headers = {"accept-encoding": "identity"}
+        return {
+            "api_key": self.key,
+            "base_url": self.url,
+            "timeout": timeout,
+            "max_retries": 0,
+            "default_headers": headers,
+        }
 
 
 class ModelAdapter(ABC):
@@ -173,12 +178,13 @@ class ModelAdapter(ABC):
             except WRONG_SHAPE as error:
                 raise UnreadableReply(self._server_name, end=_end_of(draft)) from error
         try:
-            reply = self._translate(response)
+            reply = self._translate(response, self._limit(request))
         except WRONG_SHAPE as error:
             used = self._usage(response) if getattr(response, "usage", None) else None
             counted = used and _completed(used, request, response)
             raise UnreadableReply(self._server_name, counted, _end_of(draft)) from error
-        return replace(reply, usage=_completed(reply.usage, request, response, self._most_output(request, draft)))
+        most = max(self._most_output(request, draft), draft.counted().output)
+        return replace(reply, usage=_completed(reply.usage, request, response, most))
 
     async def _begun(self, client: Any, request: Request) -> Any:
         """Return the SDK's stream of the reply; raise NoReply if the provider's own server is silent for too long."""
@@ -211,7 +217,8 @@ class ModelAdapter(ABC):
         if EVENT_STREAM not in stream.response.headers.get("content-type", ""):  # some servers never stream
             try:
                 async with stream:
-                    return self._response(json.loads(await stream.response.aread()))
+                    body = for_sdk(await stream.response.aread(), draft.arguments_field.encode())
+                    return self._response(json.loads(body))
             except httpx2.HTTPError as error:
                 reason = f"{self._server_name} could not be reached, or the connection broke."
                 raise NoReply(reason, End.BROKEN_OFF) from error
@@ -262,8 +269,8 @@ class ModelAdapter(ABC):
         """Make the SDK's response from its JSON `body`."""
 
     @abstractmethod
-    def _translate(self, response: Any) -> Reply:
-        """Turn the SDK's response into a reply."""
+    def _translate(self, response: Any, limit: int | None) -> Reply:
+        """Turn the SDK's response into a reply; `limit` is what `_limit` returned."""
 
     @abstractmethod
     def _usage(self, response: Any) -> Usage:
@@ -272,26 +279,62 @@ class ModelAdapter(ABC):
 
 def count(counts: object, name: str) -> int:
     """The tokens in the field `name` of a server's `counts`; 0 if the field has no number, or more than MOST_TOKENS."""
-    number = getattr(counts, name, None)
-    return number if isinstance(number, int) and 0 < number <= MOST_TOKENS else 0
+    number = field_of(counts, name)
+    return number if type(number) is int and 0 < number <= MOST_TOKENS else 0  # a bool is an int, too
 
 
-def counts(used: object, input: str, output: str) -> Usage:
-    """Make a Usage from `used`, the counts of an OpenAI API; `input` and `output` are the beginnings of their names."""
-    details = getattr(used, f"{input}_tokens_details", None)
-    read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
+def field_of(value: object, name: str) -> Any:
+    """The field of an object of the SDK, or of the JSON of one that the SDK does not know; None if it has none."""
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+
+
+def counts(
+    used: object,
+    input: str,
+    output: str,
+    *,
+    read: int,
+    written: int,
+    is_cache_apart: bool = False,
+    is_documented: bool = True,
+) -> Usage:
+    """Make a Usage from a server's counts `used`; `input` and `output` are the beginnings of the names of its fields.
+
+    `read` and `written` are the tokens of the cache, which the input does not contain if `is_cache_apart`. Unless it
+    `is_documented` that the server counts reasoning as output, and the cache as input, its total tells what it does.
+    Of several readings, the one with the largest bill counts (docs/models.md, What servers count).
+    """
+    prompt, completion = count(used, f"{input}_tokens"), count(used, f"{output}_tokens")
+    details = field_of(used, f"{output}_tokens_details")
+    thought = (count(details, "reasoning_tokens"), count(details, "thinking_tokens"), count(used, "reasoning_tokens"))
+    cached, total, reasoning = read + written, count(used, "total_tokens"), max(thought)
+    is_told = is_documented or total >= prompt + completion > 0
+    if is_told and cached <= prompt and not is_cache_apart:
+        prompt -= cached
+    beyond_input = max(0, total - prompt - cached)
+    whole = completion if is_told and reasoning <= completion else completion + reasoning
     return Usage(
-        # The APIs count the tokens of the cache here, too.
-        input=max(0, count(used, f"{input}_tokens") - read - written),
-        output=count(used, f"{output}_tokens"),
+        input=prompt,
+        # If neither the output nor the total is a number, it is estimated.
+        output=max(whole, beyond_input) if completion or beyond_input else 0,
         cache_read=read,
         cache_write=written,
-        reasoning=count(getattr(used, f"{output}_tokens_details", None), "reasoning_tokens"),
+        reasoning=reasoning,
     )
+
+
+def stop_word(reason: object) -> str | None:
+    """The reason that a server gives for the end of a reply, in small letters; None if it gives none."""
+    word = str(reason or "").strip().lower()
+    return None if word in ("", "null", "none") else word
 
 
 def _end_of(draft: Draft) -> End:
     return End.BROKEN_OFF if draft.has_begun else End.NO_REPLY
+
+
+def _dump(response: Any) -> Any:
+    return response.to_dict(mode="python", warnings=False)
 
 
 def _completed(counted: Usage, request: Request, response: Any, min_output: int = 0) -> Usage:
@@ -302,7 +345,7 @@ def _completed(counted: Usage, request: Request, response: Any, min_output: int 
     return replace(
         counted,
         input=counted.input if input_tokens else estimate_input(request),
-        output=output_tokens or max(min_output, estimate_tokens(response.to_dict(mode="python", warnings=False))),
+        output=output_tokens or max(min_output, counted.reasoning + estimate_tokens(_dump(response))),
         is_estimated=True,
     )
 
@@ -332,21 +375,6 @@ def _with_ids(turn: AssistantTurn, ids: list[str]) -> AssistantTurn:
         replace(call, id=id, name=INVALID_IN_NAME.sub("_", call.name)[:MAX_NAME] or "unnamed") for call, id in called
     )
     return replace(turn, calls=calls, blocks=turn.blocks if calls == turn.calls else ())
-
-
-def parse_call(id: str, name: str, arguments: str | dict[str, JsonValue]) -> ToolCall:
-    """Make a ToolCall from the model's `arguments`, a JSON text or object; if they are invalid, `broken` says why."""
-    if isinstance(arguments, dict):  # some servers send an object in place of a text
-        return ToolCall(id, name, arguments)
-    try:
-        args: JsonValue = from_json((arguments or "").strip() or "{}", allow_inf_nan=False)
-    except ValueError as error:
-        return ToolCall(id, name, {}, broken=f"they are no JSON ({str(error)[:80]})")
-    if args is None or args == "":  # of a call without arguments, from some servers
-        args = {}
-    if not isinstance(args, dict):
-        return ToolCall(id, name, {}, broken=f"they are a JSON {type(args).__name__}, not an object")
-    return ToolCall(id, name, args)
 
 
 def replace_surrogates(turn: AssistantTurn) -> AssistantTurn:

@@ -1,11 +1,18 @@
 """The adapter of Anthropic's Messages API."""
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from activities.providers.adapter import ModelAdapter, count, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.adapter import (
+    ModelAdapter,
+    count,
+    counts,
+    replace_surrogates,
+    stop_word,
+    with_unique_ids,
+)
+from activities.providers.arguments import parse_call
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolCall, ToolResult, Turn, Usage
 from activities.providers.streaming import Draft
 from activities.providers.strict import ANTHROPIC
@@ -45,7 +52,10 @@ WITHOUT_EFFORT: Sequence[str] = (*OLD, "claude-sonnet-4-5*", "claude-haiku-4*")
 CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
 """Marks the end of the part of a request that the provider shall cache, because the next request begins with the same
 part."""
+COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "total_tokens")
 THOUGHTS = ("thinking", "redacted_thinking")
+UNFINISHED = "unfinished"
+"""The reason to stop of a message with a call whose block has no end, in place of the server's."""
 STOP_REASONS: Mapping[str | None, StopReason] = {
     "end_turn": StopReason.DONE,
     "stop_sequence": StopReason.DONE,
@@ -53,8 +63,10 @@ STOP_REASONS: Mapping[str | None, StopReason] = {
     "pause_turn": StopReason.CUT,
     "max_tokens": StopReason.CUT,
     "model_context_window_exceeded": StopReason.CUT,
+    UNFINISHED: StopReason.CUT,
     "refusal": StopReason.REFUSED,
 }
+UNUSED = (StopReason.CUT, StopReason.REFUSED)
 
 
 def takes_strict(model: str) -> bool:
@@ -93,13 +105,13 @@ class AnthropicModel(ModelAdapter):
 
         return Message.construct(**body)
 
-    def _translate(self, response: "Message") -> Reply:
+    def _translate(self, response: "Message", limit: int | None) -> Reply:
         text = "\n".join(block.text for block in response.content if block.type == "text")
         uses: Iterable[Any] = (block for block in response.content if block.type == "tool_use")
         calls = tuple(parse_call(use.id, use.name, use.input) for use in uses)
-        blocks = () if any(call.broken for call in calls) else _blocks_to_send_back(response.content)
+        blocks = () if any(call.broken for call in calls) else _blocks_to_send_back(response.content, calls)
         turn = AssistantTurn(text, calls, blocks, self.name)
-        stop = STOP_REASONS.get(response.stop_reason, StopReason.DONE)
+        stop = STOP_REASONS.get(stop_word(response.stop_reason), StopReason.DONE)
         return Reply(replace_surrogates(turn), self._usage(response), stop)
 
     def _usage(self, response: "Message") -> Usage:
@@ -109,32 +121,34 @@ class AnthropicModel(ModelAdapter):
 class _AnthropicDraft(Draft):
     """Joins the events of a reply: the parts of each block's text, reasoning or arguments."""
 
+    arguments_field = "input"
+
     def __init__(self) -> None:
         self._message: Any = None
         self._is_counted = False
         """Whether the server has counted the whole reply; `message_start` has only the tokens of its beginning."""
-        self._arguments = dict[int, str]()
-        """For each block that calls a tool, by its index: the JSON of the arguments, as far as it came."""
+        self._arguments = list[str]()
+        """For each block, the JSON of its arguments, as far as it came; empty for a block that calls no tool."""
+        self._open = dict[int, int]()
+        """For each block that has no end yet, by its index in the events: its place in the message."""
 
     def add(self, event: "RawMessageStreamEvent") -> None:
         match event.type:
             case "message_start":
                 self._message = event.message
             case "content_block_start":
-                self.is_opened = True
-                self._message.content.append(event.content_block)
-                self._arguments[event.index] = ""
+                self._begin(event.index, event.content_block)
             case "content_block_delta":
-                self._add_part(event.index, event.delta)
-            case "content_block_stop" if written := self._arguments[event.index]:
-                self._message.content[event.index].input = _parsed(written)
+                self._add_part(self._open[event.index], event.delta)
+            case "content_block_stop" if (place := self._open.pop(event.index, None)) is not None:
+                if written := self._arguments[place]:
+                    self._message.content[place].input = written
             case "message_delta":
-                self._message.stop_reason = event.delta.stop_reason
-                for name, tokens in event.usage.to_dict(warnings=False).items():
-                    if tokens is not None:  # totals, which replace those of `message_start`
-                        setattr(self._message.usage, name, tokens)
-                        self._is_counted |= name == "output_tokens"
+                self._set_stop(event.delta.stop_reason)
+                self._count(event.usage)
             case "message_stop":
+                if any(self._message.content[place].type == "tool_use" for place in self._open.values()):
+                    self._set_stop(UNFINISHED)
                 if not self._is_counted and getattr(self._message, "usage", None):
                     self._message.usage.output_tokens = 0
                 self.response = self._message
@@ -150,14 +164,25 @@ class _AnthropicDraft(Draft):
         return "\n".join(block.text for block in self._blocks() if block.type == "text")
 
     def calls(self) -> list[tuple[str, Any]]:
-        blocks = enumerate(self._blocks())
-        return [(block.name, self._arguments.get(at, "")) for at, block in blocks if block.type == "tool_use"]
+        return [
+            (block.name, arguments)
+            for block, arguments in zip(self._blocks(), self._arguments, strict=False)
+            if block.type == "tool_use"
+        ]
 
     def _blocks(self) -> list[Any]:
         return [*self._message.content] if self._message else []
 
-    def _add_part(self, index: int, delta: Any) -> None:
-        block = self._message.content[index]
+    def _begin(self, index: int, block: Any) -> None:
+        if index in self._open and self._message.content[self._open[index]].type == "tool_use":
+            self._set_stop(UNFINISHED)  # whose parts the next ones are, nobody knows
+        self.is_opened = True
+        self._open[index] = len(self._arguments)
+        self._message.content.append(block)
+        self._arguments.append("")
+
+    def _add_part(self, place: int, delta: Any) -> None:
+        block = self._message.content[place]
         match delta.type:
             case "text_delta":
                 block.text += (part := delta.text)
@@ -166,27 +191,39 @@ class _AnthropicDraft(Draft):
             case "signature_delta":
                 block.signature = part = delta.signature
             case "input_json_delta":
-                self._arguments[index] += (part := delta.partial_json)
+                self._arguments[place] += (part := delta.partial_json)
             case _:
                 part = ""
         self.written += len(part.encode(errors="replace"))
 
+    def _set_stop(self, reason: str | None) -> None:
+        """Set the reason to stop, unless `reason` is none, or it is known already that the reply cannot be used."""
+        if stop_word(reason) and STOP_REASONS.get(stop_word(self._message.stop_reason)) not in UNUSED:
+            self._message.stop_reason = reason
 
-def _parsed(written: str) -> Any:
-    """Parse the arguments of a call. A text that is no JSON stays a text, which `parse_call` reports as broken."""
-    try:
-        return json.loads(written)
-    except ValueError:
-        return written
+    def _count(self, used: Any) -> None:
+        """Set the tokens that an event counts: totals, which replace those of `message_start`."""
+        self._message.usage = getattr(self._message, "usage", None) or used
+        for name in COUNTS:
+            # A server may count the input at the beginning alone, and then none.
+            if count(used, name) > count(self._message.usage, name):
+                setattr(self._message.usage, name, getattr(used, name))
+        if parts := getattr(used, "output_tokens_details", None):
+            self._message.usage.output_tokens_details = parts
+        self._is_counted |= count(used, "output_tokens") > 0
 
 
 def _usage(message: "Message") -> Usage:
-    used = getattr(message, "usage", None)
-    return Usage(
-        input=count(used, "input_tokens"),
-        output=count(used, "output_tokens"),
-        cache_read=count(used, "cache_read_input_tokens"),
-        cache_write=count(used, "cache_creation_input_tokens"),
+    used: Any = getattr(message, "usage", None)
+    of_cache: Any = getattr(used, "cache_creation", None)
+    written = sum(count(of_cache, f"ephemeral_{time}_input_tokens") for time in ("5m", "1h"))
+    return counts(
+        used,
+        "input",
+        "output",
+        read=count(used, "cache_read_input_tokens"),
+        written=max(written, count(used, "cache_creation_input_tokens")),
+        is_cache_apart=True,
     )
 
 
@@ -244,8 +281,14 @@ def _tool_result(result: ToolResult) -> dict[str, Any]:
     return {**plain, "is_error": True} if result.is_error else plain
 
 
-def _blocks_to_send_back(blocks: Sequence["ContentBlock"]) -> tuple[dict[str, Any], ...]:
+def _blocks_to_send_back(blocks: Sequence["ContentBlock"], calls: Sequence[ToolCall]) -> tuple[dict[str, Any], ...]:
     # The API signs thoughts, and wants all blocks of such a turn back unchanged.
     if not any(block.type in THOUGHTS for block in blocks):
         return ()
-    return tuple(block.model_dump(mode="json", exclude_unset=True) for block in blocks)
+    inputs = (call.args for call in calls)
+    return tuple(
+        # The draft has the input as text.
+        block.model_dump(mode="json", exclude_unset=True, warnings=False)
+        | ({"input": next(inputs)} if block.type == "tool_use" else {})
+        for block in blocks
+    )

@@ -1,13 +1,20 @@
 """The adapter of OpenAI's Chat Completions API, which other servers speak, too: Ollama, vLLM, llama.cpp."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import from_json
-
 from activities.providers import spoken
-from activities.providers.adapter import Endpoint, ModelAdapter, counts, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.adapter import (
+    Endpoint,
+    ModelAdapter,
+    count,
+    counts,
+    field_of,
+    replace_surrogates,
+    stop_word,
+    with_unique_ids,
+)
+from activities.providers.arguments import is_object, parse_call
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Usage
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
@@ -24,8 +31,20 @@ STOP_REASONS: Mapping[str | None, StopReason] = {
     "error": StopReason.CUT,  # Mistral
     "abort": StopReason.CUT,  # vLLM
     "insufficient_system_resource": StopReason.CUT,  # DeepSeek
+    "max_tokens": StopReason.CUT,  # Gemini and Cohere
+    "timeout": StopReason.CUT,  # Cohere
+    "cancelled": StopReason.CUT,
+    "network_error": StopReason.CUT,  # Z.AI
+    "malformed_function_call": StopReason.CUT,  # Gemini
     "content_filter": StopReason.REFUSED,
+    "safety": StopReason.REFUSED,  # Gemini
+    "recitation": StopReason.REFUSED,  # Gemini
+    "error_toxic": StopReason.REFUSED,  # Cohere
+    "sensitive": StopReason.REFUSED,  # Z.AI
+    "refusal": StopReason.REFUSED,  # Anthropic, through proxies
 }
+"""By the word of a server, in small letters; any other word means that the reply is whole."""
+UNUSED = (StopReason.CUT, StopReason.REFUSED)
 REASONING = ("reasoning_content", "reasoning")
 """Fields with a model's reasoning: of DeepSeek, vLLM, llama.cpp and LM Studio; of Ollama and OpenRouter."""
 
@@ -42,13 +61,6 @@ class ChatCompletions(ModelAdapter):
         super().__init__(model, endpoint, effort)
         self._hides_reasoning = self._is_own if is_reasoning is None else is_reasoning
 
-    async def reply(self, request: Request) -> Reply:
-        """Do as `ModelAdapter.reply`; a reply that fills its limit is cut off, even if the server reports `stop`."""
-        reply = await super().reply(request)
-        limit = self._limit(request)
-        is_full = limit is not None and not reply.usage.is_estimated and reply.usage.output >= limit
-        return replace(reply, stop=StopReason.CUT) if is_full and reply.stop is StopReason.DONE else reply
-
     async def _send(self, client: Any, request: Request, limit: int | None) -> Any:
         return await client.chat.completions.create(
             model=self._model,
@@ -63,62 +75,98 @@ class ChatCompletions(ModelAdapter):
         )
 
     def _draft(self) -> Draft:
-        return _ChatDraft(self._response)
+        return _ChatDraft(self._response, self._counts)
 
     def _response(self, body: dict[str, Any]) -> "ChatCompletion":
         from openai.types.chat import ChatCompletion
 
         return ChatCompletion.construct(**body)
 
-    def _translate(self, response: "ChatCompletion") -> Reply:
+    def _translate(self, response: "ChatCompletion", limit: int | None) -> Reply:
         choice = response.choices[0]
         message = choice.message
         functions = [(call.id or "", getattr(call, "function", None)) for call in message.tool_calls or ()]
         # Only functions were offered, so a call of another type is dropped.
-        calls = tuple(parse_call(id, function.name or "", function.arguments) for id, function in functions if function)
-        stop = StopReason.REFUSED if message.refusal else STOP_REASONS.get(choice.finish_reason, StopReason.DONE)
+        calls = tuple(parse_call(id, function.name, function.arguments) for id, function in functions if function)
+        stop = STOP_REASONS.get(stop_word(choice.finish_reason), StopReason.DONE)
+        if message.refusal:
+            stop = StopReason.REFUSED
+        elif limit is not None and count(response.usage, "completion_tokens") >= limit and stop is StopReason.DONE:
+            stop = StopReason.CUT  # it fills its limit, even if the server reports `stop`
         thoughts, text = spoken.split_thoughts(message.content or "")
         aside = "\n".join(filter(None, (_reasoning(message), thoughts)))
         turn = AssistantTurn(text, calls, by=self.name, aside=aside)
         return Reply(replace_surrogates(turn), self._usage(response), stop)
 
     def _usage(self, response: "ChatCompletion") -> Usage:
-        return counts(response.usage, "prompt", "completion")
+        return self._counts(response.usage)
+
+    def _counts(self, used: Any) -> Usage:
+        details = field_of(used, "prompt_tokens_details")
+        # DeepSeek, and Moonshot and Together, have fields of their own.
+        read = (count(details, "cached_tokens"), count(used, "prompt_cache_hit_tokens"), count(used, "cached_tokens"))
+        return counts(
+            used,
+            "prompt",
+            "completion",
+            read=min(filter(None, read), default=0),
+            written=count(details, "cache_write_tokens"),
+            is_documented=self._is_own,
+        )
 
 
 class _ChatDraft(Draft):
     """Joins the chunks of a reply: the parts of the text, and the parts of each call's arguments."""
 
-    def __init__(self, completion: Callable[[dict[str, Any]], Any]) -> None:
+    def __init__(self, completion: Callable[[dict[str, Any]], Any], counts: Callable[[Any], Usage]) -> None:
         self._completion = completion
+        self._counts = counts
         self._calls = list[dict[str, Any]]()
         self._message: dict[str, Any] = {"role": "assistant", "content": "", "reasoning": "", "tool_calls": self._calls}
         self._usage: Any = None
+        self._has_stale_usage = False
+        """Whether a part of the reply came after the newest usage, so that its output is a part of the whole."""
+        self._ends_with_usage = False
+        """Whether nothing of the reply came after a chunk that has only the usage."""
         self._stop: str | None = None
 
     def add(self, chunk: "ChatCompletionChunk") -> None:
-        self._usage = chunk.usage or self._usage  # in the last chunk, after the reason to stop
+        # In the last chunk, after the reason to stop, or in each chunk; Kimi has it in the choice.
+        used = chunk.usage
         for choice in chunk.choices or ():
-            delta = choice.delta
-            self.written += _bytes_of_texts({**delta.to_dict(warnings=False), "role": None}) if delta else 0
-            self._message["content"] += getattr(delta, "content", None) or ""
-            self._message["reasoning"] += _reasoning(delta)
-            if refusal := getattr(delta, "refusal", None):
-                self._message["refusal"] = self._message.get("refusal", "") + refusal
-            for part in getattr(delta, "tool_calls", None) or ():
-                self._add_call(part)
-            self._stop = choice.finish_reason or self._stop
-        # Chunks follow with the usage, and some servers never give a reason to stop: then the usage alone is the end.
-        if self._stop or (chunk.usage and not chunk.choices):
-            self._set_response()
+            self._add_choice(choice)
+            used = used or field_of(choice, "usage")
+        if used:
+            self._usage, self._has_stale_usage, self._ends_with_usage = used, False, not chunk.choices
+
+    def _add_choice(self, choice: Any) -> None:
+        delta = choice.delta
+        self.written += _bytes_of_texts({**delta.to_dict(warnings=False), "role": None}) if delta else 0
+        words, reasoning = getattr(delta, "content", None) or "", _reasoning(delta)
+        refusal, parts = getattr(delta, "refusal", None), getattr(delta, "tool_calls", None) or ()
+        self._message["content"] += words
+        self._message["reasoning"] += reasoning
+        if refusal:
+            self._message["refusal"] = self._message.get("refusal", "") + refusal
+        for part in parts:
+            self._add_call(part)
+        is_cut = STOP_REASONS.get(self._stop) in UNUSED
+        if words or reasoning or refusal or parts:
+            # What was the end so far is none.
+            self._has_stale_usage, self._ends_with_usage = True, False
+            self._stop = self._stop if is_cut else None
+        self._stop = self._stop if is_cut else stop_word(choice.finish_reason) or self._stop
 
     def end(self, *, is_done: bool) -> None:
-        if is_done and self._usage and self.response is None:
-            self._set_response()
+        # Some servers never give a reason to stop: then `[DONE]` or the end after the usage is the end of the reply.
+        if self._stop or self._ends_with_usage or (is_done and self._usage):
+            ended = {"index": 0, "message": self._message, "finish_reason": self._stop}
+            only_input = {"prompt_tokens": field_of(self._usage, "prompt_tokens")}
+            usage = only_input if self._has_stale_usage else self._usage
+            self.response = self._completion({"choices": [ended], "usage": usage})
 
-    def _set_response(self) -> None:
-        ended = {"index": 0, "message": self._message, "finish_reason": self._stop}
-        self.response = self._completion({"choices": [ended], "usage": self._usage})
+    def counted(self) -> Usage:
+        return self._counts(self._usage)
 
     def text(self) -> str:
         return str(self._message["content"])
@@ -156,17 +204,7 @@ def _begins(open_call: Mapping[str, Any], part: Any) -> bool:
     name, written, more = open_call["function"]["name"], open_call["function"]["arguments"], part.function.arguments
     if part.function.name != name:
         return bool(written)  # else the name comes in parts
-    return bool(more) and _is_whole(written)
-
-
-def _is_whole(arguments: Any) -> bool:
-    """Whether the arguments of a call are complete: a text that is a JSON object, or an object in place of a text."""
-    if isinstance(arguments, str):
-        try:
-            return isinstance(from_json(arguments), dict)
-        except ValueError:
-            return False
-    return bool(arguments)
+    return bool(more) and is_object(written)
 
 
 def _reasoning(delta: Any) -> str:
@@ -174,8 +212,10 @@ def _reasoning(delta: Any) -> str:
 
 
 def _join_arguments(before: Any, part: Any) -> Any:
-    # Some servers send the arguments as one object in place of a text.
-    return before + part if isinstance(part, str) else part or before
+    if not (before and part):  # also an empty object in place of a text
+        return before or part or ""
+    # Some servers repeat the whole arguments. Two texts that differ stay two, and so are no JSON.
+    return before if part == before and is_object(before) else before + part
 
 
 def _bytes_of_texts(value: Any) -> int:

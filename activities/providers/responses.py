@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from activities.borders import classify
-from activities.providers.adapter import Endpoint, ModelAdapter, counts, parse_call, replace_surrogates, with_unique_ids
+from activities.providers.adapter import (
+    Endpoint,
+    ModelAdapter,
+    count,
+    counts,
+    replace_surrogates,
+    with_unique_ids,
+)
+from activities.providers.arguments import parse_call
 from activities.providers.messages import (
     AssistantTurn,
     Reply,
@@ -31,6 +39,7 @@ if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at th
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 UNFINISHED = ("queued", "in_progress", "cancelled")
+UNFINISHED_ITEM = ("in_progress", "incomplete")
 REFUSED = ("content_filter",)
 """The reasons of an incomplete response that count as a refusal; any other reason means that its end is missing."""
 
@@ -67,13 +76,13 @@ class Responses(ModelAdapter):
 
         return Response.construct(**body)
 
-    def _translate(self, response: "Response") -> Reply:
+    def _translate(self, response: "Response", limit: int | None) -> Reply:
         if response.status == "failed":
             raise self._failure(response)
         if response.status in UNFINISHED:
             raise ValueError(f"the response is {response.status}")
         calls = tuple(
-            parse_call(getattr(item, "call_id", None) or "", item.name or "", item.arguments)
+            parse_call(getattr(item, "call_id", None), item.name, item.arguments)
             for item in response.output
             if item.type == "function_call"
         )
@@ -85,7 +94,9 @@ class Responses(ModelAdapter):
         return Reply(replace_surrogates(AssistantTurn(text, calls, blocks, self.name)), self._usage(response), stop)
 
     def _usage(self, response: "Response") -> Usage:
-        return counts(response.usage, "input", "output")
+        details = getattr(response.usage, "input_tokens_details", None)
+        read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
+        return counts(response.usage, "input", "output", read=read, written=written)
 
     def _failure(self, response: "Response") -> Exception:
         """The exception for a response that reports a failure; the tokens that it counts are recorded in the meter."""
@@ -109,7 +120,8 @@ class _ResponsesDraft(Draft):
     def __init__(self, error: Callable[[Any], Exception]) -> None:
         self._error = error
         self._text = list[str]()
-        self._names = dict[int, str]()
+        self._begun = dict[int, Any]()
+        """The items of calls that have begun, by their index in the response."""
         self._arguments = dict[int, list[str]]()
         """For each call, by the index of its item in the response: the parts of its arguments."""
         self._items = dict[int, Any]()
@@ -119,21 +131,19 @@ class _ResponsesDraft(Draft):
         return "".join(self._text)
 
     def calls(self) -> list[tuple[str, Any]]:
-        return [(name, "".join(self._arguments.get(at, ()))) for at, name in [*self._names.items()]]
+        return [(item.name, "".join(self._arguments.get(at, ()))) for at, item in [*self._begun.items()]]
 
     def add(self, event: "ResponseStreamEvent") -> None:
         self.is_opened |= event.type == "response.output_item.added"
         match event.type:
             case "response.completed" | "response.incomplete" | "response.failed":
-                self.response = event.response
-                if not self.response.output:  # some servers send the items in their own events alone
-                    self.response.output = [item for _, item in sorted(self._items.items())]
+                self._end(event.type.removeprefix("response."), event.response)
             case "error":
                 raise self._error(event)
             case "response.output_item.done":
                 self._items[event.output_index] = event.item
             case "response.output_item.added" if event.item.type == "function_call":
-                self._names[event.output_index] = event.item.name
+                self._begun[event.output_index] = event.item
             case type if type.endswith(".delta"):
                 self.written += len(str(getattr(event, "delta", "")).encode(errors="replace"))
         match event.type:
@@ -142,9 +152,35 @@ class _ResponsesDraft(Draft):
             case "response.function_call_arguments.delta":
                 self._arguments.setdefault(event.output_index, []).append(event.delta)
 
+    def _end(self, kind: str, response: Any) -> None:
+        """Set the response of the last event, which is `completed`, `incomplete` or `failed`."""
+        if kind != "completed" or response.status is None:
+            response.status = kind
+        if response.status == "completed" and not all(self._is_finished(at, response) for at in self._begun):
+            response.status = "incomplete"
+        if not response.output:  # some servers send the items in their own events alone
+            response.output = [item for _, item in sorted(self._items.items())]
+        self.response = response
+
+    def _is_finished(self, at: int, response: Any) -> bool:
+        """Whether the call that began at an index has an end, with the arguments that came for it."""
+        begun, written = self._begun[at], "".join(self._arguments.get(at, ()))
+        items = [item for item in response.output or self._items.values() if item.type == "function_call"]
+        return any(
+            (at in self._items or item.status == "completed")
+            and not (written and _args(item.arguments) != _args(written))
+            for item in items
+            if getattr(item, "call_id", None) == getattr(begun, "call_id", None)
+        )
+
+
+def _args(arguments: Any) -> Mapping[str, Any]:
+    return parse_call("", "", arguments).args
+
 
 def _stop(response: "Response", calls: Sequence[ToolCall], *, is_refused: bool) -> StopReason:
-    if response.status == "incomplete":
+    calling = (item for item in response.output if item.type == "function_call")
+    if response.status == "incomplete" or any(item.status in UNFINISHED_ITEM for item in calling):
         details = response.incomplete_details
         return StopReason.REFUSED if details and details.reason in REFUSED else StopReason.CUT
     if is_refused:

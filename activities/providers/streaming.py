@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx2
 
+from activities.providers.arguments import for_sdk
 from activities.providers.billing import End
 from activities.providers.messages import NoReply, Usage
 
@@ -18,17 +20,18 @@ MAX_BYTES = 2**26
 """The most bytes of a stream. No reply of a model is so long."""
 
 
-WRONG_SHAPE = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+WRONG_SHAPE = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
 """The exceptions of reading a response that is no JSON, or that has not the fields of the SDK's types."""
-MAX_END = 64
-"""How many of its last bytes a stream keeps."""
-DONE = b"data: [DONE]"
-"""The last event of OpenAI's streams, which the SDK passes over."""
+DONE = re.compile(rb"data:\s*\[DONE\]")
+"""Matches the last event of OpenAI's streams, which the SDK passes over."""
+_LINE = re.compile(rb"(?<=[\r\n])")
 
 
 class Draft(ABC):
     """A reply of which some events have come."""
 
+    arguments_field: ClassVar[str] = "arguments"
+    """The field with the arguments of a call."""
     response: Any = None
     """The SDK's response; None until it is complete."""
     written: int = 0
@@ -64,17 +67,30 @@ class Draft(ABC):
 
 
 class _Received(httpx2.AsyncByteStream):
-    """The bytes of a response, of which the last ones are kept."""
+    """The bytes of a response, line by line, as `for_sdk` makes them from those of the server."""
 
-    end = b""
-
-    def __init__(self, stream: httpx2.AsyncByteStream) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, arguments_field: str) -> None:
         self._stream = stream
+        self._field = arguments_field.encode()
+        self.count = 0
+        """How many bytes have come."""
+        self.is_done = False
+        """Whether `[DONE]` came."""
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
+        begun = list[bytes]()
         async for part in self._stream:
-            self.end = (self.end + part)[-MAX_END:]
-            yield part
+            self.count += len(part)
+            *whole, rest = _LINE.split(part)
+            if whole:
+                yield b"".join(map(self._read, [b"".join([*begun, whole[0]]), *whole[1:]]))
+                begun = []
+            begun.append(rest)
+        yield self._read(b"".join(begun))
+
+    def _read(self, line: bytes) -> bytes:
+        self.is_done |= DONE.match(line) is not None
+        return for_sdk(line, self._field)
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -96,18 +112,18 @@ async def read(
     def begins() -> bool:
         return not waits_for_words or draft.is_opened or bool(draft.written)
 
-    response.stream = received = _Received(response.stream)
+    response.stream = received = _Received(response.stream, draft.arguments_field)
     try:
-        async with stream, asyncio.timeout(None) as limit, _watched(response, limit, idle_timeout, begins):
+        async with stream, asyncio.timeout(None) as limit, _watched(received, limit, idle_timeout, begins):
             async for event in stream:
                 draft.add(event)
                 draft.has_begun = True
                 on_event()
-        draft.end(is_done=received.end.rstrip().endswith(DONE))
+        draft.end(is_done=received.is_done)
     except TimeoutError:
         if not limit.expired():
             raise
-        if response.num_bytes_downloaded > MAX_BYTES:
+        if received.count > MAX_BYTES:
             reason = f"The model's reply exceeds {MAX_BYTES >> 20} MiB."
             raise NoReply(reason, End.TOO_LARGE, code="server_error") from None
         reason = f"The model's reply stopped: no byte came for {idle_timeout:g} s."
@@ -116,16 +132,16 @@ async def read(
 
 @contextlib.asynccontextmanager
 async def _watched(
-    response: Any, limit: asyncio.Timeout, idle_timeout: float, begins: Callable[[], bool]
+    received: _Received, limit: asyncio.Timeout, idle_timeout: float, begins: Callable[[], bool]
 ) -> AsyncIterator[None]:
     """Let `limit` expire after MAX_BYTES, and, once `begins()` is true, after `idle_timeout` idle seconds."""
 
     # Bytes, not events: a comment of the protocol keeps the connection alive, and the SDK skips it.
     async def watch() -> None:
         loop, downloaded = asyncio.get_running_loop(), -1
-        while response.num_bytes_downloaded <= MAX_BYTES:
-            if begins() and response.num_bytes_downloaded != downloaded:
-                downloaded = response.num_bytes_downloaded
+        while received.count <= MAX_BYTES:
+            if begins() and received.count != downloaded:
+                downloaded = received.count
                 limit.reschedule(loop.time() + idle_timeout)
             await asyncio.sleep(min(1.0, idle_timeout / 4))
         limit.reschedule(loop.time())

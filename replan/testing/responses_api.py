@@ -122,7 +122,7 @@ class ResponsesApi(OpenAIApi):
                 "input_tokens": input_tokens,
                 "input_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 20},
                 "output_tokens": written,
-                "output_tokens_details": {"reasoning_tokens": len(reply.thinking)},
+                "output_tokens_details": {"reasoning_tokens": min(written, len(reply.thinking))},
                 "total_tokens": input_tokens + written,
             },
         }
