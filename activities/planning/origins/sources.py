@@ -10,13 +10,10 @@ from activities.planning.planner import RecordedTurn
 from activities.toolbox.declare.kind import Kind
 from workflows.account.records import StepRecord
 from workflows.planning.situation import Situation
+from workflows.plans.addresses import MAX_KEY as MAX_KEY, MAX_PATH as MAX_PATH, path_of
+from workflows.plans.contract import OF_TOOL
 from workflows.plans.references import is_reference
-from workflows.text import visible
 
-MAX_PATH = 500
-"""The most characters of the path of a literal."""
-MAX_KEY = 80
-"""The most characters of one part of such a path, or of a text in `Origin.unusual`."""
 INPUT, CONVERSATION = "input", "conversation"
 """The sources of untrusted content that no step returned: the input of the task, and what the planner wrote in its
 questions."""
@@ -26,8 +23,8 @@ Scalar = str | int | float
 # Nothing below recurses: a result may be nested deeper than Python's stack.
 
 
-def literals(args: dict[str, JsonValue], names: frozenset[str]) -> Iterator[tuple[str, Scalar]]:
-    """Yield the path and the value of each literal in `args` that needs a source, and of each key not in `names`.
+def literals(args: dict[str, JsonValue], names: frozenset[str]) -> Iterator[tuple[str, Scalar, bool]]:
+    """Yield each literal in `args` that needs a source, and each key not in `names`: its path, it, whether it is a key.
 
     References, booleans and blank texts need no source. The path of a key is the path of its value.
     """
@@ -37,21 +34,16 @@ def literals(args: dict[str, JsonValue], names: frozenset[str]) -> Iterator[tupl
         if is_reference(value):
             continue
         if isinstance(value, dict):
-            yield from ((_path(at, key), key) for key in value if key not in names and _needs_source(key))
-            waiting.extend((_path(at, key), item) for key, item in reversed(value.items()))
+            yield from ((path_of(at, key), key, True) for key in value if key not in names and _needs_source(key))
+            waiting.extend((path_of(at, key), item) for key, item in reversed(value.items()))
         elif isinstance(value, list):
-            waiting.extend((_path(at, str(index)), value[index]) for index in reversed(range(len(value))))
+            waiting.extend((path_of(at, str(index)), value[index]) for index in reversed(range(len(value))))
         elif isinstance(value, Scalar) and _needs_source(value):
-            yield at, value
+            yield at, value, False
 
 
 def _needs_source(value: Scalar) -> bool:
     return bool(value.strip(" \t\r\n")) if isinstance(value, str) else not isinstance(value, bool)
-
-
-def _path(at: str, part: str) -> str:
-    shown = visible(part[:MAX_KEY])
-    return (f"{at}.{shown}" if at else shown)[:MAX_PATH]
 
 
 def scalars(value: JsonValue) -> Iterator[Scalar]:
@@ -84,6 +76,9 @@ class Sources:
         """The numbers in JSON of trusted sources, as `plain_number` writes them."""
         self._untrusted = list[tuple[str, str]]()  # each text with its source, as Origin names it
         self._planner = list[tuple[str, str]]()
+        for name, kind in kinds.items():
+            if kind.spec.unread:
+                self._distrust(f"{OF_TOOL}{name}", [name, kind.description, kind.args_schema, kind.result_schema])
         for told in situations:
             self._add(told)
 
@@ -92,7 +87,7 @@ class Sources:
         self._distrust(INPUT, situation.untrusted_input)
         # The user wrote these plans.
         for step in chain(situation.plan or (), *situation.later_plans):
-            for _, value in literals(step.args, frozenset()):
+            for _, value, _ in literals(step.args, frozenset()):
                 self._add_value(step.id, value, is_trusted=True)
         for word in situation.words:
             if word.is_option:  # the planner may have copied it from untrusted content
