@@ -225,9 +225,9 @@ def visit(url: JsonValue, kind: str = "fetch") -> Step:
     return Step(id="v", kind=kind, args={"url": url})
 
 
-def lookup(id: str = "v", **args: JsonValue) -> Step:
+def lookup(**args: JsonValue) -> Step:
     """A read with these arguments, which says nothing about them."""
-    return Step(id=id, kind="extract", args=args)
+    return Step(id="v", kind="extract", args=args)
 
 
 def reference(step: str, path: str = "result") -> JsonValue:

@@ -51,7 +51,7 @@ class ServerTool:
 
     def digest_of_words(self, *, is_described: bool) -> str:
         """A digest of all that a model is told of the tool; `is_described`: the file has a description of its own."""
-        said = None if is_described else [self.title, self.description]
+        said: JsonValue = None if is_described else [self.title, self.description]
         return digest([self.name, said, dict(self.schema), dict(self.output_schema) if self.output_schema else None])
 
     @cached_property

@@ -159,6 +159,11 @@ class ForeignTool:
         return self.listed.digest_of_words(is_described=self.row.description is not None)
 
     @property
+    def entry(self) -> str:
+        """The line of the tool's table that says that a person has read what a model is told of it."""
+        return f'reviewed = "{self.words_digest}"'
+
+    @property
     def unread(self) -> Literal["new", "changed"] | None:
         """Whether no person has read what a model is told of the tool; see `ToolSpec.unread`."""
         # Somebody who has read the server's description may replace it without reading the rest again.

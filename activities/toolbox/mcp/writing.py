@@ -148,7 +148,7 @@ def _with_tables(text: str, classified: Iterable["ForeignTool"]) -> str:
 def _with_digest(text: str, found: "ForeignTool") -> str | None:
     """A tools file with the digest of a tool's words in its table; None if the file has no lines for the table."""
     lines, path = text.split("\n"), ("servers", found.source.name, "tools", found.listed.name)
-    entry = f'reviewed = "{found.words_digest}"'
+    entry = found.entry
     places = [place for place in tools_file.places(text) if place.path[:4] == path]
     for place in places:
         if place.path == (*path, "reviewed"):
@@ -171,7 +171,7 @@ def _table(found: "ForeignTool") -> str:
     said = [f"# {line}\n" for words in found.words() for line in textwrap.wrap(words, WIDTH, break_on_hyphens=False)]
     place = ".".join(["servers", found.source.name, "tools", _key(found.listed.name)])
     effect = "" if found.is_in_file else f'effect = "{found.effect.value}"  # {_reason(found)}\n'
-    return "".join([*said, f'[{place}]\n{effect}reviewed = "{found.words_digest}"\n'])
+    return "".join([*said, f"[{place}]\n{effect}{found.entry}\n"])
 
 
 def _reason(found: "ForeignTool") -> str:
