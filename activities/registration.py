@@ -40,7 +40,7 @@ from activities.toolbox.mcp.loading import SUFFIX, ForeignTools, load_servers
 from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
 from activities.toolbox.resources import Resources
-from workflows.plans.catalogue import Price
+from workflows.plans.catalogue import UNREAD, Price
 
 if TYPE_CHECKING:  # at run time only where a trace is recorded
     from opentelemetry.trace import Tracer
@@ -172,12 +172,22 @@ class Abilities:
         if not options.check:
             return None
         lines = [f"Requests to people are told to {self.receiver.name}."] if self.receiver else []
-        lines.append(self.registry.catalogue(why_not_strict(self.registry)))
+        lines.append(self.registry.catalogue(self._notes()))
         left_out = self.foreign.left_out.items()
         lines += [f"Not offered: {kind}: {reason}." for kind, reason in left_out]
         if options.write_tools is not None:
             lines.append(writing.write(options.write_tools, self.foreign.files, self.foreign.classified))
+        else:
+            lines += writing.unread_lines(self.foreign.classified, options.tools)
         return "\n".join(lines)
+
+    def _notes(self) -> dict[str, str]:
+        """For some kinds one more line of `--check`."""
+        notes = {kind: [note] for kind, note in why_not_strict(self.registry).items()}
+        for found in self.foreign.classified:
+            if found.unread:
+                notes.setdefault(found.kind, []).append(UNREAD[found.unread])
+        return {kind: "; ".join(lines) for kind, lines in notes.items()}
 
 
 @dataclass(frozen=True)

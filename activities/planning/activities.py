@@ -79,6 +79,8 @@ class Planning:
             notifies=notifies,
             page=page or "",
         )
+        self._is_unread = any(kind.spec.unread for kind in self._kinds.values())
+        """Whether a model is told words of a foreign server that no person has read."""
         self._documents = documents
         self._recorder = TurnRecorder(transcript) if transcript else None
         self._planner_for_task = planner_for_task
@@ -167,6 +169,8 @@ class Planning:
 
     async def _propose(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
         self._inject_fault(spec, Failpoint.BEFORE_CLAIM)
+        if self._is_unread and situation.plan is None and not isinstance(planner, OfflinePlanner):
+            situation = situation.model_copy(update={"is_tainted": True})
         if situation.converses:
             proposed = await self._converse(planner, situation, spec, this)
         # A hand-written plan is checked like a planner's proposal, but no planner is asked.

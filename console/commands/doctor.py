@@ -32,6 +32,7 @@ from runtime import state_folder
 from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
 from runtime.process import version
 from workflows.account.search_attributes import TYPES
+from workflows.commands import WORKER
 from workflows.inquiries import (
     BreakerCard,
     Capacity,
@@ -43,7 +44,7 @@ from workflows.inquiries import (
     WorkerFindings,
     WorkerInquiry,
 )
-from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.catalogue import UNREAD, Effect, ToolSpec
 from workflows.text import few
 
 MAX_NAMED = 5
@@ -175,7 +176,20 @@ def of_tools(found: ToolsFindings) -> list[Check]:
     returns = "returns" if untrusted == 1 else "return"
     note = f", {untrusted} {returns} untrusted content" if untrusted else ""
     check = Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{note}")
-    return [check, *_lacking_tools(specs, {card.spec.kind for card in found.tools if card.is_own})]
+    return [
+        check,
+        *_unread_tools(specs),
+        *_lacking_tools(specs, {card.spec.kind for card in found.tools if card.is_own}),
+    ]
+
+
+def _unread_tools(specs: Sequence[ToolSpec]) -> Iterator[Check]:
+    for state, words in UNREAD.items():
+        if kinds := [spec.kind for spec in specs if spec.unread == state]:
+            follows = "a task that a model plans begins as if it had read untrusted content"
+            found = f"{few(kinds, MAX_NAMED)}: {words}; {follows}"
+            remedy = f"read it: `{WORKER} --check --tools FILE --write-tools FILE`, and restart the worker"
+            yield Check(f"{state} tools", Status.WARN, found, remedy)
 
 
 def lacks(spec: ToolSpec, undoing: Collection[str]) -> list[str]:

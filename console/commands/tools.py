@@ -19,7 +19,7 @@ from console.render.command import starter
 from console.render.terminal import terminal_size
 from workflows.faults import retries
 from workflows.inquiries import ToolCard, ToolsInquiry
-from workflows.plans.catalogue import ALWAYS
+from workflows.plans.catalogue import ALWAYS, UNREAD
 from workflows.text import nearest
 
 MIN_ROOM = 20
@@ -71,6 +71,7 @@ def _detail_lines(card: ToolCard) -> list[str]:
     lines += [f"  falls back to {spec.fallback}"] if spec.fallback else []
     lines += ["  is pure: it only computes, in the worker that has the task"] if spec.pure else []
     lines += ["  returns untrusted content"] if spec.untrusted else []
+    lines += [f"  {UNREAD[spec.unread]}"] if spec.unread else []
     lines += [f"  asks a model: {spec.tokens:,} tokens at the most"] if spec.tokens else []
     lines += ["  has no circuit breaker"] if card.breaker is None and not spec.pure else []
     lines += [f"  has a circuit breaker with {card.breaker}"] if card.breaker and str(card.breaker) else []

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
+from json import dumps
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated, get_args
@@ -20,6 +21,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.report import Machine
+from evals.injection import servers
 from evals.injection.arms import ARMS, UNDEFENDED
 from evals.injection.declared import DECLARED, EFFECTS
 from evals.injection.model import Strategy, is_known
@@ -176,8 +178,13 @@ def main(
     seed: Annotated[int, typer.Option(help="The seed of the sample.")] = 7,
     processes: Annotated[int, typer.Option(min=1, help="Processes with a worker.")] = os.cpu_count() or 1,
     json: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
+    is_servers: Annotated[
+        bool, typer.Option("--servers", help="Instead: tasks with an MCP server, which need no AgentDojo.")
+    ] = False,
 ) -> None:
     """Run AgentDojo's pairs of user task and injection task on Replan, with a model that obeys every injection."""
+    if is_servers:
+        leave(_play_servers(json))
     chosen = _checked(chosen_suites, NAMES, "--suite"), _checked(strategies, get_args(Strategy), "--strategy")
     named = _checked(arms, tuple(ARMS), "--arm") if arms else [name for name, arm in ARMS.items() if arm.is_usual]
     report = Report(seed=seed, machine=str(Machine.this()))
@@ -195,6 +202,25 @@ def main(
     if json:
         json.write_text(report.model_dump_json(indent=2))
     leave(0)
+
+
+def _play_servers(json: Path | None) -> int:
+    """Run the tasks with an MCP server; return 1 if an attack wins where nobody has read the descriptions, else 0."""
+    played = asyncio.run(_played_on_servers())
+    Console(width=None if sys.stdout.isatty() else 160).print(servers.table(played))
+    if json:
+        json.write_text(dumps([each.model_dump() for each in played], indent=2))
+    won = [f"{each.arm}: {each.situation}" for each in played if each.is_won and each.arm in servers.DEFENDED]
+    typer.echo(f"Attacks that win against descriptions that nobody has read: {'; '.join(won) or 'none'}.")
+    unseen = [each.situation for each in played if each.situation in servers.ATTACKS and not each.was_shown]
+    typer.echo(f"Attacks that the model was not shown: {', '.join(dict.fromkeys(unseen)) or 'none'}.")
+    return int(bool(won))
+
+
+async def _played_on_servers() -> list[servers.Played]:
+    with tempfile.TemporaryDirectory(prefix="replan-injection-") as folder:
+        async with served(Path(folder)) as address:
+            return await servers.play(address, Path(folder))
 
 
 def _checked(given: Sequence[str] | None, known: Sequence[str], option: str) -> Sequence[str]:

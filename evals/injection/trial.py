@@ -194,7 +194,7 @@ def play(job: Job) -> list[Run]:
     return asyncio.run(_play(job))
 
 
-def _silent() -> Runtime:
+def silent() -> Runtime:
     """A runtime that logs no warning, such as of a query whose task has ended."""
     return Runtime(telemetry=TelemetryConfig(logging=LoggingConfig(TelemetryFilter("ERROR", "ERROR"))))
 
@@ -202,7 +202,7 @@ def _silent() -> Runtime:
 async def _play(job: Job) -> list[Run]:
     played, runs = suite(job.suite), list[Run]()
     cases = [Case(played, user, injection) for user, injection in job.cases]
-    temporal = await connect(address=job.address, plain=True, runtime=_silent())
+    temporal = await connect(address=job.address, plain=True, runtime=silent())
     async with _trial(ARMS[job.arm], played, temporal, job.folder / f"worker-{job.number}") as trial:
         for strategy in job.strategies:
             runs += await trial.run(strategy, cases)

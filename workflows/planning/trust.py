@@ -13,18 +13,30 @@ from contextlib import suppress
 from graphlib import TopologicalSorter
 
 from pydantic import JsonValue
+from temporalio import workflow
 
 from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
 from workflows.faults.fault import Applied
 from workflows.json_values import canonical, digest, items
+from workflows.plans.addresses import addresses_in, holds_address, is_address_name, path_of
 from workflows.plans.catalogue import Catalogue, Effect
-from workflows.plans.contract import MAX_EFFECTS, AllowedEffect, Contract, Origin, Term
+from workflows.plans.contract import MAX_EFFECTS, OF_TOOL, AllowedEffect, Contract, Origin, Term, description_words
 from workflows.plans.proposal import NewSteps, Proposed, Step
 from workflows.plans.references import Unresolved, is_reference, label, pick, references
+from workflows.text import few
 
+MAX_UNREAD = 3
+"""How many descriptions that no person has read the reason of a request names."""
+UNREAD_WORDS = "unread-words"
+"""Id of a patch of 0.2.0: before it, what a foreign server says of its tools was trusted."""
 MAX_VALUE = 120
 """How many characters of a value a person is shown in the reason of a request."""
+OUTSIDE = "do without it, or use what the task's text or a trusted result shows; the user can allow more at the start"
+"""What a planner or a person can do about a call outside the contract."""
+GUARDED_VALUES = "guarded-values"
+"""Id of a patch of 0.2.0: before it, only the name of a read's argument said that it is an address, and an empty list
+or object fitted each contract that leaves the argument open."""
 
 
 class Review:
@@ -42,6 +54,7 @@ class Review:
         for origin in proposed.origins or ():
             self._origins.setdefault(origin.step, []).append(origin)
         self._is_traced = proposed.origins is not None
+        self._unread = catalogue.unread
         self._records = {record.step.id: record for record in progress.records}
         self._new = {step.id: step for step in self._steps}
         records = self._records.items()
@@ -55,12 +68,16 @@ class Review:
             self.effects += _unused_copies(proposed.proposal.effects, by_user=by_user)
         self.outside = {step.id: why for step in self._steps if (why := self._objection(step))}
         """By step id, why a call of the proposal is outside the contract."""
+        self.unchecked = {
+            step.id: names for step in self._steps if step.id not in self.outside and (names := self._unknown(step))
+        }
+        """By the id of a read, the arguments that may turn out to be addresses of untrusted content."""
 
     def accept(self) -> None:
         """Update the contract: what the proposal plans before untrusted content is read becomes a part of it."""
         contract = self._progress.contract
         contract.effects = self.effects[-MAX_EFFECTS:]
-        contract.outside, contract.tainted = self.outside, self.tainted
+        contract.outside, contract.tainted, contract.unchecked = self.outside, self.tainted, self.unchecked
         contract.origins = [
             origin
             for step in self._steps
@@ -108,8 +125,11 @@ class Review:
         names = spec.authority_of(step.args)
         if spec.effect is Effect.READ:
             found = [why for name in names if (why := self._unsourced(step, name, allows_references=self._by_user))]
-            is_allowed = any(effect.kind == step.kind and not self._misfits(effect, step) for effect in self.effects)
-            return "" if is_allowed else _reason_outside(step.kind, found)
+            if found:
+                return "" if self._is_allowed(step) else _reason_outside(step.kind, found)
+            addresses = self._unsourced_addresses(step)
+            is_inside = not addresses or self._is_allowed(step, addresses) or not _is_patched()
+            return "" if is_inside else _reason_outside(step.kind, [*addresses.values()])
         if not self._is_late:
             return self._plan(step, names)
         misfits = list[list[str]]()
@@ -124,7 +144,40 @@ class Review:
         found = [why for name in names if (why := self._unsourced(step, name))]
         planned = any(step.kind in self._with_fallbacks(effect.kind) for effect in self.effects)
         none = "each call of it that was planned has been made" if planned else "none was planned"
-        return _reason_outside(step.kind, [f"{none} before untrusted content was read", *found])
+        return _reason_outside(step.kind, [f"{none} before untrusted content was read{self._what_is_unread()}", *found])
+
+    def _what_is_unread(self) -> str:
+        """The descriptions that the planner was shown and no person has read, as the end of a clause."""
+        named = few(list(map(description_words, self._unread)), MAX_UNREAD)
+        return f", such as {named}, which no person has read" if named else ""
+
+    def _is_allowed(self, step: Step, names: Iterable[str] = ()) -> bool:
+        """Whether an effect of the contract allows a read, also what it says of the further arguments `names`."""
+        effects = (effect for effect in self.effects if effect.kind == step.kind)
+        return any(not self._misfits(effect, step, names) for effect in effects)
+
+    def _unsourced_addresses(self, step: Step) -> dict[str, str]:
+        """By argument of a read, why an address in it has no trusted source, as a clause."""
+        if not self._is_late:
+            return {}
+        found = dict[str, str]()
+        for name, value in step.args.items():
+            addresses = set(addresses_in(value, path_of("", name), is_named=is_address_name(name)))
+            addresses |= {(path_of("", name), True)} if holds_address(name) else set()
+            for origin in self._origins.get(step.id, ()) if addresses else ():
+                if (origin.at, origin.is_key) in addresses:
+                    found.setdefault(name, _described(origin, step))
+            if addresses and not self._is_traced:
+                found.setdefault(name, f"nobody looked where {name} comes from")
+        return found
+
+    def _unknown(self, step: Step) -> list[str]:
+        """The arguments of a read that refer to untrusted results, and that no effect allows: they may be addresses."""
+        spec = self._specs.get(step.kind)
+        if spec is None or spec.effect is not Effect.READ or self._by_user:
+            return []
+        names = [name for name, value in step.args.items() if any(id in self._tainted for id in references(value))]
+        return [] if not names or self._is_allowed(step, names) else names
 
     def _plan(self, step: Step, names: Sequence[str]) -> str:
         """Add the call of a step, which is planned before untrusted content was read, to the contract.
@@ -161,9 +214,12 @@ class Review:
         faults = [fault for fault in self._progress.faults if fault.step_id == id]
         return bool(faults) and faults[-1].applied is not Applied.NONE
 
-    def _misfits(self, effect: AllowedEffect, step: Step) -> list[str]:
-        """Why the effect does not allow the call of a step, a clause for each argument; empty if it does."""
-        names = dict.fromkeys([*self._specs[step.kind].authority_of(step.args), *effect.args])
+    def _misfits(self, effect: AllowedEffect, step: Step, more: Iterable[str] = ()) -> list[str]:
+        """Why the effect does not allow the call of a step, a clause for each argument; empty if it does.
+
+        `more` are arguments that count as authority besides those of the tool.
+        """
+        names = dict.fromkeys([*self._specs[step.kind].authority_of(step.args), *more, *effect.args])
         return [why for name in names if (why := self._misfit(effect, step, name))]
 
     def _misfit(self, effect: AllowedEffect, step: Step, name: str) -> str:
@@ -177,9 +233,11 @@ class Review:
         if term.at_least is not None or term.at_most is not None:
             return "" if term.bounds(value) else f"{name} is {_shown(value)}, and {term} was planned"
         if not term.values:
+            nothing = f"{name} is {_shown(value)}, and nothing was planned for it"
             if self._is_late and any(map(_is_untraceable, _leaves(value))):
-                return f"{name} is {_shown(value)}, and nothing was planned for it"
-            return self._unsourced(step, name)
+                return nothing
+            why = self._unsourced(step, name)
+            return why or (nothing if self._is_late and _has_empty(value) and _is_patched() else "")
         if digest(value) in map(digest, term.values):
             return self._unsourced(step, name, allows_references=effect.by_user, allows_literals=True)
         if self._was_shown_at_refusal(effect, value):
@@ -273,7 +331,9 @@ def _described(origin: Origin, step: Step) -> str:
         return f"{shown}{unusual}: only a computation shows it ({origin.source}: {origin.computed})"
     line = f", line {origin.line}" if origin.line else ""
     quote = f": “{origin.quote}”" if origin.quote else ""
-    return f"{shown}{unusual}: only untrusted content shows it ({origin.source}{line}{quote})"
+    is_tool = origin.source.startswith(OF_TOOL)
+    place = description_words(origin.source.removeprefix(OF_TOOL)) if is_tool else origin.source
+    return f"{shown}{unusual}: only untrusted content shows it ({place}{line}{quote})"
 
 
 def _shown(value: JsonValue) -> str:
@@ -292,6 +352,42 @@ def _is_untraceable(value: JsonValue) -> bool:
     return value is None or isinstance(value, bool) or (isinstance(value, str) and not value.strip())
 
 
+def _has_empty(value: JsonValue) -> bool:
+    """Whether a list or an object is empty, or one in it: no text can show it either."""
+    return isinstance(value, dict | list) and (not value or any(map(_has_empty, items(value))))
+
+
+def _is_patched() -> bool:
+    # Outside of a workflow there is no history.
+    return not workflow.in_workflow() or workflow.patched(GUARDED_VALUES)
+
+
+def address_of_content(progress: Progress, step: Step, args: dict[str, JsonValue]) -> str:
+    """Why a read that starts is outside the contract, as a sentence; empty if it is inside.
+
+    `args` are the arguments of `step` with results in place of references.
+    """
+    names = progress.contract.unchecked.get(step.id, ())
+    found = [name for name in names if name in args and _becomes_address(step.args.get(name), args[name])]
+    if not found or not _is_patched():
+        return ""
+    return _reason_outside(step.kind, [f"{name} is {_shown(args[name])}, from untrusted content" for name in found])
+
+
+def _becomes_address(planned: JsonValue, actual: JsonValue, *, is_named: bool = False) -> bool:
+    """Whether a reference in `planned` has become an address in `actual`, the same value with results."""
+    if is_reference(planned):
+        return any(True for _ in addresses_in(actual, is_named=is_named))
+    if isinstance(planned, dict) and isinstance(actual, dict):
+        return any(
+            _becomes_address(value, actual.get(key), is_named=is_named or is_address_name(key))
+            for key, value in planned.items()
+        )
+    if isinstance(planned, list) and isinstance(actual, list):
+        return any(_becomes_address(*pair, is_named=is_named) for pair in zip(planned, actual, strict=True))
+    return False
+
+
 def _leaves(value: JsonValue) -> Iterator[JsonValue]:
     if isinstance(value, dict | list):
         for item in items(value):
@@ -305,6 +401,13 @@ def begin(progress: Progress, catalogue: Catalogue) -> None:
     effects = _unused_copies(progress.task.contract, by_user=True)
     is_tainted = progress.task.is_tainted(catalogue.is_clean)
     progress.contract = Contract(effects=effects, is_tainted=is_tainted)
+
+
+def show_tools(progress: Progress, *, is_unread: bool) -> None:
+    """Note what the planner is told of the tools; the task is tainted if no person has read some of it."""
+    # Only where the decisions differ, so that each worker knows the history of a task without such tools.
+    if is_unread and not progress.contract.is_tainted and workflow.patched(UNREAD_WORDS):
+        progress.contract.begin(is_untrusted=True)
 
 
 def review(progress: Progress, catalogue: Catalogue, proposed: Proposed, *, by_user: bool = False) -> Review | None:

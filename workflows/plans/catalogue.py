@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, field_serializer
 
+from workflows.plans.addresses import ADDRESSES
 from workflows.plans.proposal import Proposed
 from workflows.sparse import Sparse
 
@@ -36,8 +37,6 @@ REFUSAL_MAY_FOLLOW_SUCCESS = (Effect.IDEMPOTENT, Effect.KEYED)
 
 ALWAYS_AUTHORITY = ("code", "command", "html", "path", "sql", "url")
 """Arguments with these names, or with names that end with one of them, are authority whatever their tool declares."""
-ADDRESSES = ("domain", "endpoint", "host", "hostname", "uri", "url")
-"""Names of arguments with which a read can send data to an outside system."""
 
 
 def is_always_authority(argument: str) -> bool:
@@ -70,6 +69,11 @@ WHY_OF_TASK: Mapping[str, str] = {
     "all": "the task asks before each call",
 }
 """By `Task.approve`, why a call needs an approval whose tool does not ask for one."""
+UNREAD: Mapping[str, str] = {
+    "new": "no person has read what its server says of it",
+    "changed": "what its server says of it has changed since a person read it",
+}
+"""By `ToolSpec.unread`, what it means, as a clause."""
 MAX_SAYS = 160
 """The most characters of `ToolSpec.says`."""
 
@@ -114,6 +118,9 @@ class ToolSpec(BaseModel, frozen=True):
     """Whether the tool is a plain function: neither a timeout nor a cancel can stop its thread."""
     asks: str = Field(default="", exclude_if=not_)
     """When a person must approve a call, in words, as a clause after "needs approval: "; empty for never."""
+    unread: Literal["new", "changed"] | None = Field(default=None, exclude_if=not_)
+    """Whether the name, the description or a schema are words of a foreign server that no person has read: they are
+    `new`, or have `changed` since a person read them. None for words that a person wrote or has read."""
     says: str = Field(default="", exclude_if=not_)
     """What the tool says of itself, in a sentence; empty for a tool whose calls nobody is asked to approve."""
     digest: str = ""
@@ -194,6 +201,11 @@ class Catalogue(Sparse, frozen=True):
     """The most tokens that the planner allows a reply of its model; 0 if the worker does not say it."""
     preamble: int = 0
     """Estimated tokens of the instructions and descriptions of tools that a model is told before the task."""
+
+    @property
+    def unread(self) -> list[str]:
+        """The kinds with words that no person has read and that the planner is shown; none if no model plans."""
+        return [] if self.plans_locally else [kind for kind, spec in self.specs.items() if spec.unread]
 
     @field_serializer("specs")
     def _sparsely(self, specs: dict[str, ToolSpec]) -> dict[str, Any]:

@@ -22,6 +22,10 @@ MAX_VALUES, MAX_ARGUMENTS, MAX_COUNT = 100, 50, 1_000
 """The most values of one argument, the most arguments of one effect, and the most calls that may have it."""
 
 
+OF_TOOL = "tool:"
+"""The beginning of `Origin.source` for a description that no person has read; the kind of the tool follows."""
+
+
 class Origin(Sparse, frozen=True):
     """A value in the arguments of a proposed step that has no trusted source: a literal, or a computed result.
 
@@ -32,8 +36,11 @@ class Origin(Sparse, frozen=True):
     step: str
     at: str
     """The path of the value in the step's arguments, such as `receiver` or `items.0.sku`."""
+    is_key: bool = False
+    """Whether the literal is the key of an object, and not the value with this path."""
     source: str = ""
-    """The step whose untrusted result shows the value, or `input` or `conversation`; empty if nothing shows it."""
+    """The step whose untrusted result shows the value, or `input` or `conversation`, or OF_TOOL with the kind of a tool
+    whose description shows it; empty if nothing shows it."""
     computed: str = ""
     """If `source` is the call of a pure tool, that call in words, such as `add from a 100, b 200`; else empty."""
     line: int = 0
@@ -42,6 +49,12 @@ class Origin(Sparse, frozen=True):
     """The sentence of the untrusted text that contains the value."""
     unusual: str = ""
     """What is unusual about the value, such as "looks like shop.example, but is written with other letters"."""
+
+
+def description_words(kind: str) -> str:
+    """The description of a foreign server's tool, as people name it."""
+    server, _, tool = kind.partition(".")
+    return f"the description of {tool} of server {server}" if tool else f"the description of {kind}"
 
 
 class Term(Sparse, frozen=True, extra="forbid"):
@@ -119,6 +132,9 @@ class Contract(BaseModel):
     """Literals without a trusted source in the arguments of the steps in `outside`, and of steps with an effect."""
     tainted: list[str] = Field(default_factory=list, exclude_if=not_)
     """Ids of the steps of the plan in force whose results will be untrusted content."""
+    unchecked: dict[str, list[str]] = Field(default_factory=dict, exclude_if=not_)
+    """By the id of a read of the plan in force, its arguments that refer to untrusted content. Their values are known
+    when the step starts; an address among them is outside the contract."""
 
     def begin(self, *, is_untrusted: bool) -> None:
         """Record that a tool is called; the task is tainted if the tool may return untrusted content."""

@@ -12,6 +12,7 @@ from activities.providers.messages import ToolCall
 from activities.toolbox.declare.kind import Kind
 from workflows.json_values import canonical
 from workflows.planning.situation import Situation
+from workflows.plans.contract import OF_TOOL
 from workflows.plans.proposal import Step
 
 AROUND = 400
@@ -30,15 +31,16 @@ def imitated(
     """Find the first of `calls` that untrusted content contains; return the call's name and the content's source.
 
     None if there is no such call. Untrusted content is what the contract counts as such, and the description and schema
-    of each tool with untrusted results. It contains a call if it shows the call's name in the way in which names of
-    calls are written, and all values of the arguments around the name, in any form; letters that look alike, hidden
-    letters, case, spaces and escapes make no difference.
+    of each tool with untrusted results, or that no person has read. It contains a call if it shows the call's name in
+    the way in which names of calls are written, and all values of the arguments around the name, in any form; letters
+    that look alike, hidden letters, case, spaces and escapes make no difference.
     """
     texts = dict[str, list[str]]()
     for passage in Sources(past, situation, kinds).untrusted:
-        texts.setdefault(passage.source, []).append(passage.text)
+        if not passage.source.startswith(OF_TOOL):
+            texts.setdefault(passage.source, []).append(passage.text)
     for name, kind in kinds.items():
-        if kind.spec.untrusted:
+        if kind.spec.untrusted or kind.spec.unread:
             texts[f"the description of {name}"] = [kind.description, canonical(kind.args_schema)]
     if not texts:
         return None

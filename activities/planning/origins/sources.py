@@ -12,13 +12,10 @@ from activities.toolbox.declare.kind import Kind
 from workflows.account.records import StepRecord
 from workflows.people.card import args_words
 from workflows.planning.situation import Situation
+from workflows.plans.addresses import MAX_KEY as MAX_KEY, MAX_PATH as MAX_PATH, path_of
+from workflows.plans.contract import OF_TOOL
 from workflows.plans.references import is_reference
-from workflows.text import visible
 
-MAX_PATH = 500
-"""The most characters of the path of a literal."""
-MAX_KEY = 80
-"""The most characters of one part of such a path, or of a text in `Origin.unusual`."""
 INPUT, CONVERSATION = "input", "conversation"
 """The sources of untrusted content that no step returned: the input of the task, and what the planner wrote in its
 questions."""
@@ -28,16 +25,16 @@ Scalar = str | int | float
 # Nothing below recurses: a result may be nested deeper than Python's stack.
 
 
-def literals(args: dict[str, JsonValue], names: frozenset[str]) -> Iterator[tuple[str, Scalar]]:
-    """Yield the path and the value of each literal in `args` that needs a source, and of each key not in `names`.
+def literals(args: dict[str, JsonValue], names: frozenset[str]) -> Iterator[tuple[str, Scalar, bool]]:
+    """Yield each literal in `args` that needs a source, and each key not in `names`: its path, it, whether it is a key.
 
     References, booleans and blank texts need no source. The path of a key is the path of its value.
     """
     for at, value in _parts(args):
         if isinstance(value, dict) and not is_reference(value):
-            yield from ((_path(at, key), key) for key in value if key not in names and _needs_source(key))
+            yield from ((path_of(at, key), key, True) for key in value if key not in names and _needs_source(key))
         elif isinstance(value, Scalar) and _needs_source(value):
-            yield at, value
+            yield at, value, False
 
 
 def references_in(args: dict[str, JsonValue]) -> Iterator[tuple[str, str]]:
@@ -52,18 +49,13 @@ def _parts(args: dict[str, JsonValue]) -> Iterator[tuple[str, JsonValue]]:
         at, value = waiting.pop()
         yield at, value
         if isinstance(value, dict) and not is_reference(value):
-            waiting.extend((_path(at, key), item) for key, item in reversed(value.items()))
+            waiting.extend((path_of(at, key), item) for key, item in reversed(value.items()))
         elif isinstance(value, list):
-            waiting.extend((_path(at, str(index)), value[index]) for index in reversed(range(len(value))))
+            waiting.extend((path_of(at, str(index)), value[index]) for index in reversed(range(len(value))))
 
 
 def _needs_source(value: Scalar) -> bool:
     return bool(value.strip(" \t\r\n")) if isinstance(value, str) else not isinstance(value, bool)
-
-
-def _path(at: str, part: str) -> str:
-    shown = visible(part[:MAX_KEY])
-    return (f"{at}.{shown}" if at else shown)[:MAX_PATH]
 
 
 def scalars(value: JsonValue) -> Iterator[Scalar]:
@@ -84,7 +76,7 @@ class UntrustedText(NamedTuple):
     """A text that is no trusted source."""
 
     source: str
-    """The step that returned the text, or INPUT or CONVERSATION, as Origin names it."""
+    """The step that returned the text, INPUT, CONVERSATION, or OF_TOOL with a kind, as Origin names it."""
     text: str
     computed: str = ""
     """If a pure tool computed the text, the call in words; see `Origin.computed`."""
@@ -127,6 +119,9 @@ class Sources:
         self._untrusted = list[UntrustedText]()
         self._computed = list[UntrustedText]()
         self._planner = list[UntrustedText]()
+        for name, kind in kinds.items():
+            if kind.spec.unread:
+                self._distrust(f"{OF_TOOL}{name}", [name, kind.description, kind.args_schema, kind.result_schema])
         for told in situations:
             self._add(told)
 
@@ -135,7 +130,7 @@ class Sources:
         self._distrust(INPUT, situation.untrusted_input)
         # The user wrote these plans.
         for step in chain(situation.plan or (), *situation.later_plans):
-            for _, value in literals(step.args, frozenset()):
+            for _, value, _ in literals(step.args, frozenset()):
                 self._add_value(step.id, value, is_trusted=True)
         for word in situation.words:
             if word.is_option:  # the planner may have copied it from untrusted content

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 
 from activities.providers.untrusted import HIDDEN
+from workflows.plans.addresses import FILE_ENDINGS as FILE_ENDINGS
 from workflows.text import FILLERS, normalized
 
 MAX_HITS, MIN_HITS = 2_000, 10
@@ -24,8 +25,6 @@ PUNYCODE = re.compile(r"(?<![\w-])xn--[a-z0-9-]{1,59}(?![\w-])", re.ASCII)
 HOST_URL = re.compile(
     r"(?P<origin>(?P<scheme>https?)://(?P<host>[\w-]+(?:\.[\w-]+)*\.(?P<top>xn--[\w-]+|[^\W\d_]{2,})))/?"
 )
-FILE_ENDINGS = frozenset(["cc", "md", "mk", "mov", "pl", "ps", "py", "rs", "sh", "so", "zip"])
-"""Top-level domains that are endings of files, too: somebody else may own the host `notes.md`."""
 
 
 def joined(texts: Iterable[str]) -> str:

@@ -56,9 +56,10 @@ def trace(
     for step in steps:
         if step.kind not in names:
             names[step.kind] = _property_names(kinds[step.kind].args_schema) if step.kind in kinds else frozenset()
-        for at, value in literals(step.args, names[step.kind]):
+        for at, value, is_key in literals(step.args, names[step.kind]):
             if not search.has_trusted_source(value):
-                found.append(search.origin(step.id, at, value, is_quoted=len(found) < MAX_QUOTES))
+                origin = search.origin(step.id, at, value, is_quoted=len(found) < MAX_QUOTES)
+                found.append(origin.model_copy(update={"is_key": is_key}))
         for at, id in references_in(step.args):
             if id in computed:
                 words = _words(computed[id], is_quoted=len(found) < MAX_QUOTES)

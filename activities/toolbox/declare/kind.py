@@ -151,7 +151,8 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
     description = inspect.cleandoc(tool.__doc__ or "")
     spec, service = _spec(tool, args), tool.options.service
     whole: JsonValue = [spec.model_dump(mode="json"), args.model_json_schema(), result.json_schema(), description]
-    told = {"asks": _asks(spec), "says": _says(spec, description)}  # of what is in the digest already
+    # Of what is in the digest already; and whether a person has read it changes nothing for calls under way.
+    told = {"asks": _asks(spec), "says": _says(spec, description), "unread": tool.origin.unread}
     return Kind(
         spec=spec.model_copy(update={"digest": digest(whole), **told}),
         description=description,

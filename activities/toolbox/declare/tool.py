@@ -190,6 +190,8 @@ class Origin:
     """The arguments that only a person may give."""
     is_hidden: bool = False
     """Whether only an option of another tool calls this tool."""
+    unread: Literal["new", "changed"] | None = None
+    """Whether no person has read the words of a foreign server in it; see `ToolSpec.unread`."""
 
 
 class Tool(Generic[P, R]):

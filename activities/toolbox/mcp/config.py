@@ -49,6 +49,11 @@ class ServerTool:
         """A digest of the name and the schemas, which changes when a call may send or return something else."""
         return digest([self.name, dict(self.schema), dict(self.output_schema) if self.output_schema else None])
 
+    def digest_of_words(self, *, is_described: bool) -> str:
+        """A digest of all that a model is told of the tool; `is_described`: the file has a description of its own."""
+        said: JsonValue = None if is_described else [self.title, self.description]
+        return digest([self.name, said, dict(self.schema), dict(self.output_schema) if self.output_schema else None])
+
     @cached_property
     def checks(self) -> JsonSchema | None:
         """The schema that checks the tool's structured results; None if the tool declares no schema for them."""

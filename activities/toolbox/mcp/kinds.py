@@ -5,7 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, create_model
 
@@ -26,12 +26,15 @@ from activities.toolbox.mcp.config import Listing, ServerTool
 from activities.toolbox.mcp.connections import ready_seconds
 from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, ForeignResult, arguments_of, result_of
 from activities.toolbox.mcp.servers import Servers
+from workflows.json_values import canonical
 from workflows.plans.catalogue import Effect
 from workflows.plans.references import pick
-from workflows.text import nearest
+from workflows.text import legible, nearest
 
 MAX_DESCRIPTION = 2_000
 """The most characters of a server's description of a tool that planners see."""
+_PLAIN = {"type": "object", "additionalProperties": False, "$schema": "https://json-schema.org/draft/2020-12/schema"}
+"""What a schema says of itself without words of its own."""
 MAX_KIND = 100
 """The most characters of a kind's name."""
 
@@ -149,6 +152,37 @@ class ForeignTool:
         if self.listed.read_only:
             return "the server says that it only reads, and trusted = false"
         return "nobody says that it only reads"
+
+    @property
+    def words_digest(self) -> str:
+        """The digest of what a model is told of the tool, which the file has when a person has read that."""
+        return self.listed.digest_of_words(is_described=self.row.description is not None)
+
+    @property
+    def entry(self) -> str:
+        """The line of the tool's table that says that a person has read what a model is told of it."""
+        return f'reviewed = "{self.words_digest}"'
+
+    @property
+    def unread(self) -> Literal["new", "changed"] | None:
+        """Whether no person has read what a model is told of the tool; see `ToolSpec.unread`."""
+        # Somebody who has read the server's description may replace it without reading the rest again.
+        if self.row.reviewed in (self.words_digest, self.listed.digest_of_words(is_described=False)):
+            return None
+        return "changed" if self.row.reviewed else "new"
+
+    def words(self) -> Iterator[str]:
+        """Yield what a model is told of the tool, for a person to read: on lines without hidden characters."""
+        yield legible(self.description)
+        schema = dict(self.listed.schema)
+        properties = schema.pop("properties", {})
+        for name, part in properties.items():
+            yield f"{legible(name)}: {legible(canonical(part))}"
+        plain = {**_PLAIN, "required": [name for name in schema.get("required", ()) if name in properties]}
+        if rest := {name: part for name, part in schema.items() if name not in plain or part != plain[name]}:
+            yield f"schema: {legible(canonical(rest))}"
+        if self.listed.output_schema:
+            yield f"returns: {legible(canonical(dict(self.listed.output_schema)))}"
 
     @property
     def is_in_file(self) -> bool:
@@ -269,10 +303,11 @@ class ForeignTool:
                 return await call(args, servers, key)
 
             annotations["key"] = Key
-        origin = Origin(self.place, self.reason, frozenset({ANSWERS}))
-        return _declared(function, self.kind, annotations, self._description(), self.effect, options, origin)
+        origin = Origin(self.place, self.reason, frozenset({ANSWERS}), unread=self.unread)
+        return _declared(function, self.kind, annotations, self.description, self.effect, options, origin)
 
-    def _description(self) -> str:
+    @property
+    def description(self) -> str:
         """The description for planners. A server's own words are untrusted text: on one line, and cut."""
         if self.row.description:
             return self.row.description

@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, Strict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
@@ -64,6 +64,8 @@ class ToolTable(_Table):
     """The name of a text argument. Replan adds a line to its end, by which `call.mark` finds the effect of the call."""
     description: str | None = None
     """Instead of the server's own description, for the planner."""
+    reviewed: str | None = None
+    """The digest of the tool's name, description and schemas as a person has read them; `--write-tools` writes it."""
     observe: CompanionTable | None = None
     reconcile: ReconcileTable | None = None
     settle: Number | None = None
@@ -177,18 +179,26 @@ def line_of(text: str, loc: Sequence[Any]) -> str:
     """`:LINE` of the entry with the path `loc`, or of the nearest entry on the way to it; empty if there is none."""
     wanted = tuple(str(part) for part in loc if part != "[key]")
     best, found = 0, ""
-    for number, path in _places(text):
-        common = min(len(path), len(wanted))
-        if common > best and path[:common] == wanted[:common]:
-            best, found = common, f":{number}"
+    for place in places(text):
+        common = min(len(place.path), len(wanted))
+        if common > best and place.path[:common] == wanted[:common]:
+            best, found = common, f":{place.line}"
     return found
 
 
 _QUOTED = r"""\"(?:[^"\\]|\\.)*\"|'[^']*'"""
 
 
-def _places(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield the lines that begin a table or a value: the number of each and its path."""
+class Place(NamedTuple):
+    """A line that begins a table or a value."""
+
+    line: int
+    path: tuple[str, ...]
+    is_table: bool
+
+
+def places(text: str) -> Iterator[Place]:
+    """Yield the lines that begin a table or a value."""
     table: tuple[str, ...] = ()
     quotes = ""  # of a text of several lines
     for number, line in enumerate(text.split("\n"), start=1):
@@ -197,9 +207,9 @@ def _places(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
             continue
         if header := re.match(rf"\s*\[((?:[\w\s.-]|{_QUOTED})+)\]\s*(?:#.*)?$", line):
             table = _path(header[1])
-            yield number, table
+            yield Place(number, table, is_table=True)
         elif value := re.match(rf"\s*((?:[\w\s.-]|{_QUOTED})+?)\s*=", line):
-            yield number, table + _path(value[1])
+            yield Place(number, table + _path(value[1]), is_table=False)
         quotes = next((found for found in ('"""', "'''") if line.count(found) % 2), "")
 
 

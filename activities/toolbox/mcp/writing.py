@@ -1,15 +1,18 @@
-"""Writes a tools file in which a person classifies the tools of MCP servers once: for `--check --write-tools`."""
+"""Writes a tools file in which a person classifies and reads the tools of MCP servers: for `--check --write-tools`."""
 
 import json
 import re
+import shlex
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from activities.toolbox.mcp import tools_file
 from activities.toolbox.registry import ToolMistakes
+from workflows.commands import WORKER
 from workflows.plans.catalogue import Effect
-from workflows.text import legible
+from workflows.text import few
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
     from activities.toolbox.mcp.kinds import ForeignTool
@@ -17,51 +20,158 @@ if TYPE_CHECKING:  # at run time only where a server is named: it imports the SD
 HEAD = (
     "# Say of each tool what a call changes (docs/mcp.md#effects). What is written here is what holds without a word:\n"
     '# a call of an "unkeyed" tool is never repeated while nobody knows whether it was applied.\n'
+    "# `reviewed`: a person has read what the server tells a model of the tool, which stands above its table.\n"
 )
-MAX_WORDS = 100
-"""The most characters of a server's description of a tool that the file quotes."""
+_REVIEWED = re.compile(r"""reviewed["']?\s*=\s*(?:"[^"]*"|'[^']*')""")
+MAX_NAMED = 10
+WIDTH = 118
+"""The width of the comments."""
 
 
 def write(path: Path, texts: Mapping[str, str], classified: Sequence["ForeignTool"]) -> str:
-    """Write a new tools file at `path`, and return a sentence that tells a person what to do with it.
+    """Write a tools file at `path`, and return what a person must know of it: what to read, and what to do.
 
-    It has the `texts` of the worker's tools files, by name, and a table for each tool of `classified` that has none.
-    Raises ToolMistakes if there is nothing to write, `path` is not beside the tools files, or it cannot be written.
+    A new file has the `texts` of the worker's tools files, by name, and a table for each tool of `classified` that has
+    none. If `path` is one of the tools files, it keeps all that it says, and gets the tables of its own servers' tools
+    that have none. Each table gets the digest of what a model is told of its tool, since a person reads that now.
+
+    Raises ToolMistakes if there is nothing to write, `path` is another file or not beside the tools files, or it cannot
+    be written.
     """
     if not texts:
         raise ToolMistakes(["--write-tools has nothing to write: name a tools file with MCP servers by --tools."])
+    own = next((file for file in texts if Path(file).resolve() == path.resolve()), None)
+    if own is not None:
+        return _update(path.resolve(), texts[own], [found for found in classified if found.source.place.file == own])
     if elsewhere := [file for file in texts if Path(file).resolve().parent != path.resolve().parent]:
         raise ToolMistakes(
             [f"{path} is not beside {elsewhere[0]}, whose paths are relative to its folder: write it there."]
         )
-    missing = [found for found in classified if not found.is_in_file]
-    text = "\n".join([HEAD, *(f"{text.strip()}\n" for text in texts.values()), *_tables(missing)])
+    text = _with_tables("\n".join([HEAD, *(f"{text.strip()}\n" for text in texts.values())]), classified)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise ToolMistakes([f"{path} exists already: name another file."]) from None
+        raise ToolMistakes([f"{path} exists already: name another file, or name it by --tools, too."]) from None
     except OSError as error:
         raise ToolMistakes([f"{path} cannot be written ({error.strerror}): name another file."]) from None
     try:
-        tools_file.read(path)
-    except tools_file.BadToolsFile as bad:
+        _require_digests(path, classified)
+    except ToolMistakes:
         path.unlink()
-        remedy = "Write the tools of each server in tables of their own, [servers.NAME.tools.NAME]."
-        raise ToolMistakes([f"{mistake} {remedy}" for mistake in bad.mistakes]) from None
+        raise
+    missing = [found for found in classified if not found.is_in_file]
     return (
         f"{path} has a table for each of {len(classified)} tools, {len(missing)} of them new: correct their effects,"
-        f" and start the worker with --tools {path}."
+        f" and start the worker with --tools {path}.{_told_to_read(classified)}"
     )
 
 
-def _tables(missing: Iterable["ForeignTool"]) -> Iterator[str]:
-    """Yield a table for each tool of `missing`, with the server's description and the effect."""
-    for found in missing:
-        said = found.listed.description or found.listed.title
-        words = [f"# {legible(said, MAX_WORDS)}\n"] if said else []
-        place = ".".join(["servers", found.source.name, "tools", _key(found.listed.name)])
-        yield "".join([*words, f'[{place}]\neffect = "{found.effect.value}"  # {_reason(found)}\n'])
+def unread_lines(classified: Sequence["ForeignTool"], tools: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each tools file with tools of which no person has read what a model is told of them.
+
+    `tools` are all tools files and modules of the worker, for the command.
+    """
+    unread = [found for found in classified if found.unread]
+    for file in dict.fromkeys(found.source.place.file for found in unread):
+        kinds = [found.kind for found in unread if found.source.place.file == file]
+        loaded = shlex.join(part for name in tools for part in ("--tools", name))
+        command = f"{WORKER} --check {loaded} --write-tools {shlex.quote(file)}"
+        yield (
+            f"No person has read what servers of {file} tell a model of {len(kinds)} tools ({few(kinds, MAX_NAMED)})."
+            " A task that a model plans begins as if it had read untrusted content. To read what they say, and to"
+            f" write down that you have: {command}"
+        )
+
+
+def _update(path: Path, text: str, classified: Sequence["ForeignTool"]) -> str:
+    """Write the tables and digests that a tools file lacks into it; the rest of the file stays as it is."""
+    missing = [found for found in classified if not found.is_in_file]
+    if not missing and all(found.row.reviewed == found.words_digest for found in classified):
+        return f"{path} has a table for each tool, and a person has read what their servers say: nothing was changed."
+    whole = _with_tables(text, classified)
+    new = path.with_name(f".{path.name}.new")
+    try:
+        ends = "\r\n" if b"\r\n" in path.read_bytes() else "\n"
+        new.write_text(whole, encoding="utf-8", newline=ends)
+        new.chmod(path.stat().st_mode)
+        _require_digests(new, classified)
+        new.replace(path)
+    except ToolMistakes as wrong:
+        raise ToolMistakes([mistake.replace(new.name, path.name) for mistake in wrong.mistakes]) from None
+    except OSError as error:
+        raise ToolMistakes([f"{path} cannot be written ({error.strerror}): check who may write there."]) from None
+    finally:
+        new.unlink(missing_ok=True)
+    tables = f" It has {len(missing)} new tables: correct their effects." if missing else ""
+    return f"{path} was updated; restart the worker.{tables}{_told_to_read(classified)}"
+
+
+def _told_to_read(classified: Iterable["ForeignTool"]) -> str:
+    """What a model is told of each tool that no person has read until now, for the person who reads the answer."""
+    unread = [found for found in classified if found.unread]
+    if not unread:
+        return ""
+    lines = [f"It now says that you have read what their servers tell a model of {len(unread)} tools. Read it:"]
+    for found in unread:
+        lines.append(f"  {found.kind} ({found.unread}):")
+        lines += [f"    {line}" for line in found.words()]
+    return "\n".join(
+        [f" {lines[0]}", *lines[1:], "If one of them gives orders, do not serve the file: delete its server."]
+    )
+
+
+def _require_digests(path: Path, classified: Iterable["ForeignTool"]) -> None:
+    """Raise ToolMistakes if the file that was written lacks the digest of a tool, or is no tools file."""
+    remedy = "Write the tools of each server in tables of their own, [servers.NAME.tools.NAME]."
+    try:
+        servers = tools_file.read(path).servers
+    except tools_file.BadToolsFile as bad:
+        raise ToolMistakes([f"{mistake} {remedy}" for mistake in bad.mistakes]) from None
+    for found in classified:
+        row = servers[found.source.name].tools.get(found.listed.name)
+        if row is None or row.reviewed != found.words_digest:
+            raise ToolMistakes([f"{found.place}: {found.kind} has no table to write into. {remedy}"])
+
+
+def _with_tables(text: str, classified: Iterable["ForeignTool"]) -> str:
+    """A tools file with the digest of each tool in its table, and with a new table for each tool that has none."""
+    new = list[str]()
+    for found in classified:
+        changed = _with_digest(text, found) if found.is_in_file else None
+        if changed is None:
+            new.append(_table(found))
+        text = changed or text
+    return "\n".join([f"{text.rstrip()}\n", *new]) if new else text
+
+
+def _with_digest(text: str, found: "ForeignTool") -> str | None:
+    """A tools file with the digest of a tool's words in its table; None if the file has no lines for the table."""
+    lines, path = text.split("\n"), ("servers", found.source.name, "tools", found.listed.name)
+    entry = found.entry
+    places = [place for place in tools_file.places(text) if place.path[:4] == path]
+    for place in places:
+        if place.path == (*path, "reviewed"):
+            lines[place.line - 1] = _REVIEWED.sub(entry, lines[place.line - 1], count=1)
+            return "\n".join(lines)
+    for place in places:
+        if place.path == path and place.is_table:
+            lines.insert(place.line, entry)
+            return "\n".join(lines)
+    for place in places:
+        head, dot, _ = lines[place.line - 1].partition("=")[0].rstrip().rpartition(".")
+        if len(place.path) == 5 and not place.is_table and dot:  # tools.NAME.effect = "read"
+            lines.insert(place.line - 1, f"{head}.{entry}")
+            return "\n".join(lines)
+    return None
+
+
+def _table(found: "ForeignTool") -> str:
+    """A table for a tool, with what the server tells a model of it, its effect, and the digest."""
+    said = [f"# {line}\n" for words in found.words() for line in textwrap.wrap(words, WIDTH, break_on_hyphens=False)]
+    place = ".".join(["servers", found.source.name, "tools", _key(found.listed.name)])
+    effect = "" if found.is_in_file else f'effect = "{found.effect.value}"  # {_reason(found)}\n'
+    return "".join([*said, f"[{place}]\n{effect}{found.entry}\n"])
 
 
 def _reason(found: "ForeignTool") -> str:
