@@ -262,7 +262,7 @@ class Scenario:
 PICK = plan(step("a", "pick", word="taken"), step("b", "say", word="kept"), step("c", "say", "a", word="later"))
 AGAIN = plan(step("a-2", "pick", word="free"), step("c", "say", "a-2", word="later"), because="a was taken")
 
-ADDRESSES = [
+ADDRESSES: Proposals = [
     plan(step("a", "page")),
     plan(step("b", "say", word=ELSEWHERE)),
     plan(step("l", "link"), step("c", "say", word={"$from": "l", "path": "said"})),

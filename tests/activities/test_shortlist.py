@@ -7,10 +7,12 @@ from pydantic import BaseModel
 
 from activities.planning.model_planner import kinds_found, shortlist
 from activities.toolbox import builtin
+from activities.toolbox.declare.tool import Origin, ToolOptions
 from activities.toolbox.find_tools import MAX_FOUND, MAX_SHOWN, NAME, ToolQuery
 from activities.toolbox.registry import Registry, ToolMistakes
 from examples import desk
 from replan import Tool, tool
+from workflows.plans.catalogue import Effect
 
 
 class Nothing(BaseModel):
@@ -47,6 +49,18 @@ def test_a_worker_with_many_kinds_can_find_them() -> None:
     """And only such a worker; the kind that finds is a read like any other."""
     assert (NAME in FEW, NAME in Registry(others(MAX_SHOWN + 1))) == (False, True)
     assert MANY[NAME].spec.effect == "read"
+
+
+def test_what_it_finds_is_untrusted_if_no_person_has_read_a_description() -> None:
+    """A description in its result is as foreign as in the list of tools."""
+
+    async def notes(args: Nothing) -> Nothing:
+        """List notes."""
+        return args
+
+    unread = Tool(notes, Effect.READ, ToolOptions(), origin=Origin(unread="new"))
+
+    assert Registry([*others(MAX_SHOWN), unread])[NAME].spec.untrusted and not MANY[NAME].spec.untrusted
 
 
 def test_the_name_of_the_kind_that_finds_is_taken() -> None:

@@ -75,6 +75,17 @@ def test_the_tools_that_return_foreign_text_are_counted() -> None:
     assert counted.found == "2, of which 0 change the world, 1 returns untrusted content"
 
 
+def test_the_tools_that_no_person_has_read_are_named() -> None:
+    """With the command that shows what their servers say; tools that changed since are told apart."""
+    new = ToolSpec(kind="shop.new", effect=Effect.READ, unread="new")
+    changed = ToolSpec(kind="shop.changed", effect=Effect.READ, unread="changed")
+    _, first, second = of_tools(findings(None, "offline", new, changed))
+
+    assert (first.name, first.status, second.name) == ("new tools", Status.WARN, "changed tools")
+    assert first.found.startswith("shop.new: no person has read") and "--write-tools FILE" in first.remedy
+    assert second.found.startswith("shop.changed: what its server says of it has changed since")
+
+
 def test_a_worker_without_tools_is_a_failure() -> None:
     """No plan can be made with it."""
     [none] = of_tools(ToolsFindings(planner="offline", tools=()))

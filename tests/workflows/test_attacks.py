@@ -356,6 +356,12 @@ ATTACKS: dict[str, Attack] = {
     "another address than the contract has": Attack(
         lookup(link=EVIL), contract=[may("extract", link="https://x.org/")]
     ),
+    "all arguments of an effect from the page": Attack(
+        Step(id="p", kind="pay", args={"$from": "r", "path": "result"}), contract=[OPEN]
+    ),
+    "all arguments of a read from the page": Attack(
+        Step(id="v", kind="extract", args={"$from": "r", "path": "result"})
+    ),
     "an empty list, where something else is the default": Attack(payment(ANN, approvers=[]), contract=[OPEN]),
     "an empty object": Attack(payment(ANN, approvers={}), contract=[OPEN]),
     "an empty list in a list": Attack(payment(ANN, approvers=[{"of": []}]), contract=[OPEN]),

@@ -35,8 +35,8 @@ MAX_VALUE = 120
 OUTSIDE = "do without it, or use what the task's text or a trusted result shows; the user can allow more at the start"
 """What a planner or a person can do about a call outside the contract."""
 GUARDED_VALUES = "guarded-values"
-"""Id of a patch of 0.2.0: before it, only the name of a read's argument said that it is an address, and an empty list
-or object fitted each contract that leaves the argument open."""
+"""Id of a patch of 0.2.0: before it, only the name of a read's argument said that it is an address, an empty list or
+object fitted each contract that leaves the argument open, and a reference could stand for all arguments."""
 
 
 class Review:
@@ -122,6 +122,8 @@ class Review:
         spec = self._specs.get(step.kind)
         if spec is None:
             return ""
+        if is_reference(step.args) and not self._by_user and step.args["$from"] in self._tainted and _is_patched():
+            return _reason_outside(step.kind, [f"all arguments come from untrusted content ({step.args['$from']!r})"])
         names = spec.authority_of(step.args)
         if spec.effect is Effect.READ:
             found = [why for name in names if (why := self._unsourced(step, name, allows_references=self._by_user))]
