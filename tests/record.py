@@ -176,7 +176,18 @@ def tools() -> list[Tool[..., Any]]:
         """Commit a word."""
         return Said(said=args.word)
 
-    return [page, move, say, down, flaky, shaky, put_back, pick, grab, broken, slow, shout, stalled, spend, locked]
+    @tool.unkeyed(reconcile=say.using(word="args.word"), settle=0)
+    async def post(args: Word) -> Said:
+        """Post a word, and lose the answer."""
+        raise ConnectionResetError(args.word)
+
+    @tool.unkeyed
+    async def shout_out(args: Word) -> Said:
+        """Post a word that nobody can look for, and lose the answer."""
+        raise ConnectionResetError(args.word)
+
+    every = [post, shout_out, page, move, say, down, flaky, shaky, put_back, pick, grab, broken, slow, shout, stalled]
+    return [*every, spend, locked]
 
 
 @dataclass(frozen=True)
@@ -374,6 +385,12 @@ SCENARIOS: Sequence[Scenario] = (
         [plan(step("a", "move", word="x")), DONE],
         loses="move",
         incident="an answer lost at the commit became a known outcome when the next worker lacked the tool",
+    ),
+    Scenario(
+        "unknown_unkeyed",
+        [plan(step("a", "post", word="x"), step("b", "shout_out", "a", word="y")), DONE],
+        more=WAITS,
+        answers=(("provide", {"result": {"said": "y"}}),),
     ),
     Scenario("rollback", [plan(step("a", "pick", word="free"), step("b", "pick", "a", word="x")), DONE], undoes=True),
     Scenario("resolution", more={**WAITS, "plan_only": True}, waiting=3),
