@@ -392,6 +392,13 @@ SCENARIOS: Sequence[Scenario] = (
         more=WAITS,
         answers=(("provide", {"result": {"said": "y"}}),),
     ),
+    Scenario(
+        "unknown_unkeyed_in_ledger",
+        [plan(step("a", "post", word="x"), step("b", "shout_out", "a", word="y")), DONE],
+        more=WAITS,
+        answers=(("provide", {"result": {"said": "y"}}),),
+        incident="people were asked about unkeyed calls whose results the ledger had",
+    ),
     Scenario("rollback", [plan(step("a", "pick", word="free"), step("b", "pick", "a", word="x")), DONE], undoes=True),
     Scenario("resolution", more={**WAITS, "plan_only": True}, waiting=3),
     Scenario(

@@ -158,16 +158,18 @@ async def undone_by(ledgers: Sequence[AsyncEngine], key: str) -> str | None:
 
 
 async def find_result(engine: AsyncEngine, key: str) -> EffectResult | None:
-    """The result of the effect of `key`; None if it was not applied, or was undone.
+    """The result of the effect of `key`; None if the ledger does not have it.
 
     Raises:
+        EffectUndone: the effect was undone.
         OutcomeUnknown: the key was claimed, but no result is recorded.
     """
-    recorded = select(LEDGER.c.result).where(LEDGER.c.key == key, LEDGER.c.undone_at.is_(None))
     async with transaction(reading(engine)) as tx:
-        row = (await tx.execute(recorded)).first()
+        row = (await tx.execute(select(LEDGER.c.result, LEDGER.c.undone_at).where(LEDGER.c.key == key))).first()
     if row is None:
         return None
+    if row.undone_at is not None:
+        raise EffectUndone(key)
     if row.result is None:
         raise OutcomeUnknown(key)
     return EffectResult(json.loads(row.result), replayed=True)
