@@ -149,7 +149,7 @@ def _recorded(found: StepReturn | Fault) -> Finding:
     if found.code is Code.GONE:  # it was undone: a call with this key is never made again
         return Finding(Verdict.NOT_APPLIED)
     by_code = {
-        Code.NEEDS_PERSON: "the ledger has the call, but not its result",
+        Code.NO_RESULTS: "the ledger has the call, but not its result",
         Code.NOT_FOUND: "the ledger does not have the call",
     }
     return Finding(Verdict.CANNOT_TELL, because=by_code.get(found.code, f"the ledger cannot be read ({found.code})"))
