@@ -241,7 +241,7 @@ async def lost_after_record(
 async def test_the_ledger_answers_before_anybody_is_asked(client: Client, tmp_path: Path, looks: bool) -> None:
     """An unkeyed call whose answer the ledger has was applied: the step has its result, and nobody is asked."""
     counted = list[str]()
-    script = [plan(step("pay", "send_once", url="x")), DONE]
+    script: Proposals = [plan(step("pay", "send_once", url="x")), DONE]
     async with lost_after_record(client, tmp_path, script, counted, looks=looks) as stage:
         ended = await stage.run()
 
@@ -252,7 +252,7 @@ async def test_the_ledger_answers_before_anybody_is_asked(client: Client, tmp_pa
 async def test_no_limit_hides_what_the_ledger_knows(client: Client, tmp_path: Path) -> None:
     """The read of the ledger is made although the task may make no further call of a tool."""
     counted = list[str]()
-    script = [plan(step("pay", "send_once", url="x")), DONE]
+    script: Proposals = [plan(step("pay", "send_once", url="x")), DONE]
     async with lost_after_record(client, tmp_path, script, counted) as stage:
         ended = await stage.run(tool_calls=1)
 

@@ -23,6 +23,7 @@ from workflows.calls.scheduling import read
 from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Escalate
 from workflows.faults.fault import Applied, Code, Fault, applied_by_call
+from workflows.planning.trust import unsourced
 from workflows.plans.catalogue import IN_LEDGER, Catalogue, Companion, Effect, ToolSpec
 from workflows.plans.proposal import StepReturn
 from workflows.web_ui import summary
@@ -96,6 +97,8 @@ async def reconcile(
             return Finding(Verdict.APPLIED, found.result)
         if companion is LEDGER_READ and found.code is Code.GONE:
             return Finding(Verdict.NOT_APPLIED)
+        if found.code is Code.NEEDS_APPROVAL:
+            return Finding(Verdict.CANNOT_TELL, because=f"{companion.kind} was not called: {found.reason.rstrip('.')}")
         if found.code is not Code.NOT_FOUND or found.guessed:
             guessed = f", guessed from {found.guessed}" if found.guessed else ""
             return Finding(Verdict.CANNOT_TELL, because=f"{companion.kind} ended with {found.code}{guessed}")
@@ -126,17 +129,22 @@ async def _find(
     companion: Companion,
 ) -> StepReturn | Fault:
     """Run the read that looks for the effect of the call of `record`."""
-    return await read(
+    args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.key_prefix))
+    is_own = companion is LEDGER_READ
+    why = "" if is_own else unsourced(progress, catalogue.specs, record, companion, args)
+    found = await read(
         progress,
         catalogue,
-        retries.FIND_EFFECT if companion is LEDGER_READ else catalogue.specs[companion.kind],
-        record.args_for(companion, ids.idempotency_key(record.call_id, progress.key_prefix)),
+        retries.FIND_EFFECT if is_own else catalogue.specs[companion.kind],
+        args,
         id=ids.of_reconciliation(record.call_id),
         title=f"was {record.step.id} applied?",
         revision=record.revision,
         store=progress.store,
+        is_held=bool(why),
         waiting=waiting,
     )
+    return found.model_copy(update={"reason": why}) if why and isinstance(found, Fault) else found
 
 
 def _recorded(found: StepReturn | Fault) -> Finding:
