@@ -232,8 +232,7 @@ def planned_undo(account: Progress, specs: Mapping[str, ToolSpec]) -> PlannedUnd
     calls = list[PlannedCall]()
     for record in newest_first(account):
         is_certain = record.status is StepStatus.COMPLETED
-        is_open = record.started is not None and record.status in UNFINISHED
-        may_be_applied = is_open and last_fault(account, record).applied is not Applied.NONE
+        may_be_applied = _is_open(record) and last_fault(account, record).applied is not Applied.NONE
         if not (is_certain or may_be_applied):
             continue
         with suppress(NoUndo):
@@ -243,6 +242,11 @@ def planned_undo(account: Progress, specs: Mapping[str, ToolSpec]) -> PlannedUnd
             undone = {"undoes_kind": record.kind, "undoes_args": record.shown_args}
             calls.append(PlannedCall(**dict(call), approve=asks, is_certain=is_certain, **undone))
     return PlannedUndo(calls=tuple(calls))
+
+
+def _is_open(record: StepRecord) -> bool:
+    """Whether a step was called, and its state does not say that it was applied."""
+    return record.started is not None and record.status in UNFINISHED
 
 
 def _why_approval_needed(spec: ToolSpec, task: Task) -> str:
@@ -332,12 +336,14 @@ async def _account(client: Client, handle: Handle, story: Story, queue: str) -> 
     """The state of a task over all its runs; the field `origin` is the id of the first run.
 
     A worker knows the state of the newest run. Effects that this state lacks, of runs before a reset or of steps that a
-    long task has dropped, are added from the histories and from the ledgers.
+    long task has dropped, are added from the histories and from the ledgers; so are results that a rollback has found.
     """
     newest = _as_begun(story.history) or await _state_of_newest_run(handle, queue)
     whole = newest.model_copy(update={"origin": story.history.first_run, "undo": [], "waiting": None})
     if not story.history.earlier and not story.history.deleted and not whole.folded.effects:
-        return whole
+        # An earlier rollback may have found a result that the task never heard of.
+        is_found = any(map(_is_open, newest_first(whole)))
+        return over_all_runs(whole, story, await fetch_effects(client, story, ())) if is_found else whole
     ledgers = await ask(client, queue, EffectsInquiry(task_id=handle.id))
     return over_all_runs(whole, story, await fetch_effects(client, story, ledgers.effects or ()), ledgers.unread)
 
@@ -382,6 +388,10 @@ def over_all_runs(
         )
         is_mine = own_record is not None and own_record.call_id == effect.key.rpartition("/")[2]
         is_gone = effect.state is EffectState.UNDONE and call is None
+        is_found = effect.state is EffectState.APPLIED and effect.result is not None
+        if own_record is not None and is_mine and is_found and own_record.status in UNFINISHED:
+            changes = {"status": StepStatus.COMPLETED, "result": effect.result, "ended": own_record.ended or effect.at}
+            records[effect.step] = own_record.model_copy(update=changes)
         # Left out: undo calls, effects that the newest run has itself, and undone effects without a call.
         if effect.undoes is not None or (is_known and is_mine) or is_gone:
             continue

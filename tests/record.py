@@ -186,7 +186,23 @@ def tools() -> list[Tool[..., Any]]:
         """Post a word that nobody can look for, and lose the answer."""
         raise ConnectionResetError(args.word)
 
-    every = [post, shout_out, page, move, say, down, flaky, shaky, put_back, pick, grab, broken, slow, shout, stalled]
+    every: list[Tool[..., Any]] = [
+        post,
+        shout_out,
+        page,
+        move,
+        say,
+        down,
+        flaky,
+        shaky,
+        put_back,
+        pick,
+        grab,
+        broken,
+        slow,
+        shout,
+        stalled,
+    ]
     return [*every, spend, locked]
 
 

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from activities.boundary.ledger import LedgerEntry, apply_claimed
 from activities.storage.store import open_store
 from client.follow import View
-from client.undo import undo
+from client.undo import PlannedUndo, undo
 from replan import Key, Refused, Tool, tool
 from tests.activities.payments import Payments, payments
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
@@ -201,7 +201,7 @@ async def test_a_worker_with_another_store_does_nothing(client: Client, tmp_path
 
 @asynccontextmanager
 async def lost_after_record(
-    client: Client, folder: Path, script: Proposals, counted: list[str], *, looks: bool = False, hangs: bool = False
+    client: Client, folder: Path, script: Proposals, counted: list[str], looks: bool = False, **options: Any
 ) -> AsyncIterator[Stage]:
     """A worker whose unkeyed `send_once` is applied and recorded, and whose answer is then lost."""
     engine = await open_store(await make_store(folder))
@@ -212,7 +212,7 @@ async def lost_after_record(
         counted.append("looked")
         raise Refused("There is none.", code="not_found")
 
-    @tool.idempotent
+    @tool.idempotent(authority=["charge"])
     async def refund(args: Refund) -> Receipt:
         """Give it back."""
         counted.append("refunded")
@@ -220,7 +220,7 @@ async def lost_after_record(
 
     reconcile: dict[str, Any] = {"reconcile": look, "settle": 0} if looks else {}
 
-    @tool.unkeyed(undo=refund.using(charge="result.id"), **reconcile)
+    @tool.unkeyed(undo=refund.using(charge="result.id"), untrusted=options.get("untrusted", False), **reconcile)
     async def send_once(args: Charge, key: Key) -> Receipt:
         """Charge a card; the answer reaches the ledger and nobody else."""
         counted.append("sent")
@@ -229,7 +229,7 @@ async def lost_after_record(
             return {"id": 7}
 
         await apply_claimed(engine, LedgerEntry(key, "", "", "", ""), work, lambda error: False)
-        await asyncio.sleep(60 if hangs else 0)
+        await asyncio.sleep(60 if options.get("hangs") else 0)
         raise ConnectionResetError("the answer never came")
 
     async with staged(client, folder, [look, refund, send_once], script) as stage:
@@ -275,3 +275,27 @@ async def test_a_rollback_undoes_what_only_the_ledger_knows(client: Client, tmp_
     assert counted == ["refunded", "sent", "refunded"]
     assert {undone.step_id: undone.done for undone in rolled_back[0].outcome.undo} == {"a": False, "b": True}
     assert [undone.step_id for undone in rolled_back[1].outcome.undo] == ["a"]
+
+
+async def test_a_person_can_confirm_the_undo_of_what_only_the_ledger_knows(client: Client, tmp_path: Path) -> None:
+    """The first rollback finds the result, which the task never heard of; then the call is shown with it, and made."""
+    counted, seen = list[str](), list[PlannedUndo]()
+
+    async def confirm(planned: PlannedUndo) -> bool:
+        seen.append(planned)
+        return True
+
+    script: Proposals = [plan(step("pay", "send_once", url="x"))]
+    async with lost_after_record(client, tmp_path, script, counted, hangs=True, untrusted=True) as stage:
+        handle = await stage.start()
+        async with asyncio.timeout(20):
+            while not counted:
+                await asyncio.sleep(0.05)
+        await handle.terminate()
+        stage.started.clear()
+        held = await undo(client, handle, View(), is_attended=False)
+        shown = await undo(client, handle, View(), is_attended=False, confirm=confirm)
+
+    assert "refund needs approval: charge comes from untrusted content" in held.outcome.undo[0].reason
+    assert ([call.args for call in seen[0].calls], shown.is_complete) == ([{"charge": 7}], True)
+    assert counted == ["sent", "refunded"]
