@@ -50,6 +50,9 @@ LEDGER = Table(
 `undone_by` is the key of the call that undid the effect.
 """
 
+MAX_KEYS = 500
+"""The most keys in one query: databases limit the parameters of a statement."""
+
 Work = Callable[[], Awaitable[JsonValue]]
 """A function that applies the effect and returns its result."""
 
@@ -192,6 +195,12 @@ async def effects_of(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]
     """The ledger's rows about a task as dictionaries, the oldest first."""
     found = await tx.execute(select(LEDGER).where(LEDGER.c.task == task).order_by(LEDGER.c.at, LEDGER.c.key))
     return [{**row._mapping, "result": json.loads(row.result) if row.result else None} for row in found]
+
+
+async def known_keys(tx: AsyncConnection, keys: Sequence[str]) -> set[str]:
+    """Those of the idempotency keys that have a row in the ledger."""
+    parts = [keys[at : at + MAX_KEYS] for at in range(0, len(keys), MAX_KEYS)]
+    return {key for part in parts for key in await tx.scalars(select(LEDGER.c.key).where(LEDGER.c.key.in_(part)))}
 
 
 def _claim(tx: Connection, entry: LedgerEntry) -> EffectResult | None:
