@@ -34,7 +34,7 @@ from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.attempt import attempt_of
 from activities.boundary.breakers.rows import Breakers
 from activities.boundary.breakers.states import Breaker, BreakerState
-from activities.boundary.ledger import effects_of
+from activities.boundary.ledger import effects_of, known_keys
 from activities.errors import NeedsPerson
 from activities.planning.transcript import Transcript
 from activities.storage.store import REPLAN_TABLES, file_of, metadata, reading, spoken, transaction
@@ -46,6 +46,7 @@ from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.ids import reset_rollback_id, rollback_id
 from workflows.inquiries import (
+    AppliedEffect,
     ApprovalsFindings,
     ApprovalsInquiry,
     BreakerCard,
@@ -69,6 +70,8 @@ from workflows.inquiries import (
     Pruned,
     PruneFindings,
     PruneInquiry,
+    RowsFindings,
+    RowsInquiry,
     ToolCard,
     ToolsFindings,
     ToolsInquiry,
@@ -78,7 +81,7 @@ from workflows.inquiries import (
     WorkerFindings,
     WorkerInquiry,
 )
-from workflows.plans.catalogue import Price
+from workflows.plans.catalogue import IN_LEDGER, Price
 from workflows.plans.references import PRUNED_ENCODING
 
 LOOK_SECONDS = 3.0
@@ -230,6 +233,8 @@ class Inspector:
     price_date: date | None = None
     """The oldest day on which a published price of the worker's models was known to be valid; None if none is
     published."""
+    store: str | None = None
+    """The id of the store."""
 
     @activity.defn(name=retries.INSPECT.kind)
     async def inspect(self, inquiry: InquiryInput) -> Findings:
@@ -261,6 +266,8 @@ class Inspector:
                     return PruneFindings(planner=self.planner, pruned=pruned)
                 case EffectsInquiry():
                     return await self._effects(question.task_id)
+                case RowsInquiry():
+                    return RowsFindings(planner=self.planner, lacks=await self._without_row(question.effects))
                 case BreakersInquiry():
                     return await self._breakers(question.reset)
                 case CallsInquiry():
@@ -348,6 +355,22 @@ class Inspector:
                 unread.append(Place(name="ledger", where=spoken(engine.url), problem=problem))
         cards = [EffectCard.model_validate(effect) for effect in sorted(found, key=lambda effect: effect["at"])]
         return EffectsFindings(planner=self.planner, effects=tuple(cards), unread=tuple(unread))
+
+    async def _without_row(self, effects: Sequence[AppliedEffect]) -> tuple[str, ...]:
+        """The keys of `effects` of which no ledger has a row; empty if a ledger cannot be read.
+
+        Effects of another store, and of kinds whose database this worker may not have open, are left out.
+        """
+        here = {name for name, kind in self.kinds.items() if kind.spec.effect in IN_LEDGER}
+        keys = [effect.key for effect in effects if effect.store == self.store and effect.kind in here]
+        known = set[str]()
+        try:
+            for engine in self.ledgers:
+                async with transaction(reading(engine)) as tx:
+                    known |= await known_keys(tx, keys)
+        except DATABASE_ERRORS:  # the check of the store, or the list of effects, says so
+            return ()
+        return tuple(key for key in keys if key not in known)
 
     async def _turns(self, run: str, skip: int) -> TranscriptFindings:
         """The turns of the task whose first run is `run`, from turn `skip` on; as many as fit into one answer."""

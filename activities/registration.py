@@ -256,6 +256,7 @@ class WorkerParts:
             converses=conversing is not None,
             price=highest_price(conversing.prices.values()) if conversing else None,
             price_date=selection.price_date,
+            store=self.store_id,
         )
         receiver = self.abilities.receiver
         return [

@@ -5,7 +5,7 @@ An effect is a change in the world. A ledger is a table in which a worker record
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -21,8 +21,8 @@ from client.workflow_task import FailingTask
 from workflows import ids
 from workflows.calls.reconciling import Verdict
 from workflows.faults.fault import Applied, applied_by_call
-from workflows.inquiries import EffectCard
-from workflows.plans.catalogue import SAFE, Effect, ToolSpec
+from workflows.inquiries import AppliedEffect, EffectCard
+from workflows.plans.catalogue import IN_LEDGER, SAFE, Effect, ToolSpec
 
 SINGLE = (Effect.KEYED, Effect.TRANSACTIONAL, Effect.UNKEYED)
 """Effects that a second call with the same key does not apply again: a ledger or the called service knows the key."""
@@ -105,6 +105,9 @@ class TaskEffect(BaseModel, frozen=True):
     """The key of the call that undid the effect."""
     undoes: str | None = None
     """The id of the step that this effect undid; None if its call was no undo."""
+    lacks_row: bool = False
+    """Whether no ledger has a row of the effect, although its call completed with one: the store was probably restored
+    from an older backup. False also if nobody can tell."""
 
 
 async def fetch_effects(client: Client, story: Story, cards: Sequence[EffectCard]) -> list[TaskEffect]:
@@ -132,6 +135,18 @@ def all_effects(
     undone_at = {effect.undone_by: effect.undone_at for effect in found.values() if effect.undone_at}
     dated = (effect.model_copy(update={"at": undone_at.get(effect.key) or effect.at}) for effect in found.values())
     return sorted(dated, key=lambda effect: (effect.at, effect.key))
+
+
+def effects_with_row(story: Story, effects: Iterable[TaskEffect]) -> list[AppliedEffect]:
+    """Those of the `effects` of a task that its completed calls applied, and recorded in a ledger of its store."""
+    store = story.history.catalogue.store if story.history.catalogue else None
+    applied = (effect for effect in effects if effect.state is EffectState.APPLIED and effect.effect in IN_LEDGER)
+    calls = ((effect, call_with_key(story, effect.key)) for effect in applied)
+    return [
+        AppliedEffect(key=effect.key, kind=effect.kind, store=store)
+        for effect, call in calls
+        if store and call and call.closed is CallEnd.COMPLETED
+    ]
 
 
 def own_effects(story: Story) -> dict[str, TaskEffect]:

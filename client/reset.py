@@ -29,7 +29,6 @@ from client.effects import (
     effect_of,
     fetch_effects,
     key_of,
-    outlived,
     own_effects,
     repeated_by_reset,
     reset_points,
@@ -278,7 +277,7 @@ def _prepare_reset(effects: EffectsAtReset, fate: Fate) -> _PreparedReset:
 
 
 def _record(effect: TaskEffect, story: Story) -> StepRecord:
-    record = record_of(effect, call_with_key(story, effect.key), outlived=outlived(story, effect.key))
+    record = record_of(effect, call_with_key(story, effect.key), story)
     spec = story.history.specs.get(effect.kind)
     small = record.slim(0, spec.paths if spec else ())
     return small if small is record else small.model_copy(update={"step": record.step.model_copy(update={"args": {}})})

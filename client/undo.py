@@ -41,7 +41,17 @@ from workflows.inquiries import EffectsInquiry, Place
 from workflows.json_values import digest
 from workflows.plans.catalogue import WHY_OF_TASK, Effect, ToolSpec
 from workflows.plans.proposal import Step
-from workflows.rollback import UNFINISHED, NoUndo, Undo, UndoCall, UndoWorkflow, last_fault, newest_first, undo_call
+from workflows.rollback import (
+    UNFINISHED,
+    NoUndo,
+    Undo,
+    UndoCall,
+    UndoWorkflow,
+    last_fault,
+    newest_first,
+    undo_call,
+    why_outside,
+)
 from workflows.web_ui import summary
 
 KNOWN_TO_RUN = (StepStatus.COMPLETED, StepStatus.UNDONE)
@@ -222,16 +232,21 @@ def planned_undo(account: Progress, specs: Mapping[str, ToolSpec]) -> PlannedUnd
     calls = list[PlannedCall]()
     for record in newest_first(account):
         is_certain = record.status is StepStatus.COMPLETED
-        is_open = record.started is not None and record.status in UNFINISHED
-        may_be_applied = is_open and last_fault(account, record).applied is not Applied.NONE
+        may_be_applied = _is_open(record) and last_fault(account, record).applied is not Applied.NONE
         if not (is_certain or may_be_applied):
             continue
         with suppress(NoUndo):
             call = undo_call(record, specs)
-            asks = _why_approval_needed(specs[call.kind], account.task)
+            reasons = _why_approval_needed(specs[call.kind], account.task), why_outside(account, specs, record, call)
+            asks = "; ".join(filter(None, reasons))
             undone = {"undoes_kind": record.kind, "undoes_args": record.shown_args}
             calls.append(PlannedCall(**dict(call), approve=asks, is_certain=is_certain, **undone))
     return PlannedUndo(calls=tuple(calls))
+
+
+def _is_open(record: StepRecord) -> bool:
+    """Whether a step was called, and its state does not say that it was applied."""
+    return record.started is not None and record.status in UNFINISHED
 
 
 def _why_approval_needed(spec: ToolSpec, task: Task) -> str:
@@ -250,7 +265,8 @@ async def _confirmed_of_running(client: Client, handle: Handle, confirm: Confirm
     story = await fetch_story(client, handle)
     specs = story.history.specs
     undoing = [specs[spec.undo.kind] for spec in specs.values() if spec.undo and spec.undo.kind in specs]
-    if story.history.task is None or not any(_why_approval_needed(spec, story.history.task) for spec in undoing):
+    task, is_tainted = story.history.task, story.account.is_tainted
+    if task is None or not (is_tainted or any(_why_approval_needed(spec, task) for spec in undoing)):
         return {}
     progress = await query_progress(handle)
     planned = planned_undo(progress, specs) if progress else PlannedUndo()
@@ -291,7 +307,8 @@ async def undo_steps(
     description = await handle.describe()
     story = await fetch_story(client, handle)
     whole = await _account(client, handle, story, description.task_queue)
-    records = [record for record in whole.records if record.step.id in steps]
+    # Reads are kept, because a value that a trusted one shows needs no person.
+    records = [record for record in whole.records if record.step.id in steps or record.effect is Effect.READ]
     folded = whole.folded.model_copy(update={"effects": 0})
     undo = [record for record in whole.undo if record.step_id in steps]
     account = whole.model_copy(update={"records": records, "undo": undo, "folded": folded})
@@ -319,12 +336,14 @@ async def _account(client: Client, handle: Handle, story: Story, queue: str) -> 
     """The state of a task over all its runs; the field `origin` is the id of the first run.
 
     A worker knows the state of the newest run. Effects that this state lacks, of runs before a reset or of steps that a
-    long task has dropped, are added from the histories and from the ledgers.
+    long task has dropped, are added from the histories and from the ledgers; so are results that a rollback has found.
     """
     newest = _as_begun(story.history) or await _state_of_newest_run(handle, queue)
     whole = newest.model_copy(update={"origin": story.history.first_run, "undo": [], "waiting": None})
     if not story.history.earlier and not story.history.deleted and not whole.folded.effects:
-        return whole
+        # An earlier rollback may have found a result that the task never heard of.
+        is_found = any(map(_is_open, newest_first(whole)))
+        return over_all_runs(whole, story, await fetch_effects(client, story, ())) if is_found else whole
     ledgers = await ask(client, queue, EffectsInquiry(task_id=handle.id))
     return over_all_runs(whole, story, await fetch_effects(client, story, ledgers.effects or ()), ledgers.unread)
 
@@ -369,6 +388,10 @@ def over_all_runs(
         )
         is_mine = own_record is not None and own_record.call_id == effect.key.rpartition("/")[2]
         is_gone = effect.state is EffectState.UNDONE and call is None
+        is_found = effect.state is EffectState.APPLIED and effect.result is not None
+        if own_record is not None and is_mine and is_found and own_record.status in UNFINISHED:
+            changes = {"status": StepStatus.COMPLETED, "result": effect.result, "ended": own_record.ended or effect.at}
+            records[effect.step] = own_record.model_copy(update=changes)
         # Left out: undo calls, effects that the newest run has itself, and undone effects without a call.
         if effect.undoes is not None or (is_known and is_mine) or is_gone:
             continue
@@ -376,7 +399,7 @@ def over_all_runs(
             reason = f"an earlier run also called {effect.kind} for this step"
             undo.append(UndoRecord(step_id=effect.step, kind=effect.kind, reason=reason))
         else:
-            records[effect.step] = record_of(effect, call, outlived=effects.outlived(story, effect.key))
+            records[effect.step] = record_of(effect, call, story)
     left = newest.folded.effects if story.history.deleted else 0
     folded = newest.folded.model_copy(update={"effects": left})
     ended = sorted((record for record in records.values() if record.ended), key=lambda record: record.ended or LONG_AGO)
@@ -395,8 +418,8 @@ def _records_of_unread_places(story: Story, unread: Sequence[Place]) -> list[Und
     return runs + [UndoRecord(step_id=ledger, reason=problem) for ledger, problem in ledgers]
 
 
-def record_of(effect: TaskEffect, call: Call | None, *, outlived: bool = False) -> StepRecord:
-    """The step record of an effect of an earlier run; `outlived`: a thread of its call ran on after the attempt."""
+def record_of(effect: TaskEffect, call: Call | None, story: Story) -> StepRecord:
+    """The step record of an effect of an earlier run, which `call` applied."""
     args = call.args if call is not None and isinstance(call.args, dict) else None
     planned = effect.kind if effect.key.endswith(f"/{effect.step}") else "unknown"  # a fallback applied it
     return StepRecord(
@@ -411,8 +434,16 @@ def record_of(effect: TaskEffect, call: Call | None, *, outlived: bool = False) 
         started=effect.at,
         ended=effect.at,
         result=effect.result,
-        outlived=outlived,
+        outlived=effects.outlived(story, effect.key),
+        is_tainted=_has_read_untrusted(story),
     )
+
+
+def _has_read_untrusted(story: Story) -> bool:
+    """Whether the task may have read untrusted content in any of its runs, before any of its effects."""
+    specs = [run.history.spec(call.kind) for run in effects.runs_of(story) for call in run.history.calls]
+    is_tainted = story.history.task is None or story.history.task.is_tainted(is_clean=False)
+    return is_tainted or bool(story.history.deleted) or any(spec.untrusted for spec in specs if spec)
 
 
 async def _start(

@@ -15,19 +15,21 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFail
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from client.effects import TaskEffect, fetch_effects
+from client.effects import EffectState, TaskEffect, all_effects, effects_with_row, fetch_effects
 from client.encrypted import GIVE_KEY, no_key, require_key
 from client.history.fetch import fetch_story
+from client.history.story import Story
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
 from client.schemas import has_number
-from client.tasks import Handle
+from client.tasks import TASKS, Handle
 from client.workflow_task import Cause, failing
 from runtime.payloads import NoKey
 from runtime.process import version
 from workflows.faults import retries
 from workflows.inquiries import (
     UNKNOWN_INQUIRY,
+    AppliedEffect,
     BreakersFindings,
     BreakersInquiry,
     EffectsInquiry,
@@ -36,10 +38,11 @@ from workflows.inquiries import (
     Place,
     Pruned,
     PruneInquiry,
+    RowsInquiry,
     ToolCard,
     ToolsInquiry,
 )
-from workflows.text import nearest
+from workflows.text import few, nearest
 from workflows.web_ui import summary
 
 RPC_TIMEOUT = timedelta(seconds=2)
@@ -49,6 +52,12 @@ READ_WITHIN = 1.0
 """Seconds until an unanswered inquiry is checked: a worker that cannot read it has failed its workflow task by then."""
 GIVEN_EVENTS = 3
 """The number of events in a history whose first workflow task has been started, and not completed."""
+MAX_EFFECTS = 1_000
+"""The most effects in one inquiry; the server accepts 2 MB, and a key has 1,200 characters at most."""
+AT_ONCE = 5
+MAX_NAMED = 5
+RESTORED = "the store was probably restored from an older backup"
+LOOK = "Look whether what was written is still there, and restore a newer backup, or do it again in a new task"
 OLD_WORKER = "old_worker"
 """The code of the Problem of `other_version`."""
 
@@ -145,6 +154,15 @@ class EffectList(NamedTuple):
     deleted_runs: Sequence[str]
     """The ids of the task's runs whose history was deleted."""
 
+    @property
+    def lost(self) -> str:
+        """A sentence about the effects that lack their row in a ledger; empty if there are none."""
+        steps = [effect.step for effect in self.effects if effect.lacks_row]
+        if not steps:
+            return ""
+        what = f"The history says that {few(steps, MAX_NAMED)} {'was' if len(steps) == 1 else 'were'} applied"
+        return f"{what}, and no ledger has a row of it: {RESTORED}. {LOOK}."
+
     def document(self, task_id: str) -> dict[str, Any]:
         """The effects in the form that JSON outputs have."""
         effects = [effect.model_dump(mode="json") for effect in self.effects]
@@ -159,9 +177,55 @@ async def list_effects(client: Client, handle: Handle) -> EffectList:
         await require_key(description)
         ledgers = await ask(client, description.task_queue, EffectsInquiry(task_id=handle.id))
         story = await fetch_story(client, handle)
-        return EffectList(await fetch_effects(client, story, ledgers.effects), ledgers.unread, story.history.deleted)
+        found, listed = await fetch_effects(client, story, ledgers.effects), {card.key for card in ledgers.effects}
+        expected = [effect for effect in effects_with_row(story, found) if effect.key not in listed]
+        lost = await _without_row(client, description.task_queue, expected)
+        effects = [effect.model_copy(update={"lacks_row": effect.key in lost}) for effect in found]
+        return EffectList(effects, ledgers.unread, story.history.deleted)
     except NoKey as error:
         raise no_key(error) from error
+
+
+async def _without_row(client: Client, queue: str, effects: Sequence[AppliedEffect]) -> set[str]:
+    """The keys of `effects` of which the ledgers of a worker have no row; empty if an older worker answers."""
+    lost = set[str]()
+    with suppress(Problem):
+        for at in range(0, len(effects), MAX_EFFECTS):
+            inquiry = RowsInquiry(effects=tuple(effects[at : at + MAX_EFFECTS]))
+            lost |= {*(await ask(client, queue, inquiry)).lacks}
+    return lost
+
+
+class LostRows(NamedTuple):
+    """The tasks that were looked at, and those with applied effects of which no ledger has a row."""
+
+    looked_at: int
+    tasks: Mapping[str, Sequence[str]]
+    """By task, the ids of the steps of these effects."""
+
+
+async def find_lost_rows(client: Client, queue: str, limit: int, seconds: float) -> LostRows:
+    """Look at the newest `limit` tasks of a queue; after `seconds`, no further task is read."""
+    until = asyncio.get_running_loop().time() + seconds
+    newest = [row.id async for row in client.list_workflows(f"{TASKS} AND TaskQueue = '{queue}'", limit=limit)]
+    left, stories = iter(dict.fromkeys(newest)), dict[str, Story]()
+
+    async def look() -> None:
+        for id in left:
+            if asyncio.get_running_loop().time() > until:
+                return
+            with suppress(NoKey, RPCError, Problem):  # what cannot be read here, or was deleted since
+                stories[id] = await fetch_story(client, client.get_workflow_handle(id))
+
+    await asyncio.gather(*(look() for _ in range(AT_ONCE)))
+    applied = {id: effects_with_row(story, all_effects(story, None, ())) for id, story in stories.items()}
+    lost = await _without_row(client, queue, [effect for effects in applied.values() for effect in effects])
+    tasks = dict[str, Sequence[str]]()
+    for id in [id for id, effects in applied.items() if any(effect.key in lost for effect in effects)]:
+        known = await fetch_effects(client, stories[id], ())  # a rollback may have undone it
+        if steps := [effect.step for effect in known if effect.key in lost and effect.state is EffectState.APPLIED]:
+            tasks[id] = steps
+    return LostRows(len(stories), tasks)
 
 
 async def tools_of(client: Client, queue: str, values: Iterable[JsonValue]) -> Mapping[str, ToolCard]:

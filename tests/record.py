@@ -186,7 +186,19 @@ def tools() -> list[Tool[..., Any]]:
         """Commit a word."""
         return Said(said=args.word)
 
-    return [
+    @tool.unkeyed(reconcile=say.using(word="args.word"), settle=0)
+    async def post(args: Word) -> Said:
+        """Post a word, and lose the answer."""
+        raise ConnectionResetError(args.word)
+
+    @tool.unkeyed
+    async def shout_out(args: Word) -> Said:
+        """Post a word that nobody can look for, and lose the answer."""
+        raise ConnectionResetError(args.word)
+
+    every: list[Tool[..., Any]] = [
+        post,
+        shout_out,
         page,
         link,
         move,
@@ -201,9 +213,8 @@ def tools() -> list[Tool[..., Any]]:
         slow,
         shout,
         stalled,
-        spend,
-        locked,
     ]
+    return [*every, spend, locked]
 
 
 def unread() -> Tool[..., Any]:
@@ -427,6 +438,19 @@ SCENARIOS: Sequence[Scenario] = (
         [plan(step("a", "move", word="x")), DONE],
         loses="move",
         incident="an answer lost at the commit became a known outcome when the next worker lacked the tool",
+    ),
+    Scenario(
+        "unknown_unkeyed",
+        [plan(step("a", "post", word="x"), step("b", "shout_out", "a", word="y")), DONE],
+        more=WAITS,
+        answers=(("provide", {"result": {"said": "y"}}),),
+    ),
+    Scenario(
+        "unknown_unkeyed_in_ledger",
+        [plan(step("a", "post", word="x"), step("b", "shout_out", "a", word="y")), DONE],
+        more=WAITS,
+        answers=(("provide", {"result": {"said": "y"}}),),
+        incident="people were asked about unkeyed calls whose results the ledger had",
     ),
     Scenario("rollback", [plan(step("a", "pick", word="free"), step("b", "pick", "a", word="x")), DONE], undoes=True),
     Scenario("resolution", more={**WAITS, "plan_only": True}, waiting=3),

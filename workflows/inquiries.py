@@ -195,6 +195,16 @@ class NextCall(BaseModel, frozen=True):
     """The arguments; those of a step that has not started may contain references."""
 
 
+class AppliedEffect(BaseModel, frozen=True):
+    """An effect that, by the history of its task, was applied by a call of which a ledger has a row."""
+
+    key: str
+    """The idempotency key of the call."""
+    kind: str
+    store: str
+    """The id of the store of its task."""
+
+
 class Misfit(BaseModel, frozen=True):
     """A planned call of an open task that a worker's tool does not accept."""
 
@@ -281,6 +291,11 @@ class EffectsFindings(Findings):
     effects: tuple[EffectCard, ...]
     unread: tuple[Place, ...] = ()
     """The stores whose ledger of effects could not be read."""
+
+
+class RowsFindings(Findings):
+    lacks: tuple[str, ...]
+    """The keys of which no ledger has a row; without those that this worker cannot judge."""
 
 
 class TranscriptFindings(Findings):
@@ -382,6 +397,14 @@ class EffectsInquiry(Inquiry[EffectsFindings]):
     task_id: str
 
 
+class RowsInquiry(Inquiry[RowsFindings]):
+    """Asks of which of these effects the ledgers of the worker have no row."""
+
+    findings = RowsFindings
+    about: Literal["rows"] = "rows"
+    effects: tuple[AppliedEffect, ...]
+
+
 class TranscriptInquiry(Inquiry[TranscriptFindings]):
     """Asks for the conversation of a task's planner: the requests to the planner, and its replies."""
 
@@ -428,6 +451,7 @@ class InquiryInput(
             | ClaimsInquiry
             | PruneInquiry
             | EffectsInquiry
+            | RowsInquiry
             | BreakersInquiry
             | CallsInquiry
             | ApprovalsInquiry

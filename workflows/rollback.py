@@ -33,6 +33,7 @@ from workflows.calls.scheduling import TakesTurns, read_catalogue
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.json_values import digest
 from workflows.people.approval import Approval, approval_code
+from workflows.planning.trust import returns_untrusted, unsourced
 from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
 from workflows.plans.proposal import Step
 from workflows.plans.references import Unresolved
@@ -228,6 +229,12 @@ def undo_call(record: StepRecord, specs: Mapping[str, ToolSpec]) -> UndoCall:
     return UndoCall(step=record.step.id, kind=companion.kind, args=args)
 
 
+def why_outside(progress: Progress, specs: Mapping[str, ToolSpec], record: StepRecord, call: UndoCall) -> str:
+    """Why a person must confirm the call that undoes a step, because of untrusted content; empty if nobody must."""
+    companion = specs[record.kind].undo
+    return unsourced(progress, specs, record, companion, call.args) if companion else ""
+
+
 async def _undo(
     progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
 ) -> UndoRecord:
@@ -239,8 +246,17 @@ async def _undo(
     step = Step(id=ids.of_undo(record.step.id), kind=call.kind, title=f"undo {record.step.id}")
     effect = catalogue.specs[call.kind].effect
     undo = StepRecord(
-        step=step, revision=progress.revision, effect=effect, kind=call.kind, undoes=record.step.id, args=call.args
+        step=step,
+        revision=progress.revision,
+        effect=effect,
+        kind=call.kind,
+        undoes=record.step.id,
+        args=call.args,
+        is_tainted=returns_untrusted(catalogue.specs, record),
     )
+    progress.contract.outside.pop(step.id, None)
+    if why := why_outside(progress, catalogue.specs, record, call):
+        progress.contract.outside[step.id] = why  # the worker makes the call only with an approval
     if progress.confirmed.get(record.step.id) == call.digest:
         key = ids.idempotency_key(undo.call_id, progress.key_prefix)
         code = approval_code(workflow.info().run_id, key, call.digest)
@@ -248,7 +264,10 @@ async def _undo(
     progress.records.append(undo)
     await Execution(progress, catalogue, changed).run()
     if undo.status is not StepStatus.COMPLETED:
-        reason = last_fault(progress, undo).reason if undo.started else "it could not be tried"
+        fault = last_fault(progress, undo)
+        reason = fault.reason if undo.started else "it could not be tried"
+        if why and fault.code is Code.NEEDS_APPROVAL:
+            reason = f"{call.kind} needs approval: {why}."
         return stays.model_copy(update={"reason": reason})
     # That attempt may have applied the effect after the undo; a ledger or a key would have prevented it.
     if record.effect is Effect.IDEMPOTENT and left_thread_behind(progress, record):

@@ -10,7 +10,7 @@ from temporalio import activity
 from activities.boundary import ledger
 from activities.boundary.attempt import Attempt, FaultRaised, attempt_of
 from activities.boundary.ledger import ArgumentsDiffer, EffectResult, EffectUndone, LedgerEntry, OutcomeUnknown, Work
-from activities.errors import NeedsPerson, Refused
+from activities.errors import Refused
 from workflows.faults import retries
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.plans.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, Effect
@@ -130,7 +130,8 @@ class EffectFinder:
         """The recorded result of the call whose idempotency key is `request["key"]`.
 
         Raises:
-            ApplicationError: no ledger has the call, its row has no result, or the task works with another store.
+            ApplicationError: no ledger has the call, its row has no result, its effect was undone, or the store is not
+                that of the task.
         """
         async with attempt_of(retries.FIND_EFFECT) as attempt:
             self._effects.check_store(attempt)
@@ -138,7 +139,9 @@ class EffectFinder:
                 try:
                     found = await ledger.find_result(engine, request["key"])
                 except OutcomeUnknown:
-                    raise NeedsPerson("The ledger has the call, but not its result.") from None
+                    raise Refused("The ledger has the call, but not its result.", code="no_results") from None
+                except EffectUndone:
+                    raise Refused("The ledger says that the effect was undone.", code="gone") from None
                 if found:
                     return StepReturn(result=found.result, attempt=attempt.number, replayed=True)
             raise Refused("No ledger of this worker has such an effect.", code="not_found")

@@ -50,6 +50,9 @@ LEDGER = Table(
 `undone_by` is the key of the call that undid the effect.
 """
 
+MAX_KEYS = 500
+"""The most keys in one query: databases limit the parameters of a statement."""
+
 Work = Callable[[], Awaitable[JsonValue]]
 """A function that applies the effect and returns its result."""
 
@@ -158,16 +161,18 @@ async def undone_by(ledgers: Sequence[AsyncEngine], key: str) -> str | None:
 
 
 async def find_result(engine: AsyncEngine, key: str) -> EffectResult | None:
-    """The result of the effect of `key`; None if it was not applied, or was undone.
+    """The result of the effect of `key`; None if the ledger does not have it.
 
     Raises:
+        EffectUndone: the effect was undone.
         OutcomeUnknown: the key was claimed, but no result is recorded.
     """
-    recorded = select(LEDGER.c.result).where(LEDGER.c.key == key, LEDGER.c.undone_at.is_(None))
     async with transaction(reading(engine)) as tx:
-        row = (await tx.execute(recorded)).first()
+        row = (await tx.execute(select(LEDGER.c.result, LEDGER.c.undone_at).where(LEDGER.c.key == key))).first()
     if row is None:
         return None
+    if row.undone_at is not None:
+        raise EffectUndone(key)
     if row.result is None:
         raise OutcomeUnknown(key)
     return EffectResult(json.loads(row.result), replayed=True)
@@ -190,6 +195,12 @@ async def effects_of(tx: AsyncConnection, task: str) -> Sequence[dict[str, Any]]
     """The ledger's rows about a task as dictionaries, the oldest first."""
     found = await tx.execute(select(LEDGER).where(LEDGER.c.task == task).order_by(LEDGER.c.at, LEDGER.c.key))
     return [{**row._mapping, "result": json.loads(row.result) if row.result else None} for row in found]
+
+
+async def known_keys(tx: AsyncConnection, keys: Sequence[str]) -> set[str]:
+    """Those of the idempotency keys that have a row in the ledger."""
+    parts = [keys[at : at + MAX_KEYS] for at in range(0, len(keys), MAX_KEYS)]
+    return {key for part in parts for key in await tx.scalars(select(LEDGER.c.key).where(LEDGER.c.key.in_(part)))}
 
 
 def _claim(tx: Connection, entry: LedgerEntry) -> EffectResult | None:

@@ -393,6 +393,10 @@ def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sente
     return (*(sentence for _, sentence in sorted(dated, key=lambda pair: pair[0])), *last)
 
 
+_IN_LEDGER = {Code.NO_RESULTS: "has the call, but not its result", Code.GONE: "says that it was undone"}
+"""What the ledger knows of a call of which it can return no result, as a clause."""
+
+
 def _sentence_of_read(read: Call) -> Sentence:
     who = "The ledger" if read.kind == retries.FIND_EFFECT.kind else read.kind
     lead = f"{who} was asked whether it was applied, and"
@@ -402,6 +406,8 @@ def _sentence_of_read(read: Call) -> Sentence:
         text = f"{lead} {'was stopped' if read.closed else 'has not answered yet'}."
     elif read.failing.code is Code.NOT_FOUND and not (read.failing.fault and read.failing.fault.guessed):
         text = f"{lead} found nothing."
+    elif read.kind == retries.FIND_EFFECT.kind and read.failing.code in _IN_LEDGER:
+        text = f"{lead} {_IN_LEDGER[read.failing.code]}."
     else:
         text = f"{lead} {words.failed_as(read.failing)}"
     return Sentence(text=text, events=read.events)

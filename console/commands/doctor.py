@@ -22,7 +22,7 @@ from client.problem import Problem
 from client.remedy import as_command, render
 from client.tasks import TASK_TYPE, existing
 from client.text import one_line, worker
-from client.workers import ask, serving
+from client.workers import LOOK, RESTORED, LostRows, ask, find_lost_rows, serving
 from client.workflow_task import ROLLBACK, FailingTask, failing
 from console.exits import Exit
 from console.options import Common
@@ -145,6 +145,17 @@ def of_open_tasks(found: upgrade.OpenTasks, misfits: Sequence[Misfit]) -> Check:
     said = f"{found.counted}; the tools do not take {len(misfits)} next calls: {listed}"
     remedy = "answer or finish these tasks, or deploy tools that take the calls; else each asks a person, if it may"
     return Check(OPEN_TASKS, Status.WARN, said, remedy)
+
+
+def of_ledger(found: LostRows) -> Check:
+    """The check whether the ledgers have a row of each effect that the newest tasks count as applied."""
+    newest = f"the newest {found.looked_at} tasks looked at" if found.looked_at != 1 else "the newest task looked at"
+    if not found.tasks:
+        return Check(LEDGER, Status.OK, f"it has the effects of {newest}")
+    named = few([f"{task} ({few(steps, MAX_NAMED)})" for task, steps in found.tasks.items()], MAX_NAMED, "; ")
+    text = f"no row of effects that {len(found.tasks)} of {newest} count as applied: {named}; {RESTORED}"
+    first = next(iter(found.tasks))
+    return Check(LEDGER, Status.WARN, text, f"`{starter('effects', first)}` lists them. {LOOK}")
 
 
 def of_worker(
@@ -341,7 +352,10 @@ REPORTED = "TemporalReportedProblems IS NOT NULL"
 OPEN_TASKS = "open tasks"
 OPEN_SECONDS = 4.0
 """Seconds after which no further open task is looked at."""
-OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_WORKER, OPEN_TASKS)
+LEDGER = "ledger"
+MAX_COMPARED = 20
+"""How many of the newest tasks are compared with the ledgers."""
+OF_NAMESPACE = ("web ui", "search attributes", "workflow tasks", "worker", *OF_WORKER, OPEN_TASKS, LEDGER)
 
 
 async def doctor_command(*, common: Common) -> int:
@@ -375,7 +389,7 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
         return [failed, *skipped(("namespace", *OF_NAMESPACE), "needs the server")], exit
     looks = {"server": _server(client), "web ui": _web_ui(client), "search attributes": _attributes(client)}
     looks |= {"workflow tasks": _workflow_tasks(client, common.queue), "worker": _worker(client, common)}
-    looks[OPEN_TASKS] = _open_tasks(client, common.queue)
+    looks |= {OPEN_TASKS: _open_tasks(client, common.queue), LEDGER: _ledger(client, common.queue)}
     server, *others = await gathered(*(_within(until, name, look) for name, look in looks.items()))
     found = [*server, Check("namespace", Status.OK, client.namespace), *(check for other in others for check in other)]
     return found, Exit.FAILED if any(check.status is Status.FAIL for check in found) else Exit.COMPLETED
@@ -474,6 +488,12 @@ async def _open_tasks(client: Client, queue: str) -> list[Check]:
         return [of_open_tasks(found, await upgrade.misfits_of_worker(client, queue, found.calls))]
     except Problem as none:
         return skipped([OPEN_TASKS], none.reason)
+
+
+async def _ledger(client: Client, queue: str) -> list[Check]:
+    if not await serving(client, queue):
+        return skipped([LEDGER], "needs a worker")
+    return [of_ledger(await find_lost_rows(client, queue, MAX_COMPARED, OPEN_SECONDS))]
 
 
 def _server_address(client: Client) -> str:

@@ -67,6 +67,8 @@ async def _print_session(client: Client, name: str, common: Common) -> int:
 def _not_listed_lines(found: EffectList, whose: str) -> Iterator[str]:
     for ledger in found.unread:
         yield f"The ledger {ledger.where} cannot be read ({ledger.problem}): what it has is not listed."
+    if found.lost:
+        yield found.lost
     for run in found.deleted_runs:
         yield f"The history of {whose} run {run} was deleted: of that, only what a ledger has is listed."
 
@@ -86,6 +88,8 @@ def _lines(effect: TaskEffect, all: Sequence[TaskEffect], tools: Mapping[str, To
 def _state_words(effect: TaskEffect, all: Sequence[TaskEffect]) -> str:
     if effect.state is EffectState.UNKNOWN:
         return "outcome unknown"
+    if effect.lacks_row:
+        return "applied, but no ledger has a row of it"
     if effect.state is EffectState.APPLIED:
         return f"applied, and took back {effect.undoes}" if effect.undoes else "applied"
     by = next((f"{other.step} ({other.kind})" for other in all if other.key == effect.undone_by), effect.undone_by)

@@ -230,6 +230,7 @@ async def effects_page(request: Request, id: str) -> Response:
     ]
     unread = [f"The ledger {ledger.where} cannot be read ({ledger.problem})." for ledger in found.unread]
     unread += [f"The history of its run {run} was deleted." for run in found.deleted_runs]
+    unread += [found.lost] if found.lost else []
     return render(request, "effects.html", **values, effects=shown, rows=[], unread=unread)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from temporalio.testing import ActivityEnvironment
 
@@ -20,12 +21,15 @@ from activities.storage.vault import Vault
 from activities.toolbox import builtin
 from activities.toolbox.registry import Registry
 from examples import desk
+from replan import tool
 from workflows.inquiries import (
+    AppliedEffect,
     EffectsInquiry,
     F,
     Inquiry,
     InquiryInput,
     Place,
+    RowsInquiry,
     ToolsInquiry,
     TranscriptFindings,
     TranscriptInquiry,
@@ -247,6 +251,34 @@ async def test_a_ledger_that_cannot_be_read_is_named_beside_what_the_others_know
     assert [effect.step for effect in found.effects or ()] == ["a"]
     assert [str(one.where).endswith("127.0.0.1:1/bank") for one in found.unread] == [True]
     assert "sk-secret" not in found.model_dump_json()
+
+
+class Word(BaseModel):
+    """A word."""
+
+    word: str
+
+
+async def test_rows_are_looked_for_by_their_keys(tmp_path: Path) -> None:
+    """Whichever task applied the effect; what another store or a tool of another worker has, nobody here can tell."""
+
+    @tool.unkeyed
+    async def post(args: Word) -> Word:
+        """Post a word."""
+        return args
+
+    async with store(tmp_path) as engine:
+        async with engine.begin() as tx:
+            await apply_in_transaction(tx, LedgerEntry("effect-key/a", "task-1", "a", "post", "digest"), _nothing)
+        host, vault = Host(engine, {}, KEYS, "1.2.3"), Vault(engine)
+        inspecting = Inspector(Registry([post]), "offline", host, vault, [engine], store="here")
+        asked = [("effect-key/a", "post", "here"), ("b", "post", "here"), ("c", "post", "there"), ("d", "pay", "here")]
+        effects = tuple(AppliedEffect(key=key, kind=kind, store=id) for key, kind, id in asked)
+        found = await answer(inspecting, RowsInquiry(effects=effects))
+        many = tuple(AppliedEffect(key=f"{number}", kind="post", store="here") for number in range(1_200))
+        lacking = await answer(inspecting, RowsInquiry(effects=many))
+
+    assert (found.lacks, len(lacking.lacks)) == (("b",), 1_200)
 
 
 async def _nothing() -> None:

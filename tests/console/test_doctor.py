@@ -72,6 +72,7 @@ def test_where_all_is_well_nothing_fails(well: Processes) -> None:
         *LAST,
         "tool engrave",
         "open tasks",
+        "ledger",
     ]
 
 
@@ -142,7 +143,9 @@ def test_without_a_worker_the_rest_is_still_looked_at(elsewhere: Processes) -> N
 
     assert (done.returncode, checks["search attributes"]["status"]) == (1, "ok")
     assert checks["worker"]["remedy"] == "start one with `python worker.py --queue nobody-there`"
-    assert {checks[name]["status"] for name in ("planner", "keys", *PLACES, *LAST, "open tasks")} == {"skipped"}
+    assert {checks[name]["status"] for name in ("planner", "keys", *PLACES, *LAST, "open tasks", "ledger")} == {
+        "skipped"
+    }
 
 
 def test_a_namespace_that_is_missing_is_told_from_a_server_that_is(elsewhere: Processes) -> None:
@@ -163,7 +166,7 @@ def test_without_a_server_everything_else_is_skipped(tmp_path_factory: pytest.Te
     assert (done.returncode, server["status"], done.stderr) == (6, "fail", "")
     assert "python worker.py --dev" in server["remedy"]
     assert {check["status"] for check in others} == {"skipped"} and len(others) == len(
-        [*NAMES, *PLACES, *LAST, "open tasks"]
+        [*NAMES, *PLACES, *LAST, "open tasks", "ledger"]
     ) - 1
 
 

@@ -1,6 +1,10 @@
 """`effects`: everything that a task did to the world or may have done, from its history and from the ledgers."""
 
+import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,3 +117,40 @@ def test_what_a_ledger_has_of_a_run_that_was_reset_is_listed(desk: Rollbacks) ->
 
     assert (reset.returncode, [one["state"] for one in told], desk.rows()) == (0, ["applied"] * 3, 1)
     assert desk.calls().count("shout shout") == 1
+
+
+def test_a_store_from_an_older_backup_is_said(server: DevServer, tmp_path: Path) -> None:
+    """What tasks have applied since, and its ledger does not have, is named by `doctor` and marked by `effects`.
+
+    Not what was undone, and what another database has.
+    """
+    desk = Rollbacks(server.address, tmp_path)
+    store, copy = desk.folder / "state" / "store.db", desk.folder / "copy.db"
+    with desk.one():
+        before = desk.run_task("note", "shout")
+        well = checks(desk)["ledger"]
+        with closing(sqlite3.connect(store)) as database:
+            database.execute("VACUUM INTO ?", [str(copy)])
+        after = desk.run_task("note", "deposit", "send", "shout", "person")
+        undone = desk.run_task("note")
+        desk.starter("undo", undone)
+    for file in (store, *store.parent.glob("store.db-*")):
+        file.unlink()
+    copy.rename(store)
+    with desk.one():
+        ledger, lines = checks(desk)["ledger"], desk.starter("effects", after).stdout
+        told = {task: [one["step"] for one in effects(desk, task) if one["lacks_row"]] for task in (before, after)}
+
+    assert (well["status"], well["found"]) == ("ok", "it has the effects of the newest task looked at")
+    assert (ledger["status"], undone in ledger["found"], before in ledger["found"]) == ("warn", False, False)
+    assert f"1 of the newest 3 tasks looked at count as applied: {after} (note, shout)" in ledger["found"]
+    assert f"effects {after}" in ledger["remedy"] and "restored from an older backup" in ledger["found"]
+    assert told == {before: [], after: ["note", "shout"]}
+    assert "note (transactional)  applied, but no ledger has a row of it" in lines
+    assert "The history says that note, shout were applied, and no ledger has a row of it" in lines
+
+
+def checks(desk: Rollbacks) -> dict[str, dict[str, Any]]:
+    """The checks of `doctor`, by name."""
+    done = desk.starter("doctor", "--queue", desk.queue, "--json")
+    return {check["name"]: check for check in json.loads(done.stdout)["checks"]}

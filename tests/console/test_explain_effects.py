@@ -62,12 +62,13 @@ async def test_what_was_found_out_is_explained(
 
 
 async def test_the_wait_until_nothing_can_be_under_way_is_told_with_its_events(client: Client, tmp_path: Path) -> None:
-    """Not found, a timer, found: each with the events that prove it; the timer is no wait for a retry."""
+    """The ledger, not found, a timer, found: each with its events; the timer is no wait for a retry."""
     explained, _ = await told(client, tmp_path, World(["late"]), ONE)
     then = explained.items[0].then
 
-    assert [one.text.partition(" was asked")[0][:9] for one in then] == ["find", "It waited", "find", "It was ap"]
-    assert [len(one.events) for one in then] == [3, 2, 3, 3]
+    leads = [one.text.partition(" was asked")[0][:9] for one in then]
+    assert leads == ["The ledge", "find", "It waited", "find", "It was ap"]
+    assert [len(one.events) for one in then] == [3, 3, 2, 3, 3]
 
 
 @pytest.mark.full

@@ -1,19 +1,25 @@
 """Effects beyond the database, on a real server: a lost answer costs no second charge, whatever the kind promises."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 import requests
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from temporalio.client import Client
 
-from replan import Key, Tool, tool
+from activities.boundary.ledger import LedgerEntry, apply_claimed
+from activities.storage.store import open_store
+from client.follow import View
+from client.undo import PlannedUndo, undo
+from replan import Key, Refused, Tool, tool
 from tests.activities.payments import Payments, payments
-from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
+from tests.stores import make_store
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Applied
 
@@ -28,6 +34,12 @@ class Receipt(BaseModel):
     """The charge that was made."""
 
     id: int
+
+
+class Refund(BaseModel):
+    """The charge to give back."""
+
+    charge: int
 
 
 @tool.keyed
@@ -185,3 +197,105 @@ async def test_a_worker_with_another_store_does_nothing(client: Client, tmp_path
         ended = await outcome(handle)
 
     assert (ended.status, ended.code, service.charges) == (TaskStatus.ESCALATED, "wrong_store", [])
+
+
+@asynccontextmanager
+async def lost_after_record(
+    client: Client, folder: Path, script: Proposals, counted: list[str], looks: bool = False, **options: Any
+) -> AsyncIterator[Stage]:
+    """A worker whose unkeyed `send_once` is applied and recorded, and whose answer is then lost."""
+    engine = await open_store(await make_store(folder))
+
+    @tool.read
+    async def look(args: Charge) -> Receipt:
+        """Look for a charge, and find none."""
+        counted.append("looked")
+        raise Refused("There is none.", code="not_found")
+
+    @tool.idempotent(authority=["charge"])
+    async def refund(args: Refund) -> Receipt:
+        """Give it back."""
+        counted.append("refunded")
+        return Receipt(id=args.charge)
+
+    reconcile: dict[str, Any] = {"reconcile": look, "settle": 0} if looks else {}
+
+    @tool.unkeyed(undo=refund.using(charge="result.id"), untrusted=options.get("untrusted", False), **reconcile)
+    async def send_once(args: Charge, key: Key) -> Receipt:
+        """Charge a card; the answer reaches the ledger and nobody else."""
+        counted.append("sent")
+
+        async def work() -> JsonValue:
+            return {"id": 7}
+
+        await apply_claimed(engine, LedgerEntry(key, "", "", "", ""), work, lambda error: False)
+        await asyncio.sleep(60 if options.get("hangs") else 0)
+        raise ConnectionResetError("the answer never came")
+
+    async with staged(client, folder, [look, refund, send_once], script) as stage:
+        yield stage
+    await engine.dispose()
+
+
+@pytest.mark.parametrize("looks", [False, True], ids=["without reconcile=", "with one that finds nothing"])
+async def test_the_ledger_answers_before_anybody_is_asked(client: Client, tmp_path: Path, looks: bool) -> None:
+    """An unkeyed call whose answer the ledger has was applied: the step has its result, and nobody is asked."""
+    counted = list[str]()
+    script: Proposals = [plan(step("pay", "send_once", url="x")), DONE]
+    async with lost_after_record(client, tmp_path, script, counted, looks=looks) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.steps[0].result, counted) == (TaskStatus.COMPLETED, {"id": 7}, ["sent"])
+    assert [(fault.decision, fault.reconciled) for fault in ended.faults] == [("reconcile", "applied")]
+
+
+async def test_no_limit_hides_what_the_ledger_knows(client: Client, tmp_path: Path) -> None:
+    """The read of the ledger is made although the task may make no further call of a tool."""
+    counted = list[str]()
+    script: Proposals = [plan(step("pay", "send_once", url="x")), DONE]
+    async with lost_after_record(client, tmp_path, script, counted) as stage:
+        ended = await stage.run(tool_calls=1)
+
+    assert (ended.status, counted) == (TaskStatus.COMPLETED, ["sent"])
+
+
+async def test_a_rollback_undoes_what_only_the_ledger_knows(client: Client, tmp_path: Path) -> None:
+    """The task was stopped before it heard of its charge: the ledger has it, so it is given back, once."""
+    counted = list[str]()
+    script = [plan(step("a", "refund", charge=1), step("b", "send_once", "a", url="x"))]
+    async with lost_after_record(client, tmp_path, script, counted, hangs=True) as stage:
+        handle = await stage.start()
+        async with asyncio.timeout(20):
+            while "sent" not in counted:
+                await asyncio.sleep(0.05)
+        await handle.terminate()
+        stage.started.clear()
+        rolled_back = [await undo(client, handle, View(), is_attended=False) for _ in range(2)]
+
+    assert counted == ["refunded", "sent", "refunded"]
+    assert {undone.step_id: undone.done for undone in rolled_back[0].outcome.undo} == {"a": False, "b": True}
+    assert [undone.step_id for undone in rolled_back[1].outcome.undo] == ["a"]
+
+
+async def test_a_person_can_confirm_the_undo_of_what_only_the_ledger_knows(client: Client, tmp_path: Path) -> None:
+    """The first rollback finds the result, which the task never heard of; then the call is shown with it, and made."""
+    counted, seen = list[str](), list[PlannedUndo]()
+
+    async def confirm(planned: PlannedUndo) -> bool:
+        seen.append(planned)
+        return True
+
+    script: Proposals = [plan(step("pay", "send_once", url="x"))]
+    async with lost_after_record(client, tmp_path, script, counted, hangs=True, untrusted=True) as stage:
+        handle = await stage.start()
+        async with asyncio.timeout(20):
+            while not counted:
+                await asyncio.sleep(0.05)
+        await handle.terminate()
+        stage.started.clear()
+        held = await undo(client, handle, View(), is_attended=False)
+        shown = await undo(client, handle, View(), is_attended=False, confirm=confirm)
+
+    assert "refund needs approval: charge comes from untrusted content" in held.outcome.undo[0].reason
+    assert ([call.args for call in seen[0].calls], shown.is_complete) == ([{"charge": 7}], True)
+    assert counted == ["sent", "refunded"]

@@ -176,7 +176,7 @@ async def test_what_nobody_can_tell_is_for_a_person(client: Client, tmp_path: Pa
 
 @pytest.mark.full
 async def test_a_read_that_is_left_alone_is_no_finding(client: Client, tmp_path: Path) -> None:
-    """Its breaker is open: it is asked again after a timer, and then finds the payment."""
+    """Its breaker is open: after the ledger and a timer it is asked again, and then finds the payment."""
     world = World("lost", found="left alone")
     async with staged(client, tmp_path, tools(world), [plan(step("one", "pay", amount=7)), DONE]) as stage:
         handle = await stage.start()
@@ -184,7 +184,7 @@ async def test_a_read_that_is_left_alone_is_no_finding(client: Client, tmp_path:
         ended = await outcome(handle)
 
     assert (ended.status, len(world.paid), len(world.asked)) == (TaskStatus.COMPLETED, 1, 2)
-    assert ended.spent.tool_calls == 2
+    assert ended.spent.tool_calls == 3
 
 
 async def test_a_refusal_after_a_lost_answer_is_the_echo_of_our_own_effect(client: Client, tmp_path: Path) -> None:

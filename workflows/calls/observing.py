@@ -11,6 +11,7 @@ from workflows.account.records import FaultRecord, Observation, StepRecord
 from workflows.calls.scheduling import read
 from workflows.faults import retries
 from workflows.faults.fault import Fault
+from workflows.planning.trust import unsourced
 from workflows.plans.catalogue import Catalogue
 
 STATE_OF_FAULT = "state-of-fault"
@@ -36,7 +37,8 @@ async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[Fau
         kind, args = (companion.kind, record.args_for(companion)) if companion else (None, {})
         fresh = (earlier for earlier in observations if not earlier.stale)
         known = next((earlier for earlier in fresh if (earlier.kind, earlier.args) == (kind, args)), None)
-        observation = known or await _observe(progress, catalogue, kind, args, record, fault)
+        why = unsourced(progress, catalogue.specs, record, companion, args) if companion else ""
+        observation = known or await _observe(progress, catalogue, kind, args, record, fault, why)
         observations.append(observation.model_copy(update={"step_id": record.step.id}))
         if not observation.stale:
             progress.guard.observed(
@@ -58,8 +60,12 @@ async def _observe(
     args: dict[str, JsonValue],
     record: StepRecord,
     fault: FaultRecord,
+    why: str,
 ) -> Observation:
-    """Observe with the read `kind`; if it cannot be called or fails, return what the fault reported, marked `stale`."""
+    """Observe with the read `kind`; if it cannot be called or fails, return what the fault reported, marked `stale`.
+
+    `why` says why the read may not be called with these arguments; empty if it may.
+    """
     id, made = record.step.id, record.args or record.step.args
     stale = Observation(step_id=id, kind=record.kind, args=made, value=fault.observed, at=fault.at, stale=True)
     if kind is None:
@@ -75,7 +81,10 @@ async def _observe(
         title=f"observe, {id} was rejected",
         revision=record.revision,
         patience=retries.OBSERVATION_PATIENCE,
+        is_held=bool(why),
     )
+    if isinstance(back, Fault) and why:
+        return stale.model_copy(update={"unread": f"{kind} was not called: {why}"})
     if isinstance(back, Fault):
         return stale.model_copy(update={"unread": f"{kind} failed ({back.code}): {back.reason}"})
     return Observation(step_id=id, kind=kind, args=args, value=back.result, at=workflow.now())

@@ -1,14 +1,16 @@
 """Reconciliation: find out whether a call with an unknown outcome was applied, as payment systems do.
 
-The read that the kind names as `reconcile` looks for the effect. What it finds is the result of the call. "Not found"
-is trusted only when no attempt can still be running: `settle` seconds after the end of the last attempt or, if no
+The ledger answers first: a call whose result it has was applied, although its answer never reached the server. Then the
+read that the kind names as `reconcile` looks for the effect. What it finds is the result of the call. "Not found" is
+trusted only when no attempt can still be running: `settle` seconds after the end of the last attempt or, if no
 worker reported that end, after the latest moment at which the attempt can have ended. If a thread of the call outlived
 its attempt, there is no such moment, so "not found" is never trusted.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import StrEnum
+from functools import partial
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -21,13 +23,17 @@ from workflows.calls.scheduling import read
 from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Escalate
 from workflows.faults.fault import Applied, Code, Fault, applied_by_call
-from workflows.plans.catalogue import Catalogue, Companion, Effect, ToolSpec
+from workflows.planning.trust import unsourced
+from workflows.plans.catalogue import IN_LEDGER, Catalogue, Companion, Effect, ToolSpec
+from workflows.plans.proposal import StepReturn
 from workflows.web_ui import summary
 
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """Faults after which the attempt may still be running."""
 LEDGER_READ = Companion(kind=retries.FIND_EFFECT.kind, args={"key": "key"})
-"""The read of the ledger that finds out whether a call of a transactional tool was applied."""
+"""The read of the ledger that finds out whether a call was applied; alone it is enough for a transactional tool."""
+LEDGER_FIRST = "ledger-first"
+"""Id of a patch of 0.1.0: before it, only transactional calls without a `reconcile` were looked for in the ledger."""
 
 
 class Verdict(StrEnum):
@@ -61,46 +67,38 @@ async def reconcile(
     if spec is None:
         return Finding(Verdict.CANNOT_TELL, because=f"no worker knows {record.kind}")
     companion = spec.reconcile or (LEDGER_READ if spec.effect is Effect.TRANSACTIONAL else None)
-    reads = {**catalogue.specs, retries.FIND_EFFECT.kind: retries.FIND_EFFECT}
     own = (fault, *_faults_of_call(record, progress.faults))
     # A thread of the call that outlived its attempt may apply the effect at any time.
     may_run_on = record.outlived or any(fault.may_run_on for fault in own)
     still = f"{record.kind} was still running when its attempt ended" if may_run_on else ""
+    waiting = partial(_waiting, record, changed)
+    find = partial(_find, progress, catalogue, record, waiting)
+    in_ledger = ""
+    if spec.effect in IN_LEDGER and companion is not LEDGER_READ and workflow.patched(LEDGER_FIRST):
+        progress.budget.allow(1)  # no limit may hide a result that is known
+        recorded = _recorded(await find(LEDGER_READ))
+        if recorded.verdict is not Verdict.CANNOT_TELL:
+            return recorded
+        in_ledger = recorded.because
     # A worker of another version may not have the companion any more.
-    if companion is None or companion.kind not in reads:
-        none = "has no read that finds out (reconcile)"
-        return Finding(Verdict.CANNOT_TELL, because=f"{still}, and {none}" if still else f"{record.kind} {none}")
+    if companion is None or companion.kind not in (*catalogue.specs, LEDGER_READ.kind):
+        none = f"{record.kind} has no read that finds out (reconcile)"
+        return Finding(Verdict.CANNOT_TELL, because=", and ".join(filter(None, (still, in_ledger, none))))
     paths = companion.args.values()
     if record.args is None and any(path.startswith("args") and path not in record.named for path in paths):
         return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
     is_exiting = any(fault.still_running for fault in own)
     running = seconds_until_settled(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
-    args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.key_prefix))
-
-    @contextmanager
-    def waiting() -> Iterator[None]:
-        record.status = StepStatus.WAITING
-        changed()
-        yield
-        record.status = StepStatus.RUNNING
-        changed()
-
     # The seconds that were slept, not the time: a worker that replays this may have another clock.
     slept = 0.0
     while True:
-        found = await read(
-            progress,
-            catalogue,
-            reads[companion.kind],
-            args,
-            id=ids.of_reconciliation(record.call_id),
-            title=f"was {record.step.id} applied?",
-            revision=record.revision,
-            store=progress.store,
-            waiting=waiting,
-        )
+        found = await find(companion)
         if not isinstance(found, Fault):
             return Finding(Verdict.APPLIED, found.result)
+        if companion is LEDGER_READ and found.code is Code.GONE:
+            return Finding(Verdict.NOT_APPLIED)
+        if found.code is Code.NEEDS_APPROVAL:
+            return Finding(Verdict.CANNOT_TELL, because=f"{companion.kind} was not called: {found.reason.rstrip('.')}")
         if found.code is not Code.NOT_FOUND or found.guessed:
             guessed = f", guessed from {found.guessed}" if found.guessed else ""
             return Finding(Verdict.CANNOT_TELL, because=f"{companion.kind} ended with {found.code}{guessed}")
@@ -112,6 +110,57 @@ async def reconcile(
         with waiting():
             await workflow.sleep(retries.timer(running - slept), summary=summary(ids.reconcile_timer(record.step.id)))
         slept = running  # an effect may have become visible meanwhile, so it is read once more
+
+
+@contextmanager
+def _waiting(record: StepRecord, changed: Callable[[], None]) -> Iterator[None]:
+    record.status = StepStatus.WAITING
+    changed()
+    yield
+    record.status = StepStatus.RUNNING
+    changed()
+
+
+async def _find(
+    progress: Progress,
+    catalogue: Catalogue,
+    record: StepRecord,
+    waiting: Callable[[], AbstractContextManager[None]],
+    companion: Companion,
+) -> StepReturn | Fault:
+    """Run the read that looks for the effect of the call of `record`."""
+    args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.key_prefix))
+    is_own = companion is LEDGER_READ
+    why = "" if is_own else unsourced(progress, catalogue.specs, record, companion, args)
+    found = await read(
+        progress,
+        catalogue,
+        retries.FIND_EFFECT if is_own else catalogue.specs[companion.kind],
+        args,
+        id=ids.of_reconciliation(record.call_id),
+        title=f"was {record.step.id} applied?",
+        revision=record.revision,
+        store=progress.store,
+        is_held=bool(why),
+        waiting=waiting,
+    )
+    return found.model_copy(update={"reason": why}) if why and isinstance(found, Fault) else found
+
+
+def _recorded(found: StepReturn | Fault) -> Finding:
+    """What the ledger says of an unkeyed call.
+
+    No row is no proof: the claim was committed before the call, but the store may have been restored from a backup.
+    """
+    if not isinstance(found, Fault):
+        return Finding(Verdict.APPLIED, found.result)
+    if found.code is Code.GONE:  # it was undone: a call with this key is never made again
+        return Finding(Verdict.NOT_APPLIED)
+    by_code = {
+        Code.NO_RESULTS: "the ledger has the call, but not its result",
+        Code.NOT_FOUND: "the ledger does not have the call",
+    }
+    return Finding(Verdict.CANNOT_TELL, because=by_code.get(found.code, f"the ledger cannot be read ({found.code})"))
 
 
 def seconds_until_settled(spec: ToolSpec, is_unseen: bool, *, is_exiting: bool = False) -> float:

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field
 
 from workflows.faults import retries
 from workflows.faults.fault import Applied, Code, Fault, Quadrant
-from workflows.plans.catalogue import SAFE, Effect, ToolSpec
+from workflows.plans.catalogue import IN_LEDGER, SAFE, Effect, ToolSpec
 
 
 class Remaining(BaseModel, frozen=True):
@@ -223,7 +223,7 @@ def _after_unknown_outcome(fault: Fault, spec: ToolSpec, remaining: Remaining) -
     is_safe = spec.effect in SAFE and fault.quadrant.is_transient
     if is_safe and (repeat := _wait_before_repeat(fault, remaining)):
         return repeat
-    if remaining.reconcile and (spec.reconcile is not None or spec.effect is Effect.TRANSACTIONAL):
+    if remaining.reconcile and (spec.reconcile is not None or spec.effect in IN_LEDGER):
         return Reconcile()
     if fault.guessed and fault.quadrant is Quadrant.PERSISTENT_SEMANTIC and spec.effect is Effect.IDEMPOTENT:
         return Replan()

@@ -4,23 +4,28 @@ A call with an effect is inside the contract if an effect of the contract allows
 is *authority*: it says whom, where, which or how much. Every value has a source. A result of a tool that returns
 untrusted content is untrusted, and so is a result of a call with an untrusted argument. A literal that the planner
 wrote after the task had read untrusted content needs a trusted source, and a computation that the planner then chose is
-none. The activity of the planner looks for this
-source (`activities/planning/origins/`), because text is compared by tables that differ between versions of Python.
+none. The activity of the planner looks for this source (`activities/planning/origins/`), because text is compared by
+tables that differ between versions of Python.
+
+The call of a companion (`undo`, `reconcile`, `observe`) is in no proposal. `unsourced` compares its arguments, exactly.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from graphlib import TopologicalSorter
 
 from pydantic import JsonValue
 from temporalio import workflow
 
 from workflows.account.progress import Progress
-from workflows.account.records import StepStatus
+from workflows.account.records import StepRecord, StepStatus
 from workflows.faults.fault import Applied
 from workflows.json_values import canonical, digest, items
+from workflows.people.requests import Choice
 from workflows.plans.addresses import addresses_in, holds_address, is_address_name, path_of
-from workflows.plans.catalogue import Catalogue, Effect
+from workflows.plans.catalogue import Catalogue, Companion, Effect, ToolSpec, is_always_authority
 from workflows.plans.contract import MAX_EFFECTS, OF_TOOL, AllowedEffect, Contract, Origin, Term, description_words
 from workflows.plans.proposal import NewSteps, Proposed, Step
 from workflows.plans.references import Unresolved, is_reference, label, pick, references
@@ -423,3 +428,126 @@ def standing(progress: Progress, catalogue: Catalogue) -> Review | None:
     if not progress.contract.is_tainted:
         return None
     return review(progress, catalogue, Proposed(proposal=NewSteps(steps=())))
+
+
+def unsourced(
+    progress: Progress,
+    specs: Mapping[str, ToolSpec],
+    record: StepRecord,
+    companion: Companion,
+    args: Mapping[str, JsonValue],
+) -> str:
+    """Why a companion of the call of `record` needs a person before it is called with `args`, as a clause; else empty.
+
+    Each argument that is authority, or an address that a read is told, needs a trusted source: an argument of the call
+    that passed the contract, a trusted result, the id of an effect (see `_is_own_id`), or a value that a trusted source
+    shows.
+    """
+    spec, owner = specs.get(companion.kind), specs.get(record.kind)
+    if spec is None or owner is None:  # a worker of another version may not have it any more
+        return ""
+    names = {*spec.authority_of(args), *(_addressed(args) if spec.effect is Effect.READ else ())}
+    paths = {name: path for name, path in companion.args.items() if name in names and name in args}
+    doubted = {name: path for name, path in paths.items() if _is_doubted(progress, specs, record, path)}
+    shown = _Shown(progress, specs, record, owner) if doubted else None
+    found = [
+        f"{name} comes from untrusted content ({_place(path, record)})"
+        for name, path in doubted.items()
+        if shown and not (shown.has(args[name]) or _is_own_id(spec, name, path, args[name]))
+    ]
+    return "; ".join(found)
+
+
+def _addressed(args: Mapping[str, JsonValue]) -> Iterator[str]:
+    return (name for name, value in args.items() if any(addresses_in(value, is_named=is_address_name(name))))
+
+
+def returns_untrusted(specs: Mapping[str, ToolSpec], record: StepRecord) -> bool:
+    """Whether the result of a step may be untrusted content, also because of the read that found it."""
+    owner = specs[record.kind]
+    found_by = specs.get(owner.reconcile.kind) if owner.reconcile else None
+    return record.is_tainted or owner.untrusted or bool(found_by and found_by.untrusted)
+
+
+def _is_doubted(progress: Progress, specs: Mapping[str, ToolSpec], record: StepRecord, path: str) -> bool:
+    """Whether the value at a path into the call of `record` may come from untrusted content."""
+    root, _, rest = path.partition(".")
+    if root == "args":
+        names = [rest.partition(".")[0]] if rest else [*(record.args or record.step.args)]
+        passed = {*specs[record.kind].authority_of(names), *record.edited}
+        return record.is_tainted and not passed.issuperset(names)
+    return root == "result" and returns_untrusted(specs, record) and not _is_provided(progress, record)
+
+
+def _is_provided(progress: Progress, record: StepRecord) -> bool:
+    """Whether a person provided the result of a step."""
+    answers = [request.answer for request in progress.requests if request.step == record.step.id and request.answer]
+    return bool(answers) and answers[-1].choice is Choice.PROVIDE
+
+
+def _is_own_id(spec: ToolSpec, name: str, path: str, value: JsonValue) -> bool:
+    """Whether a value is the id that the called service gave to the effect itself: `id` of the result.
+
+    It is a number or one word without the signs of an address, and `spec` does not declare the argument as authority.
+    """
+    is_word = isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,100}", value) is not None
+    is_id = is_word or (isinstance(value, int) and not isinstance(value, bool))
+    return path == "result.id" and is_id and name not in (spec.authority or ()) and not is_always_authority(name)
+
+
+def _place(path: str, record: StepRecord) -> str:
+    root, _, rest = path.partition(".")
+    what = "the result" if root == "result" else "the arguments"
+    return f"{rest + ' in ' if rest else ''}{what} of {record.step.id!r}"
+
+
+class _Shown:
+    """The values that trusted sources of a task show, compared exactly, so that each replay finds the same."""
+
+    def __init__(self, progress: Progress, specs: Mapping[str, ToolSpec], record: StepRecord, owner: ToolSpec) -> None:
+        """`record` is the step whose companion is called, `owner` the spec of its kind."""
+        args = record.args or {}
+        trusted: list[JsonValue] = [args[name] for name in owner.authority_of(args)]
+        trusted += [
+            other.result
+            for other in progress.records
+            if other.status is StepStatus.COMPLETED and other.kind in specs and _is_source(specs, other)
+        ]
+        trusted += [value for effect in progress.contract.effects if effect.by_user for value in _values_of(effect)]
+        trusted += [dict(step.args) for step in progress.task.plan or ()]
+        trusted += [progress.task.text, *(word.text for word in progress.words if not word.is_option)]
+        leaves = [leaf for value in trusted for leaf in _leaves(value)]
+        self._digests = {digest(leaf) for leaf in leaves}
+        self._texts = [_words_of(leaf) for leaf in leaves if isinstance(leaf, str)]
+
+    def has(self, value: JsonValue) -> bool:
+        """Whether a trusted source shows each part of a value, as a whole field or as whole words."""
+        if isinstance(value, dict | list):
+            keys: list[JsonValue] = [*value] if isinstance(value, dict) else []
+            return all(map(self.has, [*keys, *items(value)]))
+        if _is_untraceable(value):
+            return False
+        if digest(value) in self._digests:
+            return True
+        if isinstance(value, str):
+            words = value.split()
+            return any(words == text[at : at + len(words)] for text in self._texts for at in range(len(text)))
+        return any(_is_number(word, value) for text in self._texts for word in text)
+
+
+def _is_source(specs: Mapping[str, ToolSpec], record: StepRecord) -> bool:
+    """Whether the result of a step is a trusted source: a computation that the planner chose late is none."""
+    return not returns_untrusted(specs, record) and (record.is_planned_ahead or not specs[record.kind].pure)
+
+
+def _values_of(effect: AllowedEffect) -> list[JsonValue]:
+    return [value for term in effect.args.values() for value in term.values]
+
+
+def _words_of(text: str) -> list[str]:
+    return [word.strip(".,;:!?()[]{}<>\"'`*") for word in text.split()]
+
+
+def _is_number(word: str, value: JsonValue) -> bool:
+    is_number = re.fullmatch(r"-?[0-9]{1,30}(\.[0-9]{1,30})?", word) is not None
+    return is_number and Decimal(word) == Decimal(canonical(value))

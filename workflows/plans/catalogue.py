@@ -31,6 +31,8 @@ class Effect(StrEnum):
 
 SAFE = (Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
 """Effects whose call may be repeated after an unknown outcome: a second call applies no second effect."""
+IN_LEDGER = (Effect.TRANSACTIONAL, Effect.UNKEYED)
+"""Effects of which each call has a row in a ledger: committed with the effect, or claimed before the call."""
 REFUSAL_MAY_FOLLOW_SUCCESS = (Effect.IDEMPOTENT, Effect.KEYED)
 """Effects whose rejection may mean that an earlier attempt was applied: "already cancelled", "no such file"."""
 
