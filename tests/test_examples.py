@@ -84,7 +84,7 @@ ANSWERS = {
     "503 twice": (
         [http_server.reply(503), http_server.reply(503), quote()],
         TaskStatus.COMPLETED,
-        [(Code.SERVER_ERROR, "retry")] * 2,
+        [(Code.SERVER_ERROR, "retry"), (Code.SERVER_ERROR, "wait")],
     ),
     "404": ([http_server.reply(404)], TaskStatus.COMPLETED, [(Code.NOT_FOUND, "replan")]),
     "401": ([http_server.reply(401)], TaskStatus.ESCALATED, [(Code.UNAUTHORIZED, "escalate")]),
