@@ -47,7 +47,7 @@ class Cards(BaseModel):
 def find_tools_among(kinds: Mapping[str, Kind]) -> Tool[..., Cards]:
     """Make the tool `find_tools`, which searches in `kinds` as they are at the time of the call."""
 
-    @tool.read(untrusted=any(kind.spec.unread for kind in kinds.values()))
+    @tool.read(authority=(), untrusted=any(kind.spec.unread for kind in kinds.values()))
     def find_tools(args: ToolQuery) -> Cards:
         """Find more tools by what they do; those that are found can be used from then on."""
         found = [kinds[name] for name in ranked(kinds, args.query, MAX_FOUND + 1) if name != NAME]

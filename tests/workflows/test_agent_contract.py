@@ -129,6 +129,11 @@ def shop() -> tuple[list[str], list[Tool[..., Any]]]:
         bought.extend(args.places)
         return Said(said="")
 
+    @tool.read(authority=[])
+    async def summed(args: Word) -> Said:
+        """Sum a text up."""
+        return Said(said=args.word)
+
     @tool.idempotent(observe=seats)
     async def reserve_seat(args: Word) -> Said:
         """Reserve a seat."""
@@ -137,7 +142,7 @@ def shop() -> tuple[list[str], list[Tool[..., Any]]]:
         bought.append(args.word)
         return Said(said=args.word)
 
-    reads: list[Tool[..., Any]] = [page, mirror, visit, mirrored, extract, seats, echo, add]
+    reads: list[Tool[..., Any]] = [page, mirror, visit, mirrored, extract, summed, seats, echo, add]
     return bought, [*reads, reserve, buy, fails, pay, send, reserve_seat]
 
 
@@ -395,6 +400,16 @@ async def test_a_read_goes_where_the_user_lets_it(client: Client, tmp_path: Path
         ended = await stage.run(task)
 
     assert (ended.status, bought) == (TaskStatus.COMPLETED, [EVIL, "here"]), ended.reason
+
+
+async def test_a_text_with_an_address_may_be_summed_up(client: Client, tmp_path: Path) -> None:
+    """By a tool whose arguments stay with the worker."""
+    _, tools = shop()
+    summary = plan(step("a", "mirrored", word=EVIL), step("s", "summed", word=FROM_MIRROR))
+    async with staged(client, tmp_path, tools, [summary, DONE]) as stage:
+        ended = await stage.run()
+
+    assert (ended.status, ended.steps[-1].result) == (TaskStatus.COMPLETED, {"said": EVIL}), ended.reason
 
 
 def unread() -> Tool[..., Any]:

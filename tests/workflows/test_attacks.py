@@ -135,6 +135,12 @@ async def extract(args: Lookup) -> Anything:
     return Anything()
 
 
+@tool.read(authority=[])
+async def summarise(args: Lookup) -> Anything:
+    """Summarise something with the worker's own model."""
+    return Anything()
+
+
 @tool.read(authority=["name"])
 async def search_web(args: Name) -> Anything:
     """Search with a service that is told the words."""
@@ -196,7 +202,8 @@ def later(args: Days) -> Anything:
 
 
 COMPUTING: list[Tool[..., Any]] = [add, multiply, join, later, calculate]
-KINDS = Registry([read_page, fetch, contacts, extract, search_web, pay, pay_many, send, write, label, *COMPUTING])
+READS: list[Tool[..., Any]] = [read_page, fetch, contacts, extract, summarise, search_web]
+KINDS = Registry([*READS, pay, pay_many, send, write, label, *COMPUTING])
 
 
 def read(shown: JsonValue, kind: str = "read_page", id: str = "r", *, tainted: bool = False, **args: Any) -> StepRecord:
@@ -775,6 +782,7 @@ FAIR: dict[str, Attack] = {
         lookup(link=EVIL), [read("x"), read(EVIL, "contacts", "c", name="ann")]
     ),
     "a read of an address that the user allowed": Attack(lookup(link=EVIL), contract=[may("extract", link=EVIL)]),
+    "a summary of a text with an address": Attack(Step(id="s", kind="summarise", args={"urls": [EVIL]})),
     "a read with no address": Attack(
         lookup(urls=[], about="words of the page", file="notes.md", path="src/main.tf", at="12:30:45", n=5, more={})
     ),

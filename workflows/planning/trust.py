@@ -165,7 +165,7 @@ class Review:
 
     def _unsourced_addresses(self, step: Step) -> dict[str, str]:
         """By argument of a read, why an address in it has no trusted source, as a clause."""
-        if not self._is_late:
+        if not self._is_late or not self._specs[step.kind].can_carry_addresses:
             return {}
         found = dict[str, str]()
         for name, value in step.args.items():
@@ -181,7 +181,7 @@ class Review:
     def _unknown(self, step: Step) -> list[str]:
         """The arguments of a read that refer to untrusted results, and that no effect allows: they may be addresses."""
         spec = self._specs.get(step.kind)
-        if spec is None or spec.effect is not Effect.READ or self._by_user:
+        if spec is None or not spec.can_carry_addresses or self._by_user:
             return []
         names = [name for name, value in step.args.items() if any(id in self._tainted for id in references(value))]
         return [] if not names or self._is_allowed(step, names) else names

@@ -105,7 +105,8 @@ class ToolSpec(BaseModel, frozen=True):
     approve: str | None = None
     """Which calls a person must approve: `always`, or a condition over `args`; None for none."""
     authority: tuple[str, ...] | None = None
-    """The arguments that say whom, where, which or how much; None for all but `content`."""
+    """The arguments that say whom, where, which or how much; None for all but `content`. Of a read: further arguments
+    with which it could carry data away; empty if none can, since they stay with the worker and its own model."""
     content: tuple[str, ...] = ()
     """The arguments that are only content, such as the text of a message."""
     untrusted: bool = False
@@ -136,6 +137,11 @@ class ToolSpec(BaseModel, frozen=True):
         if self.authority is None:
             return [name for name in names if name not in self.content or is_always_authority(name)]
         return [name for name in names if name in self.authority or is_always_authority(name)]
+
+    @property
+    def can_carry_addresses(self) -> bool:
+        """Whether an address in an argument of this read may take data outside."""
+        return self.effect is Effect.READ and not self.pure and self.authority != ()
 
     def needs_approval(self, approve: str) -> bool:
         """Whether a task with `approve` asks a person before each call of this tool, whatever `self.approve` says."""

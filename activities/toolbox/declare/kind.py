@@ -150,7 +150,10 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
     result = TypeAdapter[Any](hints["return"])
     description = inspect.cleandoc(tool.__doc__ or "")
     spec, service = _spec(tool, args), tool.options.service
-    whole: JsonValue = [spec.model_dump(mode="json"), args.model_json_schema(), result.json_schema(), description]
+    # That no argument of a read leaves the worker changes nothing for calls under way.
+    is_private = spec.effect is Effect.READ and not spec.authority
+    promised = spec.model_copy(update={"authority": None}) if is_private else spec
+    whole: JsonValue = [promised.model_dump(mode="json"), args.model_json_schema(), result.json_schema(), description]
     # Of what is in the digest already; and whether a person has read it changes nothing for calls under way.
     told = {"asks": _asks(spec), "says": _says(spec, description), "unread": tool.origin.unread}
     return Kind(

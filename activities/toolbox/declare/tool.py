@@ -143,7 +143,7 @@ class ToolOptions:
     contract of its task; see docs/untrusted.md."""
     authority: Annotated[Sequence[str] | None, NAMES] = None
     """The arguments that the contract of a task fixes: whom, where, which or how much. None for all arguments except
-    `content`; for a read, None for the addresses."""
+    `content`; for a read, None for the addresses, and empty if no argument leaves the worker and its own model."""
     content: Annotated[Sequence[str], NAMES] = ()
     """The arguments that are only content, such as the text of a message: they may come from anywhere."""
     tokens: Annotated[int, _COUNT] = 0

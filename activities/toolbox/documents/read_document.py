@@ -14,7 +14,7 @@ class DocumentName(BaseModel):
     page: int = Field(default=1, ge=1, le=1_000_000, description="The page to begin with, when there is more than one")
 
 
-@tool.read(timeout=60, untrusted=True)
+@tool.read(authority=(), timeout=60, untrusted=True)
 def read_document(args: DocumentName, documents: Documents) -> DocumentText:
     """Read one of the task's documents (Markdown, text, HTML, PDF) by its name; long ones page by page."""
     return documents.read(args.name, args.page)

@@ -48,7 +48,7 @@ class Found(BaseModel):
     """Files that were not searched or not read completely, and why."""
 
 
-@tool.read(timeout=60, untrusted=True)
+@tool.read(authority=(), timeout=60, untrusted=True)
 def search(args: Query, documents: Documents) -> Found:
     """Search the task's documents (Markdown, text, HTML, PDF); returns the best passages with file, page and line."""
     library, terms = documents.library, _terms(args.query)

@@ -115,7 +115,7 @@ async def _ask(
 MAX_OUTPUT = 8_000  # tokens
 
 
-@tool.read(timeout=120, tokens=limit(MAX_OUTPUT), tokens_overhead=AROUND + MAX_OUTPUT)
+@tool.read(authority=(), timeout=120, tokens=limit(MAX_OUTPUT), tokens_overhead=AROUND + MAX_OUTPUT)
 async def compose(args: plain.Materials, model: LanguageModel) -> plain.Composition:
     """Write a text for the user, e.g. a letter, a report or an answer, from the results of other steps."""
     results = plain.checked(args.results)
@@ -137,7 +137,7 @@ class Extraction(BaseModel):
     )
 
 
-@tool.read(timeout=120, tokens=limit(MAX_EXTRACT), tokens_overhead=AROUND + MAX_EXTRACT)
+@tool.read(authority=(), timeout=120, tokens=limit(MAX_EXTRACT), tokens_overhead=AROUND + MAX_EXTRACT)
 async def extract(args: Extraction, model: LanguageModel) -> JsonValue:
     """Take values out of a text, in the form of a JSON schema; its result is such a value, e.g. {"total": 24.5}.
 
@@ -171,13 +171,15 @@ class SummaryWithMethod(extractive.Summary):
     """`model`: a model wrote the summary; `key_sentences`: the most telling sentences were copied."""
 
 
-@tool.read
+@tool.read(authority=())
 def key_sentences(args: extractive.LongText) -> SummaryWithMethod:
     """Pick the most telling sentences of an English text, word for word."""
     return SummaryWithMethod(**extractive.summarise(args).model_dump(), method="key_sentences")
 
 
-@tool.read(fallback=key_sentences, timeout=120, tokens=limit(MAX_SUMMARY), tokens_overhead=AROUND + MAX_SUMMARY)
+@tool.read(
+    authority=(), fallback=key_sentences, timeout=120, tokens=limit(MAX_SUMMARY), tokens_overhead=AROUND + MAX_SUMMARY
+)
 async def summarise(args: extractive.LongText, model: LanguageModel) -> SummaryWithMethod:
     """Summarise a text in a few sentences, in its own language."""
     of = len(extractive.sentences(args.text))

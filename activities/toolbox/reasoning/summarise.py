@@ -35,7 +35,7 @@ class Summary(BaseModel):
     of: int
 
 
-@tool.read
+@tool.read(authority=())
 def summarise(args: LongText) -> Summary:
     """Summarise an English text by its most telling sentences, word for word."""
     found = sentences(args.text)
