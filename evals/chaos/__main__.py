@@ -19,6 +19,7 @@ from rich.table import Table
 from benchmarks.report import Machine
 from evals.chaos.account import Account
 from evals.chaos.fleet import WorkerUnavailable
+from evals.chaos.outages import OUTAGES, outages
 from evals.chaos.placed import Cell, PlacedKills, placed_kills
 from evals.chaos.races import LIVES, RACES, lives, races
 from evals.chaos.stage import NoDatabase, Store, staged
@@ -160,9 +161,10 @@ async def run(report: Report, folder: Path, wanted: Mapping[Action, int], *, pla
                 disruptions = schedule(wanted, report.seed)
                 await _random(report, Trial(stage, tasks, disruptions, lambda trial: _show_trial(bar, row, trial)))
             if kills:
-                row = bar.add_task("placed kills", total=len(kills) + RACES + LIVES)
+                row = bar.add_task("placed kills", total=len(kills) + RACES + OUTAGES + LIVES)
                 report.placed = await PlacedKills(stage, lambda: bar.advance(row)).run(kills, CHAINS)
                 report.placed += await races(stage, report.seed, lambda: bar.advance(row))
+                report.placed += await outages(stage, report.seed, lambda: bar.advance(row))
                 report.placed += await lives(stage, report.seed, lambda: bar.advance(row))
 
 

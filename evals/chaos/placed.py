@@ -89,7 +89,7 @@ def expected(kind: str, point: str) -> Expected:
     """The right outcome of a kind whose worker is killed at a point."""
     if kind == "get_rate":
         return Expected(statuses=("completed",))
-    if kind == "pay_blindly" and point != AFTER_ANSWER:  # nothing can find out about it, so a person is asked
+    if kind == "pay_blindly" and point not in (AFTER_ANSWER, Failpoint.AFTER_COMMIT):  # the ledger has no result
         return Expected(statuses=("escalated",), effects=(0 if point in BEFORE_CALL else 1,))
     return ONCE
 

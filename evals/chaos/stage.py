@@ -188,6 +188,15 @@ class Server:
         if self._running:
             await self._running.stop()
 
+    async def freeze(self, seconds: float) -> None:
+        """Send SIGSTOP, and SIGCONT after so many seconds."""
+        if self._running and self._running.pid:
+            os.kill(self._running.pid, signal.SIGSTOP)
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                os.kill(self._running.pid, signal.SIGCONT)
+
     async def restart(self) -> None:
         """Send SIGKILL, wait a moment, and start a new one on the same file."""
         if self._running and self._running.pid:

@@ -215,6 +215,14 @@ async def pay_blindly(args: Payment, http: httpx2.AsyncClient) -> Charge:
     return await _charged(http, "plain", args)
 
 
+@tool.unkeyed(timeout=LONG_TIMEOUT)
+async def pay_slowly(args: Payment, http: httpx2.AsyncClient) -> Charge:
+    """Charge blindly, after two seconds: the Temporal server is stopped meanwhile."""
+    take_note()
+    await asyncio.sleep(2)
+    return await _charged(http, "plain", args)
+
+
 @tool.unkeyed(reconcile=find_payment.using(reference="args.reference"), settle=SETTLE, timeout=PATIENCE)
 async def pay_and_exit(args: Payment, http: httpx2.AsyncClient) -> Charge:
     """Charge, and exit as a script does."""

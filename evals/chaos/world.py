@@ -97,7 +97,17 @@ def read_notes(file: Path) -> list[Note]:
 
 
 CHARGES = (
-    *("pay", "pay_strictly", "pay_once", "pay_blindly", "pay_patiently", "pay_frozen", "pay_late", "pay_too_late"),
+    *(
+        "pay",
+        "pay_strictly",
+        "pay_once",
+        "pay_blindly",
+        "pay_slowly",
+        "pay_patiently",
+        "pay_frozen",
+        "pay_late",
+        "pay_too_late",
+    ),
     *("pay_and_exit", "pay_and_stop", "pay_and_ask"),
 )
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from activities.boundary.failpoints import Failpoint
+from evals.chaos.outages import restored_store, server_stop
 from evals.chaos.placed import AFTER_ANSWER, Kill, PlacedKills, placed_kills
 from evals.chaos.races import HARMFUL, OVERDUE, TWICE, frozen, harmful, late, lives, overdue, twice
 from evals.chaos.stage import Stage, Store, staged
@@ -129,5 +130,23 @@ async def test_a_thread_that_outlives_its_timeout_makes_one_effect(stage: Stage,
 async def test_a_tool_that_exits_stops_its_loop_or_writes_twice_makes_one_effect(stage: Stage, kind: str) -> None:
     """The effect is found, or a person is asked; nothing is sent again, and the worker serves on."""
     cell = await harmful(stage, SEED, kind)
+
+    assert cell.is_right, str(cell)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(120)
+async def test_a_stopped_server_sends_nobody_to_a_person(stage: Stage) -> None:
+    """SIGSTOP for longer than heartbeats are waited for: what the ledger knows was applied is applied, once."""
+    cell = await server_stop(stage, SEED)
+
+    assert cell.is_right and len(cell.ended) == 5, str(cell)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(120)
+async def test_a_store_from_an_older_backup_repeats_nothing(stage: Stage) -> None:
+    """What the history has as done stays done, and the task is named because no ledger has its row."""
+    cell = await restored_store(stage, SEED)
 
     assert cell.is_right, str(cell)
