@@ -114,12 +114,17 @@ class Bank:
             """Show a page."""
             return Word(word=EVIL)
 
+        @tool.pure
+        def spell(args: Word) -> Name:
+            """Compute a name."""
+            return Name(name=EVIL)
+
         @tool.read
         async def fail(args: Word) -> Word:
             """Need a person."""
             raise KeyError(args.word)
 
-        return [refund, find, pay, look_up, page, fail]
+        return [refund, find, pay, look_up, page, spell, fail]
 
 
 TO_CONTACT = {"to": "result.contact", "amount": "args.amount"}
@@ -185,6 +190,18 @@ async def test_what_only_looks_like_it_is_no_source(client: Client, tmp_path: Pa
     ended = await rolled_back(client, tmp_path, bank, [plan(PAID, FAILS), DONE], text=text)
 
     assert ([undone.done for undone in ended.undo], bank.refunds) == ([False], [])
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+async def test_a_computation_that_was_chosen_late_is_no_source(client: Client, tmp_path: Path, is_late: bool) -> None:
+    """It shows what the planner wants; what was planned before untrusted content was read is the task's own."""
+    bank, spells, reads = Bank(TO_CONTACT), step("s", "spell", word="x"), step("r", "page")
+    first, second = (reads, spells) if is_late else (spells, reads)
+    contract = (AllowedEffect(kind="pay"),)
+    script: Proposals = [plan(first), plan(second), plan(step("p", "pay", to="shop", amount=5), FAILS), DONE]
+    ended = await rolled_back(client, tmp_path, bank, script, text="Pay 5 to the shop for x.", contract=contract)
+
+    assert [undone.done for undone in ended.undo] == [not is_late]
 
 
 async def test_content_of_the_call_does_not_become_authority_of_its_undo(client: Client, tmp_path: Path) -> None:
@@ -274,13 +291,14 @@ class Post(BaseModel):
 
 
 class Where(BaseModel):
-    """What a read is told."""
+    """What a read is told, by a name that says that it is an address, or by one that does not."""
 
-    url: str
+    url: str = ""
+    place: str = ""
 
 
-def posting(asked_for: list[str], fails: Callable[[], Exception]) -> list[Tool[..., Any]]:
-    """A message whose text becomes the address of a read."""
+def posting(asked_for: list[str], fails: Callable[[], Exception], name: str) -> list[Tool[..., Any]]:
+    """A message whose text becomes the address of a read, which its argument `name` is."""
 
     @tool.read(untrusted=True)
     async def page(args: Word) -> Word:
@@ -290,12 +308,12 @@ def posting(asked_for: list[str], fails: Callable[[], Exception]) -> list[Tool[.
     @tool.read
     async def look(args: Where) -> Word:
         """Fetch what is at an address."""
-        asked_for.append(args.url)
+        asked_for.append(args.url or args.place)
         return Word(word="found")
 
-    @tool.keyed(
-        content=["text"], reconcile=look.using(url="args.text"), observe=look.using(url="args.text"), retry="once"
-    )
+    there = look.using(**{name: "args.text"})
+
+    @tool.keyed(content=["text"], reconcile=there, observe=there, retry="once")
     async def post(args: Post, key: Key) -> Word:
         """Post a text."""
         raise fails()
@@ -303,19 +321,22 @@ def posting(asked_for: list[str], fails: Callable[[], Exception]) -> list[Tool[.
     return [page, look, post]
 
 
+@pytest.mark.parametrize("name", ["url", "place"])
 @pytest.mark.parametrize("fails", [lambda: ConnectionResetError(), lambda: Refused("No.", code="conflict")])
-async def test_a_companion_carries_no_data_away(client: Client, tmp_path: Path, fails: Callable[[], Exception]) -> None:
+async def test_a_companion_carries_no_data_away(
+    client: Client, tmp_path: Path, fails: Callable[[], Exception], name: str
+) -> None:
     """Its address comes from a page: it is not called, and a person or the planner is told why."""
     asked_for = list[str]()
     sends = step("p", "post", "r", to="ann", text={"$from": "r", "path": "word"})
     script: Proposals = [plan(step("r", "page"), sends), DONE]
-    async with staged(client, tmp_path, posting(asked_for, fails), script) as stage:
+    async with staged(client, tmp_path, posting(asked_for, fails, name), script) as stage:
         handle = await stage.start()
         ended = await outcome(handle)
         progress = await handle.query(AgentWorkflow.progress)
 
     told = [ended.reason, *(observation.unread for observation in progress.observations)]
-    why = "look was not called: url comes from untrusted content (text in the arguments of 'p')"
+    why = f"look was not called: {name} comes from untrusted content (text in the arguments of 'p')"
     assert asked_for == []
     assert any(why in text for text in told)
     assert ended.status in (TaskStatus.ESCALATED, TaskStatus.COMPLETED)

@@ -446,7 +446,7 @@ def unsourced(
     spec, owner = specs.get(companion.kind), specs.get(record.kind)
     if spec is None or owner is None:  # a worker of another version may not have it any more
         return ""
-    names = {*spec.authority_of(args), *(_addressed(args) if spec.effect is Effect.READ else ())}
+    names = {*spec.authority_of(args), *(_addressed(args) if spec.can_carry_addresses else ())}
     paths = {name: path for name, path in companion.args.items() if name in names and name in args}
     doubted = {name: path for name, path in paths.items() if _is_doubted(progress, specs, record, path)}
     shown = _Shown(progress, specs, record, owner) if doubted else None
