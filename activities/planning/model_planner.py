@@ -197,8 +197,17 @@ class ModelPlanner:
             tokens=tokens,
             usd=cost_in_usd(reply.usage, self._price),
             estimated=int(reply.usage.is_estimated),
-            context=tokens,
+            context=tokens - reply.usage.beside + _as_input(reply.usage.beside, self._price),
         )
+
+
+def _as_input(output: int, price: Price | None) -> int:
+    """How many tokens of input cost as much as these of output; no fewer than these.
+
+    The next reply may have as many beside its limit, and the conversation's tokens are reserved as its input.
+    """
+    dearest = max(price.input, price.cache_read, price.cache_write) if price else 0
+    return max(output, math.ceil(output * price.output / dearest)) if price and dearest else output
 
 
 async def _require_own_calls(

@@ -313,14 +313,9 @@ def counts(
         prompt -= cached
     beyond_input = max(0, total - prompt - cached)
     whole = completion if is_told and reasoning <= completion else completion + reasoning
-    return Usage(
-        input=prompt,
-        # If neither the output nor the total is a number, it is estimated.
-        output=max(whole, beyond_input) if completion or beyond_input else 0,
-        cache_read=read,
-        cache_write=written,
-        reasoning=reasoning,
-    )
+    # If neither the output nor the total is a number, it is estimated.
+    billed = max(whole, beyond_input) if completion or beyond_input else 0
+    return Usage(prompt, billed, read, written, reasoning, beside=billed - completion if billed else 0)
 
 
 def stop_word(reason: object) -> str | None:

@@ -107,6 +107,8 @@ class Usage:
     """The part of `output` that the model used for reasoning, as far as the provider counts it apart."""
     is_estimated: bool = False
     """Whether some of the tokens are estimated, because the server did not count them."""
+    beside: int = 0
+    """The part of `output` that the server counts beside its own output, so that no limit of a reply may hold it."""
 
     @property
     def tokens(self) -> int:

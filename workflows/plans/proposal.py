@@ -181,7 +181,8 @@ class Proposed(_Recorded):
     branch: int = 0
     """The branch of the conversation with this turn; a task that goes on differently after a reset begins another."""
     context: int = 0
-    """Tokens of the conversation, this turn included; 0 if no model was asked."""
+    """Tokens of the conversation, this turn included, and what the next reply may cost beyond its limit, as tokens of
+    input; 0 if no model was asked."""
     compact: int = 0
     """How many of the oldest turns must be summarised before the model can be asked; 0 if it was asked."""
     passed_over: tuple[PassedOver, ...] = ()
