@@ -42,25 +42,25 @@ def act(args: Faults) -> Done:
             raise Refused("The world has changed.", code=code)
 
 
-@tool.read
+@tool.read(breaker=None)
 async def get_price(args: Faults) -> Done:
     """Look a price up."""
     return act(args)
 
 
-@tool.keyed
+@tool.keyed(breaker=None)
 async def charge(args: Faults, key: Key) -> Done:
     """Charge a card."""
     return act(args)
 
 
-@tool.read
+@tool.read(breaker=None)
 async def old_price(args: Faults) -> Done:
     """Look a price up elsewhere."""
     return Done(attempt=1)
 
 
-@tool.read(fallback=old_price)
+@tool.read(fallback=old_price, breaker=None)
 async def list_price(args: Faults) -> Done:
     """Look a price up in a list."""
     return act(args)

@@ -66,8 +66,8 @@ async def test_a_running_task_says_what_it_waits_for(client: Client, tmp_path: P
 
 @tool.read
 async def down(args: Word) -> Said:
-    """Be down."""
-    raise Unreachable("The line is cut.")
+    """Fail each time."""
+    raise Unreachable("It failed.", code="server_error")
 
 
 @pytest.mark.parametrize(("kind", "is_later"), [("down", True), ("full", False)])
