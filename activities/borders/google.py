@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from activities.borders import http, service_api as api
+from activities.borders import service_api as api
 from activities.borders.service_api import answered, behind, code_in, field, refused, some, statuses, unknown, unsent
 from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, frames, named, of_module
 from activities.borders.waits import wait_of
@@ -262,12 +262,12 @@ def _google_wait(detail: Any) -> float | None:
 
 def _google(status: str = "") -> Choice:
     """The entry for a class of errors of a Google API, by gRPC or HTTP `status`; if that is "", by each error's own."""
-    row_of_status = GRPC.get(status) or (http.by_status(int(status)) if status else None)
+    row_of_status = GRPC.get(status) or (api.by_status(int(status)) if status else None)
 
     def decide(error: Any) -> Verdict | None:
         name, code = code_in(field(error.grpc_status_code, "name")), error.code
         called = status or (name if name in GRPC else f"{code:d}" if isinstance(code, int) else "")
-        row = row_of_status or (http.by_status(int(called)) if called.isdecimal() else None)
+        row = row_of_status or (api.by_status(int(called)) if called.isdecimal() else None)
         if called in GRPC:
             row = _grpc_row(called, error.response)
         try:

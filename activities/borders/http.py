@@ -32,7 +32,8 @@ from workflows.faults.fault import QUADRANT, Code, Quadrant
 STATUS: Mapping[int, tuple[Code, str]] = {
     400: (Code.INVALID_INPUT, "the request is wrong, change the arguments"),
     401: (Code.UNAUTHORIZED, "the credentials are not accepted, fix the key"),
-    402: (Code.QUOTA_EXHAUSTED, "it has to be paid first"),
+    # A declined card as often as an unpaid bill: the body says which, and a person or a planner can act on both.
+    402: (Code.REFUSED, "the payment was declined, or has to be made first: pay in another way, or do without it"),
     403: (Code.FORBIDDEN, "it is forbidden, ask for the permission"),
     404: (Code.NOT_FOUND, "there is no such thing, look for it under another name"),
     405: (Code.MALFORMED_SCHEMA, "the method is not supported, fix the tool"),
