@@ -27,7 +27,8 @@ from activities.borders.table import (
     of_module,
 )
 from activities.borders.waits import wait_of
-from workflows.faults.fault import QUADRANT, Code, Quadrant
+from activities.errors import bounded
+from workflows.faults.fault import Code, Quadrant
 
 STATUS: Mapping[int, tuple[Code, str]] = {
     400: (Code.INVALID_INPUT, "the request is wrong, change the arguments"),
@@ -289,13 +290,19 @@ def _status(error: BaseException) -> Verdict:
 
 def by_answer(error: BaseException, status: int) -> Verdict:
     """The verdict on an answer with this status and with the data that `error` carries; it ignores earlier requests."""
-    response, row = _first(attribute(error, "response"), error), by_status(status)
-    cell, headers = QUADRANT[row.code], (attribute(response, "headers"), attribute(error, "headers"))
-    return row.verdict(
-        reason=row.reason.replace("The service", _method_and_service(error, response)[1], 1),
-        observed=_body(response) if cell is Quadrant.PERSISTENT_SEMANTIC else None,
-        retry_after=_first(*map(wait_of, headers)) if cell.is_transient else None,
-    )
+    return with_answer(by_status(status).verdict(), error)
+
+
+def with_answer(verdict: Verdict, error: BaseException) -> Verdict:
+    """The verdict with what the answer that `error` carries adds: the name of the service, its body, and a wait."""
+    fault, response = verdict.fault, _first(attribute(error, "response"), error)
+    headers = attribute(response, "headers"), attribute(error, "headers")
+    found: dict[str, Any] = {"reason": fault.reason.replace("The service", _method_and_service(error, response)[1], 1)}
+    if fault.quadrant is Quadrant.PERSISTENT_SEMANTIC:
+        found["observed"] = _first(_body(response), fault.observed)
+    if fault.quadrant.is_transient:
+        found["retry_after"] = bounded(_first(fault.retry_after, *map(wait_of, headers)))
+    return replace(verdict, fault=fault.model_copy(update=found))
 
 
 def _method_and_service(error: BaseException, response: object) -> tuple[str, str]:

@@ -83,6 +83,8 @@ class Choice:
     """The row where `decide` returns None, or fails: an exception may hold anything, as a tool may have made it."""
     covers_children: bool = True
     """Whether the entry is also for children of its class that have no entry of their own."""
+    may_pass: bool = False
+    """Whether None of `decide` leaves the exception to the next entry that fits, and not to `otherwise`."""
 
     def __call__(self, error: BaseException) -> Verdict:
         try:
@@ -92,6 +94,13 @@ class Choice:
 
 
 Entry = Row | Choice
+
+
+def verdict_of(entry: Entry, error: BaseException) -> Verdict | None:
+    """The verdict of an entry on an exception; None if the entry leaves the exception to the next one that fits."""
+    return entry.decide(error) if isinstance(entry, Choice) and entry.may_pass else entry(error)
+
+
 Table = Mapping[str, Entry]
 
 
