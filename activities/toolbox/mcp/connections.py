@@ -599,7 +599,7 @@ class Kept:
         if sent.no_token is not None:
             return faults.unreachable(kind, CannotOpen(sent.why, code=sent.no_token))
         if sent.status is not None and sent.status >= 300 and not sent.why and not sent.is_spoken:
-            return faults.of_status(kind, sent)
+            return faults.of_status(kind, sent, self._config.errors)
         if not sent.began:
             if sent.is_late:
                 return unsent(Unreachable(f"The attempt of {kind} ended before it was sent.", code="timeout"))

@@ -3,6 +3,8 @@
 The module `answers` does the same for the answers of tools.
 """
 
+from collections.abc import Mapping
+
 from mcp import MCPError
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 from pydantic import JsonValue
@@ -12,8 +14,9 @@ from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, answ
 from activities.scrubbing import text_of
 from activities.toolbox.mcp.answers import MAX_TOLD, tool_error
 from activities.toolbox.mcp.config import CannotOpen
+from activities.toolbox.mcp.tools_file import ErrorRow
 from activities.toolbox.mcp.transports import UNREADABLE, Link, Sent
-from workflows.faults.fault import Code
+from workflows.faults.fault import Code, Quadrant
 
 _REJECTED = (INVALID_PARAMS, INVALID_REQUEST)
 
@@ -32,14 +35,18 @@ def is_unreadable(error: MCPError) -> bool:
     return error.code == PARSE_ERROR and (error.message == UNREADABLE or error.message.startswith("Failed to parse"))
 
 
-def of_status(kind: str, sent: Sent) -> ToolError:
-    """The exception for an HTTP response that is no success."""
+def of_status(kind: str, sent: Sent, rows: Mapping[str, ErrorRow]) -> ToolError:
+    """The exception for an HTTP response that is no success; `rows` are those of the tools file, by text or status."""
     status = sent.status or 0
     words = f"The server of {kind} answered with HTTP status {status}"
     wait = seconds(sent.headers.get("retry-after", ""))
+    if row := rows.get(str(status)):
+        return _declared(row, f"{words}, which its tools file has under errors.", status, wait)
     match status:
         case 401:
             return answered(NeedsPerson(f"{words}: renew its credentials.", code="unauthorized"))
+        case 402:  # a declined payment as often as an unpaid bill
+            return answered(NeedsPerson(f"{words}: pay what it asks for."))
         case 403:
             return answered(NeedsPerson(f"{words}: its credentials do not allow the call.", code="forbidden"))
         case 429:
@@ -53,6 +60,16 @@ def of_status(kind: str, sent: Sent) -> ToolError:
                 NeedsPerson(f"{words}, a redirect that is not followed: write its new address in the file.")
             )
     return answered(NeedsPerson(f"{words}: check its url."))
+
+
+def _declared(row: ErrorRow, reason: str, status: int, wait: float | None) -> ToolError:
+    """The exception that a row declares for a status; without `applied`, it proves what the status itself proves."""
+    made = tool_error(Code(row.code), reason, proves_none=row.applied == "none", retry_after=wait)
+    is_answer = 400 <= status < 500 and status != 408 and made.quadrant is not Quadrant.TRANSIENT_INFRASTRUCTURAL
+    if "applied" in row.model_fields_set or not is_answer or row.code == Code.BUG:
+        return made
+    made.proves_nothing = False
+    return answered(made)
 
 
 def of_error(kind: str, error: MCPError) -> ToolError:
