@@ -22,6 +22,7 @@ from activities.borders.table import (
     Row,
     Table,
     Verdict,
+    as_words,
     cause_of,
     class_name,
     class_names,
@@ -158,9 +159,10 @@ def _of_tool_error(error: Any) -> Verdict:
         return Row(
             Code.BUG, f"{class_name(error)} has no fault: call super().__init__(reason) in it.", Proof.UNKNOWN
         ).verdict()
+    words = as_words(error.words)
     if error.proves_nothing:
-        return Verdict(known, Proof.UNKNOWN)
-    return Verdict(known, _OWN_PROOF.get(requests, Proof.REFUSED), requests)
+        return Verdict(known, Proof.UNKNOWN, words=words)
+    return Verdict(known, _OWN_PROOF.get(requests, Proof.REFUSED), requests, words=words)
 
 
 _OWN_PROOF = {None: Proof.PROMISED, 0: Proof.NOT_SENT}

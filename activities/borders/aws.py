@@ -7,7 +7,18 @@ from typing import Any
 
 from activities.borders import service_api as api
 from activities.borders.service_api import answered, behind, code_in, field, refused, some, statuses, unknown, unsent
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, named, of_module, qualified
+from activities.borders.table import (
+    Choice,
+    Proof,
+    Row,
+    Table,
+    Verdict,
+    as_words,
+    class_names,
+    named,
+    of_module,
+    qualified,
+)
 from activities.borders.waits import wait_of
 from workflows.faults.fault import QUADRANT, Code
 
@@ -150,7 +161,8 @@ def _aws_response(response: Any, operation: Any) -> Verdict | None:
         row = _worst(AWS.get(reason, api.REJECTED) for reason in reasons if reason not in ("", "None")) or api.CONFLICT
     observed = {"code": code, "operation": operation} | ({"reasons": reasons[:40]} if reasons else {})
     wait = wait_of(field(response, "ResponseMetadata", "HTTPHeaders"))
-    return answered(f"AWS answered {operation} with", code, row, observed, wait) if row else None
+    verdict = answered(f"AWS answered {operation} with", code, row, observed, wait) if row else None
+    return replace(verdict, words=as_words(field(response, "Error", "Message"))) if verdict else None
 
 
 def _worst(rows: Iterable[Row]) -> Row | None:

@@ -44,7 +44,8 @@ class DeclaredFault:
 Declared = str | DeclaredFault | Callable[[Any], str | DeclaredFault | None]
 """A fault code, a `fault(...)`, or a function that returns one of these for an exception; None leaves it to Replan's
 own tables."""
-Raises = Mapping[type[BaseException] | int, Declared]
+# Not `type[BaseException] | int`: keys are invariant, so a mapping that a program annotated would fit no more.
+Raises = Mapping[Any, Declared]
 """By class of exceptions, or by HTTP status, what it is."""
 Entries = Mapping[type[BaseException] | int, Entry]
 
@@ -82,7 +83,8 @@ def by_status(before: Verdict, error: BaseException, told: Verdict) -> Verdict:
     proves = before.proves if told.proves is Proof.REFUSED else told.proves
     observed = before.fault.observed if told.fault.quadrant is Quadrant.PERSISTENT_SEMANTIC else None
     fault = told.fault.model_copy(update={"guessed": before.fault.guessed, "observed": observed})
-    return with_answer(replace(told, fault=fault, proves=proves, requests=before.requests), error)
+    told = replace(told, fault=fault, proves=proves, requests=before.requests, words=before.words)
+    return with_answer(told, error)
 
 
 def entry_of(raised: type[BaseException], raises: Entries) -> Entry | None:

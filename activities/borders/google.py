@@ -9,7 +9,7 @@ from typing import Any
 
 from activities.borders import service_api as api
 from activities.borders.service_api import answered, behind, code_in, field, refused, some, statuses, unknown, unsent
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, frames, named, of_module
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, as_words, class_names, frames, named, of_module
 from activities.borders.waits import wait_of
 from workflows.faults.fault import Code, Quadrant
 
@@ -277,7 +277,8 @@ def _google(status: str = "") -> Choice:
         if code == 403:
             row = _GOOGLE_REASONS.get(reason, row)
         waits = _pushback(error.response) if wait is None else wait
-        return answered("The Google API answered with", called, row, observed or None, waits) if row else None
+        verdict = answered("The Google API answered with", called, row, observed or None, waits) if row else None
+        return replace(verdict, words=as_words(field(error, "message"))) if verdict else None
 
     own = {name: row for name, row in _GRPC_ROWS.items() if status and name.startswith(status)}
     rows = own or ({status: row_of_status} if row_of_status else {**_GRPC_ROWS, **statuses()})

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from activities import sends
 from activities.borders.table import (
@@ -20,6 +20,7 @@ from activities.borders.table import (
     Row,
     Table,
     Verdict,
+    as_words,
     attribute,
     carried,
     class_names,
@@ -79,6 +80,12 @@ STATUS: Mapping[int, tuple[Code, str]] = {
 
 MAX_BODY = 4 * 1024
 """The most bytes of a rejection's body that a fault keeps as `observed`; a longer body is left out."""
+
+
+MAX_WORDS_BODY = 64 * 1024
+"""The most bytes of a body in which a message is looked for."""
+MAX_MESSAGE_DEPTH, MAX_MESSAGES = 5, 3
+"""How deep in a body a message is looked for, and how many messages of a list are read."""
 
 
 def by_status(status: int) -> Row:
@@ -302,7 +309,7 @@ def with_answer(verdict: Verdict, error: BaseException) -> Verdict:
         found["observed"] = _first(_body(response), fault.observed)
     if fault.quadrant.is_transient:
         found["retry_after"] = bounded(_first(fault.retry_after, *map(wait_of, headers)))
-    return replace(verdict, fault=fault.model_copy(update=found))
+    return replace(verdict, fault=fault.model_copy(update=found), words=_words(error, response) or verdict.words)
 
 
 def _method_and_service(error: BaseException, response: object) -> tuple[str, str]:
@@ -337,6 +344,46 @@ def _body(response: object) -> JsonValue:
     except ValueError:
         return None
     return body
+
+
+_MESSAGES = (
+    *("detail", "message", "errormessage", "error_message", "error_description", "error", "errors", "description"),
+    *("details", "reason", "refusalreason", "title", "msg", "text"),
+)
+"""The names that JSON answers give to their message (RFC 9457, RFC 6749 and usual ones), the best first, in small
+letters."""
+
+
+def _words(error: BaseException, response: object) -> str:
+    """The message in the body of an answer, as far as the exception holds the body; empty if there is none."""
+    # Beside the responses of `_body`: exceptions of generated clients, which keep the body themselves.
+    held = _first(attribute(response, "_content"), attribute(error, "body"), attribute(error, "data"))
+    if not isinstance(held, bytes | str):
+        return message_in(held)
+    if len(held) > MAX_WORDS_BODY:
+        return ""
+    try:
+        return message_in(from_json(held, allow_inf_nan=False))
+    except ValueError:
+        return as_words(held)
+
+
+def message_in(body: object) -> str:
+    """The message in the JSON of an answer, or the whole JSON if it has none; empty for an empty answer."""
+    if not isinstance(body, dict | list | str) or not body:
+        return ""
+    return _message(body, MAX_MESSAGE_DEPTH) or as_words(to_json(body, fallback=lambda _: None).decode())
+
+
+def _message(value: object, depth: int) -> str:
+    if isinstance(value, str) or depth == 0:
+        return as_words(value)
+    if isinstance(value, list):
+        return "; ".join(filter(None, (_message(item, depth - 1) for item in value[:MAX_MESSAGES])))
+    if not isinstance(value, dict):
+        return ""
+    named = {name.lower(): item for name, item in value.items() if isinstance(name, str)}
+    return next(filter(None, (_message(named.get(name), depth - 1) for name in _MESSAGES)), "")
 
 
 def _by_proxy(error: BaseException) -> Verdict:

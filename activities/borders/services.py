@@ -14,6 +14,7 @@ from activities.borders.table import (
     Row,
     Table,
     Verdict,
+    as_words,
     class_names,
     frames,
     named,
@@ -93,7 +94,8 @@ def _stripe(otherwise: Row, *, by_status: bool = False) -> Choice:
         }
         observed = {name: value for name, value in codes.items() if value} or None
         called = code or type(error).__name__
-        return answered("Stripe answered with", called, row, observed, wait_of(error.headers))
+        verdict = answered("Stripe answered with", called, row, observed, wait_of(error.headers))
+        return replace(verdict, words=as_words(field(body, "message") or field(error, "user_message")))
 
     return Choice("its code", {**STRIPE, **(statuses(http.by_status) if by_status else {})}, decide, otherwise)
 

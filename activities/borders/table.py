@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from activities.errors import bounded
-from workflows.faults.fault import Code, Fault
+from workflows.faults.fault import MAX_WORDS, Code, Fault
 
 T = TypeVar("T")
 
@@ -46,6 +46,8 @@ class Verdict:
     refused request was one of these."""
     unknown: str = ""
     """The name of the exception's class, if no table knows it; else empty."""
+    words: str = ""
+    """The message in the answer of the service, which is untrusted and may hold secrets; empty if there is none."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,14 @@ class Choice:
 
 
 Entry = Row | Choice
+
+
+def as_words(text: object) -> str:
+    """The words of a service on one line, cut to what a fault can need; empty if it is no text, as a page is not."""
+    plain = text.decode(errors="replace") if isinstance(text, bytes) else text
+    line = " ".join(plain[: 8 * MAX_WORDS].split()) if isinstance(plain, str) else ""
+    is_text = not line.startswith("<") and "\0" not in line and line.count("\ufffd") * 10 <= len(line)
+    return line[: 4 * MAX_WORDS].encode(errors="replace").decode() if is_text else ""
 
 
 def verdict_of(entry: Entry, error: BaseException) -> Verdict | None:

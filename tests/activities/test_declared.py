@@ -239,7 +239,7 @@ async def test_a_status_that_the_tool_does_not_name_stays_what_the_table_says(ca
 
 async def test_a_declared_status_comes_before_the_class_of_its_exception(calls: Bench) -> None:
     """It says more; every other status is what the tool says of the class."""
-    raises = {httpx2.HTTPStatusError: "server_error", HTTPStatus.PAYMENT_REQUIRED: "conflict"}
+    raises: Raises = {httpx2.HTTPStatusError: "server_error", HTTPStatus.PAYMENT_REQUIRED: "conflict"}
     one, other = await answered(calls, 402, raises), await answered(calls, 404, raises)
 
     assert (one.code, one.applied) == (Code.CONFLICT, Applied.NONE)

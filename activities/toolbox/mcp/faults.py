@@ -7,12 +7,11 @@ from collections.abc import Mapping
 
 from mcp import MCPError
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
-from pydantic import JsonValue
 
 from activities.borders.waits import seconds
-from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
+from activities.errors import NeedsPerson, ToolError, answered, unsent
 from activities.scrubbing import text_of
-from activities.toolbox.mcp.answers import MAX_TOLD, tool_error
+from activities.toolbox.mcp.answers import tool_error
 from activities.toolbox.mcp.config import CannotOpen
 from activities.toolbox.mcp.tools_file import ErrorRow
 from activities.toolbox.mcp.transports import UNREADABLE, Link, Sent
@@ -74,12 +73,15 @@ def _declared(row: ErrorRow, reason: str, status: int, wait: float | None) -> To
 
 def of_error(kind: str, error: MCPError) -> ToolError:
     """The exception for an error of JSON-RPC that the server returned in place of a result."""
-    observed: JsonValue = {"text": str(error.message)[:MAX_TOLD]}
+    text = str(error.message)
     if error.code == METHOD_NOT_FOUND:
-        return answered(NeedsPerson(f"The server of {kind} knows no calls of tools.", observed=observed))
+        reason = f"The server of {kind} knows no calls of tools."
+        return answered(tool_error(Code.NEEDS_PERSON, reason, text, proves_none=True))
     if error.code in _REJECTED:
-        return answered(Refused(f"{kind} does not take these arguments.", code="invalid_input", observed=observed))
-    return unproven(Unreachable(f"{kind} failed with the error {error.code}.", code="server_error", observed=observed))
+        return answered(
+            tool_error(Code.INVALID_INPUT, f"{kind} does not take these arguments.", text, proves_none=True)
+        )
+    return tool_error(Code.SERVER_ERROR, f"{kind} failed with the error {error.code}.", text, proves_none=False)
 
 
 def code_of(link: Link) -> Code:
