@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 from activities.borders import declared, guessed_status, http
+from activities.borders.address import address_of
 from activities.borders.table import (
     MAX_CARRIED,
     Choice,
@@ -96,7 +97,7 @@ def judge(error: BaseException, raises: declared.Entries | None = None) -> Verdi
         found = ((cause, verdict) for cause, verdict in itertools.chain(verdicts, guesses) if verdict)
         cause, verdict = next(found, (error, None))
         if verdict:
-            return _by_status(verdict, cause, known)
+            return _with_address(_by_status(verdict, cause, known), cause)
         passed = next((entry for entry in _entries(error, known) if isinstance(entry, Choice)), None)
         return passed.otherwise.verdict() if passed else _of_unknown_class(class_name(error))
     except BaseException:  # of an attribute: an exception is code of anybody
@@ -144,6 +145,15 @@ def _by_status(verdict: Verdict, error: BaseException, raises: declared.Entries)
     status = _declared_status(error, raises)
     told = verdict_of(raises[status], error) if status else None
     return declared.by_status(verdict, error, told) if told else verdict
+
+
+def _with_address(verdict: Verdict, error: BaseException) -> Verdict:
+    """The verdict; if nothing answered, with a reason that names the host and port."""
+    fault = verdict.fault
+    where = address_of(error) if fault.code is Code.UNREACHABLE and not issubclass(type(error), ToolError) else ""
+    if not where or where.rpartition(":")[0].strip("[]") in fault.reason:
+        return verdict
+    return replace(verdict, fault=fault.model_copy(update={"reason": f"{fault.reason} Address: {where}."}))
 
 
 def _declared_status(error: BaseException, raises: declared.Entries) -> int | None:

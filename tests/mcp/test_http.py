@@ -163,6 +163,7 @@ async def test_a_server_that_takes_no_connection_has_got_nothing(tmp_path: Path,
         fault, _ = await calls.fails(tool_of(shop, "shop.do"))
 
     assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.NONE)
+    assert fault.reason.startswith("The server of shop.do at 127.0.0.1:1 cannot be reached: ")
     assert "takes no connection" in fault.reason
 
 

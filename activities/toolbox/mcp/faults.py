@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from mcp import MCPError
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
 
+from activities.borders.address import of_url
 from activities.borders.waits import seconds
 from activities.errors import NeedsPerson, ToolError, answered, unsent
 from activities.scrubbing import text_of
@@ -20,13 +21,18 @@ from workflows.faults.fault import Code, Quadrant
 _REJECTED = (INVALID_PARAMS, INVALID_REQUEST)
 
 
-def unreachable(kind: str, error: CannotOpen) -> ToolError:
-    """The exception for a call that was not sent, since there is no connection."""
+def unreachable(kind: str, error: CannotOpen, url: str) -> ToolError:
+    """The exception for a call that was not sent, since there is no connection; `url` is empty for a command."""
     if error.code is Code.UNREACHABLE:
-        reason = f"The server of {kind} cannot be reached: {error.why}."
+        reason = f"The server of {kind}{place(url)} cannot be reached: {error.why}."
     else:
         reason = f"The server of {kind} takes no calls: {error.why}. Check its credentials in the tools file."
     return unsent(tool_error(error.code, reason, error.told, proves_none=True))
+
+
+def place(url: str) -> str:
+    """Where a server is, for a reason: ` at shop.example:443`; empty for the server of a command."""
+    return f" at {address}" if (address := of_url(url)) else ""
 
 
 def is_unreadable(error: MCPError) -> bool:
