@@ -64,6 +64,8 @@ class ToolError(Exception):
 
     proves_nothing = False
     """True if the call may have had its effect although it failed."""
+    words = ""
+    """The message in the answer of the service, if Replan itself called it; untrusted."""
 
     def __init__(
         self, reason: str, *, code: str | None = None, observed: Any = None, retry_after: float | None = None

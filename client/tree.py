@@ -25,7 +25,7 @@ from workflows.account.task import TaskStatus
 from workflows.faults.decision import what_follows
 from workflows.faults.fault import Code, Working
 from workflows.plans.proposal import BY_HAND
-from workflows.text import legible
+from workflows.text import legible, service_words
 from workflows.unfinished import Unfinished
 from workflows.web_ui import SIGNS
 
@@ -298,7 +298,8 @@ def step_lines(
             lines += _approval(outcome, fault)
         elif fault.decision != "retry":
             reason = cut(one_line(fault.reason), MAX_REASON)
-            lines += [f"    {fault.code}: {reason}", f"    {follows(outcome, fault)}"]
+            words = [f"    {one_line(service_words(fault.words))}"] if fault.words else []
+            lines += [f"    {fault.code}: {reason}", *words, f"    {follows(outcome, fault)}"]
     pause = next((pause for pause in outcome.paused if pause.activity == step.id and step.status in OPEN), None)
     if pause:
         tried = f"{attempt.words} {'runs' if pause.is_running else 'is next'}; " if attempt else ""

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TextIO
@@ -31,6 +31,12 @@ COMPLETION_VARIABLE = "_REPLAN_COMPLETE"
 """The environment variable with which `completion.bash` asks for completions."""
 OF_NO_COMMAND = ("--help", "-h", "--version", "--show-completion")
 """The options that belong to no command."""
+WAITS = (
+    "it waits for the result of its one call; Ctrl-C leaves the task running, and"
+    f" `{STARTER} start --plan FILE --detach` starts a plan with this step and returns at once"
+)
+MEANT: Mapping[tuple[str, str], str] = {("call", "--detach"): WAITS}
+"""By command and an option that it does not have, why not, and what to do instead."""
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """The errors of a write that has no space: a full disk, a used up quota, a file size limit."""
 
@@ -109,6 +115,11 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
         remedy = f"{STARTER} {command} --help shows what it takes".replace("  ", " ")
         if not command and not get_close_matches(arguments[0], commands):
             remedy = f"a text goes after --task, as in `{starter('--task', arguments[0])}`; --help lists the commands"
+        if option := getattr(error, "option_name", ""):
+            # The names that are similar are of this command, and the option is another one's.
+            if elsewhere := " and ".join(_commands_with(app, option)):
+                message = f"No such option: {option} of {command}, only of {elsewhere}"
+            remedy = f"{MEANT[command, option]}; {remedy}" if (command, option) in MEANT else remedy
         late = next((word for word in arguments if word in commands), None)
         if not named and late and "unexpected extra argument" in message:
             remedy = f"the command comes first, as in `{STARTER} {late} {arguments[0]} ...`"
@@ -116,6 +127,15 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
     except Problem as problem:
         return _print_problem(problem, arguments)
     return int(code or 0)
+
+
+def _commands_with(app: typer.Typer, option: str) -> list[str]:
+    """The first few commands that have an option."""
+    group: Any = typer.main.get_command(app)
+    context = typer.Context(group)
+    # A command whose options the user wants to know is only now loaded.
+    loaded = ((name, group.resolve_command(context, [name])[1]) for name in getattr(group, "commands", ()))
+    return [name for name, command in loaded if any(option in param.opts for param in command.params)][:3]
 
 
 def _message(error: typer.TyperException) -> str:

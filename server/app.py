@@ -32,7 +32,10 @@ from server.page.schemas import Schemas
 from server.problems import MEDIA_TYPE, ProblemDocument, body_of, denial, problem_of, status_of
 from server.remedies import as_request, on_page
 from server.streams import Streams
+from workflows.text import shorten
 
+MAX_PATH = 80
+"""Characters of a path that an answer names."""
 MAX_BODY = 1024 * 1024
 """The most bytes of a request body; a task and an answer are smaller."""
 OPEN = ("/health/", "/static/", "/login")
@@ -139,8 +142,8 @@ async def _error_response(request: Request, error: Exception) -> Response:
         case HTTPException(status_code=413):
             status, code, reason, remedy = 413, "too_large", "The body is too large", error.detail
         case HTTPException():
-            status, code, reason = error.status_code, "http", str(error.detail)
-            remedy, headers = "see /openapi.json", dict(error.headers or {})
+            status, code, headers = error.status_code, "http", dict(error.headers or {})
+            reason, remedy = _of_address(request, error, is_page=is_page)
         case _:
             status, code = 500, "bug"
             reason, remedy = "The server has a bug", "see its log; tasks are not affected"
@@ -152,6 +155,18 @@ async def _error_response(request: Request, error: Exception) -> Response:
         page.headers.update(headers)
         return page
     return Response(body_of(status, code, reason, remedy, **more), status, headers, MEDIA_TYPE)
+
+
+def _of_address(request: Request, error: HTTPException, *, is_page: bool) -> tuple[str, str]:
+    """Why an address cannot be used, and what to do."""
+    path, methods = shorten(request.scope["path"], MAX_PATH), (error.headers or {}).get("allow", "another method")
+    there = "start from the inbox or the tasks" if is_page else "see /openapi.json for those there are"
+    match error.status_code:
+        case 404:
+            return f"There is no page at {path}" if is_page else f"There is no {path} here", there
+        case 405:
+            return f"{path} takes no {request.method}, but {methods}", there
+    return str(error.detail), there
 
 
 class Gate:

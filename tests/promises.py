@@ -22,7 +22,13 @@ Promise = Mapping[str, Any]
 Surface = Mapping[str, Mapping[str, Promise]]
 
 ANY = "Any"
-WIDER = {"int": "float", "integer": "number"}
+_RETURNED = "str | DeclaredFault"
+WIDER = {
+    "int": "float",
+    "integer": "number",
+    f"Mapping[type[BaseException], {_RETURNED} | Callable[[Any], {_RETURNED}]]": f"Mapping[Any, {_RETURNED} |"
+    f" Callable[[Any], {_RETURNED} | None]]",
+}
 """A type that also takes the values of another one."""
 LOWER, UPPER = ("minimum", "exclusiveMinimum", "minLength", "minItems"), ("maximum", "exclusiveMaximum")
 LONGEST = ("maxLength", "maxItems")

@@ -13,6 +13,10 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 from unicodedata import category
 
+WORDS = "The service's words"
+"""What stands before a text that a called system wrote, and that Replan neither believes nor obeys."""
+MAX_WORDS = 300
+"""The most characters of such a text that are shown."""
 INVISIBLE = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs"})
 """Unicode categories of characters that show nothing, or not the same everywhere: controls, formats such as those of
 direction and of width zero, private ones, lone surrogates, line breaks, and all blanks but the usual one."""
@@ -76,6 +80,12 @@ def _escaped_if_invisible(char: str) -> str:
     if category(char) not in INVISIBLE and not _FILLER.fullmatch(char):
         return char
     return json.dumps(char)[1:-1] if char != "\x7f" else r"\u007f"  # JSON does not escape DEL
+
+
+def service_words(words: str) -> str:
+    """What a called system wrote, marked as its words and in quotes, on one line and cut; empty for no words."""
+    quoted = shorten(legible(words, MAX_WORDS + 1), MAX_WORDS).replace('"', "'")
+    return f'{WORDS}: "{quoted}"' if words else ""
 
 
 def nearest(name: str, among: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ from workflows.json_values import canonical, text_of
 from workflows.people.card import Asker, Fact, facts, value_words
 from workflows.people.requests import answer_command
 from workflows.plans.contract import contract_words
-from workflows.text import legible, shorten
+from workflows.text import legible, service_words, shorten
 
 MAX_DETAILS = 2400
 """The most bytes of the current details."""
@@ -118,7 +118,8 @@ def _request_lines(progress: Progress) -> list[str]:
     where = f"{escape(first.step)}: " if first.step else ""
     options = f" Options: {escape(', '.join(first.options), 400)}." if first.options else ""
     asked = "may this call be made?" if first.call else escape(first.reason, 600)
-    lines = [f"**Request {first.id}:** {where}{asked}{options}", ""]
+    words = f" {escape(service_words(first.words))}" if first.words else ""
+    lines = [f"**Request {first.id}:** {where}{asked}{words}{options}", ""]
     if (call := first.call) is not None:
         lines += [*map(_fact_line, facts(first, task)), ""]
         lines += [f'To approve it, send the Update `approve` with `{{"call": "{call.code}"}}`.', ""]
@@ -218,7 +219,8 @@ def _fault_line(progress: Progress, fault: FaultRecord) -> str:
     clauses = what_follows(fault.decision, fault, fault.reconciled, in_turns=in_turns, is_over=is_over)
     where = "" if in_turns else f"Plan {fault.revision}, "
     follows = escape(": ".join(filter(None, clauses)))
-    return f"{where}{escape(fault.step_id)}: {fault.code}. {escape(fault.reason, 200)} → {follows}"
+    words = f" {escape(service_words(fault.words), 200)}" if fault.words else ""
+    return f"{where}{escape(fault.step_id)}: {fault.code}. {escape(fault.reason, 200)}{words} → {follows}"
 
 
 def _plain_text(value: JsonValue) -> str:

@@ -13,19 +13,23 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from activities.borders import declared, guessed_status
+from activities.borders import declared, guessed_status, http
+from activities.borders.address import address_of
 from activities.borders.table import (
     MAX_CARRIED,
+    Choice,
     Entry,
     Proof,
     Row,
     Table,
     Verdict,
+    as_words,
     cause_of,
     class_name,
     class_names,
     shows_down,
     tells_its_cause,
+    verdict_of,
 )
 from activities.errors import ToolError
 from workflows.faults.fault import Code, Fault, Quadrant
@@ -76,21 +80,27 @@ def classify(error: BaseException) -> Fault:
     return judge(error).fault
 
 
-def judge(error: BaseException, raises: Mapping[type[BaseException], Entry] | None = None) -> Verdict:
+def judge(error: BaseException, raises: declared.Entries | None = None) -> Verdict:
     """Translate an exception to its Fault, with what the exception proves about the effect of the call.
 
-    `raises` are the entries that the tool itself declares: they come before every table. An exception without an entry
-    is translated like the exception that it was raised `from`, else by the HTTP status that it carries, else as a bug.
-    A group gets the fault of its worst member, and proves only what all its members prove. There is a verdict even if
-    the exception raises another exception when its attributes are read.
+    `raises` are the entries that the tool itself declares, by class and by HTTP status: they come before every table.
+    An exception without an entry is translated like the exception that it was raised `from`, else by the HTTP status
+    that it carries, else as a bug. A group gets the fault of its worst member, and proves only what all its members
+    prove. There is a verdict even if the exception raises another exception when its attributes are read.
     """
     try:
         # By their real class: `isinstance` would ask the exception for its `__class__`.
         if issubclass(type(error), BaseExceptionGroup):
             return _worst([judge(member, raises) for member in _members(error)])
-        verdicts = (_verdict(cause, raises or {}) for cause in _error_and_causes(error))
-        guesses = map(guessed_status.guess, _error_and_causes(error))
-        return next(filter(None, itertools.chain(verdicts, guesses)), None) or _of_unknown_class(class_name(error))
+        known = raises or {}
+        verdicts = ((cause, _verdict(cause, known)) for cause in _error_and_causes(error))
+        guesses = ((cause, guessed_status.guess(cause)) for cause in _error_and_causes(error))
+        found = ((cause, verdict) for cause, verdict in itertools.chain(verdicts, guesses) if verdict)
+        cause, verdict = next(found, (error, None))
+        if verdict:
+            return _with_address(_by_status(verdict, cause, known), cause)
+        passed = next((entry for entry in _entries(error, known) if isinstance(entry, Choice)), None)
+        return passed.otherwise.verdict() if passed else _of_unknown_class(class_name(error))
     except BaseException:  # of an attribute: an exception is code of anybody
         return _of_unknown_class(class_name(error))
 
@@ -109,12 +119,48 @@ def _error_and_causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause_of(cause) if tells_its_cause(type(cause)) else None
 
 
-def _verdict(error: BaseException, raises: Mapping[type[BaseException], Entry]) -> Verdict | None:
-    """The verdict on one exception of a chain of causes; None if its class has no entry."""
+def _verdict(error: BaseException, raises: declared.Entries) -> Verdict | None:
+    """The verdict on one exception of a chain of causes; None if its class has no entry that knows it.
+
+    If the tool declares the HTTP status of the exception, what it declares of the class does not count.
+    """
     if issubclass(type(error), ToolError):
         return _of_tool_error(error)
-    entry = declared.entry_of(type(error), raises) or entry_of(class_names(type(error)))
-    return entry(error) if entry else None
+    own, status = declared.entry_of(type(error), raises), _declared_status(error, raises)
+    entries = _entries(error, {} if status else raises)
+    verdict = next(filter(None, (verdict_of(entry, error) for entry in entries)), None)
+    # The tool knows the class, so its status is no guess.
+    return http.by_answer(error, status) if verdict is None and own and status else verdict
+
+
+def _entries(error: BaseException, raises: declared.Entries) -> Iterator[Entry]:
+    """Yield the entries for an exception, first the one that the tool declares for its class."""
+    if own := declared.entry_of(type(error), raises):
+        yield own
+    for _, entry in entries_of(class_names(type(error))):
+        yield entry
+
+
+def _by_status(verdict: Verdict, error: BaseException, raises: declared.Entries) -> Verdict:
+    """The verdict, or the one that the tool declares for the HTTP status of the exception."""
+    status = _declared_status(error, raises)
+    told = verdict_of(raises[status], error) if status else None
+    return declared.by_status(verdict, error, told) if told else verdict
+
+
+def _with_address(verdict: Verdict, error: BaseException) -> Verdict:
+    """The verdict; if nothing answered, with a reason that names the host and port."""
+    fault = verdict.fault
+    where = address_of(error) if fault.code is Code.UNREACHABLE and not issubclass(type(error), ToolError) else ""
+    if not where or where.rpartition(":")[0].strip("[]") in fault.reason:
+        return verdict
+    return replace(verdict, fault=fault.model_copy(update={"reason": f"{fault.reason} Address: {where}."}))
+
+
+def _declared_status(error: BaseException, raises: declared.Entries) -> int | None:
+    """The HTTP status of an exception, if the tool declares this status; else None."""
+    status = guessed_status.status_of(error) if raises and not issubclass(type(error), ToolError) else None
+    return status if status in raises else None
 
 
 def _of_tool_error(error: Any) -> Verdict:
@@ -124,9 +170,10 @@ def _of_tool_error(error: Any) -> Verdict:
         return Row(
             Code.BUG, f"{class_name(error)} has no fault: call super().__init__(reason) in it.", Proof.UNKNOWN
         ).verdict()
+    words = as_words(error.words)
     proves = Proof.UNKNOWN if error.proves_nothing else _OWN_PROOF.get(requests, Proof.REFUSED)
-    is_down = known.is_down or shows_down(known.code, proves)
-    return Verdict(known.model_copy(update={"is_down": is_down}), proves, None if error.proves_nothing else requests)
+    told = known.model_copy(update={"is_down": known.is_down or shows_down(known.code, proves)})
+    return Verdict(told, proves, None if error.proves_nothing else requests, words=words)
 
 
 _OWN_PROOF = {None: Proof.PROMISED, 0: Proof.NOT_SENT}

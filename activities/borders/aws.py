@@ -5,9 +5,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from activities.borders import http, service_api as api
+from activities.borders import service_api as api
 from activities.borders.service_api import answered, behind, code_in, field, refused, some, statuses, unknown, unsent
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, named, of_module, qualified
+from activities.borders.table import (
+    Choice,
+    Proof,
+    Row,
+    Table,
+    Verdict,
+    as_words,
+    class_names,
+    named,
+    of_module,
+    qualified,
+)
 from activities.borders.waits import wait_of
 from workflows.faults.fault import QUADRANT, Code
 
@@ -129,10 +140,10 @@ def _aws_row(code: str, status: Any) -> Row | None:
         return row
     number = int(code) if code.isdecimal() else status if isinstance(status, int) else 0  # HEAD has only a status
     if number > 400:
-        return http.by_status(number)
+        return api.by_status(number)
     stem = re.sub(r"(Exception|Fault|Error)$", "", short)
     by_words = next((row for words, row in _AWS_PATTERNS if re.search(words, stem)), None)
-    return by_words or (http.by_status(number) if number >= 300 else None)
+    return by_words or (api.by_status(number) if number >= 300 else None)
 
 
 def _client_error(error: Any) -> Verdict | None:
@@ -151,7 +162,8 @@ def _aws_response(response: Any, operation: Any) -> Verdict | None:
         row = _worst(AWS.get(reason, api.REJECTED) for reason in reasons if reason not in ("", "None")) or api.CONFLICT
     observed = {"code": code, "operation": operation} | ({"reasons": reasons[:40]} if reasons else {})
     wait = wait_of(field(response, "ResponseMetadata", "HTTPHeaders"))
-    return answered(f"AWS answered {operation} with", code, row, observed, wait) if row else None
+    verdict = answered(f"AWS answered {operation} with", code, row, observed, wait) if row else None
+    return replace(verdict, words=as_words(field(response, "Error", "Message"))) if verdict else None
 
 
 def _worst(rows: Iterable[Row]) -> Row | None:

@@ -1,6 +1,6 @@
 """Faults that a user declares: `raises=` of a tool, and the entry points `replan.faults` of a company's packages.
 
-@tool.keyed(raises={ShopError: "conflict", ShopDown: fault("server_error", applied="unknown")})
+@tool.keyed(raises={ShopError: "conflict", ShopDown: fault("server_error", applied="unknown"), 402: "conflict"})
 
 [project.entry-points."replan.faults"]        # in a package's pyproject.toml: package = "module:mapping"
 shop = "shop.faults:FAULTS"
@@ -9,11 +9,12 @@ shop = "shop.faults:FAULTS"
 import importlib.metadata
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import structlog
 
+from activities.borders.http import STATUS, with_answer
 from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict, parents, qualified
 from activities.errors import RESERVED_CODES, ToolError
 from workflows.faults.fault import QUADRANT, Code, Quadrant
@@ -40,9 +41,13 @@ class DeclaredFault:
     retry_after: float | None = None
 
 
-Declared = str | DeclaredFault | Callable[[Any], str | DeclaredFault]
-"""A fault code, a `fault(...)`, or a function that returns a code or a `fault(...)` for an exception."""
-Raises = Mapping[type[BaseException], Declared]
+Declared = str | DeclaredFault | Callable[[Any], str | DeclaredFault | None]
+"""A fault code, a `fault(...)`, or a function that returns one of these for an exception; None leaves it to Replan's
+own tables."""
+# Not `type[BaseException] | int`: keys are invariant, so a mapping that a program annotated would fit no more.
+Raises = Mapping[Any, Declared]
+"""By class of exceptions, or by HTTP status, what it is."""
+Entries = Mapping[type[BaseException] | int, Entry]
 
 
 def fault(
@@ -62,25 +67,46 @@ def fault(
     return DeclaredFault(code, applied, reason, retry_after)
 
 
-def entries(raises: Raises) -> Mapping[type[BaseException], Entry]:
-    """The entries, by class, for a `raises=` that has no mistakes."""
-    return {raised: _entry(raised.__name__, declaration, "raises=") for raised, declaration in raises.items()}
+def entries(raises: Raises) -> Entries:
+    """The entries, by class or HTTP status, for a `raises=` that has no mistakes."""
+    return {
+        (int(raised) if isinstance(raised, int) else raised): _entry(raised, declaration, "raises=")
+        for raised, declaration in raises.items()
+    }
 
 
-def entry_of(raised: type[BaseException], raises: Mapping[type[BaseException], Entry]) -> Entry | None:
+def by_status(before: Verdict, error: BaseException, told: Verdict) -> Verdict:
+    """The verdict `told` that a tool declares for the HTTP status of an exception, in place of the verdict `before`.
+
+    It proves what `before` does, unless the declaration says by `applied=` or by its code what it proves.
+    """
+    proves = before.proves if told.proves is Proof.REFUSED else told.proves
+    observed = before.fault.observed if told.fault.quadrant is Quadrant.PERSISTENT_SEMANTIC else None
+    fault = told.fault.model_copy(update={"guessed": before.fault.guessed, "observed": observed})
+    told = replace(told, fault=fault, proves=proves, requests=before.requests, words=before.words)
+    return with_answer(told, error)
+
+
+def entry_of(raised: type[BaseException], raises: Entries) -> Entry | None:
     """The entry for a class or for the nearest of its parents; None if the tool declares none of them."""
     # By identity: a class of a class may have a hash or an equality that raises.
     return next((entry for parent in parents(raised) for known, entry in raises.items() if known is parent), None)
 
 
-def mistakes(raises: object) -> Iterator[str]:
+def mistakes(raises: object, *, takes_statuses: bool = True) -> Iterator[str]:
     """Yield each mistake in a `raises=`, as the rest of a sentence that begins with the option."""
     if not isinstance(raises, Mapping):
         yield 'must be a dict of exception classes, e.g. raises={ShopError: "conflict"}.'
         return
     for raised, declaration in raises.items():
         name = getattr(raised, "__name__", repr(raised))
-        if not (isinstance(raised, type) and issubclass(raised, BaseException)):
+        if _is_number(raised):
+            yield from (
+                _mistakes_of_status(raised, declaration)
+                if takes_statuses
+                else [f"has the key {raised!r}: a package declares classes, and only raises= of a tool an HTTP status."]
+            )
+        elif not (isinstance(raised, type) and issubclass(raised, BaseException)):
             yield f"has the key {name}, which is no class of exceptions: import the class and name it."
         elif raised in (BaseException, Exception):
             yield f"names {name}, which is every error, also of a bug: name the classes of the library."
@@ -92,6 +118,20 @@ def mistakes(raises: object) -> Iterator[str]:
             yield from (f"{name}: {wrong}" for wrong in _mistakes_of(declaration))
 
 
+def _is_number(key: object) -> bool:
+    """Whether a key of a mapping is meant as an HTTP status; a bool is not."""
+    is_number = isinstance(key, int) and not isinstance(key, bool)
+    return is_number or (isinstance(key, str) and key.strip().isdecimal())
+
+
+def _mistakes_of_status(status: object, declaration: object) -> Iterator[str]:
+    if not isinstance(status, int) or not 400 <= status < 600:
+        near = nearest(str(status).strip(), [str(known) for known in STATUS])
+        yield f"has the key {status!r}, which is no HTTP status of an error{near}: write a number from 400 to 599."
+    elif not callable(declaration):
+        yield from (f"{int(status)}: {wrong}" for wrong in _mistakes_of(declaration))
+
+
 def from_entry_points(package: str) -> Table:
     """The table that installed packages declare for the exceptions of `package`; empty if none does.
 
@@ -101,7 +141,7 @@ def from_entry_points(package: str) -> Table:
     for point in importlib.metadata.entry_points(group=GROUP, name=package):
         try:
             table = point.load()
-            wrong = list(mistakes(table)) or [
+            wrong = list(mistakes(table, takes_statuses=False)) or [
                 f"{qualified(raised)} is not of {package}: it needs an entry point with the name of its own package."
                 for raised in table
                 if qualified(raised).partition(".")[0] != package
@@ -111,43 +151,50 @@ def from_entry_points(package: str) -> Table:
         if wrong:
             log.warning("faults_not_loaded", entry_point=point.value, package=package, problems=wrong[:MAX_TOLD])
             continue
-        read = {
-            qualified(raised): _entry(raised.__name__, declaration, point.value)
-            for raised, declaration in table.items()
-        }
+        read = {qualified(raised): _entry(raised, declaration, point.value) for raised, declaration in table.items()}
         if twice := sorted({*found} & {*read}):
             log.warning("faults_declared_twice", entry_point=point.value, package=package, classes=twice[:MAX_TOLD])
         found = read | found  # as for modules, the package that comes first on Python's path counts
     return found
 
 
-def _entry(class_name: str, declaration: Declared, source: str) -> Entry:
+def _entry(raised: type[BaseException] | int, declaration: Declared, source: str) -> Entry:
     if not callable(declaration):
-        return _row(declaration, class_name)
-    no_fault = f"The function in {source} for {class_name} gives no fault"
+        return _row(declaration, raised)
+    no_fault = f"The function in {source} for {_name(raised)} gives no fault"
 
-    def decide(error: BaseException) -> Verdict:
+    def decide(error: BaseException) -> Verdict | None:
         try:
             chosen = declaration(error)
-            wrong = list(_mistakes_of(chosen))
+            wrong = [] if chosen is None else list(_mistakes_of(chosen))
         except Exception as failed:  # it is the user's
             wrong = [f"it raised {type(failed).__name__}."]
         if wrong:
             reason = f"{no_fault}, since {wrong[0]} Correct the function."
             return Row(Code.BUG, reason, Proof.UNKNOWN).verdict()
-        return _row(chosen, class_name).verdict()
+        return None if chosen is None else _row(chosen, raised).verdict()
 
-    otherwise = Row(Code.BUG, f"{no_fault}: correct the function.", Proof.UNKNOWN)
-    return Choice("a function", {}, decide, otherwise)
+    passed = f"{no_fault}, since a NoneType is no fault, and no table knows the exception either: correct the function."
+    otherwise = Row(Code.BUG, passed, Proof.UNKNOWN)
+    return Choice("a function", {}, decide, otherwise, may_pass=True)
 
 
-def _row(declaration: str | DeclaredFault, class_name: str) -> Row:
+def _name(raised: type[BaseException] | int) -> str:
+    return f"status {raised:d}" if isinstance(raised, int) else raised.__name__
+
+
+def _row(declaration: str | DeclaredFault, raised: type[BaseException] | int) -> Row:
     declared = declaration if isinstance(declaration, DeclaredFault) else DeclaredFault(declaration)
     code = Code(declared.code)
-    by_code = Proof.REFUSED if QUADRANT[code] is Quadrant.PERSISTENT_SEMANTIC else Proof.UNKNOWN
+    is_rejection = QUADRANT[code] is Quadrant.PERSISTENT_SEMANTIC
+    reason = f"The tool raised {_name(raised)}, which it declares as {code.value}."
+    if isinstance(raised, int):
+        # The service answered, and its status says what the answer proves, unless it failed while it worked.
+        is_rejection = QUADRANT[code] is not Quadrant.TRANSIENT_INFRASTRUCTURAL and code is not Code.BUG
+        reason = f"The service returned {raised:d}, which the tool declares as {code.value}."
+    by_code = Proof.REFUSED if is_rejection else Proof.UNKNOWN
     proves = _PROVES[declared.applied] if declared.applied else by_code
-    reason = declared.reason or f"The tool raised {class_name}, which it declares as {code.value}."
-    return Row(code, reason, proves, declared.retry_after)
+    return Row(code, declared.reason or reason, proves, declared.retry_after)
 
 
 _PROVES = {"none": Proof.PROMISED, "unknown": Proof.UNKNOWN}

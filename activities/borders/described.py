@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from activities.borders import KNOWN, declared, entries_of, entry_of, guessed_status, table_of
-from activities.borders.table import Entry, Proof, Row, class_names, qualified, tells_its_cause
+from activities.borders.table import Choice, Entry, Proof, Row, class_names, qualified, tells_its_cause
 from activities.errors import ToolError
 from workflows.faults.fault import QUADRANT, Quadrant
 from workflows.text import nearest
@@ -31,7 +31,7 @@ class UnknownClass(ValueError):
     """No class of exceptions has this name; the message says what to do."""
 
 
-def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]) -> str:
+def describe(name: str, tools: Mapping[str, declared.Entries]) -> str:
     """A text about a class of exceptions: its fault, what follows, and what it proves about an effect.
 
     `name` is `package.module.Class`, or the name of a class that a loaded tools file uses. `tools` are the entries that
@@ -47,6 +47,9 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
     for kind, raises in tools.items():
         entry = declared.entry_of(raised, raises) if raised else None
         lines += _entry_lines(f"in {kind}, by raises=", entry) if entry else []
+        for status, row in raises.items():
+            if isinstance(status, int) and _may_carry(names, status):
+                lines += _entry_lines(f"in {kind}, by raises=, with the HTTP status {status}", row)
     if raised and (special := _special(raised)):
         return f"{title}\n  {special}"
     source, entry = next(entries_of(names), ("", None))
@@ -63,6 +66,12 @@ def describe(name: str, tools: Mapping[str, Mapping[type[BaseException], Entry]]
     else:
         lines += _entry_lines("" if source == title else f"as {source}", entry)
     return "\n".join(lines)
+
+
+def _may_carry(names: list[str], status: int) -> bool:
+    """Whether exceptions of a class may carry an HTTP status: its entry decides by it, or no table knows the class."""
+    entry = entry_of(names)
+    return entry is None or (isinstance(entry, Choice) and str(status // 100 * 100) in entry.rows)
 
 
 def _special(raised: type[BaseException]) -> str:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
-from activities.borders import http, service_api as api
+from activities.borders import service_api as api
 from activities.borders.service_api import answered, behind, code_in, field, refused, some, statuses, unknown, unsent
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, class_names, frames, named, of_module
+from activities.borders.table import Choice, Proof, Row, Table, Verdict, as_words, class_names, frames, named, of_module
 from activities.borders.waits import wait_of
 from workflows.faults.fault import Code, Quadrant
 
@@ -264,12 +264,12 @@ def _google_wait(detail: Any) -> float | None:
 
 def _google(status: str = "") -> Choice:
     """The entry for a class of errors of a Google API, by gRPC or HTTP `status`; if that is "", by each error's own."""
-    row_of_status = GRPC.get(status) or (http.by_status(int(status)) if status else None)
+    row_of_status = GRPC.get(status) or (api.by_status(int(status)) if status else None)
 
     def decide(error: Any) -> Verdict | None:
         name, code = code_in(field(error.grpc_status_code, "name")), error.code
         called = status or (name if name in GRPC else f"{code:d}" if isinstance(code, int) else "")
-        row = row_of_status or (http.by_status(int(called)) if called.isdecimal() else None)
+        row = row_of_status or (api.by_status(int(called)) if called.isdecimal() else None)
         if called in GRPC:
             row = _grpc_row(called, error.response)
         try:
@@ -279,7 +279,8 @@ def _google(status: str = "") -> Choice:
         if code == 403:
             row = _GOOGLE_REASONS.get(reason, row)
         waits = _pushback(error.response) if wait is None else wait
-        return answered("The Google API answered with", called, row, observed or None, waits) if row else None
+        verdict = answered("The Google API answered with", called, row, observed or None, waits) if row else None
+        return replace(verdict, words=as_words(field(error, "message"))) if verdict else None
 
     own = {name: row for name, row in _GRPC_ROWS.items() if status and name.startswith(status)}
     rows = own or ({status: row_of_status} if row_of_status else {**_GRPC_ROWS, **statuses()})

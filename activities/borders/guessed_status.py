@@ -5,10 +5,12 @@ few places. What is read there is a guess, and marked as one (`Fault.guessed`): 
 nothing about an effect. Nothing is guessed from a text.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import Enum
 
 from activities.borders import http
+from activities.borders.service_api import field
 from activities.borders.table import Proof, Verdict, attribute, class_name, is_pythons_own
 
 PLACES = (
@@ -25,12 +27,22 @@ PLACES = (
 
 def guess(error: BaseException) -> Verdict | None:
     """The verdict on an exception by the HTTP status that it carries; None if it carries no status from 400 to 599."""
-    if is_pythons_own(error):  # SystemExit has a `code`
-        return None
-    for place in PLACES:
+    for place, status in _statuses(error):
+        verdict, where = http.by_answer(error, status), ".".join((class_name(error), *place))
+        return replace(verdict, fault=verdict.fault.model_copy(update={"guessed": where}), proves=Proof.UNKNOWN)
+    return None
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status from 400 to 599 that an exception carries; None if it carries none."""
+    of_aws = field(attribute(error, "response"), "ResponseMetadata", "HTTPStatusCode")
+    return next((status for _, status in _statuses(error)), of_aws if isinstance(of_aws, int) else None)
+
+
+def _statuses(error: BaseException) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Yield the places where an exception carries an HTTP status, each with the status."""
+    for place in () if is_pythons_own(error) else PLACES:  # SystemExit has a `code`
         status = attribute(error, *place)
         status = status.value if isinstance(status, Enum) else status
         if isinstance(status, int) and not isinstance(status, bool) and 400 <= status < 600:
-            verdict, where = http.by_answer(error, int(status)), ".".join((class_name(error), *place))
-            return replace(verdict, fault=verdict.fault.model_copy(update={"guessed": where}), proves=Proof.UNKNOWN)
-    return None
+            yield place, int(status)

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from activities import sends
 from activities.borders.table import (
@@ -20,6 +20,7 @@ from activities.borders.table import (
     Row,
     Table,
     Verdict,
+    as_words,
     attribute,
     carried,
     class_names,
@@ -27,13 +28,15 @@ from activities.borders.table import (
     of_module,
 )
 from activities.borders.waits import wait_of
-from workflows.faults.fault import QUADRANT, Code, Quadrant
+from activities.errors import bounded
+from workflows.faults.fault import Code, Quadrant
 from workflows.text import stream_safe
 
 STATUS: Mapping[int, tuple[Code, str]] = {
     400: (Code.INVALID_INPUT, "the request is wrong, change the arguments"),
     401: (Code.UNAUTHORIZED, "the credentials are not accepted, fix the key"),
-    402: (Code.QUOTA_EXHAUSTED, "it has to be paid first"),
+    # A declined card as often as an unpaid bill: the body says which, and a person or a planner can act on both.
+    402: (Code.REFUSED, "the payment was declined, or has to be made first: pay in another way, or do without it"),
     403: (Code.FORBIDDEN, "it is forbidden, ask for the permission"),
     404: (Code.NOT_FOUND, "there is no such thing, look for it under another name"),
     405: (Code.MALFORMED_SCHEMA, "the method is not supported, fix the tool"),
@@ -81,6 +84,12 @@ DOWN = 503
 
 MAX_BODY = 4 * 1024
 """The most bytes of a rejection's body that a fault keeps as `observed`; a longer body is left out."""
+
+
+MAX_WORDS_BODY = 64 * 1024
+"""The most bytes of a body in which a message is looked for."""
+MAX_MESSAGE_DEPTH, MAX_MESSAGES = 5, 3
+"""How deep in a body a message is looked for, and how many messages of a list are read."""
 
 
 def by_status(status: int) -> Row:
@@ -292,13 +301,19 @@ def _status(error: BaseException) -> Verdict:
 
 def by_answer(error: BaseException, status: int) -> Verdict:
     """The verdict on an answer with this status and with the data that `error` carries; it ignores earlier requests."""
-    response, row = _first(attribute(error, "response"), error), by_status(status)
-    cell, headers = QUADRANT[row.code], (attribute(response, "headers"), attribute(error, "headers"))
-    return row.verdict(
-        reason=row.reason.replace("The service", _method_and_service(error, response)[1], 1),
-        observed=_body(response) if cell is Quadrant.PERSISTENT_SEMANTIC else None,
-        retry_after=_first(*map(wait_of, headers)) if cell.is_transient else None,
-    )
+    return with_answer(by_status(status).verdict(), error)
+
+
+def with_answer(verdict: Verdict, error: BaseException) -> Verdict:
+    """The verdict with what the answer that `error` carries adds: the name of the service, its body, and a wait."""
+    fault, response = verdict.fault, _first(attribute(error, "response"), error)
+    headers = attribute(response, "headers"), attribute(error, "headers")
+    found: dict[str, Any] = {"reason": fault.reason.replace("The service", _method_and_service(error, response)[1], 1)}
+    if fault.quadrant is Quadrant.PERSISTENT_SEMANTIC:
+        found["observed"] = _first(_body(response), fault.observed)
+    if fault.quadrant.is_transient:
+        found["retry_after"] = bounded(_first(fault.retry_after, *map(wait_of, headers)))
+    return replace(verdict, fault=fault.model_copy(update=found), words=_words(error, response) or verdict.words)
 
 
 def _method_and_service(error: BaseException, response: object) -> tuple[str, str]:
@@ -333,6 +348,46 @@ def _body(response: object) -> JsonValue:
     except ValueError:
         return None
     return body
+
+
+_MESSAGES = (
+    *("detail", "message", "errormessage", "error_message", "error_description", "error", "errors", "description"),
+    *("details", "reason", "refusalreason", "title", "msg", "text"),
+)
+"""The names that JSON answers give to their message (RFC 9457, RFC 6749 and usual ones), the best first, in small
+letters."""
+
+
+def _words(error: BaseException, response: object) -> str:
+    """The message in the body of an answer, as far as the exception holds the body; empty if there is none."""
+    # Beside the responses of `_body`: exceptions of generated clients, which keep the body themselves.
+    held = _first(attribute(response, "_content"), attribute(error, "body"), attribute(error, "data"))
+    if not isinstance(held, bytes | str):
+        return message_in(held)
+    if len(held) > MAX_WORDS_BODY:
+        return ""
+    try:
+        return message_in(from_json(held, allow_inf_nan=False))
+    except ValueError:
+        return as_words(held)
+
+
+def message_in(body: object) -> str:
+    """The message in the JSON of an answer, or the whole JSON if it has none; empty for an empty answer."""
+    if not isinstance(body, dict | list | str) or not body:
+        return ""
+    return _message(body, MAX_MESSAGE_DEPTH) or as_words(to_json(body, fallback=lambda _: None).decode())
+
+
+def _message(value: object, depth: int) -> str:
+    if isinstance(value, str) or depth == 0:
+        return as_words(value)
+    if isinstance(value, list):
+        return "; ".join(filter(None, (_message(item, depth - 1) for item in value[:MAX_MESSAGES])))
+    if not isinstance(value, dict):
+        return ""
+    named = {name.lower(): item for name, item in value.items() if isinstance(name, str)}
+    return next(filter(None, (_message(named.get(name), depth - 1) for name in _MESSAGES)), "")
 
 
 def _by_proxy(error: BaseException) -> Verdict:

@@ -1,11 +1,12 @@
 """Mail: the verdict on each exception of smtplib, by the code of the server's reply (RFC 5321, RFC 4954, RFC 3207)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from activities.borders import service_api as api
 from activities.borders.service_api import field, refused, some, unsent
-from activities.borders.table import Choice, Row, Table, Verdict, named, of_module
+from activities.borders.table import Choice, Row, Table, Verdict, as_words, named, of_module
 from workflows.faults.fault import Code
 
 _LATER = refused(Code.BUSY, "The mail server cannot take the message at the moment.")
@@ -39,7 +40,8 @@ def _row(code: object) -> Row | None:
 def _by_reply_code(otherwise: Row) -> Choice:
     def decide(error: Any) -> Verdict | None:
         row = _row(field(error, "smtp_code"))
-        return row.verdict(observed={"smtp_code": error.smtp_code}) if row else None
+        words = as_words(field(error, "smtp_error"))
+        return replace(row.verdict(observed={"smtp_code": error.smtp_code}), words=words) if row else None
 
     return Choice(
         "the code of the server's reply", {**SMTP, "another 4xx": _LATER, "another 5xx": _NOT_TAKEN}, decide, otherwise
@@ -50,9 +52,9 @@ def _by_recipients(error: Any) -> Verdict | None:
     """The verdict on a message that the server takes for none of its recipients, by the reply for the first one."""
     replies = field(error, "recipients")
     first = next(iter(some(replies.values())), None) if isinstance(replies, dict) else None
-    code = first[0] if isinstance(first, tuple) and first else None
+    code, *words = first if isinstance(first, tuple) and first else (None,)
     row = _row(code)
-    return row.verdict(observed={"smtp_code": code}) if row else None
+    return replace(row.verdict(observed={"smtp_code": code}), words=as_words(*words[:1] or [""])) if row else None
 
 
 TABLE: Table = of_module(

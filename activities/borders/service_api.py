@@ -6,7 +6,7 @@ something about the final request only: a tool whose effect may not be repeated 
 
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -57,9 +57,14 @@ def answered(who: str, code: str, row: Row, observed: Any = None, wait: float | 
     )
 
 
-def statuses() -> dict[str, Row]:
+def by_status(status: int) -> Row:
+    """The row of an HTTP status of a service that takes no payments for its callers: there, 402 is an unpaid bill."""
+    return UNPAID if status == 402 else http.by_status(status)
+
+
+def statuses(row_of: Callable[[int], Row] = by_status) -> dict[str, Row]:
     """The rows of the HTTP statuses, by the status as a text."""
-    return {str(status): http.by_status(status) for status in http.STATUS}
+    return {str(status): row_of(status) for status in http.STATUS}
 
 
 def unsent(code: Code, reason: str) -> Row:
@@ -97,6 +102,7 @@ CONFLICT = refused(Code.CONFLICT, "The call contradicts the current state: obser
 INVALID = refused(Code.INVALID_INPUT, "The service does not accept these values: change the arguments.")
 BUSY = refused(Code.BUSY, "Another change is in progress, or the resource is not ready yet.")
 QUOTA = refused(Code.QUOTA_EXHAUSTED, "A quota of the account is used up: ask for a larger one, or delete something.")
+UNPAID = refused(Code.QUOTA_EXHAUSTED, "A bill of the account is not paid: settle it at the service.")
 UNSUPPORTED = refused(Code.MALFORMED_SCHEMA, "The service does not support this operation: fix the tool.")
 REJECTED = refused(Code.REFUSED, "The service rejected the request: choose again.")
 FAILED = unknown(Code.SERVER_ERROR, "The service failed.")

@@ -14,6 +14,7 @@ from activities.borders.table import (
     Row,
     Table,
     Verdict,
+    as_words,
     class_names,
     frames,
     named,
@@ -93,9 +94,10 @@ def _stripe(otherwise: Row, *, by_status: bool = False) -> Choice:
         }
         observed = {name: value for name, value in codes.items() if value} or None
         called = code or type(error).__name__
-        return answered("Stripe answered with", called, row, observed, wait_of(error.headers))
+        verdict = answered("Stripe answered with", called, row, observed, wait_of(error.headers))
+        return replace(verdict, words=as_words(field(body, "message") or field(error, "user_message")))
 
-    return Choice("its code", {**STRIPE, **(statuses() if by_status else {})}, decide, otherwise)
+    return Choice("its code", {**STRIPE, **(statuses(http.by_status) if by_status else {})}, decide, otherwise)
 
 
 _STRIPE_TABLE: Table = {
@@ -170,7 +172,7 @@ def _by_slack_code(error: Any) -> Verdict:
     row = SLACK.get(code)
     if row is None:
         is_failure = isinstance(status, int) and status >= 400
-        row = http.by_status(status) if is_failure else _SLACK_REJECTED
+        row = api.by_status(status) if is_failure else _SLACK_REJECTED
     known = {"error": code} if code else None
     said = code or f"status {status if isinstance(status, int) else 'unknown'}"
     return answered("Slack answered with", said, row, known, wait_of(field(response, "headers")))
@@ -299,7 +301,7 @@ def _redis_cluster(error: Any) -> Verdict | None:
 
 def _by_redis_http_status(error: Any) -> Verdict | None:
     status = error.status
-    return answered("Redis Enterprise answered with", f"HTTP {status}", http.by_status(status)) if status else None
+    return answered("Redis Enterprise answered with", f"HTTP {status}", api.by_status(status)) if status else None
 
 
 _REDIS_FULL = refused(Code.BUSY, "Redis has as many clients as it accepts.")

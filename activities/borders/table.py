@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from pydantic import JsonValue
 
 from activities.errors import bounded
-from workflows.faults.fault import Code, Fault
+from workflows.faults.fault import MAX_WORDS, Code, Fault
 
 T = TypeVar("T")
 
@@ -46,6 +46,8 @@ class Verdict:
     refused request was one of these."""
     unknown: str = ""
     """The name of the exception's class, if no table knows it; else empty."""
+    words: str = ""
+    """The message in the answer of the service, which is untrusted and may hold secrets; empty if there is none."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class Choice:
     """The row where `decide` returns None, or fails: an exception may hold anything, as a tool may have made it."""
     covers_children: bool = True
     """Whether the entry is also for children of its class that have no entry of their own."""
+    may_pass: bool = False
+    """Whether None of `decide` leaves the exception to the next entry that fits, and not to `otherwise`."""
 
     def __call__(self, error: BaseException) -> Verdict:
         try:
@@ -101,6 +105,21 @@ class Choice:
 
 
 Entry = Row | Choice
+
+
+def as_words(text: object) -> str:
+    """The words of a service on one line, cut to what a fault can need; empty if it is no text, as a page is not."""
+    plain = text.decode(errors="replace") if isinstance(text, bytes) else text
+    line = " ".join(plain[: 8 * MAX_WORDS].split()) if isinstance(plain, str) else ""
+    is_text = not line.startswith("<") and "\0" not in line and line.count("\ufffd") * 10 <= len(line)
+    return line[: 4 * MAX_WORDS].encode(errors="replace").decode() if is_text else ""
+
+
+def verdict_of(entry: Entry, error: BaseException) -> Verdict | None:
+    """The verdict of an entry on an exception; None if the entry leaves the exception to the next one that fits."""
+    return entry.decide(error) if isinstance(entry, Choice) and entry.may_pass else entry(error)
+
+
 Table = Mapping[str, Entry]
 
 

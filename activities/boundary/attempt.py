@@ -34,6 +34,7 @@ from workflows.calls.header import CallHeader
 from workflows.faults import retries
 from workflows.faults.fault import (
     MAX_TEXT,
+    MAX_WORDS,
     Applied,
     Code,
     Fault,
@@ -420,8 +421,10 @@ def _fault_of_exception(attempt: Attempt, error: BaseException) -> Fault:
         attempt.more["message"] = scrubbed(error)
     if verdict.fault.guessed:
         attempt.more["guessed"] = verdict.fault.guessed
-    if verdict.fault.code is not Code.BUG:
-        return verdict.fault
+    # What a service writes may quote a key that it was sent.
+    known = verdict.fault.model_copy(update={"words": text_of(verdict.words, str, MAX_WORDS)})
+    if known.code is not Code.BUG:
+        return known
     # The fault goes into history and to the planner, so it does not quote the exception.
     attempt.more["at"] = raised_at(error)
     reason = verdict.fault.reason
@@ -436,4 +439,4 @@ def _fault_of_exception(attempt: Attempt, error: BaseException) -> Fault:
         )
     step = activity.info().activity_id
     log_line = f"The cause is in the worker's log, in its line with step {step!r} and code 'bug'."
-    return verdict.fault.model_copy(update={"reason": f"{reason[: MAX_TEXT // 8]} {log_line}"})
+    return known.model_copy(update={"reason": f"{reason[: MAX_TEXT // 8]} {log_line}"})

@@ -259,6 +259,8 @@ def _rejection(id: str, fault: FaultRecord, max_shown: int) -> str:
     text = f"{id} was refused ({fault.code}). The reason:\n{fenced(id, fault.reason, max_shown)}"
     if fault.observed is not None:
         text += f"\nWhat it saw:\n{fenced(id, fault.observed, max_shown)}"
+    elif fault.words:
+        text += f"\nThe service's words:\n{fenced(id, fault.words, max_shown)}"
     if fault.applied is not Applied.NONE:
         return f"{text}\n{prompts.EFFECT_NOTES[fault.applied]}"
     if fault.quadrant.is_transient:

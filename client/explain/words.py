@@ -18,7 +18,7 @@ from workflows.faults.fault import Code, Fault, Quadrant
 from workflows.ids import rollback_id
 from workflows.json_values import canonical
 from workflows.plans.references import is_reference, label
-from workflows.text import capitalised, shorten
+from workflows.text import capitalised, service_words, shorten
 
 
 class Sentence(BaseModel, frozen=True):
@@ -168,9 +168,16 @@ def reason(failing: AttemptFailure) -> str:
 
 
 def observed(failing: AttemptFailure) -> str:
-    """What was observed with the fault, as ` Observed: free: 14:30, 15:00.`; empty if nothing was observed."""
-    observation = failing.fault.observed if failing.fault else None
-    return "" if observation is None else f" Observed: {stop(value(observation))}"
+    """What was observed with the fault, as ` Observed: free: 14:30, 15:00.`, and the service's words; else empty.
+
+    The words are left out if the observation shows them.
+    """
+    if failing.fault is None:
+        return ""
+    observation = failing.fault.observed
+    seen = "" if observation is None else f" Observed: {stop(value(observation))}"
+    words = one_line(failing.fault.words)
+    return seen if not words or words in seen else f"{seen} {stop(one_line(service_words(words)))}"
 
 
 def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:

@@ -11,7 +11,7 @@ from console.render.command import starter
 from workflows.account.outcome import Outcome
 from workflows.people.card import Asker, Fact, call_words, facts, value_words
 from workflows.people.requests import CHOICES, Choice, HumanRequest, answer_command
-from workflows.text import visible
+from workflows.text import service_words, visible
 
 SIGN = "?"
 MAY_BE_MADE = "may this call be made?"
@@ -33,7 +33,8 @@ def request_lines(request: HumanRequest, task: Asker, *, is_alone: bool) -> list
     others = ", ".join(choice.value for choice in request.choices[1:])
     first = command(task.id, request, request.choices[0], is_alone=is_alone)
     answers = f"    Answer: {first}" + (f"   (or {others})" if others else "")
-    return [asked_line(request), *call_lines(request, task), answers, *incident_lines(request)]
+    words = [f"    {one_line(service_words(request.words))}"] if request.words else []
+    return [asked_line(request), *words, *call_lines(request, task), answers, *incident_lines(request)]
 
 
 def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:

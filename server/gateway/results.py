@@ -134,7 +134,7 @@ def of_fault(last: FaultRecord, outcome: Outcome, *, is_structured: bool) -> dic
         code=last.code.value,
         quadrant=last.quadrant.value,
         reason=last.reason,
-        observed=last.observed,
+        observed={"text": last.words} if last.observed is None and last.words else last.observed,
         applied=last.applied.value,
         wait=wait,
         task=outcome.task_id,

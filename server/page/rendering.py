@@ -103,8 +103,9 @@ def render(request: Request, template: str, status: int = 200, /, **values: Any)
 
 def problem_page(request: Request, status: int, code: str, reason: str, remedy: str) -> Response:
     """A page that says what cannot be done, and what to do."""
-    is_again = code == "unreachable" and status == 503
-    return render(request, "problem.html", status, reason=reason, remedy=remedy, code=code, again=is_again)
+    is_again, is_missing = code == "unreachable" and status == 503, status == 404
+    fields = {"reason": reason, "remedy": remedy, "code": code, "again": is_again, "missing": is_missing}
+    return render(request, "problem.html", status, **fields)
 
 
 async def read_form(request: Request) -> dict[str, str]:

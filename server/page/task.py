@@ -36,6 +36,7 @@ from workflows.json_values import canonical, text_of
 from workflows.people.card import Asker, call_words
 from workflows.people.requests import Choice, HumanRequest
 from workflows.plans.contract import contract_words
+from workflows.text import service_words
 from workflows.web_ui import SIGNS
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -61,6 +62,7 @@ class FaultRow(NamedTuple):
     step: str
     code: str
     reason: str
+    words: str
     follows: str
     quadrant: str
     effect: str
@@ -90,7 +92,8 @@ def fault_rows(outcome: Outcome) -> list[FaultRow]:
             continue
         quadrant = fault.quadrant.value.replace("_", " ")
         follows = tree.follows(outcome, fault).replace(" -> ", ": ")
-        row = FaultRow(fault.step_id, fault.code.value, fault.reason, follows, quadrant, fault.applied.value, 1)
+        words, effect = service_words(fault.words), fault.applied.value
+        row = FaultRow(fault.step_id, fault.code.value, fault.reason, words, follows, quadrant, effect, 1)
         if rows and rows[-1]._replace(times=1) == row:
             rows[-1] = row._replace(times=rows[-1].times + 1)
         else:

@@ -102,6 +102,8 @@ PLANTED = {
     "e.g. 'args.amount > 500'.",
     tool("greedy", "@tool.read(raises={Exception: 'refused'})"): "greedy: raises= names Exception, which is every "
     "error, also of a bug: name the classes of the library.",
+    tool("paid", "@tool.read(raises={4002: 'conflict'})"): "paid: raises= has the key 4002, which is no HTTP status of "
+    "an error: did you mean 402 or 400?: write a number from 400 to 599.",
     tool("spelt", "@tool.read(raises={OSError: 'conflit'})"): "spelt: raises= OSError: there is no code 'conflit' for "
     "a tool: did you mean conflict?: use one of bug, busy, conflict, forbidden, gone, invalid_input, "
     "malformed_schema, needs_person, no_results, not_found, overloaded, precondition_failed, quota_exhausted, "

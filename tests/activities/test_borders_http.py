@@ -58,7 +58,7 @@ STATUS_CODES = [
     (304, Code.UNEXPECTED_RESULT),
     (400, Code.INVALID_INPUT),
     (401, Code.UNAUTHORIZED),
-    (402, Code.QUOTA_EXHAUSTED),
+    (402, Code.REFUSED),
     (403, Code.FORBIDDEN),
     (404, Code.NOT_FOUND),
     (405, Code.MALFORMED_SCHEMA),

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from sqlalchemy import text
 
 from activities.borders.declared import Raises, mistakes
 from replan import Key, Refused, Tool, Transaction, fault, tool
-from tests.activities.bench import Bench
+from replan.testing.http_server import reply, serving
+from tests.activities.bench import NO_TLS, Bench
 from tests.activities.mistakes import HEADER
 from tests.processes import Processes
 from workflows.faults.fault import Applied, Code, Fault
@@ -183,6 +185,116 @@ async def test_an_unknown_exception_names_the_line_and_the_remedy(calls: Bench) 
     assert 'raises={ShopDown: "server_error"}' in found.reason
 
 
+def paying(effect: str, **options: Any) -> Tool[..., Any]:
+    """A tool that sends one request, and passes on what its client raises."""
+
+    async def charge(args: Word) -> Word:
+        """Charge something."""
+        async with httpx2.AsyncClient(trust_env=False, verify=NO_TLS) as client:
+            (await client.post(args.word)).raise_for_status()
+        return args
+
+    made: Tool[..., Any] = getattr(tool, effect)(**options)(charge)
+    return made
+
+
+async def answered(calls: Bench, status: int, raises: Raises, *, effect: str = "unkeyed") -> Fault:
+    """The fault of a call whose only request is answered so."""
+    async with serving(reply(status, b'{"detail": "insufficient funds"}', retry_after="7")) as url:
+        return (await calls.fails(paying(effect, raises=raises), word=url))[0]
+
+
+@pytest.mark.parametrize(
+    ("status", "declared", "code", "applied"),
+    [
+        (402, "conflict", Code.CONFLICT, Applied.NONE),
+        (402, "quota_exhausted", Code.QUOTA_EXHAUSTED, Applied.NONE),
+        (404, "busy", Code.BUSY, Applied.NONE),
+        (422, "server_error", Code.SERVER_ERROR, Applied.UNKNOWN),
+        (422, "bug", Code.BUG, Applied.UNKNOWN),
+        (500, "refused", Code.REFUSED, Applied.UNKNOWN),
+        (500, fault("refused", applied="none"), Code.REFUSED, Applied.NONE),
+        (402, fault("refused", applied="unknown"), Code.REFUSED, Applied.UNKNOWN),
+        (418, lambda error: "gone" if error.response.json() else None, Code.GONE, Applied.NONE),
+    ],
+)
+async def test_a_declared_status_is_what_the_tool_says_and_proves_what_the_status_proves(
+    calls: Bench, status: int, declared: Any, code: Code, applied: Applied
+) -> None:
+    """A 4xx says that the request changed nothing, unless the tool says that the service failed; a 5xx never does."""
+    found = await answered(calls, status, {status: declared})
+
+    assert (found.code, found.applied) == (code, applied)
+    assert found.reason.startswith(f"POST 127.0.0.1 returned {status}, which the tool declares as") or code is Code.BUG
+    assert found.observed == (
+        {"detail": "insufficient funds"} if code in (Code.CONFLICT, Code.GONE, Code.REFUSED) else None
+    )
+    assert found.retry_after == (7 if found.quadrant.is_transient else None)
+
+
+async def test_a_status_that_the_tool_does_not_name_stays_what_the_table_says(calls: Bench) -> None:
+    """One line changes one status."""
+    assert (await answered(calls, 404, {402: "conflict"})).code is Code.NOT_FOUND
+
+
+async def test_a_declared_status_comes_before_the_class_of_its_exception(calls: Bench) -> None:
+    """It says more; every other status is what the tool says of the class."""
+    raises: Raises = {httpx2.HTTPStatusError: "server_error", HTTPStatus.PAYMENT_REQUIRED: "conflict"}
+    one, other = await answered(calls, 402, raises), await answered(calls, 404, raises)
+
+    assert (one.code, one.applied) == (Code.CONFLICT, Applied.NONE)
+    assert (other.code, other.applied) == (Code.SERVER_ERROR, Applied.UNKNOWN)
+
+
+class Rejection(Exception):
+    """What a client raises that no table knows, with the status of the answer."""
+
+    status_code = 402
+
+
+async def test_a_declared_status_of_a_class_that_nobody_knows_stays_a_guess(calls: Bench) -> None:
+    """The number may be one of the client's own, so it proves nothing until the tool names the class, too."""
+    guessed = await fault_of(calls, Rejection(), {402: "conflict"})
+    known = await fault_of(calls, Rejection(), {402: "conflict", Rejection: "server_error"})
+
+    assert (guessed.code, guessed.applied, guessed.guessed) == (
+        Code.CONFLICT,
+        Applied.UNKNOWN,
+        "Rejection.status_code",
+    )
+    assert (known.code, known.applied, known.guessed) == (Code.CONFLICT, Applied.NONE, "")
+
+
+async def test_a_declared_status_holds_for_the_cause_of_an_exception_too(calls: Bench) -> None:
+    """A tool gives a failure another name."""
+    request = httpx2.Request("POST", "https://shop.example/orders")
+    error = ShopDown()
+    error.__cause__ = httpx2.HTTPStatusError("", request=request, response=httpx2.Response(402, request=request))
+
+    assert (await fault_of(calls, error, {402: "gone"})).code is Code.GONE
+
+
+@pytest.mark.parametrize("key", [httpx2.HTTPStatusError, 404])
+async def test_a_function_that_returns_none_leaves_the_exception_to_the_tables(calls: Bench, key: Any) -> None:
+    """An author names the one case that differs."""
+    found = await answered(calls, 404, {key: lambda error: None})
+
+    assert (found.code, found.applied) == (Code.NOT_FOUND, Applied.NONE)
+    assert found.reason.startswith("POST 127.0.0.1 returned 404: ")
+
+
+async def test_a_function_that_returns_none_leaves_an_unknown_class_to_its_status(calls: Bench) -> None:
+    """As without the declaration."""
+    assert (await fault_of(calls, Rejection(), {Rejection: lambda error: None})).code is Code.REFUSED
+
+
+def test_an_entry_point_names_classes_only() -> None:
+    """A status is what one service means by it."""
+    [sentence] = mistakes({402: "conflict"}, takes_statuses=False)
+
+    assert "402" in sentence and "only raises= of a tool" in sentence
+
+
 WRONG: Mapping[str, Any] = {
     "must be a dict": [ShopError],
     "has the key 'ShopError', which is no class": {"ShopError": "conflict"},
@@ -195,6 +307,13 @@ WRONG: Mapping[str, Any] = {
     "applied='yes' must be": {ShopError: fault("conflict", applied="yes")},  # type: ignore[arg-type]
     "reason= must be a sentence": {ShopError: fault("conflict", reason=" ")},
     "retry_after=-1 must be": {ShopError: fault("busy", retry_after=-1)},
+    "402: there is no code 'conflit' for a tool: did you mean conflict?": {402: "conflit"},
+    "402: there is no code 'worker_lost' for a tool": {402: "worker_lost"},
+    "has the key 4002, which is no HTTP status of an error: did you mean 402 or 400?": {4002: "conflict"},
+    "has the key 200, which is no HTTP status of an error": {200: "conflict"},
+    "has the key '402', which is no HTTP status of an error: did you mean 402": {"402": "conflict"},
+    "has the key True, which is no class": {True: "conflict"},
+    "409: a int is no fault": {409: 409},
 }
 
 

@@ -39,7 +39,12 @@ MISTAKES = {
     "deadline in the past": (["--task", "x", "--deadline", "-1"], "--deadline must be more than 0"),
     "no plan": (["--plan", "nowhere.json"], "The plan 'nowhere.json' cannot be read (No such file or directory)"),
     "no kind": (["call"], "Missing argument 'KIND'"),
-    "option of another command": (["show", "x", "--task", "y"], "No such option: --task"),
+    "option of another command": (["show", "x", "--task", "y"], "No such option: --task of show, only of start"),
+    "call that does not wait": (
+        ["call", "echo", "{}", "--detach"],
+        "No such option: --detach of call, only of start: it waits for the result of its one call; Ctrl-C leaves the ",
+    ),
+    "a misspelt option": (["list", "--detahc"], "No such option: --detahc"),
     "two commands": (["--task", "x", "show", "y"], "Got unexpected extra argument(s) (show y)"),
     "mistyped command": (["shwo", "x"], "No such command 'shwo'. Did you mean 'show'"),
     "command after its options": (

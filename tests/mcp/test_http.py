@@ -14,6 +14,7 @@ from activities.toolbox.http.network import Reach
 from activities.toolbox.mcp.config import Config
 from activities.toolbox.mcp.connections import listings
 from activities.toolbox.mcp.loading import ForeignTools
+from activities.toolbox.mcp.tools_file import ErrorRow
 from tests.activities.bench import Bench, bench
 from tests.mcp.bad_http import BadHttp, running
 from tests.mcp.foreign import loaded, table, tool_of
@@ -107,6 +108,32 @@ async def test_a_bad_response_is_a_fault_of_its_call_alone(
     assert server.requests.count(INITIALIZE) == (era == "legacy")
 
 
+ROWS: list[tuple[int, dict[str, str], Code, Applied]] = [
+    (402, {"code": "refused"}, Code.REFUSED, Applied.NONE),
+    (402, {"code": "refused", "applied": "unknown"}, Code.REFUSED, Applied.UNKNOWN),
+    (410, {"code": "gone"}, Code.GONE, Applied.NONE),
+    (422, {"code": "server_error"}, Code.SERVER_ERROR, Applied.UNKNOWN),
+    (503, {"code": "busy"}, Code.BUSY, Applied.UNKNOWN),
+    (503, {"code": "busy", "applied": "none"}, Code.BUSY, Applied.NONE),
+]
+
+
+@pytest.mark.parametrize(("number", "row", "code", "applied"), ROWS)
+async def test_a_row_of_the_tools_file_says_what_a_status_means(
+    tmp_path: Path, shop: ForeignTools, number: int, row: dict[str, str], code: Code, applied: Applied
+) -> None:
+    """As `raises=` does for a tool; without `applied`, it proves what the status proves."""
+    errors = {str(number): ErrorRow.model_validate(row)}
+    async with calling(tmp_path, shop, status(number), errors=errors) as calls:
+        fault, _ = await calls.fails(tool_of(shop, "shop.do"), text="first")
+
+    assert (fault.code, fault.applied) == (code, applied)
+    assert (
+        fault.reason
+        == f"The server of shop.do answered with HTTP status {number}, which its tools file has under errors."
+    )
+
+
 @pytest.mark.parametrize("mode", ["never", "sse-never", "wrong-id"])
 async def test_a_server_that_is_silent_ends_the_attempt_in_time(tmp_path: Path, hasty: ForeignTools, mode: str) -> None:
     """And the next call works."""
@@ -136,6 +163,7 @@ async def test_a_server_that_takes_no_connection_has_got_nothing(tmp_path: Path,
         fault, _ = await calls.fails(tool_of(shop, "shop.do"))
 
     assert (fault.code, fault.applied) == (Code.UNREACHABLE, Applied.NONE)
+    assert fault.reason.startswith("The server of shop.do at 127.0.0.1:1 cannot be reached: ")
     assert "takes no connection" in fault.reason
 
 

@@ -308,6 +308,28 @@ async def test_an_id_is_not_found_by_its_beginning(program: httpx2.AsyncClient) 
     assert (response.status_code, response.json()["code"]) == (404, "unknown_id")
 
 
+@pytest.mark.parametrize("path", ["/ui/nowhere", "/ui/tasks/nobody", "/ui/" + "x" * 3_000, "/ui/<i>"])
+async def test_a_page_that_is_not_there_says_what_is_missing_why_and_where_to_go(
+    program: httpx2.AsyncClient, path: str
+) -> None:
+    """Not the two words of HTTP, and no hint at a document for programs."""
+    response = await program.get(path, headers={"accept": "text/html"})
+    page = response.text
+
+    assert response.status_code == 404 and "<h1>This is not here</h1>" in page
+    assert "There is no page at" in page or "There is no task" in page
+    assert "may be mistyped or old" in page and 'href="/ui/tasks"' in page and 'href="/ui/inbox"' in page
+    assert "openapi" not in page and "Not Found" not in page and "<i>" not in page and len(page) < 9_000
+
+
+async def test_an_address_that_is_not_there_is_named_with_what_it_takes(program: httpx2.AsyncClient) -> None:
+    """A program's author reads it."""
+    missing, wrong = await program.get("/nowhere"), await program.delete("/tasks")
+
+    assert missing.json()["detail"] == "There is no /nowhere here" and "/openapi.json" in missing.json()["remedy"]
+    assert wrong.json()["detail"].startswith("/tasks takes no DELETE, but ")
+
+
 NO_IDS = ("%00", "a%00b", "%01", "%0a", "%1b%5b2J", "%ff", "%ed%a0%80", "%e2%80%ae", "x" * 10_000, "%2e%2e%2e")
 """Ids in a path that no task has."""
 UNUSABLE_IDS = (".", "..", "%2e", ".%2E", "a/../b", "./a", "a\0", "a\x1b[2J", "a\u202e", "a\u200b", "-a", "", "é" * 201)

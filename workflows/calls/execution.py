@@ -190,6 +190,7 @@ class Execution:
                 FAULT_CHOICES,
                 record,
                 cause=cause,
+                words=fault.words,
                 repeat=repeat if is_repeated else None,
             )
             answer = request.answer

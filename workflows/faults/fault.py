@@ -30,6 +30,8 @@ M = TypeVar("M", bound=BaseModel)
 
 MAX_TEXT = 8 * 1024
 """The most bytes of `reason`, and the most bytes of `observed` as JSON, that a Fault carries."""
+MAX_WORDS = 1_000
+"""The most characters of `words` that a Fault carries."""
 
 
 class Quadrant(StrEnum):
@@ -164,6 +166,7 @@ class _Details(TypedDict, total=False):
     """Optional fields of a new fault, besides its code and reason; see the fields of Fault."""
 
     observed: JsonValue
+    words: str
     retry_after: float | None
     applied: Applied
     source: str
@@ -187,6 +190,9 @@ class Fault(BaseModel, frozen=True):
     """What happened, in one sentence; never the message of another library's exception."""
     observed: JsonValue = None
     """The state that the called system reported when the call failed; None if it reported no state."""
+    words: str = Field(default="", exclude_if=not_)
+    """The message in the answer of the called system, for people and for the planner, without possible secrets. It is
+    untrusted content, which decides nothing. Empty if the answer has no message."""
     retry_after: float | None = None
     """Seconds that the called system asked to wait; None if it asked for no wait."""
     applied: Applied = Applied.NONE

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from workflows.json_values import text_of
 from workflows.people.requests import HumanRequest, ProposedCall, RequestKind
 from workflows.plans.catalogue import Effect
-from workflows.text import shorten, visible
+from workflows.text import MAX_WORDS, WORDS, shorten, visible
 
 MAX_TASK = 200
 """The most characters of the text of a task."""
@@ -68,6 +68,7 @@ def facts(request: HumanRequest, task: Asker) -> list[Fact]:
     found = [Fact(TASK, f"{task.id}: {shorten(task.text, MAX_TASK)}{started}")]
     if request.call is None:
         found.append(Fact(QUESTION if request.kind is RequestKind.QUESTION else WHY, request.reason))
+        found += [Fact(WORDS, shorten(request.words, MAX_WORDS))] if request.words else []
     else:
         for call in (request.call, *request.others):
             found += _facts_of_call(call, request)

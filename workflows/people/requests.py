@@ -311,6 +311,8 @@ class HumanRequest(BaseModel):
     code: str
     reason: str
     """What happened, or the question."""
+    words: str = Field(default="", exclude_if=not_)
+    """The message in the answer of the called system, which is untrusted; empty without one. See Fault."""
     attempts: int = 0
     """How many attempts of the step were made before."""
     since: AwareDatetime

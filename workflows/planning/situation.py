@@ -106,7 +106,7 @@ class Situation(BaseModel, frozen=True):
         values = [
             *(record.result for record in self.records),
             *(record.args or record.step.args for record in self.earlier),
-            *(value for fault in self.faults for value in (fault.reason, fault.observed)),
+            *(value for fault in self.faults for value in (fault.reason, fault.observed, fault.words)),
             *(value for observation in self.observations for value in (observation.args, observation.value)),
         ]
         rest = self.model_copy(update={"records": (), "faults": (), "observations": ()})

@@ -141,7 +141,7 @@ class Sources:
         for record in situation.records:
             self._add_record(record)
         for fault in situation.faults:
-            self._distrust(fault.step_id, fault.reason)
+            self._distrust(fault.step_id, [fault.reason, fault.words])
             self._add_value(fault.step_id, fault.observed, is_trusted=self._is_trusted(fault.step_id, fault.source))
         for observation in situation.observations:
             is_trusted = self._is_trusted(observation.step_id, observation.kind)

@@ -13,7 +13,6 @@ from pydantic.errors import PydanticUserError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.borders import declared
-from activities.borders.table import Entry
 from activities.storage.store import IN_FILE, is_in_memory
 from activities.toolbox.declare import companions, conditions, form
 from activities.toolbox.declare.condition_words import words_of
@@ -47,7 +46,7 @@ class Kind:
     args: type[BaseModel]
     result: TypeAdapter[Any]
     injected: Mapping[str, type]  # the types of the parameters after the first, by name
-    raises: Mapping[type[BaseException], Entry] = field(default_factory=dict)
+    raises: declared.Entries = field(default_factory=dict)
     requests: int | None = None
     datasource: AsyncEngine | None = None
     breaker: CircuitBreaker | None = None

@@ -9,7 +9,7 @@ import httpx2
 from pydantic import BaseModel, Field, JsonValue
 from pydantic_core import from_json
 
-from activities.borders import classify
+from activities.borders import judge
 from activities.errors import Refused, ToolError
 from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents import html
@@ -104,11 +104,12 @@ def _headers(args: HttpRequest, key: Key) -> Mapping[str, str]:
 
 def _without_effect(error: Exception) -> Exception:
     """The exception of a failed GET as a tool error with the same fault, marked as harmless: a GET changes nothing."""
-    fault = classify(error)
+    verdict = judge(error)
+    fault = verdict.fault
     for chosen in ToolError.__subclasses__():
         if fault.code in chosen.codes():
             tool_error = chosen(fault.reason, code=fault.code, observed=fault.observed, retry_after=fault.retry_after)
-            tool_error.is_harmless = True
+            tool_error.is_harmless, tool_error.words = True, verdict.words
             return tool_error
     return error
 

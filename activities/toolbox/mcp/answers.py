@@ -209,6 +209,7 @@ def tool_error(
     """
     observed: JsonValue = {"text": text[:MAX_TOLD]} if text else None
     made = _CLASSES[QUADRANT[code]](reason, code=code.value, observed=observed, retry_after=retry_after)
+    made.words = text[:MAX_TOLD]
     return made if proves_none else unproven(made)
 
 

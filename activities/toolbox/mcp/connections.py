@@ -521,9 +521,10 @@ class Kept:
             reason = f"The server of {kind} was not ready before the attempt ended; nothing was sent."
             raise unsent(Unreachable(reason, code="timeout")) from None
         except CannotOpen as error:
-            raise faults.unreachable(kind, error) from None
+            raise faults.unreachable(kind, error, self._config.url) from None
         except MCPError as error:
-            raise faults.unreachable(kind, CannotOpen(*faults.why_of(error, connection.link))) from None
+            failed = CannotOpen(*faults.why_of(error, connection.link))
+            raise faults.unreachable(kind, failed, self._config.url) from None
         if tool is not None:
             self._check(connection, tool)
         return connection
@@ -597,14 +598,15 @@ class Kept:
     def _fault(self, connection: _Connection, kind: str, error: Exception, sent: Sent) -> ToolError:
         """The exception for a call that has no result; it records what the failure proves about the effect."""
         if sent.no_token is not None:
-            return faults.unreachable(kind, CannotOpen(sent.why, code=sent.no_token))
+            return faults.unreachable(kind, CannotOpen(sent.why, code=sent.no_token), self._config.url)
         if sent.status is not None and sent.status >= 300 and not sent.why and not sent.is_spoken:
-            return faults.of_status(kind, sent)
+            return faults.of_status(kind, sent, self._config.errors)
         if not sent.began:
             if sent.is_late:
                 return unsent(Unreachable(f"The attempt of {kind} ended before it was sent.", code="timeout"))
             why = sent.why or connection.link.why or "the connection failed"
-            return unsent(Unreachable(f"The server of {kind} cannot be reached: {why}; nothing was sent."))
+            where = faults.place(self._config.url)
+            return unsent(Unreachable(f"The server of {kind}{where} cannot be reached: {why}; nothing was sent."))
         if isinstance(error, ValidationError):
             reason = f"{kind} answered with a result that the protocol does not have."
             return unproven(Refused(reason, code="unexpected_result"))
@@ -616,7 +618,8 @@ class Kept:
         is_large_event = isinstance(error, MCPError) and "exceeded the" in error.message
         if connection.link.is_too_large or sent.is_too_large or is_large_event:
             return unproven(NeedsPerson(f"{kind} gave no answer: {why}.", code="too_large"))
-        return unproven(Unreachable(f"{kind} gave no answer: {why}."))
+        where = faults.place(self._config.url)
+        return unproven(Unreachable(f"{kind}{where} gave no answer: {why}."))
 
     def _is_cut(self, connection: _Connection, error: MCPError) -> bool:
         """Whether an error reports a connection that was cut, and is no answer of the server."""

@@ -3,29 +3,37 @@
 The module `answers` does the same for the answers of tools.
 """
 
+from collections.abc import Mapping
+
 from mcp import MCPError
 from mcp_types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
-from pydantic import JsonValue
 
+from activities.borders.address import of_url
 from activities.borders.http import DOWN
 from activities.borders.waits import seconds
-from activities.errors import NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
+from activities.errors import NeedsPerson, ToolError, answered, unsent
 from activities.scrubbing import text_of
-from activities.toolbox.mcp.answers import MAX_TOLD, tool_error
+from activities.toolbox.mcp.answers import tool_error
 from activities.toolbox.mcp.config import CannotOpen
+from activities.toolbox.mcp.tools_file import ErrorRow
 from activities.toolbox.mcp.transports import UNREADABLE, Link, Sent
-from workflows.faults.fault import Code
+from workflows.faults.fault import Code, Quadrant
 
 _REJECTED = (INVALID_PARAMS, INVALID_REQUEST)
 
 
-def unreachable(kind: str, error: CannotOpen) -> ToolError:
-    """The exception for a call that was not sent, since there is no connection."""
+def unreachable(kind: str, error: CannotOpen, url: str) -> ToolError:
+    """The exception for a call that was not sent, since there is no connection; `url` is empty for a command."""
     if error.code is Code.UNREACHABLE:
-        reason = f"The server of {kind} cannot be reached: {error.why}."
+        reason = f"The server of {kind}{place(url)} cannot be reached: {error.why}."
     else:
         reason = f"The server of {kind} takes no calls: {error.why}. Check its credentials in the tools file."
     return unsent(tool_error(error.code, reason, error.told, proves_none=True))
+
+
+def place(url: str) -> str:
+    """Where a server is, for a reason: ` at shop.example:443`; empty for the server of a command."""
+    return f" at {address}" if (address := of_url(url)) else ""
 
 
 def is_unreadable(error: MCPError) -> bool:
@@ -33,14 +41,18 @@ def is_unreadable(error: MCPError) -> bool:
     return error.code == PARSE_ERROR and (error.message == UNREADABLE or error.message.startswith("Failed to parse"))
 
 
-def of_status(kind: str, sent: Sent) -> ToolError:
-    """The exception for an HTTP response that is no success."""
+def of_status(kind: str, sent: Sent, rows: Mapping[str, ErrorRow]) -> ToolError:
+    """The exception for an HTTP response that is no success; `rows` are those of the tools file, by text or status."""
     status = sent.status or 0
     words = f"The server of {kind} answered with HTTP status {status}"
     wait = seconds(sent.headers.get("retry-after", ""))
+    if row := rows.get(str(status)):
+        return _declared(row, f"{words}, which its tools file has under errors.", status, wait)
     match status:
         case 401:
             return answered(NeedsPerson(f"{words}: renew its credentials.", code="unauthorized"))
+        case 402:  # a declined payment as often as an unpaid bill
+            return answered(NeedsPerson(f"{words}: pay what it asks for."))
         case 403:
             return answered(NeedsPerson(f"{words}: its credentials do not allow the call.", code="forbidden"))
         case 429:
@@ -58,14 +70,27 @@ def of_status(kind: str, sent: Sent) -> ToolError:
     return answered(NeedsPerson(f"{words}: check its url."))
 
 
+def _declared(row: ErrorRow, reason: str, status: int, wait: float | None) -> ToolError:
+    """The exception that a row declares for a status; without `applied`, it proves what the status itself proves."""
+    made = tool_error(Code(row.code), reason, proves_none=row.applied == "none", retry_after=wait)
+    is_answer = 400 <= status < 500 and status != 408 and made.quadrant is not Quadrant.TRANSIENT_INFRASTRUCTURAL
+    if "applied" in row.model_fields_set or not is_answer or row.code == Code.BUG:
+        return made
+    made.proves_nothing = False
+    return answered(made)
+
+
 def of_error(kind: str, error: MCPError) -> ToolError:
     """The exception for an error of JSON-RPC that the server returned in place of a result."""
-    observed: JsonValue = {"text": str(error.message)[:MAX_TOLD]}
+    text = str(error.message)
     if error.code == METHOD_NOT_FOUND:
-        return answered(NeedsPerson(f"The server of {kind} knows no calls of tools.", observed=observed))
+        reason = f"The server of {kind} knows no calls of tools."
+        return answered(tool_error(Code.NEEDS_PERSON, reason, text, proves_none=True))
     if error.code in _REJECTED:
-        return answered(Refused(f"{kind} does not take these arguments.", code="invalid_input", observed=observed))
-    return unproven(Unreachable(f"{kind} failed with the error {error.code}.", code="server_error", observed=observed))
+        return answered(
+            tool_error(Code.INVALID_INPUT, f"{kind} does not take these arguments.", text, proves_none=True)
+        )
+    return tool_error(Code.SERVER_ERROR, f"{kind} failed with the error {error.code}.", text, proves_none=False)
 
 
 def code_of(link: Link) -> Code:

@@ -117,6 +117,7 @@ DYNAMODB = [
     ("ServiceUnavailable", 503, Code.SERVER_ERROR, UNKNOWN),
     ("SomethingNotFoundException", 400, Code.NOT_FOUND, REFUSED),
     ("SomethingNew", 400, Code.INVALID_INPUT, REFUSED),
+    ("SomethingNew", 402, Code.QUOTA_EXHAUSTED, REFUSED),
     ("SomethingNew", 500, Code.SERVER_ERROR, UNKNOWN),
 ]
 
