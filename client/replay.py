@@ -30,6 +30,7 @@ from runtime.payloads import DATA_CONVERTER
 from workflows.agent import AgentWorkflow
 from workflows.calls.interceptor import CallInterceptor
 from workflows.faults import retries
+from workflows.text import decode_text
 
 TYPES = tuple(workflow.__name__ for workflow in serve.WORKFLOWS)
 OURS = " OR ".join(f"WorkflowType = '{name}'" for name in TYPES)
@@ -79,7 +80,7 @@ async def saved(files: Iterable[Path]) -> AsyncIterator[WorkflowHistory]:
     """The histories in files that `export` or Temporal's own tools wrote. Raises Problem for any other file."""
     for file in files:
         try:
-            document = json.loads(file.read_bytes())
+            document = json.loads(decode_text(file.read_bytes()))
             history = WorkflowHistory.from_json(str(document.get("task_id") or file.stem), document)
             history.run_id  # noqa: B018  # raises for a history without its first event
             started = history.events[0].workflow_execution_started_event_attributes

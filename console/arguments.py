@@ -16,6 +16,7 @@ from runtime.settings_file import seconds
 from runtime.validation import expected
 from workflows.plans.contract import AllowedEffect
 from workflows.plans.proposal import Step
+from workflows.text import NOT_TEXT, decode_text
 
 EFFECT_FORM = (
     "write the kind, a number of calls such as 2x if there may be several, and for its arguments NAME=VALUE,"
@@ -86,9 +87,9 @@ def read_effect(text: str) -> AllowedEffect:
 def read_input(file: str) -> str:
     """Read the text of a file, or of standard input for `-`. Raises Problem if the text is empty or cannot be read."""
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        text = decode_text(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else NOT_TEXT
         raise Problem("usage", f"--untrusted-input {file!r} cannot be read ({reason})", "give a text file") from error
     if not text.strip():
         raise Problem("usage", "--untrusted-input is empty", "give a file with a text, or - for standard input")
@@ -127,7 +128,8 @@ def _too_deep(name: str) -> Problem:
 
 def _text_of(file: str) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        reason = f"The file {file!r} cannot be read ({error.strerror})"
+        return decode_text(Path(file).read_bytes())
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else NOT_TEXT
+        reason = f"The file {file!r} cannot be read ({why})"
         raise Problem("bad_arguments", reason, "check the path after the @") from error

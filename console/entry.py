@@ -69,7 +69,7 @@ def _open_closed() -> None:
     """Replace an output stream that was closed at the start (`>&-`) by a stream that discards everything."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # as long as the process
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # as long as the process
 
 
 def _discard(*streams: TextIO | None) -> None:

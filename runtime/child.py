@@ -75,5 +75,5 @@ async def end(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) ->
 
 def last_line(log: Path) -> str:
     """The last line with text in a log file, or `it printed nothing`."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "it printed nothing"

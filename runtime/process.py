@@ -47,8 +47,10 @@ def read_secrets() -> None:
         if os.environ.get(name):
             _refuse(f"{name} and {name}_FILE are both set: unset one of them.")
         try:
-            with open(file, encoding="utf-8") as opened:  # noqa: PTH123  # pathlib takes a part of the time of `--help`
-                os.environ[name] = opened.read().strip()
+            from workflows.text import decode_text  # not at the top: `--help` needs no file
+
+            with open(file, "rb") as opened:  # noqa: PTH123  # pathlib takes a part of the time of `--help`
+                os.environ[name] = decode_text(opened.read()).strip()
         except PermissionError:
             user = f"user {os.getuid()}" if hasattr(os, "getuid") else "the user"
             _refuse(

@@ -583,7 +583,7 @@ def _holder_of(url: str | URL) -> int | None:
     path = make_url(url).database
     # Not by opening the file: closing it again would free the locks of this process.
     try:
-        number, locks = os.stat(f"{path}-shm").st_ino, Path("/proc/locks").read_text()  # noqa: PTH116
+        number, locks = os.stat(f"{path}-shm").st_ino, Path("/proc/locks").read_text(encoding="utf-8")  # noqa: PTH116
     except OSError:
         return None
     held = (line.split() for line in locks.splitlines() if "->" not in line)

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from activities.toolbox.documents.extra import MissingPackage
 from activities.toolbox.documents.html import text_of
+from workflows.text import decode_text
 
 PAGE = 8_000  # characters of a page, in a document without pages of its own
 MAX_TITLE = 200
@@ -149,7 +150,7 @@ def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
         page = text_of(content)
         notes = [f"it goes on, but {page.cut}"] if page.cut else []
         return of_text(page.text, title=page.title, has_headings=True, notes=notes)
-    return of_text(content.decode("utf-8-sig", errors="replace"), has_headings=path.suffix.lower() in MARKDOWN)
+    return of_text(decode_text(content, errors="replace"), has_headings=path.suffix.lower() in MARKDOWN)
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path]]:

@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from activities.borders.declared import CODES
 from activities.borders.validation import RULE, expected
 from workflows.plans.catalogue import Effect
-from workflows.text import nearest
+from workflows.text import decode_text, nearest
 
 MAX_FILE = 1024 * 1024  # bytes
 SERVER_NAME = r"^[a-z][a-z0-9_-]{0,30}$"
@@ -156,7 +156,7 @@ def read(path: Path) -> ToolsFile:
     try:
         if path.stat().st_size > MAX_FILE:
             raise BadToolsFile([f"{path} has more than {MAX_FILE} bytes: a tools file names servers, in TOML."])
-        text = path.read_text(encoding="utf-8-sig")
+        text = decode_text(path.read_bytes())
         values = tomllib.loads(text)
     except FileNotFoundError:
         raise BadToolsFile([f"There is no tools file {path}: check --tools."]) from None
