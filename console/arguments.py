@@ -10,12 +10,12 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
+from client import document
 from client.problem import Problem
 from client.text import cut
 from runtime.settings_file import seconds
 from runtime.validation import expected
 from workflows.plans.contract import AllowedEffect
-from workflows.plans.proposal import Step
 from workflows.text import NOT_TEXT, decode_text
 
 EFFECT_FORM = (
@@ -38,22 +38,15 @@ def read_arguments(text: str) -> dict[str, JsonValue]:
 def read_json(text: str, name: str, example: str) -> JsonValue:
     """Read JSON that can be sent, or @FILE with it. Raises Problem, which begins with `name`, for other texts."""
     try:
-        read: JsonValue = json.loads(_text_of(text[1:]) if text.startswith("@") else text)
-    except RecursionError as error:
-        raise _too_deep(name) from error
-    except ValueError as error:
-        raise Problem("bad_arguments", f"{name} not JSON ({error})", example) from error
-    # Python's JSON reader accepts what the server or pydantic cannot take.
-    try:
-        json.dumps(read, ensure_ascii=False).encode()
-        Step(id="call", kind="call", args={"": read}).model_dump_json()
+        return document.parsed(_text_of(text[1:]) if text.startswith("@") else text)
     except UnicodeEncodeError as error:
         half = ascii(error.object[error.start])
         reason = f"{name} no valid text, with a lone surrogate ({half})"
         raise Problem("bad_arguments", reason, "write the whole character") from error
-    except (RecursionError, ValueError) as error:  # pydantic's limit is lower than Python's
-        raise _too_deep(name) from error
-    return read
+    except RecursionError as error:
+        raise Problem("bad_arguments", f"{name} nested too deeply", "make them flatter") from error
+    except ValueError as error:
+        raise Problem("bad_arguments", f"{name} not JSON ({error})", example) from error
 
 
 def read_duration(option: str, text: str | None) -> float | None:
@@ -120,10 +113,6 @@ _SIGNS: Mapping[str, Callable[[str], dict[str, Any]]] = {
     "=@": lambda text: {"slot": text},
 }
 """By sign in an effect of a contract, the function that reads the text behind the sign into the argument's fields."""
-
-
-def _too_deep(name: str) -> Problem:
-    return Problem("bad_arguments", f"{name} nested too deeply", "make them flatter")
 
 
 def _text_of(file: str) -> str:

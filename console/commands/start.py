@@ -1,6 +1,5 @@
 """`start`: give a task to the workers and follow it; `--continue` carries on the conversation of an earlier task."""
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from client import people, start as starting
+from client import document, people, start as starting
 from client.continuing import continued
 from client.encrypted import require_key_of_queue
 from client.problem import Problem
@@ -254,18 +253,11 @@ def _parsed(path: Path) -> Any:
     if len(read) > MAX_SCHEMA:
         raise _unusable(path, f"it has more than {MAX_SCHEMA} bytes", "make it smaller: the model reads it each time")
     try:
-        parsed = json.loads(decode_text(read), parse_constant=_reject_constant)
-        json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate, or 1e999, cannot be sent
-        return parsed
+        return document.parsed(decode_text(read))
     except RecursionError as error:
         raise _unusable(path, "it is nested too deeply", "make it flatter") from error
     except ValueError as error:
         raise _unusable(path, f"it is not JSON ({error})", AN_EXAMPLE) from error
-
-
-def _reject_constant(name: str) -> None:
-    # Python reads NaN and Infinity as numbers by default.
-    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _check(path: Path, schema: dict[str, Any]) -> None:
