@@ -140,14 +140,13 @@ def of_files(files: Iterable[Path], extent: Extent) -> Iterator[Item]:
     extent.total = sum(map(_size, files))
     for file in files:
         before = extent.done
-        if os.path.isdir(file) and os.access(file, os.R_OK):  # noqa: PTH112
-            yield Unreadable(str(file), NO_FILE)
-            continue
         try:
             with open_file(file) as opened:
                 for item in _of_stream(opened, str(file)):
                     extent.done = before + (opened.tell() if opened.seekable() else 0)
                     yield item
+        except IsADirectoryError:
+            yield Unreadable(str(file), NO_FILE)
         except OSError as error:
             yield Unreadable(str(file), f"cannot be read ({error.strerror or error})")
         extent.done = before + _size(file)

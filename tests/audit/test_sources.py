@@ -20,6 +20,7 @@ from client.problem import Problem
 from tests.audit.made import Made
 from tests.console.replaying import HISTORIES
 from tests.processes import ROOT
+from tests.unprivileged import open_folder, unprivileged
 
 SAVED = next(file for file in HISTORIES if file.stem == "retried")
 TEXT = SAVED.read_bytes()
@@ -233,15 +234,18 @@ def test_a_pipe_is_read_like_a_file() -> None:
     os.close(read_end)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_folder_that_cannot_be_listed_costs_itself(tmp_path: Path) -> None:
-    """It is named, and the files beside it are read."""
-    (tmp_path / "closed").mkdir(mode=0)
-    (tmp_path / "good.json").write_bytes(TEXT)
-    items = list(of_files(files_of([tmp_path]), Extent()))
+def test_a_folder_and_a_file_of_somebody_else_cost_themselves() -> None:
+    """They are named, and the files beside them are read."""
+    with open_folder() as folder:
+        (folder / "closed").mkdir(mode=0)
+        (folder / "good.json").write_bytes(TEXT)
+        (folder / "none.json").write_bytes(TEXT)
+        (folder / "none.json").chmod(0)
+        with unprivileged():
+            items = list(of_files(files_of([folder]), Extent()))
 
     assert counts(items)[:2] == (1, EVENTS)
-    assert counts(items)[2] == ["cannot be read (Permission denied)"]
+    assert counts(items)[2] == ["cannot be read (Permission denied)"] * 2
 
 
 @pytest.mark.timeout(900)
