@@ -50,7 +50,7 @@ def main(settings: Settings) -> None:
         if answer := abilities.answer(settings):
             typer.echo(answer)
             if settings.check:
-                typer.echo(asyncio.run(open_tasks(settings, abilities)))
+                typer.echo(process.run(open_tasks(settings, abilities)))
         else:
             asyncio.run(run(settings, abilities))
     except (*BAD_USAGE, *UNREACHABLE, serve.CannotContinue) as error:

@@ -1,6 +1,5 @@
 """Runs a command line: a usage mistake or a Problem becomes one sentence or one JSON document, and an exit code."""
 
-import asyncio
 import errno
 import io
 import logging
@@ -20,7 +19,7 @@ from client.problem import Problem, ProblemKind
 from client.remedy import as_command
 from console.exits import OF_PROBLEM, Exit
 from console.render.command import starter
-from runtime import tracing
+from runtime import process, tracing
 from runtime.validation import EXPECTED, expected
 from workflows.commands import STARTER
 
@@ -157,7 +156,7 @@ def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
     begun = work()
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio cancels on Ctrl-C only with this handler
-        return asyncio.run(begun)
+        return process.run(begun)
     except KeyboardInterrupt:
         return Exit.DETACHED
     except NoKey as error:
