@@ -3,7 +3,8 @@
 from runtime import process
 
 process.require_packages()
-process.read_secrets()
+if __name__ != "__mp_main__":  # a process of a tool, which has them in its environment
+    process.read_secrets()
 
 import asyncio
 import os
