@@ -3,7 +3,8 @@
 from runtime import process
 
 process.require_packages()
-process.read_secrets()
+if __name__ != "__mp_main__":  # a process of a tool, which has them in its environment
+    process.read_secrets()
 
 import asyncio
 import os
@@ -50,7 +51,7 @@ def main(settings: Settings) -> None:
         if answer := abilities.answer(settings):
             typer.echo(answer)
             if settings.check:
-                typer.echo(asyncio.run(open_tasks(settings, abilities)))
+                typer.echo(process.run(open_tasks(settings, abilities)))
         else:
             asyncio.run(run(settings, abilities))
     except (*BAD_USAGE, *UNREACHABLE, serve.CannotContinue) as error:

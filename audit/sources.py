@@ -5,8 +5,11 @@ write it, or as a binary History message; or many, as JSON lines, as a JSON list
 of these may be compressed with gzip. The first bytes of a file decide what it holds, never its name.
 """
 
+import codecs
 import gzip
+import os
 import re
+import stat
 import zipfile
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -16,14 +19,14 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from google.protobuf.json_format import ParseError
 from google.protobuf.message import DecodeError
 from pydantic_core import from_json
 from temporalio.api.history.v1 import HistoryEvent
-from temporalio.client import Client, WorkflowHistory
+from temporalio.client import Client
 
 from client.filters import using_filter
 from client.problem import Problem
+from client.replay import open_file, parse_history
 from client.tasks import existing
 from client.text import one_line
 
@@ -35,6 +38,7 @@ MAX_EVENTS = 200_000
 MAX_DEPTH = 200
 ENDINGS = (".json", ".jsonl", ".ndjson", ".bin", ".binpb", ".pb", ".gz", ".zip")
 """The files of a folder that are read; others are passed over."""
+NO_FILE = f"has no file whose name ends in {', '.join(ENDINGS)}"
 
 BROKEN_ARCHIVE: tuple[type[Exception], ...] = (
     zipfile.BadZipFile,
@@ -84,25 +88,50 @@ class Extent:
 def files_of(paths: Iterable[Path]) -> list[Path]:
     """The files that `paths` name; of a folder, the files at any depth with one of the ENDINGS, sorted.
 
+    A folder that has no such file stands for itself, so that it is reported beside the others.
+
     Raises:
-        Problem: there is no such file or folder, or a folder has no such file.
+        Problem: there is no such file or folder, or there are only folders without such a file.
     """
-    found = list[Path]()
+    found, empty = list[Path](), list[Path]()
     for path in paths:
-        inside = _inside(path) if path.is_dir() else [path]
-        if not path.exists():
+        if _is_missing(path):
             raise Problem("no_file", f"There is no file {str(path)!r}", "name files or folders with histories")
-        if not inside:
-            reason = f"The folder {str(path)!r} has no file whose name ends in {', '.join(ENDINGS)}"
-            raise Problem("no_file", reason, "name the folder with the histories")
+        inside = _inside(path) if os.path.isdir(path) else [path]  # noqa: PTH112  # of pathlib's, errors come out
         found += inside
-    return found
+        empty += [] if inside else [path]
+    if empty and not found:
+        reason = f"The folder {str(empty[0])!r} {NO_FILE}"
+        raise Problem("no_file", reason, "name the folder with the histories")
+    return [*found, *empty]
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # it is there, and whoever opens it says why it cannot be read
+    return False
 
 
 def _inside(folder: Path) -> list[Path]:
-    """The files of a folder with one of the ENDINGS, except pipes and devices, whose content might never end."""
-    files = (file for file in folder.rglob("*") if file.suffix in ENDINGS)
-    return sorted(file for file in files if file.is_file() or not file.exists())
+    """The files of a folder with one of the ENDINGS, and the folders in it that cannot be listed.
+
+    Pipes and devices are left out: their content might never end.
+    """
+    closed = list[Path]()
+    walk = os.walk(folder, onerror=lambda error: closed.append(Path(error.filename)))
+    files = [Path(at, name) for at, _, names in walk for name in names if name.endswith(ENDINGS)]
+    return sorted([*closed, *(file for file in files if not _is_endless(file))])
+
+
+def _is_endless(path: Path) -> bool:
+    try:
+        return not stat.S_ISREG(path.stat().st_mode)
+    except OSError:
+        return False  # whoever opens it says why it cannot be read
 
 
 def of_files(files: Iterable[Path], extent: Extent) -> Iterator[Item]:
@@ -112,10 +141,12 @@ def of_files(files: Iterable[Path], extent: Extent) -> Iterator[Item]:
     for file in files:
         before = extent.done
         try:
-            with file.open("rb") as opened:
+            with open_file(file) as opened:
                 for item in _of_stream(opened, str(file)):
-                    extent.done = before + opened.tell()
+                    extent.done = before + (opened.tell() if opened.seekable() else 0)
                     yield item
+        except IsADirectoryError:
+            yield Unreadable(str(file), NO_FILE)
         except OSError as error:
             yield Unreadable(str(file), f"cannot be read ({error.strerror or error})")
         extent.done = before + _size(file)
@@ -133,11 +164,13 @@ def _of_stream(stream: Any, name: str) -> Iterator[Item]:
     try:
         first = stream.read(4)
         rest = _Rewound(first, stream)
-        if first[:4] == b"PK\x03\x04" and isinstance(stream, BufferedReader):
+        if first[:4] == b"PK\x03\x04" and isinstance(stream, BufferedReader) and stream.seekable():
             yield from _of_archive(stream, name)
         elif first[:2] == b"\x1f\x8b":
             unpacked = gzip.GzipFile(fileobj=rest, mode="rb")  # type: ignore[call-overload]  # it needs `read` only
             yield from _of_json_or_binary(unpacked, name)
+        elif first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # PowerShell's `>` writes it
+            yield from _of_json_or_binary(_InUtf8(rest), name)
         else:
             yield from _of_json_or_binary(rest, name)
     except _NoHistory as error:
@@ -174,6 +207,23 @@ class _Rewound:
             return found
         more: bytes = self._stream.read(size if size < 0 else size - len(found))
         return found + more
+
+
+class _InUtf8:
+    """A stream of UTF-16 with its byte order mark, as a stream of UTF-8."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._decoder = stream, codecs.getincrementaldecoder("utf-16")()
+
+    def read(self, size: int = -1) -> bytes:
+        """About `size` bytes; empty at the end. Raises _NoHistory for what is no UTF-16."""
+        try:
+            while more := self._stream.read(size):
+                if text := self._decoder.decode(more):
+                    return text.encode()
+            return self._decoder.decode(b"", final=True).encode()
+        except UnicodeError as error:
+            raise _NoHistory(f"is no text in UTF-16 ({one_line(str(error))})") from None
 
 
 def _of_json_or_binary(stream: Any, name: str) -> Iterator[Item]:
@@ -380,10 +430,9 @@ def _event_of(event: Any, number: int) -> HistoryEvent:
     """
     try:
         history = f'{{"events":[{event.decode()}]}}' if isinstance(event, bytes) else {"events": [event]}
-        found: HistoryEvent = WorkflowHistory.from_json("", history).events[0]
+        found: HistoryEvent = parse_history("", history).events[0]
         return found
-    # What the SDK's reader raises for values of other types than it expects.
-    except (ValueError, TypeError, AttributeError, KeyError, ParseError, RecursionError) as error:
+    except (ValueError, LookupError) as error:
         raise _NoHistory(f"has an event that cannot be read, number {number} ({one_line(str(error))[:200]})") from None
 
 

@@ -95,7 +95,8 @@ class DefaultSpec(ServerSpec):
     def command(self, binary: Path) -> list[str]:
         """The command line of the server."""
         listen = ["--ip", self.ip, "--port", str(self.port), "--ui-port", str(self.ui_port)]
-        return [str(binary), "server", "start-dev", *listen, "--db-filename", str(self.database), "--log-level", "warn"]
+        keep = ["--db-filename", str(self.database.absolute()), "--log-level", "warn"]
+        return [str(binary), "server", "start-dev", *listen, *keep]
 
 
 @dataclass(frozen=True)

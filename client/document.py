@@ -1,13 +1,38 @@
-"""Writes the JSON documents of Replan."""
+"""Writes the JSON documents of Replan, and reads JSON that others wrote."""
 
 import json
 from typing import Any
 
+from pydantic import JsonValue
+
 from client.problem import Problem
 from client.remedy import Door
+from workflows.json_values import depth
 from workflows.text import visible
 
 SCHEMA = 1
+MAX_DEPTH = 200
+"""The most levels of JSON that is read; pydantic and Temporal's server take a few more."""
+
+
+def parsed(text: str | bytes) -> JsonValue:
+    """Read JSON that can be sent on; bytes may be UTF-8, UTF-16 or UTF-32.
+
+    Raises:
+        ValueError: it is no JSON (NaN and 1e999 are not), is in another encoding, or has a lone surrogate; the last two
+            are UnicodeErrors.
+        RecursionError: it is nested more than MAX_DEPTH levels deep.
+    """
+    value: JsonValue = json.loads(text, parse_constant=_reject_constant)
+    if depth(value) > MAX_DEPTH:
+        raise RecursionError(f"nested more than {MAX_DEPTH} levels deep")
+    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    return value
+
+
+def _reject_constant(name: str) -> None:
+    # Python reads NaN and Infinity as numbers by default.
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 def written(value: Any, indent: int | None = 2) -> str:

@@ -25,6 +25,7 @@ from workflows.json_values import digest
 from workflows.limits.budget import Limits
 from workflows.plans.demonstration import MAX_DEMONSTRATIONS, Demonstration
 from workflows.plans.proposal import Proposal, Step
+from workflows.text import NOT_TEXT, decode_text
 from workflows.web_ui import summary
 
 MAX_PLAN = 256 * 1024
@@ -95,10 +96,12 @@ def read_plan(path: Path) -> PlanFile:
         if len(text) > MAX_PLAN:
             reason = f"The plan {str(path)!r} has {len(text)} bytes"
             raise Problem("bad_plan", reason, f"make it smaller than {MAX_PLAN}")
-        return PlanFile.model_validate_json(text)
+        return PlanFile.model_validate_json(decode_text(text))
     except OSError as error:
         reason = f"The plan {str(path)!r} cannot be read ({error.strerror})"
         raise Problem("no_plan", reason, Text("check ", Argument("plan"))) from error
+    except UnicodeDecodeError as error:
+        raise Problem("bad_plan", f"The plan {str(path)!r} is not usable: {NOT_TEXT}", "save it as UTF-8") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = repr(".".join(map(str, first["loc"]))) if first["loc"] else "the file"

@@ -211,7 +211,7 @@ for command_name in COMMANDS:
 def show_completion(is_wanted: bool) -> None:
     """If `is_wanted`, print the completion script for bash and exit."""
     if is_wanted:
-        typer.echo(COMPLETION.read_text(), nl=False)
+        typer.echo(COMPLETION.read_text(encoding="utf-8"), nl=False)
         raise typer.Exit
 
 

@@ -10,12 +10,13 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
+from client import document
 from client.problem import Problem
 from client.text import cut
 from runtime.settings_file import seconds
 from runtime.validation import expected
 from workflows.plans.contract import AllowedEffect
-from workflows.plans.proposal import Step
+from workflows.text import NOT_TEXT, decode_text
 
 EFFECT_FORM = (
     "write the kind, a number of calls such as 2x if there may be several, and for its arguments NAME=VALUE,"
@@ -37,22 +38,15 @@ def read_arguments(text: str) -> dict[str, JsonValue]:
 def read_json(text: str, name: str, example: str) -> JsonValue:
     """Read JSON that can be sent, or @FILE with it. Raises Problem, which begins with `name`, for other texts."""
     try:
-        read: JsonValue = json.loads(_text_of(text[1:]) if text.startswith("@") else text)
-    except RecursionError as error:
-        raise _too_deep(name) from error
-    except ValueError as error:
-        raise Problem("bad_arguments", f"{name} not JSON ({error})", example) from error
-    # Python's JSON reader accepts what the server or pydantic cannot take.
-    try:
-        json.dumps(read, ensure_ascii=False).encode()
-        Step(id="call", kind="call", args={"": read}).model_dump_json()
+        return document.parsed(_text_of(text[1:]) if text.startswith("@") else text)
     except UnicodeEncodeError as error:
         half = ascii(error.object[error.start])
         reason = f"{name} no valid text, with a lone surrogate ({half})"
         raise Problem("bad_arguments", reason, "write the whole character") from error
-    except (RecursionError, ValueError) as error:  # pydantic's limit is lower than Python's
-        raise _too_deep(name) from error
-    return read
+    except RecursionError as error:
+        raise Problem("bad_arguments", f"{name} nested too deeply", "make them flatter") from error
+    except ValueError as error:
+        raise Problem("bad_arguments", f"{name} not JSON ({error})", example) from error
 
 
 def read_duration(option: str, text: str | None) -> float | None:
@@ -86,9 +80,9 @@ def read_effect(text: str) -> AllowedEffect:
 def read_input(file: str) -> str:
     """Read the text of a file, or of standard input for `-`. Raises Problem if the text is empty or cannot be read."""
     try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+        text = decode_text(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        reason = error.strerror if isinstance(error, OSError) else NOT_TEXT
         raise Problem("usage", f"--untrusted-input {file!r} cannot be read ({reason})", "give a text file") from error
     if not text.strip():
         raise Problem("usage", "--untrusted-input is empty", "give a file with a text, or - for standard input")
@@ -121,13 +115,10 @@ _SIGNS: Mapping[str, Callable[[str], dict[str, Any]]] = {
 """By sign in an effect of a contract, the function that reads the text behind the sign into the argument's fields."""
 
 
-def _too_deep(name: str) -> Problem:
-    return Problem("bad_arguments", f"{name} nested too deeply", "make them flatter")
-
-
 def _text_of(file: str) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        reason = f"The file {file!r} cannot be read ({error.strerror})"
+        return decode_text(Path(file).read_bytes())
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else NOT_TEXT
+        reason = f"The file {file!r} cannot be read ({why})"
         raise Problem("bad_arguments", reason, "check the path after the @") from error

@@ -50,15 +50,15 @@ def starter(*words: str) -> list[str]:
 def _running_worker(environment: Mapping[str, str], log: Path, options: tuple[str, ...]) -> Iterator[str]:
     """Run a worker until the block ends, and yield the line that it prints when it is ready."""
     command = [sys.executable, str(ROOT / "worker.py"), "--dev", "--fresh", "--planner", "offline", *options]
-    with log.open("w") as errors:
+    with log.open("wb") as errors:
         process = subprocess.Popen(  # noqa: S603  # our own script
-            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+            command, env=environment, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8"
         )
     assert process.stdout is not None  # noqa: S101  # for the type checker: stdout=PIPE
     try:
         ready = next((line.strip() for line in process.stdout if line.startswith("ready")), None)
         if ready is None:
-            raise SystemExit(f"The worker did not start:\n{log.read_text()}")
+            raise SystemExit(f"The worker did not start:\n{log.read_text(encoding='utf-8', errors='replace')}")
         yield ready
     finally:
         process.send_signal(signal.SIGTERM)

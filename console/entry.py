@@ -1,6 +1,5 @@
 """Runs a command line: a usage mistake or a Problem becomes one sentence or one JSON document, and an exit code."""
 
-import asyncio
 import errno
 import io
 import logging
@@ -20,7 +19,7 @@ from client.problem import Problem, ProblemKind
 from client.remedy import as_command
 from console.exits import OF_PROBLEM, Exit
 from console.render.command import starter
-from runtime import tracing
+from runtime import process, tracing
 from runtime.validation import EXPECTED, expected
 from workflows.commands import STARTER
 
@@ -75,7 +74,7 @@ def _open_closed() -> None:
     """Replace an output stream that was closed at the start (`>&-`) by a stream that discards everything."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115  # as long as the process
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  # as long as the process
 
 
 def _discard(*streams: TextIO | None) -> None:
@@ -177,7 +176,7 @@ def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
     begun = work()
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio cancels on Ctrl-C only with this handler
-        return asyncio.run(begun)
+        return process.run(begun)
     except KeyboardInterrupt:
         return Exit.DETACHED
     except NoKey as error:

@@ -20,7 +20,7 @@ NOT_REACHED = ("ConnectionError", "ConnectTimeout", "ReadTimeout", "ServiceError
 def main() -> int:
     command = [*PIP_AUDIT, "--format=json", "--progress-spinner=off", *(f"--requirement={lock}" for lock in LOCKS)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, timeout=TIMEOUT_SECONDS)  # noqa: S603
     except subprocess.TimeoutExpired:
         return _report_skipped(f"no answer within {TIMEOUT_SECONDS} s")
     if not done.stdout:

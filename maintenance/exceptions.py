@@ -36,7 +36,7 @@ def listing() -> str:
 
 def page() -> str:
     """The whole page with a fresh list."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     return f"{before}{BEGIN}\n\n{listing()}\n\n{END}{rest.partition(END)[2]}"
 
 
@@ -90,4 +90,4 @@ def _choice_table(title: str, choice: Choice) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    PAGE.write_text(page(), encoding="utf-8")

@@ -19,7 +19,7 @@ def main(extra: str = "dev") -> int:
     print("      into .venv: about 140 packages, a minute or two, once", flush=True)
     if tuple(map(int, version("pip").split(".")[:2])) < OLDEST_PIP:
         subprocess.run([*PIP, "--quiet", "--upgrade", "pip"], check=False)  # noqa: S603  # without it, pip only warns
-    process = subprocess.Popen([*PIP, "--editable", f".[{extra}]"], stdout=subprocess.PIPE, text=True)  # noqa: S603
+    process = subprocess.Popen([*PIP, "--editable", f".[{extra}]"], stdout=subprocess.PIPE, encoding="utf-8")  # noqa: S603
     assert process.stdout is not None  # noqa: S101  # for the type checker: stdout=PIPE
     found = 0
     for line in process.stdout:

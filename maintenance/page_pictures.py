@@ -72,7 +72,7 @@ def _served(environment: Mapping[str, str]) -> Iterator[str]:
     """The address of a `serve` that runs until the block ends."""
     command = starter("serve", "--port", "0")
     process = subprocess.Popen(  # noqa: S603  # our own script
-        command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8"
     )
     assert process.stdout is not None  # noqa: S101  # for the type checker: stdout=PIPE
     try:

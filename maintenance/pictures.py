@@ -142,7 +142,7 @@ def _typed_command(*words: str) -> str:
 def _run_for_ui_url(playground: Playground, *words: str) -> str:
     command = starter(*words, "--json")
     # The exit code only says how the task ended.
-    process = subprocess.run(command, env=playground.environment, capture_output=True, text=True)  # noqa: S603
+    process = subprocess.run(command, env=playground.environment, capture_output=True, encoding="utf-8")  # noqa: S603
     document = json.loads(process.stdout)
     if "ui_url" not in document:
         raise SystemExit(f"{' '.join(command)!r} names no page in the web UI:\n{process.stdout}")

@@ -92,7 +92,7 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
 
 def _modules() -> dict[str, str]:
     """The module of each public name, read from the imports above."""
-    block = next(node for node in ast.parse(Path(__file__).read_text()).body if isinstance(node, ast.If))
+    block = next(node for node in ast.parse(Path(__file__).read_bytes()).body if isinstance(node, ast.If))
     imports = (node for node in block.body if isinstance(node, ast.ImportFrom))
     return {alias.name: str(node.module) for node in imports for alias in node.names}
 

@@ -28,9 +28,16 @@ os.execv(sys.argv[2], sys.argv[2:])
 
 
 def spawn(
-    command: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None, keep_open: Sequence[int] = ()
+    command: Sequence[str],
+    log: Path,
+    *,
+    folder: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    keep_open: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
     """Start `command`, whose first word is an absolute path, with its output in the file `log`.
+
+    It runs in `folder`; for None, in the current one.
 
     Ctrl-C does not reach the new process, which inherits the file descriptors in `keep_open`. On Linux, if this is
     called from the main thread, the kernel kills the new process when this process ends, even by a crash or a kill. On
@@ -43,6 +50,7 @@ def spawn(
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
+            cwd=folder,
             pass_fds=keep_open,
             start_new_session=True,
         )
@@ -75,5 +83,5 @@ async def end(process: subprocess.Popen[bytes], grace: float = GRACE_SECONDS) ->
 
 def last_line(log: Path) -> str:
     """The last line with text in a log file, or `it printed nothing`."""
-    lines = [line.strip() for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return lines[-1] if lines else "it printed nothing"

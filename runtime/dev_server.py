@@ -93,9 +93,11 @@ class ServerSpec:
 
     def command(self, binary: Path) -> list[str]:
         listen = ["--ip", self.ip, "--port", str(self.port), "--ui-port", str(self.ui_port)]
-        keep = ["--db-filename", str(self.database), "--namespace", DEFAULT_NAMESPACE, "--log-level", "warn"]
+        # The server runs in the folder, and reads a path as the path of a URL.
+        file = self.database.name if set("?#%") & set(str(self.folder)) else str(self.database.absolute())
+        keep = ["--db-filename", file, "--namespace", DEFAULT_NAMESPACE, "--log-level", "warn"]
         more = [word for key, value in self.dynamic.items() for word in ("--dynamic-config-value", f"{key}={value}")]
-        return [str(binary), "server", "start-dev", *listen, *keep, *FAST_AND_DURABLE, *more]
+        return [str(binary.absolute()), "server", "start-dev", *listen, *keep, *FAST_AND_DURABLE, *more]
 
 
 class DevServer:
@@ -195,7 +197,7 @@ def _spawn(spec: ServerSpec, binary: Path) -> subprocess.Popen[bytes]:
         # The server inherits the lock, and holds it as long as it runs, even after this process ended.
         with state_folder.lock(spec.folder) as lock:
             state_folder.announce(spec.folder, spec.address, spec.ui_url)
-            return spawn(spec.command(binary), spec.log, keep_open=[lock.fileno()])
+            return spawn(spec.command(binary), spec.log, folder=spec.folder, keep_open=[lock.fileno()])
     except BlockingIOError as error:
         raise ServerUnavailable(
             f"Another Temporal server uses {spec.database} already: stop it, set TEMPORAL_ADDRESS to it, or choose"

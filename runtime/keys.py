@@ -35,6 +35,7 @@ from runtime.payloads import FailureConverter, NoKey, adapted
 from runtime.settings import WithRemedy
 from workflows.faults.fault import Code, Fault
 from workflows.plans.references import ENCRYPTED_ENCODING, SEALED
+from workflows.text import NOT_TEXT, decode_text
 
 KEY = "replan-key"
 """The metadata entry of a payload that holds the id of the encryption key."""
@@ -176,9 +177,9 @@ def read_keys(file: Path) -> dict[str, bytes]:
         BadKeys: the file cannot be read, or is no keyring.
     """
     try:
-        lines = file.read_text().splitlines()
+        lines = decode_text(file.read_bytes()).splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else NOT_TEXT
         raise BadKeys(f"The keyring {str(file)!r} cannot be read ({why})", "`keys new FILE` writes one") from error
     keys = dict[str, bytes]()
     for number, line in enumerate(lines, 1):
@@ -209,16 +210,16 @@ def add_key(file: Path) -> str:
     Raises:
         BadKeys: the file is no keyring, or cannot be written.
     """
-    before = b""
+    before = ""
     if file.exists():
         read_keys(file)  # a file that is no keyring is left as it is
-        before = file.read_bytes()
+        before = decode_text(file.read_bytes())
     id = f"k{datetime.now(UTC):%Y%m%d}-{secrets.token_hex(4)}"
     line = f"{id} {base64.b64encode(secrets.token_bytes(SIZE)).decode()}\n"
     try:
         handle, written = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")  # only its owner may read it
         with os.fdopen(handle, "wb") as new:
-            new.write(line.encode() + before)
+            new.write((line + before).encode())
             new.flush()
             os.fsync(new.fileno())
         Path(written).replace(file)

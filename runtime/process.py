@@ -7,7 +7,12 @@ import importlib.util
 import os
 import sys
 import threading
-from typing import NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+T = TypeVar("T")
 
 NEEDED = ("temporalio", "pydantic", "structlog", "typer")
 
@@ -47,8 +52,10 @@ def read_secrets() -> None:
         if os.environ.get(name):
             _refuse(f"{name} and {name}_FILE are both set: unset one of them.")
         try:
-            with open(file, encoding="utf-8") as opened:  # noqa: PTH123  # pathlib takes a part of the time of `--help`
-                os.environ[name] = opened.read().strip()
+            from workflows.text import decode_text  # not at the top: `--help` needs no file
+
+            with open(file, "rb") as opened:  # noqa: PTH123  # pathlib takes a part of the time of `--help`
+                os.environ[name] = decode_text(opened.read()).strip()
         except PermissionError:
             user = f"user {os.getuid()}" if hasattr(os, "getuid") else "the user"
             _refuse(
@@ -102,6 +109,31 @@ def raise_file_limit(limit: int) -> int:
     soft = limit if hard == infinite else min(limit, hard)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return soft
+
+
+END_SECONDS = 3.0
+
+
+def run(work: "Coroutine[Any, Any, T]") -> "T":
+    """As `asyncio.run`, but tasks that do not end END_SECONDS after they were cancelled are left behind, for `leave`.
+
+    A replay of the SDK may never end once it was cancelled, and `asyncio.run` would wait for it.
+    """
+    import asyncio  # not at the top: `--help` does not need it
+
+    runner = asyncio.Runner()
+    try:
+        return runner.run(work)
+    finally:
+        left = asyncio.all_tasks(loop := runner.get_loop())
+        for task in left:
+            task.cancel()
+        done, left = loop.run_until_complete(asyncio.wait(left, timeout=END_SECONDS)) if left else (left, left)
+        for task in done:
+            if not task.cancelled():
+                task.exception()  # whoever waited for it has ended; unread, it would be logged with a traceback
+        if not left:
+            runner.close()
 
 
 def leave(code: int) -> NoReturn:

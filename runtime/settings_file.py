@@ -13,7 +13,7 @@ from runtime.settings import WithRemedy
 from runtime.validation import expected
 from workflows.limits.budget import MAX_DEADLINE
 from workflows.plans.catalogue import Price
-from workflows.text import nearest
+from workflows.text import decode_text, nearest
 
 DEFAULT = Path("replan.toml")
 VARIABLE = "REPLAN_SETTINGS"
@@ -152,7 +152,7 @@ class SettingsFile(_Frozen):
         named = path or DEFAULT
         which = f"The settings file {str(named)!r}"
         try:
-            return cls.model_validate(tomllib.loads(named.read_text(encoding="utf-8-sig")))
+            return cls.model_validate(tomllib.loads(decode_text(named.read_bytes())))
         except FileNotFoundError:
             if path is None:
                 return cls()

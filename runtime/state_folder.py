@@ -43,7 +43,7 @@ def lock(folder: Path) -> IO[bytes]:
 def announce(folder: Path, address: str, ui_url: str) -> None:
     """Write the address of the server that uses a state folder into the folder, for `server_address`."""
     written = folder / f"{_SERVER}.new"
-    written.write_text(json.dumps({"address": address, "ui_url": ui_url}) + "\n")
+    written.write_text(json.dumps({"address": address, "ui_url": ui_url}) + "\n", encoding="utf-8")
     written.replace(folder / _SERVER)
 
 
@@ -54,7 +54,7 @@ def server_address(folder: Path) -> str | None:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:  # a server holds the lock, so the address is its own and no older one's
         try:
-            return str(json.loads((folder / _SERVER).read_text())["address"])
+            return str(json.loads((folder / _SERVER).read_text(encoding="utf-8"))["address"])
         except (OSError, ValueError, LookupError, TypeError):  # not written yet, or by another version
             return None
     except OSError:

@@ -25,6 +25,7 @@ from client.undo import Rollback, undo, with_code
 from client.workers import list_effects
 from runtime.validation import expected
 from server.access import Visitor
+from server.bodies import JsonRoute
 from server.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from server.remedies import as_request
 from server.streams import END, Streams
@@ -67,7 +68,9 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     }.items()
 }
 
-router = APIRouter(responses=PROBLEMS, dependencies=[Depends(HTTPBearer(auto_error=False))], tags=["tasks"])
+router = APIRouter(
+    route_class=JsonRoute, responses=PROBLEMS, dependencies=[Depends(HTTPBearer(auto_error=False))], tags=["tasks"]
+)
 
 
 class NewLimits(Limits, frozen=True, extra="forbid"):

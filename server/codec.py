@@ -12,10 +12,11 @@ from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from temporalio.api.common.v1 import Payload, Payloads
 
 from client.problem import Problem, ProblemKind
+from server.bodies import JsonRoute
 
 PATH = "/codec/"
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, route_class=JsonRoute)
 
 
 @router.post("/codec/decode")
@@ -27,7 +28,10 @@ async def decode(request: Request) -> Response:
         raise Problem("misconfigured", reason, "start one for the other namespace", ProblemKind.FAILED)
     try:
         sent = ParseDict({"payloads": (await request.json())["payloads"]}, Payloads())
-    except (ParseError, ValueError, LookupError, TypeError) as error:
+    except RecursionError as error:
+        raise HTTPException(400, "The body is nested too deeply") from error
+    # Protobuf raises a SystemError for a name with a lone surrogate.
+    except (ParseError, ValueError, LookupError, TypeError, SystemError) as error:
         raise HTTPException(422, "The body is no list of payloads") from error
     codec = client.data_converter.payload_codec
     found = Payloads()

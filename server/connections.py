@@ -11,6 +11,7 @@ import logging
 import secrets
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from client.problem import Problem
@@ -27,6 +28,8 @@ REFUSED_AT_ONCE = 16
 """Clients that can get a 503 for lack of a place at the same time; further clients are cut off without a response."""
 FILES = 48 + ACCEPTED_AT_ONCE + REFUSED_AT_ONCE
 """File descriptors for everything but accepted connections, including connections that are being refused."""
+MAX_HEAD = 16 * 1024
+"""The most bytes of a request's first line and headers; a longer head is answered with 400."""
 PATIENCE_SECONDS = 30.0
 RETRY_SECONDS = 5
 """Seconds after which a refused client may come back."""
@@ -137,7 +140,12 @@ class Connection(H11Protocol):
         self._connections.note(self)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        # h11 measures a head only while it is incomplete, so one that comes as a whole is handed on in parts.
+        while data and not self.transport.is_closing():
+            is_head = self.conn.their_state is h11.IDLE
+            part = max(1, MAX_HEAD - len(self.conn.trailing_data[0])) if is_head else len(data)
+            super().data_received(data[:part])
+            data = data[part:]
         if self.cycle is not None and not self.cycle.more_body and self.conn.trailing_data[0]:
             # Who sends a request before the response to the one before would never be waited for.
             self.cycle.keep_alive = False

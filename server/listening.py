@@ -15,7 +15,7 @@ import uvicorn
 
 from client.problem import Problem
 from runtime.repeated_lines import OncePer
-from server.connections import ACCEPTED_AT_ONCE, Connections
+from server.connections import ACCEPTED_AT_ONCE, MAX_HEAD, Connections
 
 BACKLOG = 2_048
 """Connections that the system holds until the server accepts them."""
@@ -36,6 +36,7 @@ async def serve(
         host=host,
         port=port,
         access_log=False,
+        h11_max_incomplete_event_size=MAX_HEAD - 1,  # so many bytes may be there while the head is incomplete
         http=Connections(most).protocol,  # type: ignore[arg-type]  # it calls what it is given, whether a class or not
         ws="none",
         backlog=ACCEPTED_AT_ONCE,

@@ -1,10 +1,11 @@
-"""Texts for people: untrusted text with escapes, and suggestions for a misspelt name; and the normal forms of Unicode.
+"""Texts for people and by people: a file's text, escapes, suggestions for a misspelt name; the normal forms of Unicode.
 
 In untrusted text, characters that nobody sees, or that turn, move or hide others, become escapes: Temporal's web UI, a
 terminal and the page obey or hide them. What a person approves is shown with `visible`, in which two different values
 never look the same because of such characters. What only informs is shown with `legible`.
 """
 
+import codecs
 import difflib
 import json
 import re
@@ -39,6 +40,26 @@ _FILLER = re.compile(f"[{FILLERS}]")
 _UNUSUAL = re.compile("[^ -~]")
 _SPELLING = rf"(?<=[{_JOINING}])[\u200c\u200d\ufe0e\ufe0f]{{1,2}}|(?<=[0-9#*])\ufe0f(?=\u20e3)"
 _UNUSUAL_OR_SPELLING = re.compile(f"(?P<spelling>{_SPELLING})|{_UNUSUAL.pattern}")
+
+
+NOT_TEXT = "it is neither UTF-8 nor UTF-16 with a byte order mark"
+"""Why a file is no text for `decode_text`."""
+_OF_MARK = {
+    codecs.BOM_UTF32_LE: "utf-32",  # before UTF-16, whose mark is its beginning
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+
+
+def decode_text(content: bytes, errors: str = "strict") -> str:
+    """The text of a file that a person wrote, with each line end as `\\n`; the locale does not matter.
+
+    It is UTF-8, or UTF-16 or UTF-32 with a byte order mark (PowerShell's `>` writes UTF-16); the mark is left out.
+    Raises UnicodeDecodeError, which is a ValueError, for other bytes; `errors="replace"` replaces them.
+    """
+    encoding = next((name for mark, name in _OF_MARK.items() if content.startswith(mark)), "utf-8-sig")
+    return content.decode(encoding, errors).replace("\r\n", "\n").replace("\r", "\n")
 
 
 def capitalised(text: str) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from activities.borders.table import attribute, carried, frames
+from workflows.text import stream_safe
 
 _CONNECT = (
     *("socket", "asyncio", "anyio", "http", "httpcore", "httpcore2", "urllib3", "aiohttp", "websockets"),
@@ -62,7 +63,7 @@ def written(host: object, port: object) -> str:
 def of_url(url: object) -> str:
     """The address in a URL, as a text or as an object of a library; empty if it has none."""
     try:
-        parts = urlsplit(url) if isinstance(url, str) else url
+        parts = urlsplit(stream_safe(url)) if isinstance(url, str) else url
         scheme = next(_texts(parts, "scheme", "drivername"), "").partition("+")[0]
         port = parts.port if isinstance(parts, SplitResult) else attribute(parts, "port")
         hosts = _texts(parts, "hostname", "host")

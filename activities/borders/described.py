@@ -132,7 +132,7 @@ def _class(name: str) -> type[BaseException] | None:
     Raises UnknownClass if no class of exceptions has this name.
     """
     # A tools file is a module whose name nobody knows.
-    for module in [module for key, module in sys.modules.items() if key.startswith("replan_tools_")]:
+    for module in [module for key, module in sys.modules.items() if key.startswith("replan_tools.")]:
         if isinstance(found := getattr(module, name, None), type) and issubclass(found, BaseException):
             return found
     try:

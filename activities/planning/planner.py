@@ -12,6 +12,7 @@ from activities.toolbox.declare.kind import Kind
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Price
 from workflows.plans.proposal import GiveUp, Proposal, Proposed
+from workflows.text import decode_text
 
 
 class Planner(Protocol):
@@ -119,9 +120,9 @@ class ScriptedPlanner:
 
         Raises:
             OSError: the file cannot be read.
-            pydantic.ValidationError: the file is no such list.
+            ValueError: the file is no text, or no such list.
         """
-        return cls(_SCRIPT.validate_json(path.read_bytes()))
+        return cls(_SCRIPT.validate_json(decode_text(path.read_bytes())))
 
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposal:
         """Return the proposal with the number `situation.turn`; a GiveUp if the script has fewer proposals."""

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from activities.offline.planner import OfflinePlanner
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
@@ -120,6 +118,6 @@ def _scripted(name: str) -> ScriptedPlanner:
         raise UnknownPlanner(f"There is no planner {name!r}: use offline, or scripted:FILE.")
     try:
         return ScriptedPlanner.read(Path(file))
-    except (OSError, ValidationError) as error:
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no JSON list of proposals"
         raise UnknownPlanner(f"The script {file!r} cannot be used ({reason}): give a file of proposals.") from error

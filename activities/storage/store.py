@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import unquote
 
 import structlog
 from sqlalchemy import (
@@ -142,15 +143,23 @@ IN_FILE = "use a file, as in sqlite+aiosqlite:///FILE.db"
 
 def file_of(engine: AsyncEngine) -> Path | None:
     """The file of a SQLite database that is not in memory; None for PostgreSQL."""
-    if engine.dialect.name != "sqlite":
-        return None
-    return Path((engine.url.database or "").removeprefix("file:").partition("?")[0])
+    return _file_at(engine.url) if engine.dialect.name == "sqlite" else None
+
+
+def _file_at(url: URL) -> Path:
+    """The file that a URL of SQLite names; SQLite reads a name that begins with `file:` as a URL of its own."""
+    database = url.database or ""
+    if not database.startswith("file:"):
+        return Path(database)
+    return Path(unquote(database.removeprefix("file:").partition("?")[0].removeprefix("//")))
 
 
 def is_in_memory(engine: AsyncEngine) -> bool:
     """Whether the database is SQLite without a file: two event loops cannot use it, and it does not outlive them."""
     database = engine.url.database or ":memory:"
-    return engine.dialect.name == "sqlite" and (":memory:" in database or "memory" in engine.url.query.get("mode", ""))
+    name, _, query = database.removeprefix("file:").partition("?")
+    is_named = name == ":memory:" or (database.startswith("file:") and "mode=memory" in query)
+    return engine.dialect.name == "sqlite" and (is_named or "memory" in engine.url.query.get("mode", ""))
 
 
 def twin(engine: AsyncEngine) -> AsyncEngine:
@@ -250,7 +259,7 @@ CONNECT_SECONDS, POOL_SECONDS = 5, 10
 
 def sqlite_url(state: Path) -> str:
     """The URL of the SQLite store in the folder `state`."""
-    return f"sqlite+aiosqlite:///{state / 'store.db'}"
+    return URL.create("sqlite+aiosqlite", database=str(state / "store.db")).render_as_string()  # with % for a ? in it
 
 
 class StoreUnavailable(Exception):
@@ -580,10 +589,10 @@ def is_locked(error: BaseException) -> bool:
 
 def _holder_of(url: str | URL) -> int | None:
     """The id of the process that holds the lock for writing of a SQLite file; None if that cannot be found out."""
-    path = make_url(url).database
+    path = _file_at(make_url(url))
     # Not by opening the file: closing it again would free the locks of this process.
     try:
-        number, locks = os.stat(f"{path}-shm").st_ino, Path("/proc/locks").read_text()  # noqa: PTH116
+        number, locks = os.stat(f"{path}-shm").st_ino, Path("/proc/locks").read_text(encoding="utf-8")  # noqa: PTH116
     except OSError:
         return None
     held = (line.split() for line in locks.splitlines() if "->" not in line)

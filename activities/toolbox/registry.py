@@ -25,6 +25,8 @@ from workflows.text import nearest
 
 GROUP = "replan.tools"
 """The group of entry points whose values are modules with tools."""
+IMPORTABLE = Path(__file__).with_name("importable")
+"""The folder with the package `replan_tools`, of which each tools file is a module."""
 FOREIGN = f"{__name__.rpartition('.')[0]}.mcp.kinds"
 """The module of the functions that call MCP servers."""
 OWN = {"replan", __name__.partition(".")[0]}
@@ -296,13 +298,14 @@ def load(path: Path) -> list[Tool[..., Any]]:
     """Import a user's tools file and return the tools that it defines; raises ToolMistakes if there are none."""
     if not path.is_file():
         raise ToolMistakes([f"There is no tools file {path}: check --tools."])
-    name = f"replan_tools_{path.stem}"
+    name = f"replan_tools.{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ToolMistakes([f"{path} is not a Python file: --tools takes files that end in .py."])
-    if str(path.parent.resolve()) not in sys.path:
-        # At the end: the file can import files beside it, and these cannot hide installed modules.
-        sys.path.append(str(path.parent.resolve()))
+    for folder in (IMPORTABLE, path.parent.resolve()):
+        if str(folder) not in sys.path:
+            # At the end: the file can import files beside it, and these cannot hide installed modules.
+            sys.path.append(str(folder))
     module = importlib.util.module_from_spec(spec)
     # Before the import runs: pydantic resolves annotations of the file's classes through `sys.modules`.
     sys.modules[name] = module

@@ -80,7 +80,7 @@ class Workspace:
 
 
 def _size(path: Path) -> int:
-    with suppress(FileNotFoundError):  # it was another call's temporary file
+    with suppress(OSError):  # it was another call's temporary file, or is in a folder of another user
         return path.lstat().st_size
     return 0
 

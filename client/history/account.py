@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
+from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
@@ -53,6 +54,8 @@ STORES = ("replan-store", "aws.s3driver")
 async def replayed_progress(task_id: str, events: Sequence[HistoryEvent], converter: DataConverter) -> Progress | None:
     """The state of a task after the events of its newest run; None if this version cannot read or replay them."""
     storeless = without_store(converter)
+    if not has_workflow_task(events):
+        return None
     if not await _has_key(storeless, events[0].workflow_execution_started_event_attributes.input.payloads):
         return None
     recorder = _ProgressRecorder()
@@ -85,6 +88,12 @@ async def gathered(*work: Coroutine[Any, Any, T]) -> list[T]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def has_workflow_task(events: Sequence[HistoryEvent]) -> bool:
+    """Whether the server has scheduled a workflow task: the replay of a history without one, e.g. of a delayed start,
+    has nothing to do, and does not end."""
+    return any(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED for event in events)
 
 
 _REPLAYS = ContextVar("replays", default=False)

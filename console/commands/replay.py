@@ -3,14 +3,16 @@
 import logging
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from temporalio.client import WorkflowHistory
 
 from client import document, replay
 from client.problem import Problem
+from client.remedy import as_command
 from client.replay import Replayed
 from client.text import one_line, printable
 from client.wording import count
@@ -45,19 +47,20 @@ async def replay_command(
     if query is None and limit is not None:
         raise Problem("usage", "--limit is for --query", "leave it out, or name fewer files")
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)  # what fails is in the result
+    names, unread = list[Path](), list[tuple[Path, Problem]]()
     if query is None:
-        total, histories, converter = len(files or ()), replay.saved(files or ()), common.data_converter()
+        total, histories = len(files or ()), _readable(files or [], names, unread, quiet=common.json)
+        converter = common.data_converter()
     else:
         client = await common.connected()
         total = await replay.count(client, query)
         total, histories = min(total, limit or total), replay.found(client, query, limit)
         converter = client.data_converter
-    names = iter(files or ())
     done, failed, printed_at = list[dict[str, object]](), list[Replayed](), time.monotonic()
     number = 0
     async for result in replay.replayed(histories, converter=converter):
+        file = str(names[number]) if names else None
         number += 1
-        file = str(next(names)) if query is None else None
         failed += [result] if result.cause else []
         if not common.json:
             print(_line(result, file), flush=True)
@@ -66,11 +69,33 @@ async def replay_command(
         if time.monotonic() - printed_at > SAY_EVERY_SECONDS:
             print(f"{number} of {total} replayed, {len(failed)} of them failed", file=sys.stderr)
             printed_at = time.monotonic()
+    if unread and not number:
+        raise unread[0][1]
     if common.json:
-        print(document.of_anything({"replayed": number, "failed": len(failed), "histories": done}))
+        others = [{"file": str(file), "reason": problem.fields(as_command)["reason"]} for file, problem in unread]
+        print(document.of_anything({"replayed": number, "failed": len(failed), "unread": others, "histories": done}))
     else:
-        print("\n".join(_summary(number, failed)))
-    return Exit.FAILED if failed else Exit.COMPLETED
+        print("\n".join([*_summary(number, failed), *_not_replayed(unread)]))
+    return Exit.FAILED if failed else Exit.BAD_USAGE if unread else Exit.COMPLETED
+
+
+async def _readable(
+    files: list[Path], names: list[Path], unread: list[tuple[Path, Problem]], *, quiet: bool
+) -> AsyncIterator[WorkflowHistory]:
+    """The histories in `files`, the name of each appended to `names`; a file without one is printed, and in `unread`.
+
+    If there is only one file, there is no other that its line could stand beside: it is not printed.
+    """
+    for file in files:
+        try:
+            history = replay.history_in(file)
+        except Problem as problem:
+            unread.append((file, problem))
+            if not quiet and len(files) > 1:
+                print(f"{problem.fields(as_command)['reason']}.", flush=True)
+            continue
+        names.append(file)
+        yield history
 
 
 def _line(result: Replayed, file: str | None) -> str:
@@ -79,6 +104,11 @@ def _line(result: Replayed, file: str | None) -> str:
         return f"{name}: ok, {count(result.events, 'event')}"
     state = "running" if result.is_open else "ended"
     return f"{name}: does not replay ({state}): {WHY[result.cause]}: {one_line(result.reason)}"
+
+
+def _not_replayed(unread: list[tuple[Path, Problem]]) -> Iterator[str]:
+    if unread:
+        yield f"{count(len(unread), 'file')} could not be read."
 
 
 def _summary(replayed: int, failed: list[Replayed]) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """`start`: give a task to the workers and follow it; `--continue` carries on the conversation of an earlier task."""
 
-import json
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from client import people, start as starting
+from client import document, people, start as starting
 from client.continuing import continued
 from client.encrypted import require_key_of_queue
 from client.problem import Problem
@@ -24,6 +23,7 @@ from runtime.validation import expected
 from workflows.account.task import MAX_REPLY, MIN_REPLY
 from workflows.json_values import items
 from workflows.plans.demonstration import MAX_DEMONSTRATION_BYTES, Demonstration
+from workflows.text import NOT_TEXT, decode_text
 
 TEXT_BESIDE_PLAN = "--plan runs as it is written; the text of --task names the task, and later plans are made for it."
 NOBODY_IS_ASKED = (
@@ -218,10 +218,12 @@ def read_demonstrations(path: Path) -> tuple[Demonstration, ...]:
         if len(text) > MAX_DEMONSTRATION_BYTES:
             remedy = f"make it smaller than {MAX_DEMONSTRATION_BYTES}: the model reads it each time"
             raise Problem("bad_demonstrations", f"{name} have {len(text)} bytes", remedy)
-        return _DEMONSTRATIONS.validate_json(text)
+        return _DEMONSTRATIONS.validate_json(decode_text(text))
     except OSError as error:
         reason = f"{name} cannot be read ({error.strerror})"
         raise Problem("no_demonstrations", reason, "check --demonstrations") from error
+    except UnicodeDecodeError as error:
+        raise Problem("bad_demonstrations", f"{name} are not usable: {NOT_TEXT}", "save them as UTF-8") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = repr(".".join(map(str, first["loc"]))) if first["loc"] else "the file"
@@ -251,18 +253,11 @@ def _parsed(path: Path) -> Any:
     if len(read) > MAX_SCHEMA:
         raise _unusable(path, f"it has more than {MAX_SCHEMA} bytes", "make it smaller: the model reads it each time")
     try:
-        parsed = json.loads(read, parse_constant=_reject_constant)
-        json.dumps(parsed, ensure_ascii=False, allow_nan=False).encode()  # a lone surrogate, or 1e999, cannot be sent
-        return parsed
+        return document.parsed(decode_text(read))
     except RecursionError as error:
         raise _unusable(path, "it is nested too deeply", "make it flatter") from error
     except ValueError as error:
         raise _unusable(path, f"it is not JSON ({error})", AN_EXAMPLE) from error
-
-
-def _reject_constant(name: str) -> None:
-    # Python reads NaN and Infinity as numbers by default.
-    raise ValueError(f"{name} is not a number in JSON")
 
 
 def _check(path: Path, schema: dict[str, Any]) -> None:

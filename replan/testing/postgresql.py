@@ -64,13 +64,13 @@ class Cluster:
 
     def make(self) -> None:
         """Create the cluster's files, with a user who logs in with the password. Raises PostgresFailed on failure."""
-        (self._home / "password").write_text(self._password)
+        (self._home / "password").write_text(self._password, encoding="utf-8")
         for path in (self._home, *self._home.iterdir()) if os.getuid() == 0 else ():
             shutil.chown(path, "nobody")
         options = ["-D", f"{self._home}/data", "-U", self._user, "-A", "scram-sha-256"]
         options += ["--pwfile", f"{self._home}/password", "-E", "UTF8", "--locale", "C.UTF-8", "--no-sync"]
         command = [*_unprivileged(), str(self._binaries / "initdb"), *options]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=self._home)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False, cwd=self._home)  # noqa: S603
         if done.returncode != 0:
             raise PostgresFailed(f"initdb failed: {done.stderr}")
 

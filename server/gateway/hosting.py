@@ -136,7 +136,7 @@ class Daemon:
     async def _read_page_address(self, log_file: Path) -> None:
         while self._page is None:
             await asyncio.sleep(LOOK_SECONDS / 4)
-            written = await asyncio.to_thread(log_file.read_text, errors="replace")
+            written = await asyncio.to_thread(log_file.read_text, encoding="utf-8", errors="replace")
             found = re.search(r"^ready  (http://\S+)", written, re.MULTILINE)
             self._page = found.group(1) if found else None
 

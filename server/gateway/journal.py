@@ -10,7 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import Column, Float, Index, MetaData, RowMapping, String, Table, create_engine, event, select, text
 from sqlalchemy.dialects.sqlite import insert
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.pool import StaticPool
 from sqlalchemy.sql import ColumnElement
 
@@ -185,7 +185,7 @@ class Journal:
 
 
 def _open(path: Path) -> Engine:
-    engine = create_engine(f"sqlite:///{path}", poolclass=StaticPool)
+    engine = create_engine(URL.create("sqlite", database=str(path)), poolclass=StaticPool)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: object, record: object) -> None:

@@ -141,7 +141,7 @@ class ToolSet(Desk):
             f"cwd = {json.dumps(self._hello.cwd)}",
             f"env = {{ {', '.join(f'{json.dumps(name)} = {json.dumps(name)}' for name in names)} }}",
         ]
-        path.write_text("\n".join(lines) + "\n")
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         return path
 
     async def close(self) -> None:

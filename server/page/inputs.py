@@ -1,10 +1,8 @@
 """Forms for the arguments of a call: their fields, the check of values by a schema, and refused forms."""
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
-from math import isfinite
 from typing import Any, NamedTuple
 
 from markupsafe import Markup
@@ -204,18 +202,19 @@ def json_value(field: str, name: str, text: str) -> JsonValue:
 
 def _read_json(name: str, text: str) -> JsonValue:
     try:
-        value: JsonValue = json.loads(text)
+        return document.parsed(text)
+    except RecursionError as error:
+        raise Problem("usage", f"{name} is nested too deeply", "make it flatter") from error
     except ValueError as error:
         raise Problem("usage", f"{name} is not JSON", JSON_EXAMPLE) from error
-    return value
 
 
 def _read_number(name: str, text: str) -> JsonValue:
     try:
-        value = json.loads(text.strip())
-    except ValueError:
+        value = document.parsed(text.strip())
+    except (ValueError, RecursionError):
         value = None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise _no_number(name)
     return value
 

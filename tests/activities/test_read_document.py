@@ -201,6 +201,14 @@ def test_a_file_that_is_no_document_is_not_read(documents: Documents) -> None:
     assert {refusal(documents, name).code for name in ("key.pem", "key.txt")} == {Code.NOT_FOUND}
 
 
+def test_a_link_to_itself_costs_itself(documents: Documents) -> None:
+    """The others are read, and it is refused with the reason."""
+    (documents.root / "loop.txt").symlink_to("loop.txt")
+
+    assert read(documents, "policy.md").text
+    assert "Too many levels of symbolic links" in refusal(documents, "loop.txt").reason
+
+
 def test_a_pipe_does_not_hang(documents: Documents) -> None:
     """Only regular files are documents."""
     os.mkfifo(documents.root / "pipe.txt")

@@ -15,6 +15,7 @@ from activities.toolbox.documents.search import Found, Query, search
 from activities.toolbox.injection import Documents
 from tests.activities.pdfs import BROKEN, pdf
 from tests.gate import sampled
+from tests.unprivileged import open_folder, unprivileged
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "documents"
 SHOP = Documents(EXAMPLES)
@@ -268,6 +269,39 @@ def test_a_link_within_the_folder_is_read(documents: Documents) -> None:
     (documents.root / "alias.md").symlink_to(documents.root / "note.md")
 
     assert {hit.path for hit in found(documents, "nine").hits} == {"alias.md", "note.md"}
+
+
+def test_a_link_to_itself_is_skipped_and_named(documents: Documents) -> None:
+    """It costs itself, and no search of the others."""
+    (documents.root / "loop.txt").symlink_to("loop.txt")
+    (documents.root / "one.md").symlink_to("two.md")
+    (documents.root / "two.md").symlink_to("one.md")
+    (documents.root / "gone.md").symlink_to("nothing.md")
+    (documents.root / "around").symlink_to(".")
+    why = "the worker cannot open it: Too many levels of symbolic links"
+
+    assert found(documents, "nine").hits
+    assert found(documents, "nine").skipped == [f"{name}: {why}" for name in ("loop.txt", "one.md", "two.md")]
+
+
+def test_a_folder_and_a_file_of_somebody_else_are_skipped_and_named() -> None:
+    """They cost themselves, and no search of the others."""
+    with open_folder() as root:
+        (root / "a.md").write_text("A refund takes nine days.")
+        (root / "closed.md").write_text("nine")
+        (root / "inner").mkdir()
+        (root / "inner" / "b.md").write_text("nine")
+        assert len(found(Documents(root), "nine").hits) == 3
+        (root / "closed.md").chmod(0)
+        (root / "inner").chmod(0)
+        with unprivileged():
+            result = found(Documents(root), "nine")
+        (root / "inner").chmod(0o755)
+
+    assert [hit.path for hit in result.hits] == ["a.md"]
+    assert result.skipped == [
+        f"{name}: the worker cannot open it: Permission denied" for name in ("closed.md", "inner")
+    ]
 
 
 def test_a_pipe_does_not_hang_the_search(documents: Documents) -> None:

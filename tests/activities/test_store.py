@@ -22,8 +22,18 @@ from activities.boundary.breakers.rows import BREAKERS
 from activities.boundary.ledger import LEDGER
 from activities.planning.transcript import TURNS
 from activities.storage.migrations import Stream
-from activities.storage.store import REPLAN_TABLES, StoreUnavailable, open_store, sqlite_url, store_id, write, writing
+from activities.storage.store import (
+    REPLAN_TABLES,
+    StoreUnavailable,
+    file_of,
+    open_store,
+    sqlite_url,
+    store_id,
+    write,
+    writing,
+)
 from activities.storage.vault import PAYLOADS, EndedTasks, Vault
+from server.gateway.journal import Journal
 from tests.gate import on_sqlite
 
 
@@ -99,6 +109,47 @@ async def test_the_comparison_sees_a_difference(store_url: str) -> None:
     await engine.dispose()
 
     assert len(found) == 1 and "more" in str(found[0])
+
+
+ODD_FOLDERS = ["a?b=c", "50%41 %", "a#b", "two words", "Großbäckerei 東京", ":memory:", "file:x", "a&uri=true"]
+
+
+@pytest.mark.parametrize("name", ODD_FOLDERS)
+async def test_the_path_of_a_state_folder_is_no_url(tmp_path: Path, name: str) -> None:
+    """Its letters name the folder, and nothing beside it is written."""
+    (folder := tmp_path / name).mkdir()
+    engine = await open_store(sqlite_url(folder))
+    id, file = await store_id(engine), file_of(engine)
+    await engine.dispose()
+    again = await open_store(sqlite_url(folder))
+
+    assert (file, await store_id(again)) == (folder / "store.db", id)
+    await again.dispose()
+    Journal(folder / "gateway.db").close()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert {path.name for path in folder.iterdir()} >= {"store.db", "gateway.db"}
+
+
+@pytest.mark.parametrize("name", ODD_FOLDERS)
+async def test_a_relative_state_folder_is_no_url(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `--state` gives it."""
+    monkeypatch.chdir(tmp_path)
+    (folder := Path(name)).mkdir()
+    engine = await open_store(sqlite_url(folder))
+    await engine.dispose()
+
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name / "store.db").exists()
+
+
+async def test_a_url_of_sqlite_names_its_file(tmp_path: Path) -> None:
+    """A store with `file:` is the file that SQLite opens, also where a letter is written with %."""
+    (folder := tmp_path / "a b").mkdir()
+    engine = await open_store(f"sqlite+aiosqlite:///file:{tmp_path}/a%2520b/store.db?uri=true")
+    await engine.dispose()
+
+    assert file_of(engine) == folder / "store.db"
+    assert (folder / "store.db").exists()
 
 
 @pytest.mark.parametrize("stream", [Stream.STORE, pytest.param(Stream.LEDGER, marks=pytest.mark.full)])

@@ -123,6 +123,48 @@ def test_a_file_may_import_its_neighbours(tmp_path: Path) -> None:
     assert sys.path[-1] == str(tmp_path)
 
 
+IN_PROCESSES = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from pydantic import BaseModel
+from replan import tool
+
+
+class How(BaseModel):
+    how: str
+
+
+def square(how: How) -> int:
+    return len(how.how) ** 2
+
+
+@tool.read
+def compute(args: How) -> int:
+    \"\"\"Compute elsewhere.\"\"\"
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context(args.how)) as pool:
+        return pool.submit(square, args).result(60)
+"""
+IN_WORKER = """
+import sys
+from pathlib import Path
+from activities.toolbox.registry import load
+
+[compute] = load(Path(sys.argv[1]))
+How = sys.modules[compute.function.__module__].How
+print(*(compute.function(How(how=how)) for how in ("spawn", "forkserver", "fork")))
+"""
+
+
+@pytest.mark.parametrize("name", ["my_tools.py", pytest.param("json.py", marks=pytest.mark.full)])
+def test_functions_of_a_file_can_be_sent_to_other_processes(tmp_path: Path, name: str) -> None:
+    """However these are started, and whatever other module has the file's name."""
+    file = written(tmp_path / name, IN_PROCESSES)
+    command = [sys.executable, "-c", IN_WORKER, str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+
+    assert done.stdout.split() == ["25", "100", "16"], done.stderr
+
+
 def test_the_tools_of_a_file_are_those_it_defines_in_their_order(tmp_path: Path) -> None:
     """Not what it imported, not the same one twice under two names."""
     more = TOOL.replace("echo", "again").partition("@tool")[2]

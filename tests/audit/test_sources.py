@@ -20,6 +20,7 @@ from client.problem import Problem
 from tests.audit.made import Made
 from tests.console.replaying import HISTORIES
 from tests.processes import ROOT
+from tests.unprivileged import open_folder, unprivileged
 
 SAVED = next(file for file in HISTORIES if file.stem == "retried")
 TEXT = SAVED.read_bytes()
@@ -50,6 +51,7 @@ FORMS: dict[str, tuple[Callable[[Path], object], int]] = {
     "as export wrote it": (lambda file: file.write_bytes(TEXT), 1),
     "on one line": (lambda file: file.write_bytes(LINE), 1),
     "with a byte order mark": (lambda file: file.write_bytes(b"\xef\xbb\xbf\n " + TEXT), 1),
+    "in UTF-16": (lambda file: file.write_bytes(TEXT.decode().encode("utf-16")), 1),
     "under the key history": (lambda file: file.write_text(json.dumps({"history": DOCUMENT})), 1),
     "as a list of events": (lambda file: file.write_bytes(ONE), 1),
     "as JSON lines": (lambda file: file.write_bytes(LINE + b"\n" + LINE + b"\n\n" + LINE), 3),
@@ -77,6 +79,7 @@ def test_a_binary_history_is_read(tmp_path: Path) -> None:
     assert counts(read(file)) == (1, 5, [])
 
 
+BAD_EVENT = "has an event that cannot be read, number 1 ("
 BROKEN: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "is empty"),
     "text": (b"hello", "holds no history: it is neither JSON nor a binary History"),
@@ -87,13 +90,28 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "cut before the end": (LINE[:-2], "is cut off: its last event is not complete"),
     "deep": (b'{"events": [' + b'{"a":' * 100_000, "is nested more than 200 levels deep"),
     "brackets": (b'{"events": [{]}', "is no JSON: a bracket is closed that is not open"),
-    "invalid UTF-8": (TEXT.replace(b"eventTime", b"event\xffTime", 1), "has an event that cannot be read, number 1 ("),
-    "an event that is a list": (b'{"events": [{"eventId": [1]}]}', "has an event that cannot be read, number 1 ("),
+    "invalid UTF-8": (TEXT.replace(b"eventTime", b"event\xffTime", 1), BAD_EVENT),
+    "a lone surrogate as a type": (
+        b'{"events": [{"eventType": "\\ud800"}]}',
+        BAD_EVENT,
+    ),
+    "a lone surrogate as a key": (b'{"events": [{"\\ud800": 1}]}', BAD_EVENT),
+    "a lone surrogate in a text": (
+        b'{"events": [{"workflowTaskScheduledEventAttributes": {"taskQueue": {"name": "\\udc00"}}}]}',
+        BAD_EVENT,
+    ),
+    "no number": (b'{"events": [{"eventId": NaN}]}', BAD_EVENT),
+    "a long number": (
+        b'{"events": [{"eventId": ' + b"9" * 5000 + b"}]}",
+        BAD_EVENT,
+    ),
+    "cut UTF-16": (TEXT.decode().encode("utf-16")[:4001], "is no text in UTF-16 ("),
+    "an event that is a list": (b'{"events": [{"eventId": [1]}]}', BAD_EVENT),
     "a cut archive": (b"PK\x03\x04" + bytes(50), "is a broken archive ("),
     "a cut gzip": (gzip.compress(TEXT)[:200], "is a broken archive ("),
     "a cut message": (Made().call("find").end().binary[:-3], "is cut off: its last event is not complete"),
     "a huge message": (b"\n\xff\xff\xff\xff\x7f", "has an event of more than 16 MB, or is no history"),
-    "a broken message": (b"\n\x03\xff\xff\xff", "has an event that cannot be read, number 1 ("),
+    "a broken message": (b"\n\x03\xff\xff\xff", BAD_EVENT),
 }
 
 
@@ -188,6 +206,46 @@ def test_a_folder_is_read_with_what_is_in_its_folders(tmp_path: Path) -> None:
         (tmp_path / "deeper" / "empty").mkdir(exist_ok=True)
         with pytest.raises(Problem):
             files_of([wrong])
+
+
+def test_a_strange_file_costs_itself(tmp_path: Path) -> None:
+    """A pipe that nobody writes, a folder, a link to itself: each is named, and the others are read."""
+    (tmp_path / "empty").mkdir()
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    (tmp_path / "good.json").write_bytes(TEXT)
+    paths = [tmp_path / name for name in ("empty", "pipe.json", "loop.json", "good.json")]
+    items = list(of_files(files_of(paths), Extent()))
+    reasons = {Path(item.name).name: item.reason for item in items if isinstance(item, Unreadable)}
+
+    assert counts(items)[:2] == (1, EVENTS)
+    assert reasons["pipe.json"] == "cannot be read (nobody writes into this pipe)"
+    assert reasons["loop.json"].startswith("cannot be read (Too many levels of symbolic links")
+    assert reasons["empty"].startswith("has no file whose name ends in")
+
+
+def test_a_pipe_is_read_like_a_file() -> None:
+    """`audit <(gunzip -c FILE)`: what another program writes."""
+    read_end, write_end = os.pipe()
+    with subprocess.Popen(["cat", str(SAVED)], stdout=write_end):
+        os.close(write_end)
+
+        assert counts(read(Path(f"/dev/fd/{read_end}"))) == (1, EVENTS, [])
+    os.close(read_end)
+
+
+def test_a_folder_and_a_file_of_somebody_else_cost_themselves() -> None:
+    """They are named, and the files beside them are read."""
+    with open_folder() as folder:
+        (folder / "closed").mkdir(mode=0)
+        (folder / "good.json").write_bytes(TEXT)
+        (folder / "none.json").write_bytes(TEXT)
+        (folder / "none.json").chmod(0)
+        with unprivileged():
+            items = list(of_files(files_of([folder]), Extent()))
+
+    assert counts(items)[:2] == (1, EVENTS)
+    assert counts(items)[2] == ["cannot be read (Permission denied)"] * 2
 
 
 @pytest.mark.timeout(900)

@@ -45,10 +45,24 @@ async def echo(args: Words) -> Words:
         ),
         ("[" * 50_000, "The arguments are nested too deeply: make them flatter."),
         ('{"a": ' + "[" * 600 + "]" * 600 + "}", "The arguments are nested too deeply: make them flatter."),
+        ('{"a": NaN}', "The arguments are not JSON (NaN is not a number in JSON): write an object"),
+        ('{"a": 1e999}', "The arguments are not JSON (Out of range"),
+        ('{"a": ' + "9" * 5000 + "}", "The arguments are not JSON (Exceeds the limit"),
         ("@/nope", "The file '/nope' cannot be read (No such file or directory): check the path after the @."),
         ("@/", "The file '/' cannot be read (Is a directory)"),
     ],
-    ids=["no JSON", "no object", "half a letter", "open", "deep", "no file", "a folder"],
+    ids=[
+        "no JSON",
+        "no object",
+        "half a letter",
+        "open",
+        "deep",
+        "NaN",
+        "infinite",
+        "many digits",
+        "no file",
+        "a folder",
+    ],
 )
 def test_arguments_that_cannot_be_sent_are_a_sentence(text: str, words: str) -> None:
     """What is wrong with them, before anything is connected."""

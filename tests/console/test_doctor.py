@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import signal
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,6 +148,24 @@ def test_without_a_worker_the_rest_is_still_looked_at(elsewhere: Processes) -> N
     assert {checks[name]["status"] for name in ("planner", "keys", *PLACES, *LAST, "open tasks", "ledger")} == {
         "skipped"
     }
+
+
+def test_a_frozen_worker_does_not_hold_it_up(server: DevServer, tmp_path: Path) -> None:
+    """The checks that need the worker fail, all others are made, and it ends without a traceback."""
+    processes = Processes(server.address, tmp_path)
+    with processes.worker("--queue", "frozen") as worker:
+        processes.starter("start", "--task", "calculate 1+1", "--queue", "frozen", "--detach")
+        worker.send_signal(signal.SIGSTOP)
+        begun = time.monotonic()
+        try:
+            done = processes.starter("doctor", "--json", "--queue", "frozen")
+        finally:
+            worker.send_signal(signal.SIGCONT)
+    checks = by_name(done.stdout)
+
+    assert (done.returncode, done.stderr, checks["worker"]["status"]) == (1, "", "fail")
+    assert checks["server"]["status"] == "ok"
+    assert time.monotonic() - begun < 40
 
 
 def test_a_namespace_that_is_missing_is_told_from_a_server_that_is(elsewhere: Processes) -> None:

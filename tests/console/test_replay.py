@@ -3,7 +3,9 @@
 import asyncio
 import base64
 import gc
+import gzip
 import json
+import os
 import shutil
 import weakref
 from collections.abc import AsyncIterator
@@ -95,6 +97,49 @@ def test_what_cannot_be_replayed_is_bad_usage(commands: Processes, words: str, s
 
     assert (done.returncode, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+DOCUMENT = json.loads(STRAIGHT.read_text(encoding="utf-8"))
+EVENTS = DOCUMENT["events"]
+STRANGE: dict[str, bytes] = {
+    "surrogate": b'{"events":[{"eventId":"1","eventType":"\\ud800"}]}',
+    "deep": b"[" * 10_000 + b"]" * 10_000,
+    "cut gzip": gzip.compress(STRAIGHT.read_bytes())[:500],
+    "empty": b"",
+    "null": b"null",
+    "not a number": b'{"events":[{"eventId":NaN}]}',
+    "long number": b'{"events":[{"eventId":' + b"9" * 5000 + b"}]}",
+    "no order": json.dumps({**DOCUMENT, "events": [EVENTS[0], *EVENTS[:1:-1]]}).encode(),
+    "no ids": json.dumps({**DOCUMENT, "events": [{**event, "eventId": "0"} for event in EVENTS]}).encode(),
+}
+"""Files that hold no history; the SDK's core does not end for the last two."""
+
+
+def test_a_strange_file_costs_itself(tmp_path: Path) -> None:
+    """It is named, the others are replayed, and the exit code says that something is missing."""
+    for name, content in STRANGE.items():
+        (tmp_path / name).write_bytes(content)
+    os.mkfifo(tmp_path / "pipe")
+    names = [str(tmp_path / name) for name in (*STRANGE, "pipe")]
+    commands = Processes("localhost:1", tmp_path)
+    done = commands.starter("replay", *names, str(STRAIGHT))
+    read = commands.starter("replay", "--json", *names, str(STRAIGHT))
+    unread = json.loads(read.stdout)["unread"]
+
+    assert (done.returncode, read.returncode) == (2, 2)
+    assert [name for name in names if f"The file {name!r}" not in done.stdout] == []
+    assert done.stdout.endswith("\n1 history replays with this version.\n10 files could not be read.\n")
+    assert [row["file"] for row in unread] == names
+
+
+@pytest.mark.parametrize("events", [1, 2, 3])
+async def test_a_history_that_has_just_begun_replays(tmp_path: Path, events: int) -> None:
+    """A delayed start has one event, and nothing was decided."""
+    (file := tmp_path / "begun.json").write_text(json.dumps({**DOCUMENT, "events": EVENTS[:events]}))
+    async with asyncio.timeout(30):
+        found = [one async for one in replayed(saved([file, STRAIGHT, file]))]
+
+    assert [(one.events, one.cause) for one in found] == [(events, None), (len(EVENTS), None), (events, None)]
 
 
 async def test_the_histories_of_a_server_are_replayed(client: Client, commands: Processes, tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ async def composed(request: pytest.FixtureRequest, figures: list[str]) -> AsyncI
     """Everything up; at the end it is taken down, and nothing of it may stay. The logs stay where a test failed."""
     reason = engines.missing()
     if reason is not None:
+        if not engines.may_be_skipped():
+            pytest.exit(f"No test was run. {reason}", returncode=2)
         figures.append(f"containers were skipped. {reason}")
         pytest.skip(reason)
     folder = Path(tempfile.mkdtemp(prefix="replan-composed-"))

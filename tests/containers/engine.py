@@ -31,6 +31,10 @@ COMPOSE_VERSION = "v2.40.3"
 NEEDED = ("podman", "crun", "debootstrap", "catatonit", "iptables", "ip", "nsenter", "unshare", "go")
 HELPERS = ("netavark", "aardvark-dns")
 """Programs of podman that are not on PATH."""
+PACKAGE_OF = {"ip": "iproute2", "nsenter": "util-linux", "unshare": "util-linux", "go": "golang"}
+"""The Debian packages of programs, for those with another name."""
+OPTIONAL = "TESTS_OPTIONAL"
+"""The variable with which `make test-all` skips these tests where they cannot run; else that is an error."""
 START_SECONDS = 60
 MOST_LINES = 40
 """Of what a command said that failed."""
@@ -100,17 +104,26 @@ def _said(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> str:
 def missing() -> str | None:
     """Why no engine can be had here, None where one can."""
     if asked() == "docker":
-        return None if shutil.which("docker") else f"{VARIABLE}=docker asks for docker, which is not installed."
+        absent_docker = "which is not installed: `apt-get install docker.io docker-compose-v2`."
+        return None if shutil.which("docker") else f"{VARIABLE}=docker asks for docker, {absent_docker}"
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        return "Containers need root here, for podman's namespaces; or set CONTAINERS=docker."
+        return (
+            "Containers need root here, for podman's namespaces: `sudo make test-containers`, or set CONTAINERS=docker."
+        )
     absent = [name for name in NEEDED if shutil.which(name) is None]
     absent += [name for name in HELPERS if not any(Path(root, name).exists() for root in _LIBRARIES)]
     if absent:
-        return f"Containers need {', '.join(absent)} (Debian's packages, and Go); or set CONTAINERS=docker."
+        packages = sorted({PACKAGE_OF.get(name, name) for name in absent})
+        return f"Containers need {', '.join(absent)}: `apt-get install {' '.join(packages)}`; or set CONTAINERS=docker."
     return None
 
 
 _LIBRARIES = ("/usr/lib/podman", "/usr/libexec/podman")
+
+
+def may_be_skipped() -> bool:
+    """Whether whoever runs the tests asks for all that can run here, and not for these."""
+    return bool(os.environ.get(OPTIONAL))
 
 
 def asked() -> str:

@@ -1,7 +1,7 @@
 """The images of docker-compose.yml: ours by the Dockerfile, and for podman stand-ins of Debian's and Go's programs.
 
 `python -m tests.containers.images [PREFIX]` makes all of them, each line of its output after PREFIX; where containers
-cannot be had it says why and ends with 0, since the tests are skipped then.
+cannot be had it says why and ends with 2, or with 0 if the tests may be skipped.
 """
 
 import asyncio
@@ -130,6 +130,9 @@ def main(words: Sequence[str]) -> int:
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     reason = engines.missing()
+    if reason is not None and not engines.may_be_skipped():
+        sys.stderr.write(f"No test was run. {reason}\n")
+        return 2
     if reason is not None:
         say(f"skipped. {reason}")
         return 0

@@ -255,6 +255,17 @@ async def test_dev_starts_a_server_where_none_answers(tmp_path: Path, monkeypatc
     assert not await answers(local.address)
 
 
+@pytest.mark.parametrize("name", ["a?b=%41 #é", pytest.param("two words", marks=pytest.mark.full)])
+async def test_the_path_of_a_state_folder_is_no_url(tmp_path: Path, name: str) -> None:
+    """The database of the server is in the folder, whatever letters are in its path."""
+    (folder := tmp_path / name).mkdir()
+    async with DevServer(own(folder), await binary()) as server:
+        assert state_folder.server_address(folder) == server.address
+
+    assert (folder / "temporal.db").exists()
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 @pytest.mark.parametrize("address", ["temporal.example:7233", "10.0.0.1:7233", "localhost", "localhost:http"])
 async def test_dev_refuses_what_is_not_on_this_machine(address: str, tmp_path: Path) -> None:
     """`--dev` never takes a far server for its own, and says what to change."""

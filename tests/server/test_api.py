@@ -334,7 +334,32 @@ NO_IDS = ("%00", "a%00b", "%01", "%0a", "%1b%5b2J", "%ff", "%ed%a0%80", "%e2%80%
 """Ids in a path that no task has."""
 UNUSABLE_IDS = (".", "..", "%2e", ".%2E", "a/../b", "./a", "a\0", "a\x1b[2J", "a\u202e", "a\u200b", "-a", "", "é" * 201)
 """Ids that no address, no command and no person could name."""
+STRANGE = {
+    b"NaN": 422,
+    b"-Infinity": 422,
+    b"1e999": 422,
+    b"9" * 5000: 422,
+    b'"\\ud800"': 422,
+    b'{"\\udc00": 1}': 422,
+    b'"\xff"': 400,
+    b"[" * 300 + b"]" * 300: 400,
+    b'{"a":' * 5_000 + b"1" + b"}" * 5_000: 400,
+}
+"""What Python reads as a JSON value and others do not, and the status of a body that has it somewhere."""
+STRANGE_BODIES = (
+    ("/tasks", b'{"text": "x", "plan": [{"id": "a", "kind": "calculate", "args": {"x": @}}]}'),
+    ("/tasks", b'{"text": "x", "result_schema": {"const": @}}'),
+    (f"{NOBODY}/answers", b'{"choice": "provide", "result": @}'),
+    (f"{NOBODY}/extend", b'{"usd": @}'),
+    ("/incidents/nothing/resolve", b'{"note": @}'),
+    ("/tasks", b"@"),
+)
 BAD: Sequence[tuple[str, str, Any, int, str]] = (
+    *(
+        ("POST", path, body.replace(b"@", value), status, "usage" if status == 422 else "http")
+        for path, body in STRANGE_BODIES
+        for value, status in STRANGE.items()
+    ),
     ("GET", NOBODY, None, 404, "unknown_id"),
     ("GET", f"{NOBODY}/explain", None, 404, "unknown_id"),
     ("GET", f"{NOBODY}/effects", None, 404, "unknown_id"),

@@ -63,6 +63,30 @@ async def test_only_the_web_ui_gets_what_is_decoded(guarded: tuple[Served, Path]
     assert "access-control-allow-origin" not in foreign.headers
 
 
+BAD_BODIES = {
+    b'{"payloads":' + b"[" * 20_000 + b"]" * 20_000 + b"}": 400,
+    b'{"payloads": [{"metadata":' + b'{"a":' * 5_000 + b"1" + b"}" * 5_000 + b"}]}": 400,
+    b'{"payloads":' + b"[" * 190 + b"]" * 190 + b"}": 422,
+    b'{"payloads": "\xff"}': 422,
+    b"{": 422,
+    b"[]": 422,
+    b"null": 422,
+    b'{"payloads": NaN}': 422,
+    b'{"payloads": [{"data": ' + b"9" * 5000 + b"}]}": 422,
+    b'{"payloads": [{"metadata": {"\\ud800": "AA=="}}]}': 422,
+    b'{"payloads": [{"\\ud800": 1}]}': 422,
+}
+
+
+async def test_a_body_that_is_no_list_of_payloads_is_refused(guarded: tuple[Served, Path]) -> None:
+    """Whatever is in it, it is no bug of the server."""
+    running, _ = guarded
+    async with running.visit(token=TOKEN) as program:
+        found = [(await program.post("/codec/decode", content=body)).status_code for body in BAD_BODIES]
+
+    assert found == list(BAD_BODIES.values())
+
+
 @pytest.mark.parametrize("origin", ["localhost:8233", "http://localhost:8233/namespaces", "http://Localhost:8233", "*"])
 def test_what_no_browser_sends_as_an_origin_is_refused(origin: str) -> None:
     """Else nobody would be let in, without a word."""

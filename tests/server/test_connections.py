@@ -12,8 +12,8 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 
 from runtime.dev_server import DevServer
-from server.connections import FILES, FULL, Connections
-from tests.server.serving import TOKEN, path_of, serving, started
+from server.connections import FILES, FULL, MAX_HEAD, Connections
+from tests.server.serving import TOKEN, Served, path_of, serving, started
 
 PLACES = 40
 CROWD = 150
@@ -246,3 +246,48 @@ async def test_the_longest_silence_makes_room() -> None:
 
     assert answer.startswith(b"HTTP/1.1 200 ")
     assert ended == [True, False]
+
+
+def request_of(size: int, path: str = "/static/style.css") -> bytes:
+    """A request whose head has so many bytes."""
+    head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nX-Filler: \r\n\r\n".encode()
+    return head.replace(b"Filler: ", b"Filler: " + b"x" * (size - len(head)))
+
+
+async def statuses(port: int, *requests: bytes) -> list[int]:
+    """The statuses of requests that are sent one after the other, each at once as a whole, on one connection.
+
+    The last is 0 if the server ended the connection before it had read the request.
+    """
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    found = list[int]()
+    try:
+        for sent in requests:
+            writer.write(sent)
+            found.append(int((await reader.readline()).split()[1]))
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = head.partition(b"content-length: ")[2].split(b"\r\n")[0]
+            await reader.readexactly(int(length)) if length else await reader.read()
+    except ConnectionResetError:
+        found += [0] * (len(requests) - len(found))
+    finally:
+        writer.transport.abort()
+    return found
+
+
+@pytest.mark.parametrize("size", [MAX_HEAD + 1, 17_000, 60_000, 200_000])
+async def test_a_head_has_at_most_16_kib(local: Served, size: int) -> None:
+    """Also if it arrives as a whole, as a later one of a connection, or is long in its path."""
+    fits, larger = request_of(MAX_HEAD), request_of(size)
+    in_path = f"GET /{'x' * size} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+
+    assert await statuses(local.port, fits, fits, larger) in ([200, 200, 400], [200, 200, 0])
+    assert await statuses(local.port, in_path) in ([400], [0])
+
+
+async def test_a_large_body_is_no_head(local: Served) -> None:
+    """It is read as before, and the connection serves the next request."""
+    body = b'{"text": "' + b"x" * 300_000 + b'"}'
+    head = b"POST /tasks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+    assert await statuses(local.port, head % len(body) + body, request_of(100)) == [422, 200]

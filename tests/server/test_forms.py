@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 from server.page.answers import _form_values
-from server.page.inputs import Mistakes, arguments, fields_of, misfits, with_defaults
+from server.page.inputs import Mistakes, arguments, fields_of, json_value, misfits, with_defaults
 from tests.gate import sampled
 from tests.server.serving import asked, path_of, standing, started
 from workflows.people.requests import Choice, ProposedCall
@@ -327,3 +327,12 @@ async def test_a_call_shows_what_nobody_would_see(program: httpx2.AsyncClient) -
     assert r"an\u200dn\u202e\u3164" in edit and r"ann\u2060" in edit
     assert not set("\u200d\u202e\u3164\u2066\u2060\x1b") & set(card + re.sub("<input[^>]*>", "", edit))
     assert (done.status_code, document["steps"][0]["result"]) == (303, {**args, "to": "ann\u2060"})
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 5_000 + "]" * 5_000, "NaN", "1e999", "9" * 5_000, r'"\ud800"'])
+def test_json_that_cannot_be_sent_is_a_mistake_of_its_field(text: str) -> None:
+    """Whatever a person types into it, the page shows the field again."""
+    with pytest.raises(Mistakes) as wrong:
+        json_value("result", "The result", text)
+
+    assert list(wrong.value.fields_of_form) == ["result"]

@@ -11,11 +11,11 @@ import pytest
 from temporalio.client import Client
 
 from runtime.client import connect
-from runtime.temporal_cli import spoken
+from runtime.temporal_cli import ServerUnavailable, spoken
 from tests.gate import is_asked_for
 from tests.stack import stack as stacks
 from tests.stack.places import Places
-from tests.stack.programs import find_programs
+from tests.stack.programs import ProgramMissing, find_programs
 from tests.stack.stack import Process, Stack
 
 HERE = Path(__file__).parent
@@ -49,7 +49,10 @@ def figures(pytestconfig: pytest.Config) -> list[str]:
 async def stack(request: pytest.FixtureRequest, figures: list[str]) -> AsyncIterator[Stack]:
     """The stack; where a test failed its logs stay, and the summary names them."""
     began = time.monotonic()
-    programs = await find_programs(lambda _: None)
+    try:
+        programs = await find_programs(lambda _: None)
+    except (ProgramMissing, ServerUnavailable) as missing:
+        pytest.exit(f"No test was run. {missing}", returncode=2)
     root = Path(tempfile.mkdtemp(prefix="replan-stack-"))
     places = Places(root, programs)
     try:

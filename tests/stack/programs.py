@@ -92,7 +92,10 @@ async def built(source: Source, version: str, say: Say) -> Path:
 async def _build(folder: Path, source: Source, version: str, say: Say) -> None:
     go = shutil.which("go")
     if go is None:
-        raise ProgramMissing(f"Go is not installed, which builds {source.name}: https://go.dev/dl, then again.")
+        raise ProgramMissing(
+            f"Go is not installed, which builds {source.name}: `apt-get install golang`, or"
+            " https://go.dev/dl, then again."
+        )
     settings = {**os.environ, "GOTMPDIR": str(folder), "CGO_ENABLED": "0"}
     began = time.monotonic()
 
@@ -135,8 +138,8 @@ def main(words: Sequence[str]) -> int:
     try:
         programs = asyncio.run(find_programs(say))
     except RuntimeError as problem:
-        sys.stderr.write(f"{problem}\n")
-        return 1
+        sys.stderr.write(f"No test was run. {problem}\n")
+        return 2
     except KeyboardInterrupt:
         return 130
     say(f"programs are in {programs.temporal_server.parent} and {programs.postgresql}, after {_since(began)}")

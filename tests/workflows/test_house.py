@@ -143,8 +143,9 @@ def test_every_module_has_a_reader() -> None:
 
 
 def _is_found_by_name(module: str) -> bool:
-    """Whether it is loaded by its name: a command, a migration, the table of an SDK; or users import it."""
-    return module.startswith(("console.commands.", "activities.borders.", "replan")) or ".migrations" in module
+    """Whether it is loaded by its name: a command, a migration, an SDK's table, a package for users' files."""
+    by_name = ("console.commands.", "activities.borders.", "activities.toolbox.importable.", "replan")
+    return module.startswith(by_name) or ".migrations" in module
 
 
 def test_one_name_is_one_class_in_a_room() -> None:

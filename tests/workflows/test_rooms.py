@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 ROOMS = ("workflows", "activities", "runtime", "client", "audit", "server", "console", "replan", "maintenance")
 SCRIPTS = ("worker.py", "starter.py")
@@ -249,6 +251,57 @@ def test_one_place_normalises_text() -> None:
 
     assert violations(files, normalising).keys() == NORMALISES.keys()
     assert violations(files, within).keys() == NORMALISES_WITHIN.keys()
+
+
+def in_locale(file: Path) -> list[str]:
+    """The calls of a file that read or write text in the locale's encoding."""
+    return [ast.unparse(call) for name, call in calls(file) if _is_in_locale(name, call)]
+
+
+def _is_in_locale(function: str, call: ast.Call) -> bool:
+    words = {word.arg: word.value for word in call.keywords}
+    if "encoding" in words:
+        return False
+    match function.rpartition(".")[2]:
+        case "Popen" | "run" | "check_output":
+            return bool(words.keys() & {"text", "universal_newlines"})
+        case "read_text" | "write_text":
+            return True
+        case "open" | "fdopen":
+            place = 1 if function in ("open", "os.fdopen") else 0
+            mode = words.get("mode", call.args[place] if len(call.args) > place else ast.Constant("r"))
+            return isinstance(mode, ast.Constant) and re.fullmatch(r"[rwaxt+]{1,3}", str(mode.value)) is not None
+    return any(isinstance(part, ast.Attribute) and part.attr in ("read_text", "write_text") for part in call.args)
+
+
+def test_no_file_is_read_in_the_encoding_of_the_locale() -> None:
+    """A file means the same on every machine: text is read as UTF-8, whatever the locale."""
+    assert violations(SOURCES, in_locale) == {}
+
+
+@pytest.mark.parametrize(
+    ("code", "is_found"),
+    [
+        ("path.read_text()", True),
+        ("path.write_text(text)", True),
+        ("open(name)", True),
+        ("path.open('w')", True),
+        ("path.open()", True),
+        ("open(name, mode='a')", True),
+        ("os.fdopen(handle, 'w')", True),
+        ("asyncio.to_thread(path.read_text)", True),
+        ("subprocess.run(command, text=True)", True),
+        ("path.read_text(encoding='utf-8')", False),
+        ("path.open('rb')", False),
+        ("open(name, 'ab')", False),
+        ("os.open(name, flags)", False),
+    ],
+)
+def test_such_a_call_would_be_found(tmp_path: Path, code: str, is_found: bool) -> None:
+    """The test above sees each way to open a file as text."""
+    call = next(node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call))
+
+    assert _is_in_locale(ast.unparse(call.func), call) == is_found
 
 
 def test_workflows_call_no_builtin_that_the_linter_cannot_ban() -> None:

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from activities.toolbox.documents.extra import MissingPackage
 from activities.toolbox.documents.html import text_of
-from workflows.text import normalized
+from workflows.text import decode_text, normalized
 
 PAGE = 8_000  # characters of a page, in a document without pages of its own
 MAX_TITLE = 200
@@ -129,7 +129,11 @@ SUFFIXES = TEXT + MARKDOWN + HTML + PDF
 
 
 def documents(root: Path) -> dict[str, Path]:
-    """The first `MAX_FILES` documents below `root` by their relative names; links that lead out of it are ignored."""
+    """The first `MAX_FILES` documents below `root` by their relative names; links that lead out of it are ignored.
+
+    What cannot be followed or listed, such as a link to itself or a folder of somebody else, is among them: `read` says
+    why it is left out.
+    """
     return dict(islice(_files(root.resolve()), MAX_FILES))
 
 
@@ -144,36 +148,56 @@ def read(path: Path, *, first: int = 1, max_text: int = MAX_FILE) -> Document:
             raise UnreadableDocument(f"larger than {limit:,} bytes")
         if path.suffix.lower() in PDF:
             return read_pdf(file, first=first, max_text=max_text)
-        content = file.read(limit)
+        try:
+            content = file.read(limit)
+        except OSError as error:
+            raise UnreadableDocument(f"the worker cannot read it: {error.strerror}") from None
     if path.suffix.lower() in HTML:
         page = text_of(content)
         notes = [f"it goes on, but {page.cut}"] if page.cut else []
         return of_text(page.text, title=page.title, has_headings=True, notes=notes)
-    return of_text(content.decode("utf-8-sig", errors="replace"), has_headings=path.suffix.lower() in MARKDOWN)
+    return of_text(decode_text(content, errors="replace"), has_headings=path.suffix.lower() in MARKDOWN)
 
 
 def _files(root: Path) -> Iterator[tuple[str, Path]]:
     """Yield the name and the path of each document below `root`, sorted; folders with a leading dot are left out."""
-    for folder, folders, names in os.walk(root):  # does not follow links to folders
+    closed = list[Path]()
+    walk = os.walk(root, onerror=lambda error: closed.append(Path(error.filename)))  # follows no links to folders
+    for folder, folders, names in walk:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(folder, name)
-            if path.suffix.lower() not in SUFFIXES:
-                continue
-            target = path.resolve() if path.is_symlink() else path
-            if target.is_relative_to(root) and target.suffix.lower() in SUFFIXES and target.is_file():
-                shown = path.relative_to(root).as_posix().encode(errors="replace").decode()  # not all names are UTF-8
-                yield normalized("NFC", shown), target
+            if path.suffix.lower() in SUFFIXES and (target := _target(path, root)) is not None:
+                yield _shown(path, root), target
+    yield from ((_shown(path, root), path) for path in closed)
+
+
+def _target(path: Path, root: Path) -> Path | None:
+    """The file that `path` names, through links inside `root`; None for what is no document, or leads out of `root`."""
+    try:
+        target = path.resolve(strict=True) if path.is_symlink() else path
+        return (
+            target if target.is_relative_to(root) and target.suffix.lower() in SUFFIXES and target.is_file() else None
+        )
+    except FileNotFoundError:
+        return None  # deleted meanwhile, or a link to nothing
+    except (OSError, RuntimeError):  # no permission, or a loop of links, which pathlib reports as a RuntimeError
+        return path
+
+
+def _shown(path: Path, root: Path) -> str:
+    name = path.relative_to(root).as_posix().encode(errors="replace").decode()  # not all names are UTF-8
+    return normalized("NFC", name)
 
 
 def _opened(path: Path) -> BinaryIO:
     """Open a regular file without following a link. Raises UnreadableDocument if that is impossible."""
     try:
         # Meanwhile the file may have been replaced by a link (it is not followed) or a pipe (opening must not block).
-        file = os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
-    except OSError:
-        raise UnreadableDocument("the worker cannot open it") from None
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise UnreadableDocument(f"the worker cannot open it: {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
         raise UnreadableDocument("it is not a file")
-    return file
+    return os.fdopen(handle, "rb")

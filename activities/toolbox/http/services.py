@@ -15,6 +15,7 @@ import httpx2
 
 from activities.errors import NeedsPerson, Refused, answered, unsent
 from activities.toolbox.http.network import MAX_REDIRECTS, BadReach, TooMuch, Web, checked, plain, read_host, redirected
+from workflows.text import decode_text
 
 HEADER_NAME = r"^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$"
 HEADER_VALUE = r"^[\t\x20-\x7e]{0,2000}$"
@@ -154,7 +155,7 @@ def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:
 def _content_of(text: str, file: str | None) -> str:
     """The text in `file`, e.g. a container's secret; empty if `file` is None. Raises BadReach for the option `text`."""
     try:
-        return Path(file).read_text(encoding="utf-8").strip() if file else ""
+        return decode_text(Path(file).read_bytes()).strip() if file else ""
     except (OSError, UnicodeDecodeError) as error:
         raise BadReach(f"--http-header {text}: {file!r} cannot be read ({error}): correct its variable.") from error
 

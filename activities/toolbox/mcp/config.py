@@ -12,6 +12,7 @@ from activities.toolbox.json_schema import JsonSchema, checkable
 from activities.toolbox.mcp import tools_file
 from workflows.faults.fault import Code
 from workflows.json_values import digest
+from workflows.text import decode_text
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Config:
             if source.startswith("file:"):
                 path = folder / source.removeprefix("file:")
                 try:
-                    return path.read_text().strip()
+                    return decode_text(path.read_bytes()).strip()
                 except (OSError, ValueError):
                     raise CannotOpen(f"the file {path} cannot be read") from None
             if source not in environment:

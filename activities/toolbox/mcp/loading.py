@@ -12,6 +12,7 @@ from activities.toolbox.http.network import Reach
 from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.config import CannotOpen, Config, Listing
 from activities.toolbox.registry import ToolMistakes
+from workflows.text import decode_text
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
     from activities.toolbox.mcp.kinds import ForeignTool
@@ -64,7 +65,7 @@ def load_servers(
         except tools_file.BadToolsFile as bad:
             mistakes += bad.mistakes
             continue
-        files[str(path)] = path.read_text(encoding="utf-8-sig")
+        files[str(path)] = decode_text(path.read_bytes())
         for name, server in read.servers.items():
             place = kinds.FilePlace(str(path), files[str(path)], name)
             if name in tables:

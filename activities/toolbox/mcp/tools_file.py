@@ -19,7 +19,7 @@ from pydantic_core import PydanticCustomError
 from activities.borders.declared import CODES
 from activities.borders.validation import RULE, expected
 from workflows.plans.catalogue import Effect
-from workflows.text import nearest
+from workflows.text import decode_text, nearest
 
 MAX_FILE = 1024 * 1024  # bytes
 SERVER_NAME = r"^[a-z][a-z0-9_-]{0,30}$"
@@ -158,7 +158,7 @@ def read(path: Path) -> ToolsFile:
     try:
         if path.stat().st_size > MAX_FILE:
             raise BadToolsFile([f"{path} has more than {MAX_FILE} bytes: a tools file names servers, in TOML."])
-        text = path.read_text(encoding="utf-8-sig")
+        text = decode_text(path.read_bytes())
         values = tomllib.loads(text)
     except FileNotFoundError:
         raise BadToolsFile([f"There is no tools file {path}: check --tools."]) from None
@@ -189,7 +189,7 @@ def line_of(text: str, loc: Sequence[Any]) -> str:
 _QUOTED = r"""\"(?:[^"\\]|\\.)*\"|'[^']*'"""
 
 
-class Place(NamedTuple):
+class TomlLine(NamedTuple):
     """A line that begins a table or a value."""
 
     line: int
@@ -197,7 +197,7 @@ class Place(NamedTuple):
     is_table: bool
 
 
-def places(text: str) -> Iterator[Place]:
+def places(text: str) -> Iterator[TomlLine]:
     """Yield the lines that begin a table or a value."""
     table: tuple[str, ...] = ()
     quotes = ""  # of a text of several lines
@@ -207,9 +207,9 @@ def places(text: str) -> Iterator[Place]:
             continue
         if header := re.match(rf"\s*\[((?:[\w\s.-]|{_QUOTED})+)\]\s*(?:#.*)?$", line):
             table = _path(header[1])
-            yield Place(number, table, is_table=True)
+            yield TomlLine(number, table, is_table=True)
         elif value := re.match(rf"\s*((?:[\w\s.-]|{_QUOTED})+?)\s*=", line):
-            yield Place(number, table + _path(value[1]), is_table=False)
+            yield TomlLine(number, table + _path(value[1]), is_table=False)
         quotes = next((found for found in ('"""', "'''") if line.count(found) % 2), "")
 
 
