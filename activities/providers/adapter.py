@@ -328,8 +328,11 @@ def _end_of(draft: Draft) -> End:
     return End.BROKEN_OFF if draft.has_begun else End.NO_REPLY
 
 
-def _dump(response: Any) -> Any:
-    return response.to_dict(mode="python", warnings=False)
+def _estimated_output(response: Any) -> int:
+    try:
+        return estimate_tokens(response.to_dict(mode="python", warnings=False))
+    except WRONG_SHAPE:  # it is nested too deeply, so nobody can tell
+        return MAX_OUTPUT
 
 
 def _completed(counted: Usage, request: Request, response: Any, min_output: int = 0) -> Usage:
@@ -340,7 +343,7 @@ def _completed(counted: Usage, request: Request, response: Any, min_output: int 
     return replace(
         counted,
         input=counted.input if input_tokens else estimate_input(request),
-        output=output_tokens or max(min_output, counted.reasoning + estimate_tokens(_dump(response))),
+        output=output_tokens or max(min_output, counted.reasoning + _estimated_output(response)),
         is_estimated=True,
     )
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from pydantic_core import from_json
+
 from activities.providers.messages import ToolCall
 
 MAX_NESTED = 100
@@ -60,7 +62,7 @@ def parse_call(id: Any, name: Any, arguments: Any) -> ToolCall:
         except RecursionError:
             return ToolCall(id, name, {}, broken=TOO_DEEP)
         except ValueError as error:
-            return ToolCall(id, name, {}, broken=f"they are no JSON ({str(error)[:MAX_SHOWN]})")
+            return ToolCall(id, name, {}, broken=f"they are no JSON ({_why_no_json(arguments, error)[:MAX_SHOWN]})")
     if arguments is None or arguments == "":  # of a call without arguments, from some servers
         arguments = {}
     if flaw := flaw_of(arguments):
@@ -68,6 +70,15 @@ def parse_call(id: Any, name: Any, arguments: Any) -> ToolCall:
     if not isinstance(arguments, dict):
         return ToolCall(id, name, {}, broken=f"they are a JSON {type(arguments).__name__}, not an object")
     return ToolCall(id, name, arguments)
+
+
+def _why_no_json(text: str, error: ValueError) -> str:
+    """The message of the parser that says where a text ends too early, else that of `error`."""
+    try:
+        from_json(text)
+    except ValueError as found:
+        return str(found)
+    return str(error)
 
 
 def is_object(arguments: Any) -> bool:

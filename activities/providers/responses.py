@@ -170,7 +170,7 @@ class _ResponsesDraft(Draft):
             (at in self._items or item.status == "completed")
             and not (written and _args(item.arguments) != _args(written))
             for item in items
-            if getattr(item, "call_id", None) == getattr(begun, "call_id", None)
+            if getattr(begun, "call_id", None) in (None, getattr(item, "call_id", None))
         )
 
 

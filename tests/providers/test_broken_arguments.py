@@ -114,6 +114,24 @@ async def test_a_deep_response_is_no_bug_of_a_tool(provider: str, raw: RawBytes)
     assert isinstance(error, Exception) and classify(error).quadrant.is_transient, error
 
 
+BESIDE = f'"x": {"[" * 600}{"]" * 600}'
+UNUSED_DEPTH = {
+    "anthropic": f'{{"content": [{{"type": "text", "text": "Rome."}}], "stop_reason": "end_turn", {BESIDE}}}',
+    "openai": f'{{"choices": [{{"message": {{"content": "Rome."}}, "finish_reason": "stop"}}], {BESIDE}}}',
+    "responses": (
+        f'{{"status": "completed", {BESIDE}, "output": [{{"type": "message",'
+        ' "content": [{"type": "output_text", "text": "Rome."}]}]}'
+    ),
+}
+
+
+async def test_depth_that_nobody_reads_is_no_mistake(provider: str) -> None:
+    """In a field that Replan does not know, of a reply without a count."""
+    reply = await reply_of(provider, body(UNUSED_DEPTH[provider]))
+
+    assert (reply.turn.text, reply.usage.is_estimated) == ("Rome.", True) and reply.usage.output > 0
+
+
 REPAIRED = {
     f"{provider}, {how}": (provider, how, raw)
     for provider in PROVIDERS
