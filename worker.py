@@ -144,6 +144,7 @@ async def equipped(
         await stack.enter_async_context(sampled)
         await stack.enter_async_context(telling(breakers, client, prometheus.meter_of(client, settings.queue)))
         await stack.enter_async_context((words := Words(parts.databases.store)).exchanged())
+        await stack.enter_async_context(parts.catalogues.published())
         spans = stack.enter_context(tracing.recorded(parts.step_spans))
         interceptors = [CallInterceptor(), HeaderInterceptor(logs_values=settings.log_values), words, *spans]
         given: dict[str, Any] = {"workflows": serve.WORKFLOWS, "slots": settings.slots, "interceptors": interceptors}

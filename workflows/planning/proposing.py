@@ -177,6 +177,7 @@ async def _take_turn(
             progress.count(metrics.of_request_to_planner(spec.kind, proposed))
             if written is not None and not proposed.rejected:
                 proposed = proposed.model_copy(update={"proposal": written})
+        catalogue.take_over(proposed.specs)
         if not proposed.compact:
             _record_turn(progress, catalogue, proposed)
             progress.words_told = words

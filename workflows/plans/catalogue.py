@@ -159,6 +159,8 @@ class Catalogue(Sparse, frozen=True):
 
     form: int = 0
     """The FORM of the worker that began the run; 0 before the first release."""
+    digest: str = ""
+    """The digest of the worker's tools, the same for all workers with the same tools."""
     specs: dict[str, ToolSpec]
     planner: str
     searchable: bool = True
@@ -194,6 +196,11 @@ class Catalogue(Sparse, frozen=True):
     """The most tokens that the planner allows a reply of its model; 0 if the worker does not say it."""
     preamble: int = 0
     """Estimated tokens of the instructions and descriptions of tools that a model is told before the task."""
+
+    def take_over(self, specs: Mapping[str, JsonValue]) -> None:
+        """Let the task use these specs, as JSON, from now on: the planner's worker has other tools than the one that
+        made this catalogue, as in a rolling deploy, and a plan was made and checked with them."""
+        self.specs.update((kind, ToolSpec.model_validate(spec)) for kind, spec in specs.items())
 
     @field_serializer("specs")
     def _sparsely(self, specs: dict[str, ToolSpec]) -> dict[str, Any]:
