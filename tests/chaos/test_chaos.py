@@ -11,7 +11,7 @@ import pytest
 
 from activities.boundary.failpoints import Failpoint
 from evals.chaos.placed import AFTER_ANSWER, Kill, PlacedKills, placed_kills
-from evals.chaos.races import HARMFUL, OVERDUE, TWICE, frozen, harmful, late, lives, overdue, twice
+from evals.chaos.races import HARMFUL, OLDER, OVERDUE, TWICE, frozen, harmful, late, lives, older, overdue, twice
 from evals.chaos.stage import Stage, Store, staged
 from tests.processes import ROOT
 
@@ -129,5 +129,15 @@ async def test_a_thread_that_outlives_its_timeout_makes_one_effect(stage: Stage,
 async def test_a_tool_that_exits_stops_its_loop_or_writes_twice_makes_one_effect(stage: Stage, kind: str) -> None:
     """The effect is found, or a person is asked; nothing is sent again, and the worker serves on."""
     cell = await harmful(stage, SEED, kind)
+
+    assert cell.is_right, str(cell)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("how", OLDER)
+async def test_a_task_that_an_older_worker_begins_makes_its_effect(stage: Stage, how: str) -> None:
+    """The older one lacks the tool, and leaves the check of the plan and the call to the newer one."""
+    cell = await older(stage, SEED, how)
 
     assert cell.is_right, str(cell)
