@@ -16,15 +16,16 @@ from functools import partial
 from typing import Any
 
 import typer
+from temporalio.client import Client
 from temporalio.service import RPCError
 
 from activities.boundary.breakers.turns import telling
 from activities.boundary.interceptor import HeaderInterceptor
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
-from activities.storage.store import is_checked, note_checked, sqlite_url
+from activities.storage.store import Peeked, note_checked, peek, sqlite_url
 from activities.toolbox.declare.arguments import misfits
 from activities.words import Words
-from runtime import prometheus, serve, telemetry, tracing
+from runtime import prometheus, queue_store, serve, telemetry, tracing
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
 from runtime.keys import BadKeys, cipher_of
@@ -34,7 +35,7 @@ from runtime.settings_file import BadSettings, SettingsFile
 from workflows.calls.interceptor import CallInterceptor
 from workflows.text import few
 
-BAD_USAGE = (*BAD_OPTIONS, BadKeys, BadSetting, BadSettings)
+BAD_USAGE = (*BAD_OPTIONS, BadKeys, BadSetting, BadSettings, queue_store.OtherStore)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
 MAX_UNFINISHED = 200
 """The most unfinished tasks whose histories a worker replays before its version serves a queue for the first time."""
@@ -116,6 +117,21 @@ async def require_continuable(server: serve.Server, queue: str) -> None:
         )
 
 
+async def replaceable(client: Client, queue: str, peeked: Peeked) -> queue_store.Record | None:
+    """The queue's record of another store than the `peeked` one, if this worker may replace it; None without such one.
+
+    Raises:
+        OtherStore: a task of the other store is unfinished, or a worker of it serves the queue.
+    """
+    found = await queue_store.recorded(client, queue)
+    if peeked.is_checked if found is None else found.store.id == peeked.id:
+        return None
+    from client import taking_over  # not at the top: it looks only at a queue that has not this worker's store yet
+
+    await taking_over.require_free(client, queue, queue_store.NamedStore(peeked.id or "", peeked.place), found)
+    return found
+
+
 @asynccontextmanager
 async def equipped(
     settings: Settings, abilities: Abilities, server: serve.Server, fail: Callable[[str], None]
@@ -126,6 +142,7 @@ async def equipped(
 
     Raises:
         CannotContinue: as `require_continuable`.
+        OtherStore: the queue has another store.
         StoreUnavailable, BadKeys, BadReach, BadSocket: the store, the keyring or an option cannot be used.
     """
     async with AsyncExitStack() as stack:
@@ -134,17 +151,21 @@ async def equipped(
         where = server.namespace_id, server.is_searchable, buckets, process.version()
         checked = server.namespace_id, settings.queue, process.version()
         # Before the store is opened, which migrates it.
-        is_new = not await is_checked(settings.store or sqlite_url(settings.state), *checked)
-        if is_new:
+        peeked = await peek(settings.store or sqlite_url(settings.state), *checked)
+        if not peeked.is_checked:
             await require_continuable(server, settings.queue)
+        replaced = await replaceable(server.client, settings.queue, peeked)
         parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail, cipher))
-        if is_new:
+        own = queue_store.NamedStore(parts.store_id, peeked.place)
+        await stack.enter_async_context(queue_store.held(server.client, settings.queue, own, replaced, fail))
+        if not peeked.is_checked:
             await note_checked(parts.databases.store, *checked)
         client, breakers = with_storage(server.client, parts.storage), parts.boundary.breakers
         sampled = prometheus.sampled(client, settings.queue, breakers.samples, server.is_searchable)
         await stack.enter_async_context(sampled)
         await stack.enter_async_context(telling(breakers, client, prometheus.meter_of(client, settings.queue)))
         await stack.enter_async_context((words := Words(parts.databases.store)).exchanged())
+        await stack.enter_async_context(parts.catalogues.published())
         spans = stack.enter_context(tracing.recorded(parts.step_spans))
         interceptors = [CallInterceptor(), HeaderInterceptor(logs_values=settings.log_values), words, *spans]
         given: dict[str, Any] = {"workflows": serve.WORKFLOWS, "slots": settings.slots, "interceptors": interceptors}

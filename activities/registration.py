@@ -23,6 +23,7 @@ from activities.notification import BadReceiver, Notifier, Receiver, page_base, 
 from activities.planning.activities import Planning
 from activities.planning.model_planner import why_not_strict
 from activities.planning.planner import ConversationalPlanner
+from activities.planning.published import Catalogues
 from activities.planning.selection import PlannerSelection
 from activities.planning.transcript import Transcript
 from activities.providers.adapter import AdapterOptions
@@ -56,6 +57,8 @@ BAD_OPTIONS = (
 class Options(Protocol):
     """The fields of `runtime.settings.Settings` that are read here."""
 
+    @property
+    def queue(self) -> str: ...
     @property
     def planner(self) -> str | None: ...
     @property
@@ -208,6 +211,8 @@ class WorkerParts:
     """The id of the Temporal namespace, not its name."""
     is_searchable: bool
     """Whether the namespace has Replan's search attributes."""
+    catalogues: Catalogues
+    """What the workers of the queue have."""
 
     @property
     def storage(self) -> list[StorageDriver]:
@@ -240,6 +245,7 @@ class WorkerParts:
             step_prices=selection.prices,
             notifies=self.abilities.receiver is not None,
             page=self.abilities.page_base,
+            catalogues=self.catalogues,
         )
         conversing = selection.planner if isinstance(selection.planner, ConversationalPlanner) else None
         inspector = Inspector(
@@ -360,4 +366,5 @@ async def open_parts(
             store_id=id,
             namespace=namespace,
             is_searchable=is_searchable,
+            catalogues=Catalogues(databases.store, namespace, options.queue, abilities.registry),
         )

@@ -4,13 +4,10 @@ import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
-from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -26,6 +23,7 @@ from client.tasks import TASKS, Handle
 from client.workflow_task import Cause, failing
 from runtime.payloads import NoKey
 from runtime.process import version
+from runtime.queue_store import pollers
 from workflows.faults import retries
 from workflows.inquiries import (
     UNKNOWN_INQUIRY,
@@ -46,8 +44,6 @@ from workflows.text import few, nearest
 from workflows.web_ui import summary
 
 RPC_TIMEOUT = timedelta(seconds=2)
-LATELY = timedelta(seconds=70)
-"""A worker whose last poll is older does not count as running: an idle worker polls again within a minute."""
 READ_WITHIN = 1.0
 """Seconds until an unanswered inquiry is checked: a worker that cannot read it has failed its workflow task by then."""
 GIVEN_EVENTS = 3
@@ -58,6 +54,8 @@ AT_ONCE = 5
 MAX_NAMED = 5
 RESTORED = "the store was probably restored from an older backup"
 LOOK = "Look whether what was written is still there, and restore a newer backup, or do it again in a new task"
+NO_WORKER = "no_worker"
+"""The code of the Problem of `no_worker`."""
 OLD_WORKER = "old_worker"
 """The code of the Problem of `other_version`."""
 
@@ -124,19 +122,24 @@ async def _require_readable(client: Client, description: WorkflowExecutionDescri
 def no_worker(queue: str, then: str = "") -> Problem:
     """The Problem of a queue without a worker; the remedy ends with `then`, what to do after starting a worker."""
     remedy = Text("start one with ", start_worker(queue), then)
-    return Problem("no_worker", f"No worker answers on queue {queue}", remedy, ProblemKind.UNREACHABLE)
+    return Problem(NO_WORKER, f"No worker answers on queue {queue}", remedy, ProblemKind.UNREACHABLE)
 
 
 async def serving(client: Client, queue: str) -> int:
     """The number of workers that polled this task queue within the last LATELY; some may have ended since."""
-    request = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=retries.control_queue(queue)),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
-    pollers = (await client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)).pollers
-    since = datetime.now(UTC) - LATELY
-    return len({poller.identity for poller in pollers if poller.last_access_time.ToDatetime(UTC) > since})
+    return len(await pollers(client, queue))
+
+
+async def is_served(client: Client, queue: str) -> bool:
+    """Whether a worker takes a question from this task queue at this moment, even if it does not answer it."""
+    try:
+        async with asyncio.timeout(retries.INQUIRY_TAKEN_WITHIN.total_seconds() + READ_WITHIN):
+            await ask(client, queue, ToolsInquiry())
+    except Problem as problem:
+        return problem.code != NO_WORKER
+    except TimeoutError:  # it was taken: by a worker that is frozen, or busy
+        return True
+    return True
 
 
 def other_version() -> Problem:

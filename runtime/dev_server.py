@@ -262,20 +262,29 @@ async def dev_server(
     usual: str = DEFAULT_ADDRESS,
     attributes: Mapping[str, str] | None = None,
 ) -> AsyncIterator[LocalServer]:
-    """Use the server at `address`, else at TEMPORAL_ADDRESS, else that of `folder`; start a server if none answers.
+    """Use the server of `folder`, which listens at `address` if given; else start one there.
 
-    A new server keeps its database in `folder`. Without an address it listens at `usual`, or at free ports if another
-    program uses the ports there. If the new server ends by itself, it is started again; if that is impossible, `fail`
-    is called with the reason. `say` is called with lines about slow steps and restarts.
+    Without an `address`, the server at TEMPORAL_ADDRESS is used, if set. A new server keeps its database in `folder`.
+    Without an address it listens at `usual`, or at free ports if another program uses the ports there. If the new
+    server ends by itself, it is started again; if that is impossible, `fail` is called with the reason. `say` is called
+    with lines about slow steps and restarts.
 
     Raises:
-        ServerUnavailable: no server can be started, or the address is not on this machine.
+        ServerUnavailable: no server can be started, the server at `address` is of another folder, or an address is not
+            on this machine.
         NotConnected: the server cannot be used.
         RPCError: as `DevServer.start`.
     """
     named = address or os.environ.get("TEMPORAL_ADDRESS")
     host, port = _local_host_and_port(named or usual)
-    running = await _running(folder, named)
+    running = await _running(folder, None if address else named)
+    if address and running and _local_host_and_port(running)[1] != port:
+        running = None
+    if address and not running and await answers(address):
+        raise ServerUnavailable(
+            f"The Temporal server at {address} is not that of the state folder {str(folder)!r}: choose another port, as"
+            f" in --port {free_port()}, or leave out --port and set TEMPORAL_ADDRESS={address} to use it."
+        )
     if running:
         host, port = _local_host_and_port(running)
     whose = "ours"
@@ -285,7 +294,9 @@ async def dev_server(
     spec = ServerSpec(folder, host, port, ui_port, attributes=attributes or {})
     if running:
         await _connect_and_register(spec)
-        yield LocalServer(spec.address, spec.ui_url, "was running already" + (", not ours" if named else ""))
+        yield LocalServer(
+            spec.address, spec.ui_url, "was running already" + (", not ours" if named and not address else "")
+        )
         return
     async with DevServer(spec, await find_cli(say)) as server:
         keeper = asyncio.create_task(_keep_running(server, say, fail))

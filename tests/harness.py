@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
+from sqlalchemy.ext.asyncio import AsyncEngine
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Interceptor
@@ -24,6 +25,7 @@ from activities.boundary.interceptor import HeaderInterceptor
 from activities.notification import Notifier, receiver_of
 from activities.planning.activities import Planning
 from activities.planning.planner import Planner, ScriptedPlanner
+from activities.planning.published import Catalogues
 from activities.planning.transcript import Transcript
 from activities.providers.messages import LanguageModel
 from activities.providers.metering import MeteredModel
@@ -145,6 +147,7 @@ async def staged(
         given["breaks"] = faults
         given["step_prices"] = {model.name: price} if model else {}
         given["notifies"] = receiver is not None
+        given["catalogues"] = await opened.enter_async_context(published(client, name, engine, registry))
         planning = Planning(chosen, registry, searchable=True, patience=patience, **given)
         resources = Resources(engine, http, folder, model=MeteredModel(model, price) if model else None)
         boundary = Boundary(resources, faults, store=store, ledgers=datasources)
@@ -161,6 +164,14 @@ async def staged(
             yield stage
             await check_counts(client, name, stage.started)
     await engine.dispose()
+
+
+@asynccontextmanager
+async def published(client: Client, queue: str, engine: AsyncEngine, registry: Registry) -> AsyncIterator[Catalogues]:
+    """What the workers of the queue have; this one says so while it serves, as in the product."""
+    catalogues = Catalogues(engine, client.namespace, queue, registry)
+    async with catalogues.published():
+        yield catalogues
 
 
 def worker(

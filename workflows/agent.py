@@ -286,7 +286,7 @@ class AgentWorkflow(Answers, TakesTurns):
         newest = await read_catalogue(self._progress.task.requirements, progress=self._progress)
         # Steps of the old plan may have kinds that are gone.
         specs = {**self._catalogue.specs, **newest.specs}
-        self._catalogue = self._catalogue.model_copy(update={"specs": specs})
+        self._catalogue = self._catalogue.model_copy(update={"specs": specs, "digest": newest.digest})
 
     async def _execute(self, proposal: NewSteps) -> None:
         """Accept and run a plan, and prepare a replan; raise TaskEnded if a person has to act or a limit is reached."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -18,6 +18,7 @@ from activities.offline.planner import OfflinePlanner
 from activities.planning.checks import check_proposal, check_written, why_task_is_refused
 from activities.planning.origins.trace import trace
 from activities.planning.planner import ConversationalPlanner, Planner, RecordedTurn
+from activities.planning.published import NO_OTHERS, Catalogues, OtherKinds, digest_of
 from activities.planning.recorder import TurnRecorder
 from activities.planning.transcript import Transcript
 from activities.providers.metering import total
@@ -30,11 +31,15 @@ from workflows.planning.situation import Situation
 from workflows.plans.catalogue import FORM, Catalogue, Price, ToolSpec
 from workflows.plans.proposal import BY_HAND, NewSteps, Proposed
 
+T = TypeVar("T")
+
 TOO_MANY_LOST = (
     "Replies of the model were lost or unreadable ({lost}), and the rest of the budget does not cover another request."
 )
 
 
+MAX_MISTAKE = 500
+"""The most characters of a mistake in the reason of a fault."""
 LAST_NEWS = 2_000
 """Tokens of the budget that are kept back for the new results in a task's last request; longer results are cut."""
 
@@ -57,6 +62,7 @@ class Planning:
         step_prices: Mapping[str, Price | None] | None = None,
         notifies: bool = False,
         page: str | None = None,
+        catalogues: Catalogues | None = None,
     ) -> None:
         """`planner` plans the tasks that name no planner; `planner_for_task` makes the planner that a task names.
 
@@ -66,12 +72,14 @@ class Planning:
         conversations; without a transcript, each request to a planner contains the whole task. `breaks` injects the
         faults of `--break`. `step_prices` are the prices of the models that tools use. `notifies` says whether the
         worker reports requests to people to a receiver (`--notify`); `page` is the address where people open the page.
+        `catalogues` says what other workers have; None if the worker stands alone.
         """
         self._planner = planner
         self._kinds = {name: kind for name, kind in kinds.items() if not kind.is_hidden}
         self._catalogue = Catalogue(
             form=FORM,
-            specs={name: kind.spec for name, kind in kinds.items()},
+            digest=digest_of(specs := {name: kind.spec for name, kind in kinds.items()}),
+            specs=specs,
             planner=planner.name,
             searchable=searchable,
             patience=patience,
@@ -81,6 +89,7 @@ class Planning:
         )
         self._is_unread = any(kind.spec.unread for kind in self._kinds.values())
         """Whether a model is told words of a foreign server that no person has read."""
+        self._catalogues = catalogues
         self._documents = documents
         self._recorder = TurnRecorder(transcript) if transcript else None
         self._planner_for_task = planner_for_task
@@ -110,7 +119,8 @@ class Planning:
             continued = None
             if self._recorder and continues:
                 continued = (await self._recorder.transcript.load(str(continues))).newest()
-            refused = why_task_is_refused(requirements, planner, self._kinds, prices, self._documents, continued)
+            needs = requirements, planner, self._kinds, prices, self._documents, continued
+            refused = await self._judged(partial(why_task_is_refused, *needs), lambda why: why)
             settings = {
                 "planner": BY_HAND if requirements.get("by_hand") else planner.name,
                 "refused": refused,
@@ -165,7 +175,21 @@ class Planning:
             except UnknownPlanner as unknown:
                 raise NeedsPerson(str(unknown)) from unknown
             proposed = await self._propose(planner, situation, spec, this)
-            return proposed.model_copy(update={"earlier": (*this.earlier, *proposed.earlier), "held": this.held})
+            more = {"earlier": (*this.earlier, *proposed.earlier), "held": this.held}
+            return proposed.model_copy(update={**more, "specs": self._specs_for(situation, proposed)})
+
+    def _specs_for(self, situation: Situation, proposed: Proposed) -> dict[str, JsonValue]:
+        """What `Proposed.specs` has: the specs of the steps' kinds, and of their companions and fallbacks."""
+        is_same = situation.catalogue in ("", self._catalogue.digest)
+        left = [] if is_same or not isinstance(proposed.proposal, NewSteps) else list(proposed.proposal.steps)
+        kinds, found = [step.kind for step in left], dict[str, JsonValue]()
+        while kinds:
+            spec = self._catalogue.specs.get(kind := kinds.pop())
+            if spec is not None and kind not in found:
+                found[kind] = spec.model_dump(mode="json", exclude_defaults=True)
+                kinds += [companion.kind for companion in (spec.observe, spec.reconcile, spec.undo) if companion]
+                kinds += [spec.fallback] if spec.fallback else []
+        return found
 
     async def _propose(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
         self._inject_fault(spec, Failpoint.BEFORE_CLAIM)
@@ -174,7 +198,7 @@ class Planning:
         if situation.converses:
             proposed = await self._converse(planner, situation, spec, this)
         # A hand-written plan is checked like a planner's proposal, but no planner is asked.
-        elif written := check_written(situation, self._kinds):
+        elif written := await self._check_written(situation):
             proposed = written
         else:
             reply = await planner.propose(situation, self._kinds)
@@ -186,12 +210,31 @@ class Planning:
     async def _check_and_trace(
         self, proposed: Proposed, past: Sequence[RecordedTurn], situation: Situation
     ) -> Proposed:
-        checked = check_proposal(proposed, self._kinds)
+        check = partial(check_proposal, proposed, self._kinds)
+        checked = await self._judged(check, _first_mistake, situation.catalogue)
         if not situation.is_tainted or not isinstance(checked.proposal, NewSteps):
             return checked
         # In a thread: results of a megabyte take a second.
         origins = await asyncio.to_thread(trace, checked.proposal.steps, past, situation, self._kinds)
         return checked.model_copy(update={"origins": origins})
+
+    async def _check_written(self, situation: Situation) -> Proposed | None:
+        check = partial(check_written, situation, self._kinds)
+        return await self._judged(check, _first_mistake, situation.catalogue)
+
+    async def _judged(self, check: Callable[[OtherKinds], T], wrong: Callable[[T], str | None], task: str = "") -> T:
+        """The result of `check`, in which `wrong` finds a mistake, if any; `task` is the digest of its catalogue.
+
+        Raises:
+            FaultRaised: it is a mistake only here, because another worker of the queue has what this one lacks.
+        """
+        found = check(NO_OTHERS)
+        if not (mistake := wrong(found)) or self._catalogues is None:
+            return found
+        found = check(await self._catalogues.others(task))
+        if wrong(found):
+            return found
+        raise FaultRaised(_left_to_another(mistake))
 
     async def _converse(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
         # The situation has only what is new in the conversation: without it, the planner would not know the task.
@@ -199,8 +242,13 @@ class Planning:
             raise NeedsPerson(f"{planner.name} keeps no conversation: start a worker with the planner of the task.")
 
         async def check(proposed: Proposed, past: Sequence[RecordedTurn]) -> Proposed:
-            checked = await self._check_and_trace(proposed, past, situation)
-            return _with_use(checked, [_use_of(checked), *this.meter.wasted])  # recorded with all that it took
+            wasted = [] if proposed.unchecked else this.meter.wasted
+            try:
+                judged = proposed.model_copy(update={"unchecked": ""})
+                checked = await self._check_and_trace(judged, past, situation)
+            except FaultRaised as left:  # the reply is recorded first, so that nobody pays for it again
+                checked = proposed.model_copy(update={"unchecked": left.fault.reason})
+            return _with_use(checked, [_use_of(checked), *wasted])  # recorded with all that it took
 
         proposed, was_recorded = await self._recorder.propose(
             planner,
@@ -209,7 +257,10 @@ class Planning:
             task=this.call.key.partition("/")[0],  # all keys of a task begin with the run id of its first run
             check=check,
             reach=partial(self._reach, spec, situation, this),
+            written=await self._check_written(situation),
         )
+        if proposed.unchecked:
+            raise FaultRaised(_missing_tool(proposed.unchecked))
         meter, is_checked = this.meter, not (was_recorded or proposed.compact)
         more = [*(meter.replies if was_recorded else ()), *(() if is_checked else meter.wasted)]
         return _with_earlier_use(proposed, this, more, was_recorded=was_recorded)
@@ -235,6 +286,19 @@ class Planning:
             fault = Fault.of(Code.QUOTA_EXHAUSTED, TOO_MANY_LOST.format(lost=billed))
             raise FaultRaised(fault.model_copy(update={"lost": billed}))
         self._breaks.stop(spec.kind, point)
+
+
+def _first_mistake(proposed: Proposed | None) -> str:
+    return str(proposed.rejected[0]) if proposed and proposed.rejected else ""
+
+
+def _left_to_another(mistake: str) -> Fault:
+    why = f"This worker cannot check it ({mistake.rstrip('.')[:MAX_MISTAKE]}), and another worker of the queue can."
+    return _missing_tool(f"{why} If it does not come back, start a worker with its tools.")
+
+
+def _missing_tool(reason: str) -> Fault:
+    return Fault.of(Code.MISSING_TOOL, reason, retry_after=retries.OTHER_WORKER_WAIT)
 
 
 def _use_of(proposed: Proposed) -> ModelUse:

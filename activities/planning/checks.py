@@ -11,6 +11,7 @@ from activities.borders import validation
 from activities.errors import NeedsPerson
 from activities.offline.planner import OfflinePlanner
 from activities.planning.planner import Planner, RecordedTurn
+from activities.planning.published import NO_OTHERS, OtherKinds
 from activities.providers.registry import takes_effort
 from activities.toolbox.declare.arguments import unknown_arguments, wrong_arguments
 from activities.toolbox.declare.kind import Kind
@@ -49,33 +50,37 @@ FILLERS = {"result", "output"}
 """Words that other reference syntaxes put between a step and its field, as in `book.result.id`."""
 
 
-def check_proposal(proposed: Proposed, kinds: Mapping[str, Kind]) -> Proposed:
+# In all checks, `kinds` are those of this worker. What only `others` have is no mistake, and is not checked: a caller
+# that gives `others` leaves the task to one of them.
+
+
+def check_proposal(proposed: Proposed, kinds: Mapping[str, Kind], others: OtherKinds = NO_OTHERS) -> Proposed:
     """The proposal with its mistakes in `rejected`; a GiveUp replaces a proposal that is too large for Temporal."""
     if proposed.rejected or proposed.compact:
         return proposed
-    mistakes = find_mistakes(proposed.proposal, kinds)
+    mistakes = find_mistakes(proposed.proposal, kinds, others)
     is_too_large = _bytes(proposed.proposal) > MAX_BYTES
     kept = GiveUp(reason=mistakes[0].text) if is_too_large else proposed.proposal
     return proposed.model_copy(update={"proposal": kept, "rejected": tuple(mistakes)})
 
 
-def check_written(situation: Situation, kinds: Mapping[str, Kind]) -> Proposed | None:
+def check_written(situation: Situation, kinds: Mapping[str, Kind], others: OtherKinds = NO_OTHERS) -> Proposed | None:
     """Return the plan that a person wrote in place of this proposal; None if there is no hand-written plan.
 
     `rejected` has the mistakes of this plan and of all hand-written plans that come after it in the task.
     """
     if situation.plan is None:
         return None
-    proposed = check_proposal(Proposed(proposal=NewSteps(steps=situation.plan), planner=BY_HAND), kinds)
+    proposed = check_proposal(Proposed(proposal=NewSteps(steps=situation.plan), planner=BY_HAND), kinds, others)
     known, later = {step.id for step in situation.plan}, list[Mistake]()
     for number, steps in enumerate(situation.later_plans):
-        mistakes = [*find_mistakes(NewSteps(steps=steps), kinds), *check_graph(steps, known, ())]
+        mistakes = [*find_mistakes(NewSteps(steps=steps), kinds, others), *check_graph(steps, known, ())]
         later += [Mistake(text=f"revisions.{number}: {mistake.text}", step=mistake.step) for mistake in mistakes]
         known |= {step.id for step in steps}
     return proposed.model_copy(update={"rejected": (*proposed.rejected, *later)})
 
 
-def find_mistakes(proposal: Proposal, kinds: Mapping[str, Kind]) -> list[Mistake]:
+def find_mistakes(proposal: Proposal, kinds: Mapping[str, Kind], others: OtherKinds = NO_OTHERS) -> list[Mistake]:
     """The mistakes of a proposal, each with a remedy; the workflow checks if the proposal fits the task's state."""
     if _bytes(proposal) > MAX_BYTES:
         text = f"the proposal has {_bytes(proposal)} bytes, more than {MAX_BYTES}: propose less at once"
@@ -89,7 +94,7 @@ def find_mistakes(proposal: Proposal, kinds: Mapping[str, Kind]) -> list[Mistake
         text = f"the plan has {len(proposal.steps)} steps, more than {MAX_STEPS}: propose the first of them"
         return [Mistake(text=text)]
     ids = {id for step in proposal.steps for id in (step.id, *step.needs)}
-    found = ((step, _step_mistake(step, kinds, ids)) for step in proposal.steps)
+    found = ((step, _step_mistake(step, kinds, ids, others)) for step in proposal.steps)
     return [Mistake(text=text, step=step.id) for step, text in found if text]
 
 
@@ -97,19 +102,21 @@ def _bytes(proposal: Proposal) -> int:
     return len(proposal.model_dump_json().encode())
 
 
-def _step_mistake(step: Step, kinds: Mapping[str, Kind], ids: Collection[str]) -> str:
+def _step_mistake(step: Step, kinds: Mapping[str, Kind], ids: Collection[str], others: OtherKinds) -> str:
     """What is wrong with a step, as a sentence; empty if nothing is wrong."""
     if not re.fullmatch(STEP_ID, step.id) and not re.fullmatch(TURN_ID, step.id):
         return f"step id {step.id[:80]!r} must be a letter, then letters, digits, - or _, 64 at most"
+    if step.kind not in kinds and step.kind in others.names:
+        return ""
     if step.kind not in kinds:
         alternatives = nearest(step.kind, kinds) or f": there are {', '.join(sorted(kinds))}"
         return f"step {step.id!r}: there is no kind {step.kind[:80]!r}{alternatives}"
     if depth(step.args) > MAX_DEPTH:
         return f"step {step.id!r}: its arguments are nested deeper than {MAX_DEPTH}: make them flat"
-    kind, others = kinds[step.kind], set(ids) - {step.id}
-    misspelt = "; ".join(_misspelt_references(step.args, others))
+    kind, other_ids = kinds[step.kind], set(ids) - {step.id}
+    misspelt = "; ".join(_misspelt_references(step.args, other_ids))
     wrong = _unknown_arguments(step, kind) or misspelt or validation.fields(wrong_arguments(kind, step.args))
-    return f"step {step.id!r}: {step.kind}: {wrong}" if wrong else ""
+    return f"step {step.id!r}: {step.kind}: {wrong}" if wrong and not others.takes(step.kind, step.args) else ""
 
 
 def _unknown_arguments(step: Step, kind: Kind) -> str:
@@ -160,6 +167,7 @@ def why_task_is_refused(
     prices: Mapping[str, Price | None],
     documents: Path | None,
     continued: Sequence[RecordedTurn] | None,
+    others: OtherKinds = NO_OTHERS,
 ) -> str | None:
     """Why this worker cannot run a task; None if it can.
 
@@ -168,29 +176,31 @@ def why_task_is_refused(
     that the task continues; None if the task continues no conversation.
     """
     return (
-        _bad_contract(requirements.get("contract"), kinds)
+        _bad_contract(requirements.get("contract"), kinds, others)
         or _missing_price(requirements, prices)
         or _bad_schema(requirements.get("result_schema"))
         or _missing_model(requirements, planner)
         or _unsupported_effort(requirements, planner)
-        or _unknown_demonstrated_kind(requirements.get("demonstrated"), kinds)
+        or _unknown_demonstrated_kind(requirements.get("demonstrated"), kinds, others)
         or _missing_conversation(continued)
         or _bad_folder(requirements.get("documents"), documents)
     )
 
 
-def _bad_contract(contract: JsonValue, kinds: Mapping[str, Kind]) -> str | None:
+def _bad_contract(contract: JsonValue, kinds: Mapping[str, Kind], others: OtherKinds) -> str | None:
     for effect in CONTRACT.validate_python(contract or []):
+        if effect.kind not in kinds and effect.kind in others.names:
+            continue
         if effect.kind not in kinds:
             alternatives = nearest(effect.kind, kinds) or f": there are {', '.join(sorted(kinds))}."
             return f"The contract names {effect.kind[:80]!r}, which this worker does not have{alternatives}"
         known = kinds[effect.kind].args_schema.get("properties", {})
         for name, term in effect.args.items():
-            if name not in known:
+            if name not in known and not others.has_arguments(effect.kind, effect.args):
                 takes = nearest(name, known) or f": it takes {', '.join(known) or 'none'}."
                 return f"The contract names {name[:40]!r} of {effect.kind}, which has no such argument{takes}"
-            if term.slot and term.slot.partition(".")[0] not in kinds:
-                source = term.slot.partition(".")[0]
+            source = (term.slot or "").partition(".")[0]
+            if source and source not in kinds and source not in others.names:
                 near = nearest(source, kinds) or "."
                 return f"The contract names results of {source[:80]!r}, which this worker does not have{near}"
     return None
@@ -241,8 +251,9 @@ def _unsupported_effort(requirements: Mapping[str, JsonValue], planner: Planner)
     return lacking and f"--effort is for models that reason, and {lacking} has no efforts: {remedy}."
 
 
-def _unknown_demonstrated_kind(names: JsonValue, kinds: Mapping[str, Kind]) -> str | None:
-    missing = next((str(name) for name in names if name not in kinds), "") if isinstance(names, list) else ""
+def _unknown_demonstrated_kind(names: JsonValue, kinds: Mapping[str, Kind], others: OtherKinds) -> str | None:
+    unknown = [str(name) for name in names if name not in kinds] if isinstance(names, list) else []
+    missing = next((name for name in unknown if name not in others.names), "")
     if not missing:
         return None
     alternatives = nearest(missing, kinds) or f": there are {', '.join(sorted(kinds))}."

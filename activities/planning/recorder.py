@@ -7,7 +7,6 @@ from temporalio import activity
 
 from activities.boundary.attempt import FaultRaised
 from activities.boundary.failpoints import Failpoint
-from activities.planning.checks import check_written
 from activities.planning.planner import ConversationalPlanner, PlannerReply, RecordedTurn
 from activities.planning.transcript import TaskTurns, Transcript, situation_digest
 from activities.toolbox.declare.kind import Kind
@@ -36,11 +35,13 @@ class TurnRecorder:
         *,
         check: Callable[[Proposed, Sequence[RecordedTurn]], Awaitable[Proposed]],
         reach: Callable[[Failpoint], None],
+        written: Proposed | None = None,
     ) -> tuple[Proposed, bool]:
         """Return the proposal (or summary) that answers `situation`, and whether another attempt recorded it.
 
         `task` is the run id of the task's first run. `check` gets a new proposal and the turns before it, and returns
-        the proposal with its mistakes. `reach` is called at each failpoint, where tests inject faults.
+        the proposal with its mistakes; it also gets a recorded one that no worker could check yet. `reach` is called at
+        each failpoint, where tests inject faults. `written` is what a person wrote for this turn, checked; None to ask.
 
         Raises:
             FaultRaised: the earlier turns are not in the store, or another worker recorded a different turn meanwhile.
@@ -49,11 +50,13 @@ class TurnRecorder:
         """
         turns = await self.transcript.load(task, situation.continues)
         is_first = bool(situation.text) and not situation.continues
-        if not is_first and not turns.before(situation.turn, situation.branch):
+        past = turns.before(situation.turn, situation.branch)
+        if not is_first and not past:
             raise FaultRaised(Fault.of(Code.WRONG_STORE, CONVERSATION_LOST))
         if recorded := turns.recorded(situation):
-            return recorded.proposed, True
-        if written := check_written(situation, kinds):
+            proposed = recorded.proposed
+            return (await check(proposed, past) if proposed.unchecked else proposed), True
+        if written is not None:
             return await self._record(situation, turns, PlannerReply(written))
         reach(Failpoint.AFTER_CLAIM)
         reply = await _ask(planner, situation, kinds, turns)
@@ -61,7 +64,7 @@ class TurnRecorder:
         if reply.proposed.compact:
             return reply.proposed, False
         reach(Failpoint.BEFORE_COMMIT)
-        checked = await check(reply.proposed, turns.before(situation.turn, situation.branch))
+        checked = await check(reply.proposed, past)
         return await self._record(situation, turns, PlannerReply(checked, reply.exchange))
 
     async def _record(self, situation: Situation, turns: TaskTurns, reply: PlannerReply) -> tuple[Proposed, bool]:

@@ -216,7 +216,7 @@ class TaskTurns:
 
 def situation_digest(situation: Situation) -> str:
     """The digest of what a planner is told, without the fields that may differ when the same turn is repeated."""
-    volatile = {"now", "calls_left", "max_output", "max_lost_replies", "max_shown", "branch"}
+    volatile = {"now", "catalogue", "calls_left", "max_output", "max_lost_replies", "max_shown", "branch"}
     shown: dict[str, Any] = situation.model_dump(mode="json", exclude_defaults=True, exclude=volatile)
     for name, fields in VOLATILE_FIELDS.items():
         if name in shown:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
@@ -296,29 +297,44 @@ async def store_id(engine: AsyncEngine) -> str:
         return str((await tx.execute(select(IDENTITY.c.id))).scalar_one())
 
 
-async def is_checked(url: str, namespace: str, queue: str, version: str) -> bool:
-    """Whether the store at `url` records that this version can continue the unfinished tasks of a queue.
+class Peeked(NamedTuple):
+    """What a store says before it is opened."""
 
-    The store is not migrated: a worker of the version before can still open the store, and finish these tasks.
+    id: str | None = None
+    """The id of the store; None if it does not exist yet."""
+    is_checked: bool = False
+    """Whether it records that this version can continue the unfinished tasks of the queue."""
+    place: str = ""
+    """Where it is, with the name of this machine for a file, and without a password."""
+
+
+async def peek(url: str, namespace: str, queue: str, version: str) -> Peeked:
+    """What the store at `url` says of itself, and of a queue and this version.
+
+    The store is not migrated: a worker of the version before can still open the store, and finish the queue's tasks.
 
     Raises:
         StoreUnavailable: the store cannot be opened.
     """
     row = (CHECKED.c.namespace == namespace, CHECKED.c.queue == queue, CHECKED.c.version == version)
 
-    def look(connection: Connection) -> bool:
-        is_there = inspect(connection).has_table(CHECKED.name)
-        return is_there and connection.execute(select(CHECKED.c.queue).where(*row)).first() is not None
+    def look(connection: Connection) -> tuple[str | None, bool]:
+        names = inspect(connection).get_table_names()
+        id = connection.execute(select(IDENTITY.c.id)).scalar() if IDENTITY.name in names else None
+        checked = CHECKED.name in names and connection.execute(select(CHECKED.c.queue).where(*row)).first() is not None
+        return id, checked
 
     with _opening("The store", url, "check --store, REPLAN_STORE, --state", "start a newer Replan, or another --store"):
         engine = _engine(url)
-        if (file := file_of(engine)) and not file.exists():
-            return False
+        file = file_of(engine)
+        place = f"{file.absolute()} on {socket.gethostname()}" if file else spoken(url)
+        if file and not file.exists():
+            return Peeked(place=place)
         try:
             if file:
                 await asyncio.to_thread(_open_file, engine)
             async with engine.connect() as connection:
-                return await connection.run_sync(look)
+                return Peeked(*await connection.run_sync(look), place)
         finally:
             await engine.dispose()
 

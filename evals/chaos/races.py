@@ -1,22 +1,29 @@
 """Single tasks that are watched closely: races of two workers for one call, tools that outlive their timeouts or harm
-their worker, and tasks that run again after a reset or under the id of a closed one."""
+their worker, tasks that an older worker begins, and tasks that run again after a reset or under the id of a closed one.
+"""
 
 import asyncio
 import json
 import signal
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from datetime import timedelta
+
+from temporalio.client import WorkflowQueryFailedError
+from temporalio.service import RPCError
 
 from activities.boundary.failpoints import Failpoint
 from console.exits import Exit
 from evals.chaos.fleet import Worker, WorkerUnavailable
 from evals.chaos.placed import Cell, Expected
-from evals.chaos.stage import Stage
+from evals.chaos.stage import OLDER_TOOLS, Stage
 from evals.chaos.tasks import Job, ResetPoint, TaskRunner, outcome, reset, single
 from evals.chaos.world import read_effects
+from workflows.account.records import FaultRecord
 from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
+from workflows.faults.fault import Code
 from workflows.plans.proposal import Answer, NewSteps
 
 TWICE = {"transfer": "transactional", "pay_patiently": "keyed"}
@@ -26,7 +33,9 @@ OVERDUE = {"pay_late": "completed", "pay_too_late": "escalated"}
 """The kinds whose threads outlive their timeouts, and how their tasks end."""
 HARMFUL = {"pay_and_exit": "completed", "pay_and_stop": "completed", "pay_and_ask": "escalated"}
 """The kinds that exit, stop their loop or send a second request after their effect, and how their tasks end."""
-RACES = len(TWICE) + len(LATE) + 1 + len(OVERDUE) + len(HARMFUL)
+OLDER = ("by hand", "planned", "turn by turn")
+"""How tasks are planned that an older worker begins."""
+RACES = len(TWICE) + len(LATE) + 1 + len(OVERDUE) + len(HARMFUL) + len(OLDER)
 """How many cells `races` returns."""
 FREEZE_SECONDS = 60.0
 END_SECONDS = 120.0
@@ -34,6 +43,7 @@ POLL_SECONDS = 0.05
 CUT_SECONDS = 0.1
 APART_SECONDS = 1.5
 """How long two workers are cut off from the server, so that neither learns of the other."""
+QUERY_TIMEOUT = timedelta(seconds=5)
 LAND_SECONDS = 3.0
 """How long a call may take after its worker was let go."""
 
@@ -110,6 +120,27 @@ async def harmful(stage: Stage, seed: int, kind: str) -> Cell:
     return cell
 
 
+async def older(stage: Stage, seed: int, how: str) -> Cell:
+    """Begin a task on a worker without its tool, which has served the queue a moment ago and soon does so again."""
+    expected = Expected(statuses=("completed",), effects=(1,))
+    cell = Cell(effect="transactional", point=f"begun by an older worker, {how}", expected=expected)
+    race = Race.of(stage, f"older-{how}-{seed}".replace(" ", "-"), "transfer")
+    planner = ["--planner", "offline" if how == "by hand" else _script(stage, race, "s1")]
+    newer, before = stage.fleet(race.queue, 0), stage.fleet(race.queue, 0, OLDER_TOOLS)
+    async with race.recorded(cell), newer, before:
+        (await newer.add(*planner)).send(signal.SIGKILL)
+        await before.add(*planner)
+        if how == "by hand":
+            await race.runner.start(race.job)
+        else:
+            task = Task(text=race.job.id, strategy="react" if how == "turn by turn" else "plan")
+            await stage.client.start_workflow(AgentWorkflow.run, task, id=race.job.id, task_queue=race.queue)
+        await race.wait_fault(Code.MISSING_TOOL)
+        await newer.add(*planner)
+        await race.wait_closed()
+    return cell
+
+
 async def _let_go_late(race: "Race", cell: Cell, *breaks: str) -> Cell:
     async with race.recorded(cell), race.stage.fleet(race.queue, 0) as fleet:
         first = await race.wait_frozen(await fleet.add(*breaks), start=True)
@@ -154,6 +185,19 @@ class Race:
         await self.stage.proxy.drop(CUT_SECONDS)
         return worker
 
+    async def wait_fault(self, code: Code) -> None:
+        """Wait until one of the workflow's own calls has failed with this code. Raises TimeoutError."""
+        async with asyncio.timeout(END_SECONDS):
+            while not any(fault.code is code for fault in await self._own_faults()):  # noqa: ASYNC110
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def _own_faults(self) -> Sequence[FaultRecord]:
+        with suppress(RPCError, WorkflowQueryFailedError):
+            return (
+                await self.runner.handle(self.job).query(AgentWorkflow.progress, rpc_timeout=QUERY_TIMEOUT)
+            ).own_faults
+        return ()
+
     async def wait_closed(self) -> None:
         """Wait until the task has ended. Raises TimeoutError."""
         await asyncio.wait_for(self.runner.wait_closed(self.job), END_SECONDS)
@@ -183,7 +227,9 @@ async def races(stage: Stage, seed: int, changed: Callable[[], None]) -> list[Ce
     doubled = (twice(stage, seed, kind) for kind in TWICE)
     blocked = (overdue(stage, seed, kind) for kind in OVERDUE)
     harming = (harmful(stage, seed, kind) for kind in HARMFUL)
-    for race in (*doubled, *(late(stage, seed, point) for point in LATE), frozen(stage, seed), *blocked, *harming):
+    begun = (older(stage, seed, how) for how in OLDER)
+    lately = (late(stage, seed, point) for point in LATE)
+    for race in (*doubled, *lately, frozen(stage, seed), *blocked, *harming, *begun):
         cells.append(await race)
         changed()
     return cells

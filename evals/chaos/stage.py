@@ -37,6 +37,8 @@ CHUNK = 64 * 1024
 DURABLE = ("-c", "max_connections=200")
 """Nothing that PostgreSQL does to survive crashes is switched off."""
 TOOLS = ROOT / "evals" / "chaos" / "tools.py"
+OLDER_TOOLS = TOOLS.with_name("older_tools.py")
+"""Some of the tools, as a worker has them before a deploy."""
 
 
 class Store(StrEnum):
@@ -225,8 +227,8 @@ class Stage:
         """The calls that the tools have noted."""
         return self.folder / "notes.jsonl"
 
-    def fleet(self, queue: str, size: int) -> Fleet:
-        """Workers on this queue, behind the proxy."""
+    def fleet(self, queue: str, size: int, tools: Path = TOOLS) -> Fleet:
+        """Workers on this queue with the tools of a file, behind the proxy."""
         environment = {
             "TEMPORAL_ADDRESS": self.proxy.address,
             "REPLAN_STATE": str(self.folder / "state"),
@@ -236,8 +238,9 @@ class Stage:
             NOTES: str(self.notes),
             "PYTHONPATH": str(ROOT),
         }
-        options = ["--tools", str(TOOLS), "--queue", queue]
-        return Fleet(self.folder, options, environment, size, prefix=queue)
+        options = ["--tools", str(tools), "--queue", queue]
+        prefix = queue if tools == TOOLS else f"{queue}-{tools.stem}"
+        return Fleet(self.folder, options, environment, size, prefix)
 
     async def date_payloads_back(self) -> bool:
         """Make all payloads two days older; False if the store is away."""

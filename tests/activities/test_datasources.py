@@ -48,6 +48,7 @@ async def test_an_adopted_database_has_a_ledger(bank: AsyncEngine) -> None:
         "replan_ahead",
         "replan_breakers",
         "replan_checked",
+        "replan_catalogues",
         "replan_keys",
         "replan_listeners",
         "replan_store",

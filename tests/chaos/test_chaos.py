@@ -12,7 +12,7 @@ import pytest
 from activities.boundary.failpoints import Failpoint
 from evals.chaos.outages import restored_store, server_stop
 from evals.chaos.placed import AFTER_ANSWER, Kill, PlacedKills, placed_kills
-from evals.chaos.races import HARMFUL, OVERDUE, TWICE, frozen, harmful, late, lives, overdue, twice
+from evals.chaos.races import HARMFUL, OLDER, OVERDUE, TWICE, frozen, harmful, late, lives, older, overdue, twice
 from evals.chaos.stage import Stage, Store, staged
 from tests.processes import ROOT
 
@@ -148,5 +148,15 @@ async def test_a_stopped_server_sends_nobody_to_a_person(stage: Stage) -> None:
 async def test_a_store_from_an_older_backup_repeats_nothing(stage: Stage) -> None:
     """What the history has as done stays done, and the task is named because no ledger has its row."""
     cell = await restored_store(stage, SEED)
+
+    assert cell.is_right, str(cell)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("how", OLDER)
+async def test_a_task_that_an_older_worker_begins_makes_its_effect(stage: Stage, how: str) -> None:
+    """The older one lacks the tool, and leaves the check of the plan and the call to the newer one."""
+    cell = await older(stage, SEED, how)
 
     assert cell.is_right, str(cell)

@@ -505,6 +505,7 @@ class Execution:
             calls=progress.task.calls,
             approval=record.approval,
             started=progress.place_in_queue,
+            for_any_worker=record.waited > 0,
             task=progress.task_id if progress.origin is not None else None,
             has_effect_key=progress.task.effect_key is not None,
             knows_approvals=spec.approve is not None or approve != "declared",

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, Literal
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 
@@ -78,6 +78,9 @@ class CallHeader(Sparse, frozen=True):
     knows_approvals: bool = False
     """Whether the call may need an approval, and its workflow knows failures of the type `needs_approval`; one of
     0.1.0 classifies them as bugs."""
+    for_any_worker: bool = Field(default=False, exclude=True)
+    """Whether all workers of the queue are offered the call alike, and not first the one that runs the workflow task,
+    which may be the one that lacks the tool. It is not sent."""
 
 
 def made_by_reset() -> bool:
@@ -99,6 +102,12 @@ def attached(header: CallHeader) -> Iterator[None]:
     finally:
         with suppress(ValueError):  # a run that was closed from outside is torn down in another context
             _CALL.reset(token)
+
+
+def is_for_any_worker() -> bool:
+    """Whether the activity is not for the worker that runs the workflow task more than for any other worker."""
+    header = _CALL.get(None)
+    return header is not None and header.for_any_worker
 
 
 def with_call(headers: Mapping[str, Payload]) -> Mapping[str, Payload]:

@@ -15,7 +15,7 @@ from temporalio.worker import (
     WorkflowOutboundInterceptor,
 )
 
-from workflows.calls.header import with_call, with_provided
+from workflows.calls.header import is_for_any_worker, with_call, with_provided
 
 
 class CallInterceptor(Interceptor):
@@ -35,6 +35,7 @@ class _Inbound(WorkflowInboundInterceptor):
 class _Outbound(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:
         input.headers, input.args = with_call(input.headers), with_provided(input.args)
+        input.disable_eager_execution = input.disable_eager_execution or is_for_any_worker()
         return super().start_activity(input)
 
     def start_local_activity(self, input: StartLocalActivityInput) -> workflow.ActivityHandle[Any]:

@@ -390,7 +390,7 @@ async def ask_planner(
         local = payload if is_local else None
         try:
             used: Proposed | Fault = await run_internal_activity(
-                own, payload, Proposed, title=title, waits=waits, local=local
+                own, payload, Proposed, title=title, waits=waits, local=local, patience=catalogue.patience
             )
         except asyncio.CancelledError:
             settle(*(waits.ended or (spending.cancelled_fault(spec, attempt=0 if waits.was_cut_off else 1), ())))
@@ -456,11 +456,12 @@ async def run_internal_activity(
     title: str,
     waits: PlannerWaits | None = None,
     local: JsonValue = None,
+    patience: float = retries.MISSING_TOOL_PATIENCE,
 ) -> T:
     """Run one of Replan's own activities; after a transient fault, wait and schedule it again.
 
     `waits` is given only for a request to the planner. `local` is the input of a local activity that is tried once
-    first; None if no local activity is tried.
+    first; None if no local activity is tried. `patience` is the most seconds to wait for a worker that has a tool.
 
     Raises:
         InternalActivityFailed: the activity failed, and a repeat cannot help.
@@ -477,6 +478,8 @@ async def run_internal_activity(
         if not isinstance(tried, Fault):
             return tried
         own.note(tried, "wait", seconds=0)
+        if tried.code is Code.MISSING_TOOL:  # the worker that has the tool must check what this one could not
+            payload = local
     used, losses, wait_count, waited, repeated = 0, 0, 0, 0.0, None
     while True:
         # At least one: a wait for an uncounted fault may come when no attempt is left.
@@ -496,7 +499,7 @@ async def run_internal_activity(
             waits=wait_count,
             losses=losses,
             waited=waited,
-            patience=retries.MISSING_TOOL_PATIENCE,
+            patience=patience,
             replans=False,
             deadline=retries.seconds_left(waited, is_draft=waits is not None and waits.progress.is_draft),
         )
@@ -509,6 +512,7 @@ async def run_internal_activity(
             own.note(result, "wait" if result.lost else "escalate")
             raise InternalActivityFailed(result, earlier)
         own.note(result, decision.action, seconds=decision.seconds)
+        header = header.model_copy(update={"for_any_worker": result.code is Code.MISSING_TOOL})
         if lost and isinstance(payload, dict):
             payload = after_lost_replies(payload, result, lost, earlier)
         wait_count, waited = wait_count + 1, waited + decision.seconds

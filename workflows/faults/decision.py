@@ -191,7 +191,7 @@ def decide(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
     if fault.applied is Applied.APPLIED and spec.effect is not Effect.IDEMPOTENT:
         return Escalate()  # a new plan would apply the effect again
     if fault.code is Code.MISSING_TOOL:
-        return _after_missing_tool(remaining)
+        return _after_missing_tool(fault, remaining)
     match fault.quadrant:
         case Quadrant.TRANSIENT_INFRASTRUCTURAL | Quadrant.TRANSIENT_SEMANTIC:
             return _after_transient(fault, spec, remaining)
@@ -230,10 +230,12 @@ def _after_unknown_outcome(fault: Fault, spec: ToolSpec, remaining: Remaining) -
     return _after_transient(fault, spec, remaining) if is_safe and spec.effect is Effect.IDEMPOTENT else Escalate()
 
 
-def _after_missing_tool(remaining: Remaining) -> Decision:
+def _after_missing_tool(fault: Fault, remaining: Remaining) -> Decision:
     if remaining.waited >= remaining.patience:
         return Escalate()
-    return Wait(seconds=min(retries.missing_tool_wait(remaining.waits), remaining.patience - remaining.waited))
+    # A fault that says when to come again knows that there is a worker with the tool.
+    seconds = fault.retry_after or retries.missing_tool_wait(remaining.waits)
+    return Wait(seconds=min(seconds, remaining.patience - remaining.waited))
 
 
 def _after_transient(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:

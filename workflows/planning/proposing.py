@@ -176,6 +176,7 @@ async def _take_turn(
             progress.count(metrics.of_request_to_planner(spec.kind, proposed))
             if written is not None and not proposed.rejected:
                 proposed = proposed.model_copy(update={"proposal": written})
+        catalogue.take_over(proposed.specs)
         if not proposed.compact:
             # Another worker than that of the catalogue may have been asked, with other tools.
             trust.show_tools(progress, is_unread=written is None and proposed.origins is not None)

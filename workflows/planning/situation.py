@@ -39,6 +39,8 @@ class Situation(BaseModel, frozen=True):
     """Plans that the user wrote for later turns. They are sent with the first plan, and only checked."""
     turn: int
     """The number of this request within the task, from 1."""
+    catalogue: str = Field(default="", exclude_if=not_)
+    """The digest of the task's catalogue; empty in a request that is sent before the task has one."""
     now: datetime
     documents: str | None = None
     records: tuple[StepRecord, ...] = ()
@@ -145,6 +147,7 @@ def describe_situation(
     task, allowed = progress.task, trust.standing(progress, catalogue)
     common = Situation(
         turn=progress.turn,
+        catalogue=catalogue.digest,
         plan=written.steps if written else None,
         later_plans=tuple(task.later_plans) if progress.turn == 1 else (),
         now=workflow.now(),

@@ -174,6 +174,8 @@ class Catalogue(Sparse, frozen=True):
 
     form: int = 0
     """The FORM of the worker that began the run; 0 before the first release."""
+    digest: str = ""
+    """The digest of the worker's tools, the same for all workers with the same tools."""
     specs: dict[str, ToolSpec]
     planner: str
     searchable: bool = True
@@ -214,6 +216,11 @@ class Catalogue(Sparse, frozen=True):
     def unread(self) -> list[str]:
         """The kinds with words that no person has read and that the planner is shown; none if no model plans."""
         return [] if self.plans_locally else [kind for kind, spec in self.specs.items() if spec.unread]
+
+    def take_over(self, specs: Mapping[str, JsonValue]) -> None:
+        """Let the task use these specs, as JSON, from now on: the planner's worker has other tools than the one that
+        made this catalogue, as in a rolling deploy, and a plan was made and checked with them."""
+        self.specs.update((kind, ToolSpec.model_validate(spec)) for kind, spec in specs.items())
 
     @field_serializer("specs")
     def _sparsely(self, specs: dict[str, ToolSpec]) -> dict[str, Any]:

@@ -194,6 +194,11 @@ class Proposed(_Recorded):
     """Seconds that an operator held the attempts back, as with `temporal activity pause`; 0 if nobody did."""
     origins: tuple[Origin, ...] | None = None
     """The literals without a trusted source; None if the task has read no untrusted content."""
+    unchecked: str = ""
+    """In the store only: why the worker that recorded it could not check it; another worker does, and clears this."""
+    specs: dict[str, JsonValue] = Field(default_factory=dict)
+    """The specs of the steps' kinds, and of those that belong to them, if the worker of the planner has another
+    catalogue than the task (`Situation.catalogue`); else empty."""
 
 
 class StepReturn(Sparse, frozen=True):
