@@ -35,14 +35,14 @@ async def test_the_retries_are_used_up_before_the_fallback_takes_over(client: Cl
         """Get through the second time."""
         called.append("spare")
         if called.count("spare") == 1:
-            raise Unreachable("It failed.", code="server_error")
+            raise Unreachable("The line is cut.")
         return Said(said=args.word)
 
     @tool.read(fallback=spare)
     async def main(args: Word) -> Said:
-        """Fail each time."""
+        """Never get through."""
         called.append("main")
-        raise Unreachable("It failed.", code="server_error")
+        raise Unreachable("The line is cut.")
 
     script: Proposals = [plan(step("a", "main", word="hi")), DONE]
     async with staged(client, tmp_path, [main, spare], script) as stage:

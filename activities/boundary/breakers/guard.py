@@ -34,6 +34,7 @@ class BreakerGuard:
         self._service = kind.service
         self._policy = kind.breaker
         self._limit = kind.limit
+        self._has_fallback = kind.spec.fallback is not None
         self._attempt = attempt
         self._key = attempt.call.key
         self._home = asyncio.get_running_loop()
@@ -107,8 +108,10 @@ class BreakerGuard:
         """
         key, requested, jitter = self._key, fault.retry_after if fault else None, self._breakers.jitter()
         # Another fault, such as a timeout or a 500, may be due to the call's own arguments. If the service asks for a
-        # long wait, the workflow waits for so long; the patience of a call alone would be over before.
-        may_wait = may_wait and fault is not None and fault.is_down and (requested or 0) <= retries.LONGEST_LIMIT
+        # long wait, the workflow waits for so long; the patience of a call alone would be over before. A fallback is
+        # there to be called soon.
+        is_down = fault is not None and fault.is_down and (requested or 0) <= retries.LONGEST_LIMIT
+        may_wait = may_wait and is_down and not self._has_fallback
         match verdict:
             case None | False:
                 return lambda breaker, _: breaker.released(key, generation)
