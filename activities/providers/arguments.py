@@ -121,7 +121,7 @@ def _own_flaw(value: Any) -> str:
     """The flaw of a value, without those of the values in it."""
     match value:
         case RepeatedKey():
-            return f"an object in them has the key {value.key[:MAX_SHOWN]!r} more than once"
+            return f"an object in them has the key {str(value.key)[:MAX_SHOWN]!r} more than once"
         case str():
             found = HALF_CHARACTER.search(value)
             return f"a text in them has half a character ({found[0]!a})" if found else ""

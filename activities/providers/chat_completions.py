@@ -160,7 +160,9 @@ class _ChatDraft(Draft):
     def end(self, *, is_done: bool) -> None:
         # Some servers never give a reason to stop: then `[DONE]` or the end after the usage is the end of the reply.
         if self._stop or self._ends_with_usage or (is_done and self._usage):
-            ended = {"index": 0, "message": self._message, "finish_reason": self._stop}
+            # Without a reason, arguments that never came may have been cut.
+            is_cut = not self._stop and not all(call["function"]["arguments"] for call in self._calls)
+            ended = {"index": 0, "message": self._message, "finish_reason": "length" if is_cut else self._stop}
             only_input = {"prompt_tokens": field_of(self._usage, "prompt_tokens")}
             usage = only_input if self._has_stale_usage else self._usage
             self.response = self._completion({"choices": [ended], "usage": usage})
@@ -212,8 +214,9 @@ def _reasoning(delta: Any) -> str:
 
 
 def _join_arguments(before: Any, part: Any) -> Any:
-    if not (before and part):  # also an empty object in place of a text
-        return before or part or ""
+    part = "{}" if part == {} else part  # in place of a text, perhaps before the whole object
+    if not part or before in ("", "{}"):
+        return part or before
     # Some servers repeat the whole arguments. Two texts that differ stay two, and so are no JSON.
     return before if part == before and is_object(before) else before + part
 

@@ -194,6 +194,7 @@ AS_TEXT = {
     "half a parameter": "<function=pay><parameter=to>ann</parameter><parameter=amount>1</function>",
     "Python": "[pay(amount=1, amount=900)]",
     "Python, an object": '[pay(what={"amount": 1, "amount": 900})]',
+    "Python, keys that are no texts": "[pay(amount={1: 2, 1: 3})]",
     "Python, no JSON": "[pay(amount={1, 2})]",
     "Python, infinite": "[pay(amount=1e999)]",
     "JSON, infinite": '{"name": "pay", "arguments": {"amount": Infinity}}',

@@ -66,6 +66,7 @@ UNFINISHED: dict[str, tuple[str, RawBytes]] = {
         "openai",
         stream(chunk(call_delta(ROME)), chunk({}, "length"), chunk({}, "stop"), used(), {}),
     ),
+    "Chat: no reason and no arguments": ("openai", stream(chunk(call_delta("")), used(), {})),
     "Responses: incomplete": ("responses", stream(response(function_call(ROME), kind="incomplete", status=None))),
     "Responses: an item is incomplete": ("responses", stream(response(function_call(ROME, "incomplete")))),
     "Responses: an item is in progress": ("responses", stream(response(function_call(ROME, "in_progress")))),
@@ -152,6 +153,8 @@ WHOLE: dict[str, tuple[str, RawBytes, list[dict[str, Any]]]] = {
         [{"place": "Rome"}],
     ),
     "Chat: no reason": ("openai", stream(chunk(call_delta(ROME), "null"), used(), {}), [{"place": "Rome"}]),
+    "Chat: no reason, an empty object": ("openai", stream(chunk(call_delta({})), used(), {}), [{}]),
+    "Chat: no arguments": ("openai", stream(chunk(call_delta("")), chunk({}, "tool_calls"), used(), {}), [{}]),
     "Chat: the whole arguments again": (
         "openai",
         stream(chunk(call_delta({"place": "Rome"})), chunk(AGAIN), used(), {}),
