@@ -246,6 +246,7 @@ class WorkerParts:
             self.databases,
             self.buckets,
             transcript=transcript,
+            store=self.store_id,
             left_out=registry.left_out,
             own=registry.own,
             described=lambda: selection.described,
