@@ -220,6 +220,8 @@ class Inspector:
     buckets: Sequence[StorageDriver] = ()
     """Storage drivers of the buckets that hold large payloads outside the vault, which is a table of the store."""
     transcript: Transcript | None = None
+    store: str = ""
+    """The id of the worker's store."""
     left_out: Sequence[str] = ()
     """Kinds of tools that this worker lacks because it has no model."""
     own: Collection[str] = ()
@@ -233,8 +235,6 @@ class Inspector:
     price_date: date | None = None
     """The oldest day on which a published price of the worker's models was known to be valid; None if none is
     published."""
-    store: str | None = None
-    """The id of the store."""
 
     @activity.defn(name=retries.INSPECT.kind)
     async def inspect(self, inquiry: InquiryInput) -> Findings:
@@ -244,12 +244,14 @@ class Inspector:
             match question:
                 case ToolsInquiry() | PlanInquiry():  # a plan is drafted by the workflow
                     kind = question.kind if isinstance(question, ToolsInquiry) else None
-                    return ToolsFindings(planner=self.planner, tools=self._tools(kind), left_out=tuple(self.left_out))
+                    tools, left_out = self._tools(kind), tuple(self.left_out)
+                    return ToolsFindings(planner=self.planner, tools=tools, left_out=left_out, store=self.store)
                 case WorkerInquiry():
                     return WorkerFindings(
                         planner=self.planner,
                         tools=self._tools(),
                         left_out=tuple(self.left_out),
+                        store=self.store,
                         worker=await self.host.card(),
                         described=self.described(),
                         converses=self.converses,

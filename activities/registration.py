@@ -256,13 +256,13 @@ class WorkerParts:
             self.databases,
             self.buckets,
             transcript=transcript,
+            store=self.store_id,
             left_out=registry.left_out,
             own=registry.own,
             described=lambda: selection.described,
             converses=conversing is not None,
             price=highest_price(conversing.prices.values()) if conversing else None,
             price_date=selection.price_date,
-            store=self.store_id,
         )
         receiver = self.abilities.receiver
         return [

@@ -44,6 +44,7 @@ from workflows.text import few, nearest
 from workflows.web_ui import summary
 
 RPC_TIMEOUT = timedelta(seconds=2)
+POLL_SECONDS = 0.05
 READ_WITHIN = 1.0
 """Seconds until an unanswered inquiry is checked: a worker that cannot read it has failed its workflow task by then."""
 GIVEN_EVENTS = 3
@@ -54,8 +55,6 @@ AT_ONCE = 5
 MAX_NAMED = 5
 RESTORED = "the store was probably restored from an older backup"
 LOOK = "Look whether what was written is still there, and restore a newer backup, or do it again in a new task"
-NO_WORKER = "no_worker"
-"""The code of the Problem of `no_worker`."""
 OLD_WORKER = "old_worker"
 """The code of the Problem of `other_version`."""
 
@@ -69,15 +68,7 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
         Problem: no worker took the question, or the worker could not read or answer it, or did not answer in time.
     """
     limit = retries.INQUIRY_LIMITS.get(question.about, retries.INQUIRY_LIMIT)
-    handle: WorkflowHandle[Any, F] = await client.start_workflow(
-        "InspectWorkflow",
-        question,
-        id=f"inspect-{secrets.token_hex(4)}",
-        task_queue=retries.control_queue(queue),
-        execution_timeout=limit,
-        result_type=question.findings,
-        static_summary=summary(f"the console asks for {question.about}"),
-    )
+    handle = await _put(client, queue, question, limit)
     answer = asyncio.create_task(handle.result())
     try:
         await asyncio.wait([answer], timeout=READ_WITHIN)
@@ -122,7 +113,7 @@ async def _require_readable(client: Client, description: WorkflowExecutionDescri
 def no_worker(queue: str, then: str = "") -> Problem:
     """The Problem of a queue without a worker; the remedy ends with `then`, what to do after starting a worker."""
     remedy = Text("start one with ", start_worker(queue), then)
-    return Problem(NO_WORKER, f"No worker answers on queue {queue}", remedy, ProblemKind.UNREACHABLE)
+    return Problem("no_worker", f"No worker answers on queue {queue}", remedy, ProblemKind.UNREACHABLE)
 
 
 async def serving(client: Client, queue: str) -> int:
@@ -131,15 +122,31 @@ async def serving(client: Client, queue: str) -> int:
 
 
 async def is_served(client: Client, queue: str) -> bool:
-    """Whether a worker takes a question from this task queue at this moment, even if it does not answer it."""
+    """Whether a worker takes a question from this task queue now, even if it is frozen and does not answer."""
+    handle = await _put(client, queue, ToolsInquiry(), retries.INQUIRY_LIMIT)
     try:
-        async with asyncio.timeout(retries.INQUIRY_TAKEN_WITHIN.total_seconds() + READ_WITHIN):
-            await ask(client, queue, ToolsInquiry())
-    except Problem as problem:
-        return problem.code != NO_WORKER
-    except TimeoutError:  # it was taken: by a worker that is frozen, or busy
-        return True
+        async with asyncio.timeout(retries.INQUIRY_TAKEN_WITHIN.total_seconds()):
+            while (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length < GIVEN_EVENTS:  # noqa: ASYNC110
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        return False
+    finally:
+        with suppress(RPCError):
+            await handle.terminate("nobody waits for the answer", rpc_timeout=RPC_TIMEOUT)
     return True
+
+
+async def _put(client: Client, queue: str, question: Inquiry[F], limit: timedelta) -> WorkflowHandle[Any, F]:
+    """Put a question to the workers of a task queue."""
+    return await client.start_workflow(
+        "InspectWorkflow",
+        question,
+        id=f"inspect-{secrets.token_hex(4)}",
+        task_queue=retries.control_queue(queue),
+        execution_timeout=limit,
+        result_type=question.findings,
+        static_summary=summary(f"the console asks for {question.about}"),
+    )
 
 
 def other_version() -> Problem:

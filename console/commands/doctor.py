@@ -31,6 +31,7 @@ from console.render.terminal import terminal_size
 from runtime import state_folder
 from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
 from runtime.process import version
+from runtime.queue_store import Record, recorded
 from workflows.account.search_attributes import TYPES
 from workflows.commands import WORKER
 from workflows.inquiries import (
@@ -317,6 +318,16 @@ def _capacity(capacity: Capacity | None) -> Check:
     return Check("capacity", Status.WARN, found, "give the worker more --slots, or start another worker")
 
 
+def of_stores(record: Record | None, answers: Sequence[ToolsFindings]) -> list[Check]:
+    """A failed check if workers use another store than each other, or than the queue has; else none."""
+    ids = sorted({answer.store for answer in answers if answer.store})
+    if len(ids) < 2 and (record is None or set(ids) <= {record.store.id}):
+        return []
+    found = f"workers use {few(ids, MAX_NAMED)}" + (f"; the queue has the store {record.store}" if record else "")
+    remedy = "end the workers with another store: each would apply a task's effects that the others do not know"
+    return [Check("stores", Status.FAIL, found, remedy)]
+
+
 def of_workers(count: int, answers: Sequence[ToolsFindings]) -> Check:
     """The check whether all `count` workers of a queue have the same tools, as far as `answers` tell."""
     cards = [{card.spec.kind: card for card in answer.tools} for answer in answers]
@@ -470,19 +481,21 @@ async def _answers(url: str) -> bool:
 
 async def _worker(client: Client, common: Common) -> list[Check]:
     asked_at, start = datetime.now(UTC), worker(common.queue)
+    record = await recorded(client, common.queue)
     try:
         findings = await ask(client, common.queue, WorkerInquiry())
     except Problem as none:
-        failed = Check("worker", Status.FAIL, none.reason, render(none.remedy, as_command))
+        whose = f"; the queue has the store {record.store}" if record else ""
+        failed = Check("worker", Status.FAIL, none.reason + whose, render(none.remedy, as_command))
         return [failed, *skipped(OF_WORKER, "needs a worker")]
     checks = of_worker(findings, version(), restart=start, asked_at=asked_at, answered_at=datetime.now(UTC))
     if (count := await serving(client, common.queue)) < 2:
-        return checks
+        return [*checks, *of_stores(record, [findings])]
     # The server chooses who answers, so more questions are asked than there are workers.
     questions = [ask(client, common.queue, ToolsInquiry()) for _ in range(min(count * ASKED_EACH, MAX_ASKED))]
     answers = await asyncio.gather(*questions, return_exceptions=True)
     tools = [findings, *(answer for answer in answers if isinstance(answer, ToolsFindings))]
-    return [*checks, of_workers(count, tools)]
+    return [*checks, of_workers(count, tools), *of_stores(record, tools)]
 
 
 async def _open_tasks(client: Client, queue: str) -> list[Check]:

@@ -1,5 +1,17 @@
-"""An older worker's tools, before a deploy that brings the rest: `worker.py --tools evals/chaos/older_tools.py`."""
+"""The tools of an older worker, before a deploy brings those of the trial: `worker.py --tools`, as `tools.py`."""
 
-from evals.chaos.tools import balance, get_rate
+from pydantic import BaseModel
 
-__all__ = ["balance", "get_rate"]
+from replan import tool
+
+
+class Hour(BaseModel):
+    """An hour of the day."""
+
+    hour: int
+
+
+@tool.read
+async def is_open(args: Hour) -> bool:
+    """Whether the bank is open at an hour."""
+    return 9 <= args.hour < 17

@@ -14,10 +14,11 @@ import pytest
 from temporalio.client import Client
 
 from activities.storage.store import open_store, sqlite_url, store_id
+from client.workers import is_served
 from runtime.dev_server import DevServer, free_port
-from runtime.queue_store import FIRST_LOOK, NamedStore, OtherStore, held, id_of, record, recorded
+from runtime.queue_store import FIRST_LOOK, NamedStore, OtherStore, held, id_of, pollers, record, recorded
 from tests.harness import outcome
-from tests.processes import Processes, Running
+from tests.processes import END_SECONDS, Processes, Running
 from tests.workflows.history import until
 from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
@@ -165,13 +166,41 @@ def stopped(worker: Running) -> Iterator[None]:
 
 
 @pytest.mark.full
-async def test_a_frozen_worker_keeps_its_store(places: tuple[Processes, Processes], queue: str) -> None:
+async def test_a_frozen_worker_keeps_its_store(places: tuple[Processes, Processes], queue: str, client: Client) -> None:
     """It takes the question, and may wake up at any time."""
     one, other = places
-    with one.worker("--queue", queue) as frozen, stopped(frozen):
-        refused = await asyncio.to_thread(other.asked, "--queue", queue)
+    with one.worker("--queue", queue) as frozen:
+        await until_it_polls(client, queue)
+        with stopped(frozen):
+            refused = await asyncio.to_thread(other.asked, "--queue", queue)
 
     assert (refused.returncode, "a worker with it serves the queue" in refused.stderr) == (2, True)
+
+
+@pytest.mark.full
+async def test_a_worker_that_wakes_up_on_a_queue_that_was_taken_over_ends(
+    places: tuple[Processes, Processes], queue: str, client: Client
+) -> None:
+    """A server that it does not answer any more gives it up; then it reads the record as the first thing."""
+    one, other = places
+    with one.worker("--queue", queue) as frozen:
+        await until_it_polls(client, queue)
+        with stopped(frozen):
+            while await is_served(client, queue):  # each question takes one of its polls
+                pass
+            with other.worker("--queue", queue):
+                pass
+            taken = NamedStore("another")
+            await record(client, queue, taken, await recorded(client, queue))
+        code = await asyncio.to_thread(frozen.wait, END_SECONDS)
+
+    assert (code, "has the store another, and this worker has " in (one.folder / "worker.log").read_text()) == (1, True)
+
+
+async def until_it_polls(client: Client, queue: str) -> None:
+    """Wait until a worker serves a queue: it says `ready` a moment before."""
+    while not await pollers(client, queue):  # pytest-timeout ends it
+        await asyncio.sleep(0.05)
 
 
 async def test_of_two_stores_at_the_same_moment_one_wins(client: Client, queue: str) -> None:
