@@ -50,6 +50,7 @@ from workflows.json_values import digest
 from workflows.people.requests import CHOICES, Change, Choice, HumanAnswer, HumanRequest, ProposedCall, Resolution
 from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
+from workflows.plans.addresses import holds_address, is_address_name
 from workflows.plans.catalogue import ALWAYS, Catalogue, Companion, ToolSpec
 from workflows.plans.contract import AllowedEffect, Contract, Origin, Term
 from workflows.plans.guards import ProgressGuard, RepeatGuard
@@ -75,10 +76,14 @@ class Placeholders:
         """The keys of objects that are kept; any other key gets a placeholder, as a value does."""
 
     def text(self, value: str, *, sized: bool = False) -> str:
-        """The placeholder of a string: `<text-7>`; with `sized`, a long string gets a placeholder of its own length."""
+        """The placeholder of a string: `<text-7>`; with `sized`, a long string gets a placeholder of its own length.
+
+        That of a string with an address has one, too (`<text-7://>`), since a decision depends on that.
+        """
         if not value:
             return value
-        label = f"<text-{self._texts.setdefault(value, len(self._texts) + 1)}>"
+        number = self._texts.setdefault(value, len(self._texts) + 1)
+        label = f"<text-{number}://>" if holds_address(value) else f"<text-{number}>"
         size = len(json.dumps(value, ensure_ascii=False).encode(errors="replace")) - 2
         return label if not sized or size < LONG else f"{label[:-1]} {'.' * (size - len(label) - 1)}>"
 
@@ -116,8 +121,13 @@ class Placeholders:
         return ".".join(map(self.key, path.split(".")))
 
     def key(self, key: str) -> str:
-        """The key itself if it is in `known_keys` or looks like an index, else its placeholder."""
-        return key if key in self.known_keys or INDEX.fullmatch(key) else self.text(key)
+        """The key itself if it is in `known_keys` or looks like an index, else its placeholder.
+
+        That of the name of an address is one, too: `<text-7>_url`.
+        """
+        if key in self.known_keys or INDEX.fullmatch(key):
+            return key
+        return f"{self.text(key)}_url" if is_address_name(key) else self.text(key)
 
 
 KEPT: Mapping[type[BaseModel], frozenset[str]] = {
@@ -153,7 +163,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Task: frozenset({"strategy", "on_escalation", "approve", "planner", "effort", "calls", "continues", "effect_key"}),
     Contract: frozenset({"kinds", "tainted"}),
     Origin: frozenset({"step", "source"}),
-    ToolSpec: frozenset({"kind", "retry", "fallback", "digest", "authority", "content"}),
+    ToolSpec: frozenset({"kind", "retry", "fallback", "digest", "authority", "content", "unread"}),
     Turn: frozenset({"key"}),
     UndoRecord: frozenset({"step_id", "kind"}),
     WithheldCall: frozenset({"step", "kind"}),
@@ -229,7 +239,7 @@ class Values(Placeholders):
 
     def _effect_key(self, key: str) -> str:
         """The placeholder of an effect key; it must be a valid effect key, too: `text-7`."""
-        return self.text(key).strip("<>")
+        return self.text(key).strip("<>:/")
 
     def _idempotency_key(self, key: str) -> str:
         """An idempotency key with a placeholder for the effect key; a run id and the id of the call stay."""
@@ -255,6 +265,8 @@ class Values(Placeholders):
                 return dumped
             case str():
                 return self.text(value)
+            case dict() if name == "unchecked":  # by step, names of arguments
+                return {step: [self.key(argument) for argument in arguments] for step, arguments in value.items()}
             case dict() if name == "edited":  # by the names of arguments
                 return {
                     self.key(key): self._redacted_model(item) if isinstance(item, Change) else self.data(dumped[key])

@@ -29,7 +29,7 @@ _IDS = " ".join(IDS)
 _IDS_BUT_KIND = _IDS.replace("kind ", "")
 _TASK = "task run"
 _SPENT = "tool_calls model_calls tokens usd seconds estimated unpriced"
-_USED = "input output cache_read cache_write reasoning is_estimated"
+_USED = "input output cache_read cache_write reasoning is_estimated beside"
 EVENTS: Mapping[str, Event] = {
     # One line per attempt, per decision and per task.
     "step": Event(
@@ -132,6 +132,12 @@ EVENTS: Mapping[str, Event] = {
         "A workflow could not be told that the turn of its call has come; it is told again.",
         "error",
         _IDS,
+    ),
+    "queue_store_unknown": Event(
+        "replan.worker",
+        "warning",
+        "The worker may not record the store of its queue, so that no worker with another store is noticed.",
+        "queue remedy",
     ),
     "store_locked": Event(
         "replan.store",

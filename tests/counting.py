@@ -136,7 +136,7 @@ def is_alike(text: str, redacted: str) -> bool:
     """Whether a sentence differs from that of a redacted history only in values, of which long ones are cut."""
     if "…" in text + redacted:
         return True
-    parts = re.split(r"<text-\d+[ .]*>[.?!]?|\d+(?:\.\d+)?", redacted.rstrip(".?!"))
+    parts = re.split(r"<text-\d+(?:://)?[ .]*>[.?!]?|\d+(?:\.\d+)?", redacted.rstrip(".?!"))
     return re.fullmatch(".*".join(map(re.escape, parts)), text.rstrip(".?!"), re.DOTALL) is not None
 
 

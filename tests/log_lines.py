@@ -111,6 +111,7 @@ class Fields(TypedDict, total=False):
     cache_write: Annotated[int, Field(description="Tokens that the provider wrote into its cache.")]
     reasoning: Annotated[int, Field(description="Of the tokens of the reply, those used for reasoning.")]
     is_estimated: Annotated[bool, Field(description="Whether the tokens are estimated.")]
+    beside: Annotated[int, Field(description="Of the tokens of the reply, those that the server counts beside them.")]
     status_code: Annotated[str, Field(description="The HTTP status.")]
     provider_type: Annotated[str, Field(description="The type of the error, in the provider's words.")]
     provider_code: Annotated[str, Field(description="The code of the error, in the provider's words.")]

@@ -141,7 +141,8 @@ def _read(option: str, specs: Mapping[str, ToolSpec]) -> tuple[str, Injection]:
             " unknown: use another fault."
         )
     code = _code(option, what)
-    is_down = what == str(DOWN) or (what != LOST and shows_down(code, Proof.NOT_SENT))
+    # Without a number of times it never ends, and a call alone would wait for long.
+    is_down = bool(times) and (what == str(DOWN) or (what != LOST and shows_down(code, Proof.NOT_SENT)))
     fault = Fault.of(code, f"Broken on purpose ({what}), as --break said.", is_down=is_down)
     return kind, Injection(fault, Failpoint.AFTER_COMMIT if what == LOST else Failpoint.BEFORE_CLAIM, limit)
 

@@ -148,8 +148,8 @@ def test_references_between_steps_stay() -> None:
     hide.known_keys.add("hits")
 
     assert Placeholders().data({"q": reference}, references=True) != Placeholders().data({"q": reference})
-    assert hide.data(reference, references=True) == {"$from": "a", "path": "hits.0.<text-1>"}
-    assert hide.data({"hits": [{"x@y": 1}]}) == {"hits": [{"<text-1>": 1001}]}
+    assert hide.data(reference, references=True) == {"$from": "a", "path": "hits.0.<text-1://>"}
+    assert hide.data({"hits": [{"x@y": 1}]}) == {"hits": [{"<text-1://>": 1001}]}
 
 
 def test_a_continued_task_still_refuses_to_repeat_a_call() -> None:

@@ -310,6 +310,7 @@ STARTING = {
     "BadKeys": "`--keys`",
     "BadSetting": "A folder",
     "BadSettings": "The settings file",
+    "OtherStore": "The queue",
     "StoreUnavailable": "The store",
     "UnknownPlanner": "`--planner`",
     "NotConnected": "No server",
@@ -392,7 +393,7 @@ def test_every_option_that_the_pages_name_exists() -> None:
 
 def parts() -> dict[str, dict[str, Any]]:
     """Each kind of object in the JSON document of a task that has all of them, by its place."""
-    refused = fault()
+    refused = fault().model_copy(update={"words": "Sold out."})
     undone = UndoRecord(step_id="book")
     short = Compaction(turn=2, turns=1, planner="openai:x", tokens=9)
     passed = Failover(planner="openai:x", code="unauthorized", reason="No.", turn=1)
@@ -406,6 +407,7 @@ def parts() -> dict[str, dict[str, Any]]:
         "kind": "question",
         "code": "question",
         "reason": "Which?",
+        "words": "Sold out.",
         "choices": tuple(Choice),
     }
     request["call"] = ProposedCall(kind="book_slot", effect="transactional", code="1f0c")

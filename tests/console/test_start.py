@@ -53,7 +53,7 @@ def test_thousands_of_equal_tasks_have_ids_of_their_own() -> None:
     [
         (b"", "the file is not JSON ("),
         (b"{", "the file is not JSON ("),
-        (b"\xff", "the file is not JSON ("),
+        (b"\xff", "it is neither UTF-8 nor UTF-16"),
         (b"[]", "the file must be an object"),
         (b"{}", "'steps' is missing"),
         (b'{"steps": [{"id": "a"}]}', "'steps.0.kind' is missing"),

@@ -160,7 +160,7 @@ MISTAKES: dict[str, tuple[str | bytes, str]] = {
     "no server": ("[servers]\n", "shop.toml:1: servers cannot be '{}'"),
     "no TOML": ("a = \n", "shop.toml is no TOML (Invalid value (at line 1, column 5)): correct it"),
     "twice": (SHOP + SHOP, "shop.toml is no TOML (Cannot declare ('servers', 'shop') twice (at line 3"),
-    "no UTF-8": (b"\xff\xfe", "shop.toml is no TOML ('utf-8' codec can't decode byte 0xff"),
+    "no UTF-8": (b"a = '\xe9'", "shop.toml is no TOML ('utf-8' codec can't decode byte 0xe9"),
     "too deep": (f"a = {'[' * 5_000}", "shop.toml is no TOML (maximum recursion depth"),
     "too long a number": (f"a = {'9' * 5_000}", "shop.toml is no TOML (Exceeds the limit"),
     "too large": ("#" * (tools_file.MAX_FILE + 1), "shop.toml has more than 1048576 bytes"),

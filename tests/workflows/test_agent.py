@@ -21,7 +21,7 @@ async def test_a_plan_runs_and_its_answer_completes_the_task(client: Client, tmp
 
 
 async def test_a_transient_fault_is_retried_and_leads_to_no_replan(client: Client, tmp_path: Path) -> None:
-    """Two 503s and then an answer: three attempts, no replan, and the reasons of the first two are known."""
+    """Two failures and then an answer: three attempts, no replan, and the reasons of the first two are known."""
     calls = []
 
     @tool.read
@@ -29,11 +29,11 @@ async def test_a_transient_fault_is_retried_and_leads_to_no_replan(client: Clien
         """Fail twice."""
         calls.append(args)
         if len(calls) < 3:
-            raise Unreachable("The line is cut.")
+            raise Unreachable("It failed.", code="server_error")
         return Said(said="at last")
 
     async with staged(client, tmp_path, [flaky], [plan(step("a", "flaky")), DONE]) as stage:
         outcome = await stage.run()
 
     assert (outcome.steps[0].attempts, outcome.replans) == (3, 0)
-    assert [(fault.code, fault.decision) for fault in outcome.faults] == [("unreachable", "retry")] * 2
+    assert [(fault.code, fault.decision) for fault in outcome.faults] == [("server_error", "retry")] * 2

@@ -98,11 +98,11 @@ def made(code: Code, specs: list[ToolSpec]) -> set[type[Decision]]:
     return {type(decide(fault(code, Applied.UNKNOWN, after), spec, left)) for after, spec, left in cases}
 
 
-def test_a_call_that_may_have_happened_is_for_a_person_before_all_else() -> None:
+def test_a_call_that_may_have_happened_is_looked_up_and_then_for_a_person_before_all_else() -> None:
     """Effect unknown: never called again blindly, never planned around, unless repeating is harmless or found out."""
     specs = [spec for spec in SPECS if spec.effect not in SAFE]
 
-    assert {code: followed for code in Code if (followed := made(code, specs)) != {Escalate}} == {}
+    assert {code: followed for code in Code if (followed := made(code, specs)) != {Reconcile, Escalate}} == {}
 
 
 def test_what_may_have_happened_and_is_safe_to_repeat_is_asked_again_or_goes_to_a_person() -> None:
@@ -126,17 +126,19 @@ def test_what_is_harmless_twice_is_planned_around_when_its_attempts_are_used_up(
 def test_a_refusal_that_may_be_an_echo_is_for_a_person() -> None:
     """A file that is gone after a deletion without an answer, is no reason for another plan."""
     cases = product(PERSISTENT_SEMANTIC, (Effect.IDEMPOTENT, Effect.KEYED, Effect.UNKEYED))
+    looked = Remaining(attempts=3, reconcile=False)
     decided = {
-        (code, effect): decide(fault(code, Applied.UNKNOWN), ToolSpec(kind="k", effect=effect), Remaining(attempts=3))
+        (code, effect): decide(fault(code, Applied.UNKNOWN), ToolSpec(kind="k", effect=effect), looked)
         for code, effect in cases
     }
 
     assert {case: decision for case, decision in decided.items() if decision != Escalate()} == {}
 
 
-def test_the_ledger_is_asked_before_a_person() -> None:
-    """Whether a transaction committed stands in the ledger: no spec has to say how to find out."""
-    spec = ToolSpec(kind="k", effect=Effect.TRANSACTIONAL)
+@pytest.mark.parametrize("effect", [Effect.TRANSACTIONAL, Effect.UNKEYED])
+def test_the_ledger_is_asked_before_a_person(effect: Effect) -> None:
+    """It has each such call, with its result if the worker knew one: no spec has to say how to find out."""
+    spec = ToolSpec(kind="k", effect=effect)
     decided = {code: decide(fault(code, Applied.UNKNOWN), spec, Remaining(attempts=0)) for code in Code}
 
     assert {code: one for code, one in decided.items() if one not in (Reconcile(), Wait(seconds=0))} == {}

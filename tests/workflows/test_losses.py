@@ -45,7 +45,7 @@ def test_what_takes_one_worker_after_the_other_with_it_is_for_a_person(effect: E
     """The tool may be what kills its workers: neither a fallback nor a new plan goes round it."""
     known, left = Applied.NONE if effect is Effect.READ else Applied.UNKNOWN, retries.MAX_LOSSES + 1
 
-    assert decide(lost(known), spec(effect), Remaining(attempts=3, losses=left)) == Escalate()
+    assert decide(lost(known), spec(effect), Remaining(attempts=3, losses=left, reconcile=False)) == Escalate()
 
 
 def test_what_could_be_found_out_is_found_out_before_a_person_is_asked() -> None:
