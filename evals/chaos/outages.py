@@ -7,7 +7,6 @@ from contextlib import closing
 from dataclasses import replace
 
 from client.workers import find_lost_rows
-from evals.chaos.fleet import FROZEN_SECONDS
 from evals.chaos.placed import Cell, Expected
 from evals.chaos.races import Race
 from evals.chaos.stage import Stage
@@ -16,6 +15,8 @@ from evals.chaos.world import read_notes
 OUTAGES = 2
 """How many cells `outages` returns."""
 CALLS = 5
+STOP_SECONDS = 60.0
+"""Longer than heartbeats are waited for, and than a worker's request waits for an answer before it is given up."""
 BEGIN_SECONDS = 30.0
 POLL_SECONDS = 0.05
 LOOK_SECONDS = 10.0
@@ -40,7 +41,7 @@ async def server_stop(stage: Stage, seed: int) -> Cell:
             await task.runner.start(task.job)
         if not await _comes(lambda: sum(note.kind == "pay_slowly" for note in read_notes(stage.notes)) >= CALLS):
             cell.remark = "given up: the calls did not begin"
-        await stage.server.freeze(FROZEN_SECONDS)
+        await stage.server.freeze(STOP_SECONDS)
         for task in tasks:
             async with task.recorded(cell):
                 await task.wait_closed()
