@@ -140,6 +140,13 @@ EVENTS: Mapping[str, Event] = {
         f"{_IDS} holder remedy",
         _IDS,
     ),
+    "queue_store_unknown": Event(
+        "replan.worker",
+        "warning",
+        "The server does not permit the worker to record the store of its queue, so a worker with another store is not"
+        " noticed.",
+        "queue remedy",
+    ),
     # Effects and threads.
     "ledger_behind": Event(
         "replan.ledger",

@@ -187,9 +187,12 @@ async def test_a_server_that_ends_at_once_shows_its_last_words(tmp_path: Path) -
         await DevServer(own(tmp_path), broken).start()
 
 
-async def test_dev_reuses_a_server_that_answers(server: DevServer, tmp_path: Path) -> None:
-    """`--dev` takes a server that it is told of and that is already there, and leaves it running."""
-    async with dev_server(tmp_path, say=pytest.fail, fail=pytest.fail, address=server.address) as local:
+async def test_dev_reuses_a_server_that_answers(
+    server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--dev` takes the server that TEMPORAL_ADDRESS names if it is already there, and leaves it running."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
+    async with dev_server(tmp_path, say=pytest.fail, fail=pytest.fail) as local:
         assert (local.address, local.whose) == (server.address, "was running already, not ours")
     assert await answers(server.address)
 
