@@ -271,7 +271,7 @@ class WorkerParts:
             inspector.inspect,
             *RESOLVING,
             *([Notifier(receiver, self.abilities.page_base).notify_people] if receiver else []),
-            *self.boundary.activities(registry),
+            *self.boundary.activities(registry, self.catalogues.is_elsewhere),
         ]
 
 

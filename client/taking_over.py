@@ -17,6 +17,7 @@ from workflows.text import few
 MAX_UNFINISHED = 200
 """The most unfinished tasks that are looked at."""
 MAX_NAMED = 5
+LOST = " If that store is lost, terminate its tasks with the `temporal` program."
 OF_TASKS = (AgentWorkflow.__name__, UndoWorkflow.__name__)
 
 
@@ -39,7 +40,8 @@ async def require_free(client: Client, queue: str, own: NamedStore, found: Recor
     if theirs:
         named = few([task.id for task in theirs], MAX_NAMED)
         store = found.store if found else NamedStore(theirs[0].store or "")
-        raise OtherStore(queue, store, own, f"{count(len(theirs), 'unfinished task')} began with it ({named})")
+        why = f"{count(len(theirs), 'unfinished task')} began with it ({named})"
+        raise OtherStore(queue, store, own, why, LOST)
     if found and await is_served(client, queue):
         raise OtherStore(queue, found.store, own, "a worker with it serves the queue")
 

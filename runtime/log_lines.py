@@ -133,18 +133,19 @@ EVENTS: Mapping[str, Event] = {
         "error",
         _IDS,
     ),
-    "queue_store_unknown": Event(
-        "replan.worker",
-        "warning",
-        "The worker may not record the store of its queue, so that no worker with another store is noticed.",
-        "queue remedy",
-    ),
     "store_locked": Event(
         "replan.store",
         "warning",
         "Another connection has held the SQLite store's lock for 5 s; `holder` is its process, if that is known.",
         f"{_IDS} holder remedy",
         _IDS,
+    ),
+    "queue_store_unknown": Event(
+        "replan.worker",
+        "warning",
+        "The server does not permit the worker to record the store of its queue, so a worker with another store is not"
+        " noticed.",
+        "queue remedy",
     ),
     # Effects and threads.
     "ledger_behind": Event(

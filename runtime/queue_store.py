@@ -1,8 +1,8 @@
 """The store of a task queue: which one its workers use stands at the server, and every worker that starts reads it.
 
-The record is a workflow that never runs, in the control queue: its id names the queue, its memo the store. The server
-lets only one workflow with an id be open, so of two workers that start at the same moment with two stores, one loses.
-Memo and id are not encrypted.
+The record is a workflow that never runs: its id names the queue, its memo the store. The server lets only one workflow
+with an id be open, so of two workers that start at the same moment with two stores, one loses. Memo and id are not
+encrypted.
 """
 
 import asyncio
@@ -70,11 +70,11 @@ class Record:
 class OtherStore(Exception):
     """The queue has another store than this worker; the message names both, and says what to do."""
 
-    def __init__(self, queue: str, theirs: NamedStore, own: NamedStore | str, why: str) -> None:
+    def __init__(self, queue: str, theirs: NamedStore, own: NamedStore, why: str, more: str = "") -> None:
         super().__init__(
             f"The queue {queue} has the store {theirs}, and this worker has {own}: {why}. With two stores, an effect"
             " could be applied twice. Start this worker with the store of the queue (--store, or --state), or give it a"
-            " queue of its own (--queue)."
+            f" queue of its own (--queue).{more}"
         )
 
 
@@ -113,7 +113,7 @@ async def record(client: Client, queue: str, store: NamedStore, replaced: Record
         namespace=client.namespace,
         workflow_id=id_of(queue),
         workflow_type=WorkflowType(name=TYPE),
-        task_queue=TaskQueue(name=retries.control_queue(queue)),
+        task_queue=TaskQueue(name=id_of(queue)),  # which no worker polls: nothing runs even if the delay is over
         identity=client.identity,
         request_id=secrets.token_hex(16),
         workflow_id_conflict_policy=WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL,

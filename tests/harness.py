@@ -154,7 +154,7 @@ async def staged(
         finder = EffectFinder(datasources, store)
         own = [*planning.activities(), finder.find_effect, *RESOLVING]
         own += [Notifier(receiver).notify_people] if receiver else []
-        activities = [*own, *boundary.activities(registry), *extra]
+        activities = [*own, *boundary.activities(registry, given["catalogues"].is_elsewhere), *extra]
         async with (
             (words := Words(engine)).exchanged(),
             worker(client, name, activities, workflow, jitter, slots, [words]),

@@ -10,8 +10,8 @@ import asyncio
 import functools
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from temporalio.common import RawValue
 
 from activities import deadline, sends
 from activities.borders import validation
+from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.attempt import Attempt, FaultRaised, attempt_of, is_interruption
 from activities.boundary.breakers.guard import BreakerGuard
 from activities.boundary.breakers.rows import Breakers
@@ -93,9 +94,14 @@ class Boundary:
         self._late_calls = set[asyncio.Task[None]]()
         sends.start()
 
-    def activities(self, kinds: Mapping[str, Kind]) -> list[Callable[..., Any]]:
-        """An activity for each kind, and one for all kinds that this worker does not have."""
-        return [*(self.activity(kind) for kind in kinds.values()), _unknown_kind()]
+    def activities(
+        self, kinds: Mapping[str, Kind], is_elsewhere: Callable[[str], Awaitable[bool]] | None = None
+    ) -> list[Callable[..., Any]]:
+        """An activity for each kind, and one for all kinds that this worker does not have.
+
+        `is_elsewhere` says whether another worker of the queue has a kind; None if that is not known.
+        """
+        return [*(self.activity(kind) for kind in kinds.values()), _unknown_kind(is_elsewhere)]
 
     def activity(self, kind: Kind) -> Callable[..., Any]:
         """The activity of a kind; its type is the kind's name."""
@@ -335,14 +341,18 @@ async def _uninterrupted(work: Callable[[], Coroutine[Any, Any, StepReturn]], at
     return running.result()()
 
 
-def _unknown_kind() -> Callable[..., Any]:
+def _unknown_kind(is_elsewhere: Callable[[str], Awaitable[bool]] | None) -> Callable[..., Any]:
     """The activity for all kinds that this worker does not have; it always fails with `missing_tool`."""
 
     async def run(args: Sequence[RawValue]) -> StepReturn:
         name = activity.info().activity_type
         async with attempt_of(ToolSpec(kind=name, effect=Effect.READ)):
             reason = f"This worker does not know the kind {name!r}: start it with the tools file that defines it."
-            raise FaultRaised(Fault.of(Code.MISSING_TOOL, reason))
+            wait = None
+            with suppress(*DATABASE_ERRORS):
+                # The server hands a call to the worker that has waited longest, several times in a row.
+                wait = retries.OTHER_WORKER_WAIT if is_elsewhere and await is_elsewhere(name) else None
+            raise FaultRaised(Fault.of(Code.MISSING_TOOL, reason, retry_after=wait))
 
     return activity.defn(dynamic=True)(run)
 

@@ -108,6 +108,10 @@ class Catalogues:
             with suppress(asyncio.CancelledError):
                 await renewing
 
+    async def is_elsewhere(self, kind: str) -> bool:
+        """Whether a worker of the queue that is alive has a kind. Raises as `others`."""
+        return kind in (await self.others()).names
+
     async def others(self, task: str = "") -> OtherKinds:
         """What other workers have that are alive, and the names of the kinds in the catalogue with the digest `task`.
 

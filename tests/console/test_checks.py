@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from console.commands.doctor import Check, Status, lacks, of_attributes, of_tools, of_worker
+from console.commands.doctor import Check, Status, lacks, of_attributes, of_stores, of_tools, of_worker
+from runtime.queue_store import NamedStore, Record
 from workflows.account.search_attributes import TYPES
 from workflows.inquiries import Place, ToolCard, ToolsFindings, WorkerCard, WorkerFindings
 from workflows.plans.catalogue import Companion, Effect, Price, ToolSpec
@@ -237,3 +238,22 @@ def test_old_prices_are_a_warning(age: int | None, status: Status, said: str) ->
 
     assert (told.found.rpartition("input, ")[2], told.status) == (said, status)
     assert ("genai-prices" in told.remedy and "[models.prices]" in told.remedy) is (status is Status.WARN)
+
+
+STORES: dict[str, tuple[list[str], str | None, str]] = {
+    "one store": (["a", "a"], "a", ""),
+    "nothing on record": (["a"], None, ""),
+    "an older version does not say it": (["", "a"], "a", ""),
+    "two stores": (["a", "b"], "a", "workers use a, b; the queue has the store /a (id a)"),
+    "another than the queue": (["b"], "a", "workers use b; the queue has the store /a (id a)"),
+    "two, and nothing on record": (["b", "a"], None, "workers use a, b"),
+}
+
+
+@pytest.mark.parametrize(("ids", "recorded", "said"), STORES.values(), ids=STORES)
+def test_workers_with_other_stores_are_a_failure(ids: list[str], recorded: str | None, said: str) -> None:
+    """With the store that the queue has, and what to do."""
+    record = Record(NamedStore(recorded, f"/{recorded}"), "run") if recorded else None
+    found = of_stores(record, [ToolsFindings(planner="offline", store=id) for id in ids])
+
+    assert [(check.status, check.found) for check in found] == ([(Status.FAIL, said)] if said else [])

@@ -4,7 +4,6 @@ import asyncio
 import json
 import shutil
 import signal
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -281,14 +280,3 @@ def test_the_port_of_another_folders_server_is_refused(tmp_path: Path) -> None:
     assert refused.stderr.startswith(f"The Temporal server at localhost:{port} is not that of the state folder ")
     assert f"set TEMPORAL_ADDRESS=localhost:{port} to use it." in refused.stderr
     assert joined["address"] == f"localhost:{port}"
-
-
-async def test_the_record_costs_a_worker_that_starts_no_time(client: Client, queue: str) -> None:
-    """One request, of which the first worker of a queue makes two more."""
-    async with held(client, queue, ONE, None, fail):
-        began = time.monotonic()
-        for _ in range(20):
-            await recorded(client, queue)
-        took = (time.monotonic() - began) / 20
-
-    assert took < 1

@@ -27,7 +27,7 @@ since the tool may crash its workers."""
 MISSING_TOOL_PATIENCE = 60.0
 """Seconds to wait for a worker that has an activity: during a rolling deploy, there may be none for a while."""
 OTHER_WORKER_WAIT = 1.0
-"""Seconds before the planner's activity is repeated, to reach the worker of the queue that has a tool. Few of many
+"""Seconds before an activity is repeated, to reach a worker of the queue that is known to have the tool. Few of many
 workers may have it, so the waits do not grow."""
 HEARTBEAT = timedelta(seconds=20)
 """The heartbeat timeout of each activity: a worker that sends no heartbeat for so long counts as lost.
