@@ -40,10 +40,10 @@ async def require_free(client: Client, queue: str, own: NamedStore, found: Recor
     if theirs:
         named = few([task.id for task in theirs], MAX_NAMED)
         store = found.store if found else NamedStore(theirs[0].store or "")
-        why = f"{count(len(theirs), 'unfinished task')} began with it ({named})"
+        why = f"{count(len(theirs), 'unfinished task')} began with the store of the queue ({named})"
         raise OtherStore(queue, store, own, why, LOST)
     if found and await is_served(client, queue):
-        raise OtherStore(queue, found.store, own, "a worker with it serves the queue")
+        raise OtherStore(queue, found.store, own, "another worker serves the queue with its store")
 
 
 async def _begun(client: Client, queue: str) -> AsyncIterator[_Task]:

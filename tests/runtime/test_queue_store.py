@@ -74,7 +74,7 @@ async def test_a_worker_with_another_store_does_not_start(places: tuple[Processe
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
     assert refused.stderr.startswith(f"The queue {queue} has the store {theirs} on ")
     assert f"(id {await id_in(one.folder)}), and this worker has {mine} on " in refused.stderr
-    assert "a worker with it serves the queue." in refused.stderr and "(--queue)" in refused.stderr
+    assert "another worker serves the queue with its store." in refused.stderr and "(--queue)" in refused.stderr
     assert not (other.folder / "state" / "store.db").exists() and ended.returncode == 0
 
 
@@ -135,7 +135,7 @@ async def test_an_unfinished_task_keeps_its_store(
         pass
 
     assert refused.returncode == 2
-    assert f"1 unfinished task began with it ({id})." in refused.stderr
+    assert f"1 unfinished task began with the store of the queue ({id})." in refused.stderr
 
 
 async def test_an_unfinished_task_names_its_store_where_no_worker_recorded_it(
@@ -173,7 +173,7 @@ async def test_a_frozen_worker_keeps_its_store(places: tuple[Processes, Processe
         with stopped(frozen):
             refused = await asyncio.to_thread(other.asked, "--queue", queue)
 
-    assert (refused.returncode, "a worker with it serves the queue" in refused.stderr) == (2, True)
+    assert (refused.returncode, "another worker serves the queue with its store" in refused.stderr) == (2, True)
 
 
 @pytest.mark.full
