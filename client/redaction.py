@@ -265,6 +265,8 @@ class Values(Placeholders):
                 return dumped
             case str():
                 return self.text(value)
+            case dict() if name == "specs":  # as JSON, where a planner's worker has other tools
+                return {kind: self._redacted_model(ToolSpec.model_validate(spec)) for kind, spec in value.items()}
             case dict() if name == "unchecked":  # by step, names of arguments
                 return {step: [self.key(argument) for argument in arguments] for step, arguments in value.items()}
             case dict() if name == "edited":  # by the names of arguments

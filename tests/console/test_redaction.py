@@ -27,8 +27,10 @@ from workflows.account.task import Task
 from workflows.faults.fault import Code, Fault, Working
 from workflows.json_values import canonical, digest
 from workflows.people.requests import ProposedCall
-from workflows.plans.catalogue import Effect
-from workflows.plans.contract import Origin
+from workflows.plans.addresses import addresses_in
+from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
+from workflows.plans.contract import Contract, Origin
+from workflows.plans.proposal import NewSteps, Proposed
 
 
 class Empty(BaseModel):
@@ -232,6 +234,29 @@ def test_what_a_computation_was_made_of_is_hidden() -> None:
     hidden = Values().of(origin.model_dump(mode="json"), [Origin])
 
     assert "Ann" not in canonical(hidden) and '"c"' in canonical(hidden)
+
+
+def test_specs_that_come_with_a_plan_are_specs_after_it() -> None:
+    """A worker with other tools planned: the history replays, so the task uses what it was told."""
+    spec = ToolSpec(kind="pay", effect=Effect.KEYED, retry="patient", approve="args.iban == 'DE99'")
+    proposed = Proposed(proposal=NewSteps(steps=()), planner="x", specs={"pay": spec.model_dump(mode="json")})
+    hidden = Values().of(proposed.model_dump(mode="json"), (Proposed,))
+    catalogue = Catalogue(specs={}, planner="x", patience=0)
+    catalogue.take_over(Proposed.model_validate(hidden).specs)
+
+    assert (catalogue.specs["pay"].effect, catalogue.specs["pay"].retry) == (Effect.KEYED, "patient")
+    assert "DE99" not in json.dumps(hidden)
+
+
+@pytest.mark.parametrize("value", ["https://evil.org/x", "ann@example.org", "10.0.0.1", "see //evil.org", "no address"])
+def test_an_address_is_one_after_it(value: str) -> None:
+    """Whether a read may be told a value depends on it, and so do the names that say it of a value."""
+    hide, rows = Values(), {"x": [value], "page_url": 1}
+    hidden: Any = hide.data(rows)
+    contract: Any = hide.of({"unchecked": {"b": [*rows]}}, (Contract,))
+
+    assert [is_key for _, is_key in addresses_in(hidden)] == [is_key for _, is_key in addresses_in(rows)]
+    assert contract["unchecked"] == {"b": [*hidden]} and "evil" not in str(hidden)
 
 
 def test_what_a_tool_adds_to_a_call_is_hidden_as_its_arguments_are() -> None:
