@@ -97,7 +97,7 @@ class Replan(SimplePlugin):
 
         Raises:
             CannotContinue: Replan's workers cannot go on, e.g. since all threads are held by calls that do not return.
-        OtherStore: the queue has another store.
+            OtherStore: the queue has another store.
             StoreUnavailable, BadSetting, BadKeys: the store, a folder or the keyring cannot be used.
         """
         loop, reasons = asyncio.get_running_loop(), list[str]()
