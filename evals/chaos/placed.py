@@ -12,7 +12,7 @@ from pydantic import BaseModel, computed_field
 from activities.boundary.failpoints import Failpoint
 from evals.chaos.fleet import Worker, WorkerUnavailable
 from evals.chaos.stage import Stage
-from evals.chaos.tasks import Job, Steps, TaskRunner, outcome, single
+from evals.chaos.tasks import LAST_STEP, Job, Steps, TaskRunner, outcome, single
 from evals.chaos.world import read_effects
 
 
@@ -137,7 +137,7 @@ class PlacedKills:
         try:
             await self._kill_all(queue, part, done)
         except (WorkerUnavailable, TimeoutError) as problem:
-            why = f"given up: {problem or type(problem).__name__}"
+            why = f"given up: {str(problem) or type(problem).__name__}"
             self._given_up |= {kill.job.id: why for kill in part if kill not in done}
 
     async def _kill_all(self, queue: str, part: Sequence[Kill], done: list[Kill]) -> None:
@@ -151,10 +151,15 @@ class PlacedKills:
         async with self.stage.fleet(queue, 0) as fleet:
             before = None
             for kill in (*part, None):
-                worker = await fleet.add(*self._failpoint(kill))
+                # Each task ends with a step of this kind, at which a worker with the failpoint would die.
+                is_apart = before is not None and kill is not None and kill.kind == LAST_STEP
+                worker = await fleet.add(*([] if is_apart else self._failpoint(kill)))
                 if before is not None:
                     await asyncio.wait_for(runner.wait_closed(before.job), END_SECONDS)
                     done.append(before)
+                if is_apart:
+                    fleet.terminate(worker)
+                    worker = await fleet.add(*self._failpoint(kill))
                 if kill is None:
                     fleet.terminate(worker)
                     return

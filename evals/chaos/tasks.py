@@ -198,6 +198,10 @@ def _job(id: str, dice: random.Random) -> Job:
     return job
 
 
+LAST_STEP = "get_rate"
+"""The kind of the step that follows in each task of `single`."""
+
+
 def single(id: str, kind: str) -> Job:
     """A task of one step whose worker is killed, `s1`, and one that follows."""
     job = Job(id, random.Random(id))  # noqa: S311  # a trial, no secret
@@ -205,7 +209,7 @@ def single(id: str, kind: str) -> Job:
         job.transfer()
     else:
         job.add(kind, **({} if kind == "get_rate" else {"amount": 100}))
-    after = job.add("get_rate", "s1")
+    after = job.add(LAST_STEP, "s1")
     job.troubles[job.reference(after)] = [Trouble.DOWN]
     return job
 
