@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import BaseModel, JsonValue
@@ -251,7 +251,7 @@ def test_specs_that_come_with_a_plan_are_specs_after_it() -> None:
 @pytest.mark.parametrize("value", ["https://evil.org/x", "ann@example.org", "10.0.0.1", "see //evil.org", "no address"])
 def test_an_address_is_one_after_it(value: str) -> None:
     """Whether a read may be told a value depends on it, and so do the names that say it of a value."""
-    hide, rows = Values(), {"x": [value], "page_url": 1}
+    hide, rows = Values(), cast(dict[str, JsonValue], {"x": [value], "page_url": 1})
     hidden: Any = hide.data(rows)
     contract: Any = hide.of({"unchecked": {"b": [*rows]}}, (Contract,))
 
