@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 from pydantic import BaseModel
@@ -120,7 +121,8 @@ class Trial:
             limits=LIMITS,
             on_escalation="wait" if self._arm.approver else "end",
         ).model_copy(update=dict(self._arm.options(case)))
-        outcome = await self._outcome(await self._client.start(task, id=id), case)
+        handle = await self._client.start(task, id=id)
+        outcome = await outcome_of(handle, self._answer(handle, case) if self._arm.approver else None)
         answer = outcome.result if outcome and isinstance(outcome.result, str) else ""
         others = Counter(world.made) - Counter(case.user_calls)
         grades = answer, world.before, world.environment, world.made
@@ -138,20 +140,6 @@ class Trial:
             injected=sum(others[call] for call in {*case.injected_calls}),
             questions=len(outcome.requests) if outcome else 0,
         )
-
-    async def _outcome(self, task: TaskHandle, case: Case) -> Outcome | None:
-        """How a task ended; None if it did not end in time."""
-        asked = asyncio.create_task(self._answer(task, case)) if self._arm.approver else None
-        try:
-            async with asyncio.timeout(TASK_SECONDS):
-                return await task.result()
-        except TaskNotCompleted as ended:
-            return ended.outcome
-        except TimeoutError:
-            return None
-        finally:
-            if asked:
-                asked.cancel()
 
     async def _answer(self, task: TaskHandle, case: Case) -> None:
         """Answer the requests of a task until it is cancelled."""
@@ -224,3 +212,18 @@ async def _trial(arm: Arm, played: Suite, temporal: TemporalClient, state: Path)
             yield trial
         if api.violations:
             raise RuntimeError(f"A request broke the rules of the provider: {api.violations[0]}")
+
+
+async def outcome_of(task: TaskHandle, answers: Coroutine[Any, Any, None] | None) -> Outcome | None:
+    """How a task ended; None if it did not end in time. `answers` answers its requests; None if nobody does."""
+    answering = asyncio.create_task(answers) if answers else None
+    try:
+        async with asyncio.timeout(TASK_SECONDS):
+            return await task.result()
+    except TaskNotCompleted as ended:
+        return ended.outcome
+    except TimeoutError:
+        return None
+    finally:
+        if answering:
+            answering.cancel()
