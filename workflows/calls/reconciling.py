@@ -33,7 +33,7 @@ UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 LEDGER_READ = Companion(kind=retries.FIND_EFFECT.kind, args={"key": "key"})
 """The read of the ledger that finds out whether a call was applied; alone it is enough for a transactional tool."""
 LEDGER_FIRST = "ledger-first"
-"""Id of a patch of 0.1.0: before it, only transactional calls without a `reconcile` were looked for in the ledger."""
+"""Id of a patch of 0.2.0: before it, only transactional calls without a `reconcile` were looked for in the ledger."""
 
 
 class Verdict(StrEnum):
