@@ -8,7 +8,7 @@ import os
 import platform
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from itertools import accumulate
 from pathlib import Path
@@ -224,6 +224,8 @@ class Inspector:
     """The id of the worker's store."""
     left_out: Sequence[str] = ()
     """Kinds of tools that this worker lacks because it has no model."""
+    unusable: Mapping[str, str] = field(default_factory=dict)
+    """Tools of servers that this worker cannot offer, each with the reason."""
     own: Collection[str] = ()
     """The kinds of the user's own tools; the others come with Replan."""
     described: Callable[[], str] = str
@@ -245,12 +247,19 @@ class Inspector:
                 case ToolsInquiry() | PlanInquiry():  # a plan is drafted by the workflow
                     kind = question.kind if isinstance(question, ToolsInquiry) else None
                     tools, left_out = self._tools(kind), tuple(self.left_out)
-                    return ToolsFindings(planner=self.planner, tools=tools, left_out=left_out, store=self.store)
+                    return ToolsFindings(
+                        planner=self.planner,
+                        tools=tools,
+                        left_out=left_out,
+                        unusable=dict(self.unusable),
+                        store=self.store,
+                    )
                 case WorkerInquiry():
                     return WorkerFindings(
                         planner=self.planner,
                         tools=self._tools(),
                         left_out=tuple(self.left_out),
+                        unusable=dict(self.unusable),
                         store=self.store,
                         worker=await self.host.card(),
                         described=self.described(),

@@ -176,8 +176,7 @@ class Abilities:
             return None
         lines = [f"Requests to people are told to {self.receiver.name}."] if self.receiver else []
         lines.append(self.registry.catalogue(self._notes()))
-        left_out = self.foreign.left_out.items()
-        lines += [f"Not offered: {kind}: {reason}." for kind, reason in left_out]
+        lines += [f"Not offered: {kind}: {reason}." for kind, reason in self.foreign.left_out.items()]
         if options.write_tools is not None:
             lines.append(writing.write(options.write_tools, self.foreign.files, self.foreign.classified))
         else:
@@ -188,8 +187,9 @@ class Abilities:
         """For some kinds one more line of `--check`."""
         notes = {kind: [note] for kind, note in why_not_strict(self.registry).items()}
         for found in self.foreign.classified:
-            if found.unread:
-                notes.setdefault(found.kind, []).append(UNREAD[found.unread])
+            more = [*([UNREAD[found.unread]] if found.unread else []), *found.listed.oddities]
+            if more:
+                notes.setdefault(found.kind, []).extend(more)
         return {kind: "; ".join(lines) for kind, lines in notes.items()}
 
 
@@ -258,6 +258,7 @@ class WorkerParts:
             transcript=transcript,
             store=self.store_id,
             left_out=registry.left_out,
+            unusable=self.abilities.foreign.left_out,
             own=registry.own,
             described=lambda: selection.described,
             converses=conversing is not None,

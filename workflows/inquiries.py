@@ -255,6 +255,8 @@ class Findings(BaseModel, frozen=True):
 class ToolsFindings(Findings):
     left_out: tuple[str, ...] = ()
     """Kinds of tools that the worker lacks, because they need a model and the worker has no model."""
+    unusable: dict[str, str] = {}
+    """Tools of servers that the worker cannot offer, each with the reason."""
     store: str = ""
     """The id of the worker's store; empty if the worker is of a version that does not say it."""
 

@@ -190,9 +190,17 @@ def of_tools(found: ToolsFindings) -> list[Check]:
     check = Check("tools", Status.OK, f"{len(specs)}, of which {changing} change the world{note}")
     return [
         check,
+        *_unusable_tools(found.unusable),
         *_unread_tools(specs),
         *_lacking_tools(specs, {card.spec.kind for card in found.tools if card.is_own}),
     ]
+
+
+def _unusable_tools(unusable: Mapping[str, str]) -> Iterator[Check]:
+    if unusable:
+        [name, *_] = unusable
+        found = f"{few([*unusable], MAX_NAMED)}, e.g. since of {name} {unusable[name]}"
+        yield Check("tools not offered", Status.WARN, found, "correct them at their server, or live without them")
 
 
 def _unread_tools(specs: Sequence[ToolSpec]) -> Iterator[Check]:

@@ -36,12 +36,14 @@ async def tools_command(
     """Print the tools of a worker that answers, or one tool with its arguments and its result."""
     found = await ask(await common.connected(), common.queue, ToolsInquiry())
     cards = {card.spec.kind: card for card in found.tools}
+    if kind is not None and kind not in cards and (why := found.unusable.get(kind)):
+        raise Problem("unknown_kind", f"The worker cannot offer {kind!r}: {why}", "correct the tool at its server")
     if kind is not None and kind not in cards:
         reason = f"The worker has no tool {kind!r}{nearest(kind, cards)}"
         raise Problem("unknown_kind", reason, f"`{starter('tools')}` lists them")
     chosen = [cards[kind]] if kind else list(cards.values())
     if common.json:
-        print(document.of_anything({"tools": chosen}))
+        print(document.of_anything({"tools": chosen, "unusable": found.unusable}))
     else:
         for card in chosen:
             _print_head(card)
@@ -49,6 +51,9 @@ async def tools_command(
                 show.say(printable(line))
         if found.left_out and kind is None:
             show.say(f"Not offered, since this worker has no model: {printable(', '.join(found.left_out))}")
+        for name, reason in found.unusable.items():
+            if kind is None:
+                show.say(printable(f"Not offered: {name}: {reason}"))
     return Exit.COMPLETED
 
 

@@ -5,6 +5,7 @@ No agent answers for a person: approvals and decisions about faults are given on
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -21,7 +22,12 @@ from server.gateway.proxy import refused
 from server.gateway.results import Do
 from workflows.account.task import MAX_TEXT
 from workflows.people.requests import Choice, RequestKind
+from workflows.text import legible
 
+TELLS_LEFT_OUT = "replan_explain"
+"""The tool whose description names the tools of the servers that cannot be offered."""
+MAX_TOLD, MAX_WORDS = 10, 200
+"""The most such tools that are named, and the most characters of a name and of a reason."""
 MAX_TASKS = 200
 """The most calls of a session that are listed and undone together, the newest."""
 
@@ -170,15 +176,26 @@ BY_NAME: Mapping[str, OwnTool] = {
 }
 
 
-def listed(taken: Collection[str]) -> list[dict[str, Any]]:
-    """The gateway's own tools as MCP lists them, except tools whose names are `taken`."""
+def listed(taken: Collection[str], left_out: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
+    """The gateway's own tools as MCP lists them, except tools whose names are `taken`.
+
+    One of them says which tools of the servers are `left_out`, and why: so an agent can tell its user.
+    """
     return [
         {
             "name": name,
-            "description": tool.words,
+            "description": f"{tool.words}{_not_offered(left_out) if name == TELLS_LEFT_OUT else ''}",
             "inputSchema": tool.args.model_json_schema(),
             "annotations": {"readOnlyHint": tool.is_read},
         }
         for name, tool in BY_NAME.items()
         if name not in taken
     ]
+
+
+def _not_offered(left_out: Mapping[str, str]) -> str:
+    if not left_out:
+        return ""
+    told = [f"{legible(name, MAX_WORDS)} ({legible(why, MAX_WORDS)})" for name, why in [*left_out.items()][:MAX_TOLD]]
+    more = [f"{len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
+    return f" Tools that cannot be offered here: {'; '.join([*told, *more])}."

@@ -45,6 +45,7 @@ class QueueDesk(Desk):
         found = await ask(self.client.temporal, self.client.queue, ToolsInquiry())
         named = {one.name: one for one in offers_of([listed(card) for card in found.tools if card.is_own])}
         is_changed, self.offers = self.is_ready.is_set() and named != self.offers, named
+        self.left_out = found.unusable
         self.is_ready.set()
         if is_changed:
             log.info("gateway_tools", queue=self.client.queue, tools=len(named))

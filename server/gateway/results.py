@@ -14,8 +14,10 @@ from workflows.faults.fault import Applied, Code, Quadrant
 from workflows.json_values import canonical
 from workflows.text import capitalised
 
-_FIELDS = {"text", "parts", "left_out", "parts_left_out", "layout"}
+_FIELDS = {"text", "structured", "parts", "left_out", "parts_left_out", "structured_left_out", "layout", "meta"}
 """The fields of the result of a foreign tool without an output schema."""
+_REST = "replan_content"
+"""The field of any other result of a foreign tool with what the server sent beside it, in the same fields."""
 WAIT_SECONDS = 30.0
 """Seconds that an agent should wait after a transient fault if the service named no time."""
 
@@ -41,10 +43,30 @@ def success(result: JsonValue, *, is_structured: bool) -> dict[str, Any]:
         and isinstance(result.get("text"), str)
         and result.keys() <= _FIELDS
     ):
-        return {"content": _content(result)}
-    text = result if isinstance(result, str) else canonical(result)
-    structured = {"structuredContent": result} if isinstance(result, dict) else {}
-    return {"content": [_text(text)], **structured}
+        structured = {"structuredContent": found} if (found := result.get("structured")) is not None else {}
+        return presentable({"content": _content(result), **structured, **_meta(result)})
+    if not isinstance(result, dict):
+        return {"content": [_text(result if isinstance(result, str) else canonical(result))]}
+    value = {name: part for name, part in result.items() if name != _REST}
+    rest = result.get(_REST)
+    if not isinstance(rest, dict):
+        return {"content": [_text(canonical(result))], "structuredContent": result}
+    content = _content(rest) if rest.keys() - {"text", "layout", "meta"} or rest["text"] else []
+    return {"content": [_text(canonical(value)), *content], "structuredContent": value, **_meta(rest)}
+
+
+def presentable(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result that agents of each protocol take: structured content that is no object becomes a text."""
+    structured = result.get("structuredContent")
+    if structured is None or isinstance(structured, dict):
+        return {**result}
+    text, plain = canonical(structured), {name: part for name, part in result.items() if name != "structuredContent"}
+    is_said = any(block.get("text") == text for block in result["content"])
+    return {**plain, "content": [*result["content"], *([] if is_said else [_text(text)])]}
+
+
+def _meta(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {"_meta": found} if (found := result.get("meta")) else {}
 
 
 def _content(result: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -52,8 +74,12 @@ def _content(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     if result.get("layout") is not None:
         return _blocks_in_sent_order(result)
     texts = [_text(result["text"])] if result["text"] or not parts else []
-    cut = [("left_out", "characters of text"), ("parts_left_out", "parts")]
-    notes = [_text(f"({count} {what} were left out.)") for name, what in cut if (count := result.get(name))]
+    cut = {
+        "left_out": "characters of text",
+        "parts_left_out": "parts",
+        "structured_left_out": "bytes of structured content",
+    }
+    notes = [_text(f"({count} {what} were left out.)") for name, what in cut.items() if (count := result.get(name))]
     return [*texts, *parts, *notes]
 
 

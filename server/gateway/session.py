@@ -76,6 +76,8 @@ class Desk:
         self.offers: Mapping[str, Offer] = {}
         self.servers: Mapping[str, Mapping[str, Any]] = {}
         """By name, what each MCP server reported about itself."""
+        self.left_out: Mapping[str, str] = {}
+        """The tools of servers that cannot be offered, each with the reason."""
         self.door: SideDoor | None = None
         self.on_notification = dict[str, Callable[[str, dict[str, Any]], None]]()
         """By connection, the function that passes notifications of the servers on to the connection."""
@@ -227,7 +229,7 @@ class Agent:
         is_ready = await self._desk.ready(LIST_SECONDS)
         self._listed = self._desk.offers if is_ready else {}
         offers = [dict(offer.tool) for offer in self._listed.values()]
-        listed = {"tools": [*offers, *own_tools.listed(set(self._desk.offers))]}
+        listed = {"tools": [*offers, *own_tools.listed(set(self._desk.offers), self._desk.left_out)]}
         return types.ListToolsResult.model_validate(listed, by_name=False)
 
     async def _call_tool(
@@ -264,8 +266,8 @@ class Agent:
         if is_passed and self._desk.door:
             self._desk.calls.journal.went_on(request.connection)
             passed = {"name": offer.name_there, "arguments": params.arguments or {}}
-            found: dict[str, Any] = await self._pass("tools/call", passed, offer.server or "", request.report)
-            return found
+            found = await self._pass("tools/call", passed, offer.server or "", request.report)
+            return results.presentable(found)
         return await self._desk.calls.call(self._desk.client, offer, params.arguments or {}, request)
 
     async def _resume(

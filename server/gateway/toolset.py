@@ -111,6 +111,7 @@ class ToolSet(Desk):
                 named = {one.name: one for one in offers_of(found["tools"])}
                 is_changed = self.is_ready.is_set() and named != self.offers
                 self.offers, self.servers, self.problem = named, found["servers"], ""
+                self.left_out = found.get("left_out", {})
                 if not self.is_ready.is_set():
                     log.info("gateway_tools", queue=self.queue, tools=len(named))
                 self.is_ready.set()

@@ -12,14 +12,18 @@ from typing import Any, Literal
 from mcp_types import AudioContent, CallToolResult, EmbeddedResource, ImageContent, ResourceLink, TextContent
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from activities.errors import ToolError, unproven
+from activities.extent import MAX_BYTES
 from activities.toolbox.mcp.tools_file import ErrorRow
 from workflows.faults.fault import QUADRANT, Code
+from workflows.json_values import canonical
 
 MAX_READ, MAX_EFFECT = 700_000, 40_000
 """Bytes of a result as JSON: of a read, and of a tool with an effect, whose result stays in history."""
+MAX_TYPED_EFFECT, SLACK = 48 * 1024, 500
+"""Bytes that the boundary takes of an effect's result, and bytes that `REST` needs even if it can hold nothing."""
 MAX_DATA = 256 * 1024
 """Characters of an image or a sound in base64; of a larger one, only the size is returned."""
 MAX_TOLD = 2_000
@@ -57,22 +61,37 @@ class ToolAnswer(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     text: str = ""
+    """All texts. If the server sent no content, the structured content as JSON."""
+    structured: JsonValue = Field(default=None, exclude_if=lambda value: value is None)
+    """The structured content, if the server sent it beside what it had declared."""
     parts: list[Part] = Field(default_factory=list, exclude_if=not_)
     left_out: int = Field(default=0, exclude_if=not_)
     """The characters of text that are left out at the end, since they are too many."""
     parts_left_out: int = Field(default=0, exclude_if=not_)
     """The number of parts that are left out at the end, since they are too many."""
+    structured_left_out: int = Field(default=0, exclude_if=not_)
+    """The bytes of structured content that is left out, since it is too large and `text` does not have it."""
     layout: SkipJsonSchema[list[Block] | None] = Field(default=None, exclude_if=lambda value: value is None)
     """The blocks in the order in which the server sent them. None if they are one text, then the parts; if something is
     left out; or if the worker has no gateway, which alone passes the content on as it was. Not in the JSON schema."""
+    meta: SkipJsonSchema[dict[str, JsonValue] | None] = Field(default=None, exclude_if=lambda value: value is None)
+    """What the server sent of an effect as `_meta`, for a gateway, as the layout is."""
 
 
-def answer_of(result: CallToolResult, *, is_read: bool, has_layout: bool = False) -> ToolAnswer:
-    """Convert a result to text and parts, cut to `MAX_READ` bytes if `is_read`, else to `MAX_EFFECT` bytes.
+def answer_of(result: CallToolResult, *, is_read: bool, has_layout: bool = False, used: int = 0) -> ToolAnswer:
+    """Convert a result to text, structured content and parts, cut to `MAX_READ` or, of an effect, `MAX_EFFECT` bytes.
 
-    With `has_layout`, the answer's field `layout` is filled in.
+    With `has_layout`, the answer's fields `layout` and `meta` are filled in. `used` are bytes that are used already.
     """
-    whole, room = text_of(result), MAX_READ if is_read else MAX_EFFECT
+    structured = from_json(json_of(result.structured_content))
+    whole, is_repeated = text_of(result), _is_repeated(result, structured)
+    if structured is not None and not result.content:
+        whole, is_repeated = canonical(structured), True
+    room = max(0, (MAX_READ if is_read else MAX_EFFECT) - used)
+    size = 0 if structured is None else len(to_json(structured))
+    # A small one first: it may have the id of an effect, under a long text.
+    is_kept = size <= room // 2 or size + len(to_json(whole)) <= room
+    room -= size if is_kept else 0
     text = _beginning(whole, room)
     room -= len(to_json(text))
     parts, found = list[Part](), [part for content in result.content if (part := _part(content))]
@@ -84,11 +103,75 @@ def answer_of(result: CallToolResult, *, is_read: bool, has_layout: bool = False
         if room < 0:
             break
         parts.append(part)
-    left_out = {"left_out": len(whole) - len(text), "parts_left_out": len(found) - len(parts)}
-    layout = _layout(result) if has_layout and not any(left_out.values()) else None
-    if layout is not None and len(to_json(layout)) > room:
+    left_out = {
+        "left_out": len(whole) - len(text),
+        "parts_left_out": len(found) - len(parts),
+        "structured_left_out": 0 if is_kept or is_repeated else size,
+    }
+    is_whole = has_layout and not any(left_out.values()) and (result.content or structured is None)
+    layout, meta = _layout(result) if is_whole else None, None if is_read or not has_layout else _meta(result)
+    if layout is not None and (room := room - len(to_json(layout))) < 0:
         layout = None
-    return ToolAnswer(text=text, parts=parts, layout=layout, **left_out)
+    if meta is not None and len(to_json(meta)) > room:
+        meta = None
+    return ToolAnswer(
+        text=text, structured=structured if is_kept else None, parts=parts, layout=layout, meta=meta, **left_out
+    )
+
+
+REST = "replan_content"
+"""The field of a structured result with what the server sent beside it, as a ToolAnswer."""
+
+
+def with_rest(
+    result: CallToolResult, value: JsonValue, size: int, *, is_read: bool, has_layout: bool = False
+) -> JsonValue:
+    """The structured result `value` of `size` bytes, with the content that does not just repeat it, in `REST`."""
+    values = _repeatable(value)
+    rest = [block for block in result.content if not _repeats(block, values)]
+    said = result.model_copy(update={"content": rest, "structured_content": None})
+    answer = answer_of(said, is_read=is_read, has_layout=has_layout, used=size)
+    most = MAX_BYTES if is_read else MAX_TYPED_EFFECT
+    if not (rest or answer.meta) or not isinstance(value, dict) or REST in value or most - SLACK < size:
+        return value
+    return {**value, REST: answer.model_dump(mode="json")}
+
+
+def json_of(value: Any) -> bytes:
+    """A value of a server as JSON, which has no NaN and no infinity; Python's parsers take them all the same."""
+    return to_json(value, inf_nan_mode="null")
+
+
+def _repeatable(structured: JsonValue) -> list[JsonValue]:
+    """What a text may repeat: the structured content, or what an SDK has put into its `result`, or an item of that."""
+    if not isinstance(structured, dict) or [*structured] != ["result"]:
+        return [structured]
+    inner = structured["result"]
+    return [structured, inner, *(inner if isinstance(inner, list) else ())]
+
+
+def _repeats(block: Any, values: Sequence[JsonValue]) -> bool:
+    """Whether a block is only a text of one of these values."""
+    if not isinstance(block, TextContent):
+        return False
+    try:
+        said = from_json(block.text)
+    except ValueError:
+        said = block.text
+    return said in values or block.text in values
+
+
+def _is_repeated(result: CallToolResult, structured: JsonValue) -> bool:
+    return structured is not None and any(_repeats(block, [structured]) for block in result.content)
+
+
+def _meta(result: CallToolResult) -> dict[str, JsonValue] | None:
+    """What a server sent as `_meta`, without what the protocol itself has there."""
+    sent = {
+        name: value for name, value in (result.meta or {}).items() if not name.startswith("io.modelcontextprotocol/")
+    }
+    found: dict[str, JsonValue] | None = from_json(json_of(sent)) if sent else None
+    return found
 
 
 def _layout(result: CallToolResult) -> list[Block] | None:
@@ -137,6 +220,14 @@ def text_of(result: CallToolResult) -> str:
     return "\n".join(found).encode(errors="replace").decode()
 
 
+def words_of(result: CallToolResult) -> str:
+    """What a result says in words: its texts, and its structured content unless a text repeats it."""
+    text, structured = text_of(result), from_json(json_of(result.structured_content))
+    if structured is None or _is_repeated(result, structured):
+        return text
+    return "\n".join(filter(None, [text, canonical(structured)]))
+
+
 def _part(content: Any) -> Part | None:
     """A block of content as a Part; None if the block is a text."""
     match content:
@@ -165,7 +256,8 @@ class AnswerTexts:
 
     def fault(self, kind: str, tool: str, result: CallToolResult) -> ToolError | None:
         """The exception for an answer that is a failure; None if the answer is a success."""
-        text, is_error = text_of(result), bool(result.is_error)
+        is_error = bool(result.is_error)
+        text = words_of(result) if is_error else text_of(result)
         lowered, start = text.casefold(), text[:MAX_TOLD]
         for wanted, row in self._own.items():
             begins = row.in_success and lowered.lstrip().startswith(wanted)

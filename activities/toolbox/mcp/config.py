@@ -30,12 +30,14 @@ class ServerTool:
     """Whether the server declares that a repeated call changes nothing more (`idempotentHint`); never relied on."""
     only_as_task: bool = False
     """Whether the tool can only be called as a task of MCP, which Replan does not support."""
-    listed: Any = field(default=None, repr=False, compare=False)
-    """The tool object of the SDK, which shares the schemas; None where no server listed it."""
+    listed: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    """The tool as JSON, as the server listed it, but without fields that are odd; empty where no server listed it."""
+    oddities: Sequence[str] = ()
+    """What of the tool is odd, and not used: a sentence for each such field."""
 
     def as_listed(self, left_out: Collection[str] = ()) -> dict[str, Any]:
         """The tool as JSON, as the server listed it, but without the arguments `left_out`."""
-        whole: dict[str, Any] = self.listed.model_dump(by_alias=True, mode="json", exclude_unset=True)
+        whole = dict(self.listed)
         if left_out:
             schema = dict(whole["inputSchema"])
             properties = schema.get("properties", {})
@@ -71,6 +73,10 @@ class Listing:
     protocol: str
     introduction: Mapping[str, JsonValue] = field(default_factory=dict, repr=False)
     """What the server reported about itself on connection: `info`, `capabilities`, `instructions` and `protocol`."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """The tools that cannot be read, each with the reason: by name, all tools without a name under the empty name."""
+    unread: str = ""
+    """Why the list of tools, or its rest, cannot be read; empty if all of it was."""
 
 
 class JsonRpcError(Exception):

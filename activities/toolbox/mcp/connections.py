@@ -39,7 +39,7 @@ from mcp_types import (
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
-from pydantic_core import from_json, to_json, to_jsonable_python
+from pydantic_core import from_json, to_jsonable_python
 
 from activities import deadline, sends
 from activities.errors import AsksPerson, NeedsPerson, Refused, ToolError, Unreachable, answered, unproven, unsent
@@ -47,11 +47,12 @@ from activities.extent import MAX_BYTES
 from activities.progress import current_progress
 from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.json_schema import BadSchema
-from activities.toolbox.mcp import faults, questions
-from activities.toolbox.mcp.answers import AnswerTexts, answer_of
+from activities.toolbox.mcp import faults, questions, replies
+from activities.toolbox.mcp.answers import AnswerTexts, answer_of, json_of, tool_error, with_rest, words_of
 from activities.toolbox.mcp.config import CannotOpen, Config, JsonRpcError, Listing, ServerTool
 from activities.toolbox.mcp.schema import ForeignResult
 from activities.toolbox.mcp.transports import CALL_NAME, Link, Sent, Streams, over_http, over_pipes
+from workflows.faults.fault import Code
 
 OPEN_SECONDS = 30.0
 """Seconds that a server has to start and to list its tools; `npx` and `uvx` may install it first."""
@@ -70,7 +71,6 @@ MAX_AT_ONCE = 10_000
 CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
 """Variables that the process of a server has from the worker: where a network has certificates of its own, `uvx` and
 `npx` can install nothing without them."""
-MAX_TOOLS = 1_000
 MAX_ROUNDS = 5
 """The most times that one call is sent, since a server may ask for something each time."""
 
@@ -266,7 +266,7 @@ class Kept:
         """Open a connection and keep it, in one task as anyio requires; `opened` gets the connection or CannotOpen."""
         try:
             async with Client(
-                self._streams(link),
+                replies.by_part(self._config.name, self._streams(link)),
                 cache=None,
                 mode=self._mode,
                 client_info=Implementation(name="replan", version="1"),
@@ -319,32 +319,22 @@ class Kept:
         return over_http(link, config.url, config.headers, auth, self._web)
 
     async def _list(self, client: Client) -> Listing:
-        """What the server lists and reports about itself; at most `MAX_TOOLS` tools."""
-        tools, cursor = list[ServerTool](), None
+        """What the server lists and reports about itself. Raises MCPError if it answers with an error at once."""
+        read = replies.ToolList()
         can = client.server_capabilities
-        while len(tools) < MAX_TOOLS:
+        while True:
             try:
-                page = await client.list_tools(cursor=cursor)
+                page = await client.list_tools(cursor=read.cursor)
             except MCPError as error:
                 if error.code == METHOD_NOT_FOUND and can.tools is None:
                     break  # it has only resources or prompts
-                raise
-            for tool in page.tools:
-                hints = tool.annotations
-                tools.append(
-                    ServerTool(
-                        tool.name,
-                        tool.input_schema,
-                        tool.output_schema,
-                        tool.title or (hints.title if hints else "") or "",
-                        tool.description or "",
-                        bool(hints and hints.read_only_hint),
-                        bool(hints and hints.idempotent_hint),
-                        bool(tool.execution and tool.execution.task_support == "required"),
-                        tool,
-                    )
-                )
-            if (cursor := page.next_cursor) is None:
+                is_unreadable = faults.is_unreadable(error)
+                if error.code == CONNECTION_CLOSED or (read.cursor is None and not is_unreadable):
+                    raise
+                stops = "is no message of JSON-RPC" if is_unreadable else f"stops with the error {error.code}"
+                read.unread = f"its list of tools {stops}"
+                break
+            if not read.add(page):
                 break
         info = client.server_info
         introduction = {
@@ -353,7 +343,8 @@ class Kept:
             "instructions": client.instructions,
             "protocol": str(client.protocol_version),
         }
-        return Listing(tools[:MAX_TOOLS], info.name if info else "", str(client.protocol_version), introduction)
+        name, protocol = info.name if info else "", str(client.protocol_version)
+        return Listing(read.tools, name, protocol, introduction, read.left_out, read.unread)
 
     async def _elicit(self, link: Link, context: ClientRequestContext, params: ElicitRequestParams) -> ElicitResult:
         """Answer a question that a server asks during a call, or decline it and record it at the calls under way.
@@ -390,8 +381,14 @@ class Kept:
         """Raise NeedsPerson if the tool is gone, or has changed since the worker started."""
         if tool not in self.expected:
             return
-        now = next((listed for listed in connection.listing.tools if listed.name == tool), None)
-        kind = f"{self._config.name}.{tool}"
+        listing, kind = connection.listing, f"{self._config.name}.{tool}"
+        now = next((listed for listed in listing.tools if listed.name == tool), None)
+        if now is None and listing.unread:
+            connection.is_stale = True  # the next call reads the list again
+            raise unsent(Unreachable(f"The server did not list {kind}, since {listing.unread}; nothing was sent."))
+        if now is None and tool in listing.left_out:
+            why = listing.left_out[tool]
+            raise unsent(NeedsPerson(f"The server lists {kind} in a way that cannot be read now, since {why}."))
         if now is None:
             raise unsent(NeedsPerson(f"The server has no tool {kind} any more: start the worker again."))
         if now.digest != self.expected[tool].digest:
@@ -419,7 +416,7 @@ class Kept:
             found = await self._ask(connection, "tools/call", params, token, answers, note_progress)
             if isinstance(found, questions.ServerQuestion):
                 return found
-            return CallToolResult.model_validate(found, by_name=False)
+            return CallToolResult.model_validate(found, by_name=False)  # after `tidy_result`
 
         made = Sent(deadline.at(), answers=answers)
         connection, sent, found = await self._exchange(kind, tool, made, ask, self._fault, is_read=is_read)
@@ -552,6 +549,8 @@ class Kept:
             found: dict[str, Any] = await connection.client.session.send_request(
                 request, _RAW, progress_callback=report
             )
+            if (whole := (found.get("_meta") or {}).get(replies.RAW)) is not None:
+                return replies.tidy_result(whole)
             if found.get("resultType") != "input_required":
                 return found
             asked = InputRequiredResult.model_validate(found, by_name=False)
@@ -647,11 +646,10 @@ class Kept:
         if fault is not None:
             raise fault
         if result is None or not issubclass(result, ForeignResult):
-            value: JsonValue = answer_of(found, is_read=is_read, has_layout=self._has_layout).model_dump(mode="json")
-            return value
-        # JSON has no NaN and no infinity, which Python's parsers take all the same.
-        whole = to_json(found.structured_content, inf_nan_mode="null")
-        value = from_json(whole)
+            untyped: JsonValue = answer_of(found, is_read=is_read, has_layout=self._has_layout).model_dump(mode="json")
+            return untyped
+        whole = json_of(found.structured_content)
+        value: JsonValue = from_json(whole)
         if len(whole) > MAX_BYTES:
             return value  # it is refused for its size, as an effect that was applied
         listed = next((listed for listed in connection.listing.tools if listed.name == tool), None)
@@ -666,8 +664,8 @@ class Kept:
                 wrong = [f"it cannot be checked, since {bad}"]
         if wrong:
             reason = f"The structured result of {kind} does not fit its schema: {'; '.join(wrong)}."
-            raise unproven(Refused(reason, code="unexpected_result"))
-        return value
+            raise tool_error(Code.UNEXPECTED_RESULT, reason, words_of(found), proves_none=False)
+        return with_rest(found, value, len(whole), has_layout=self._has_layout, is_read=is_read)
 
 
 def ready_seconds() -> float | None:

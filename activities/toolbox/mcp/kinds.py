@@ -78,16 +78,15 @@ class Made:
 
 def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) -> Made:
     """Make the tools of all sources; their files may name each other's tools, and `others`: Python tools by kind."""
-    made, found = Made(), dict[str, "ForeignTool"]()
+    made, found, sources = Made(), dict[str, "ForeignTool"](), list(sources)
     for source in sources:
+        made.left_out |= _unread_tools(source)
         made.mistakes += _unknown_tools(source)
         for listed in source.listing.tools:
             if source.server.only is not None and listed.name not in source.server.only:
                 continue
             draft = ForeignTool(source, listed, source.server.tools.get(listed.name, tools_file.ToolTable()))
             if reason := draft.prepare():
-                if draft.is_in_file:
-                    made.mistakes.append(f"{draft.place}: {draft.kind}: {reason}: leave its table out.")
                 made.left_out[draft.kind] = reason
                 continue
             if draft.kind in found:  # of the same server, since all others begin otherwise
@@ -101,6 +100,7 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
                 made.mistakes.append(f"{draft.place}: {draft.kind}: {taken}")
                 continue
             found[draft.kind] = draft
+    _leave_out_dependents(found, made.left_out, [source.name for source in sources if source.listing.unread])
     known = {**others, **{kind: draft.bare for kind, draft in found.items()}}
     for draft in found.values():
         tool, extra, wrong = draft.tool(known, found)
@@ -108,6 +108,37 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
         made.tools += [tool, *extra]
         made.classified.append(draft)
     return made
+
+
+def _unread_tools(source: Source) -> dict[str, str]:
+    """The tools of a server that cannot be read, by kind, each with the reason; also where the list itself is odd."""
+    listing, server, found = source.listing, source.name, dict[str, str]()
+    listed = {tool.name for tool in listing.tools}
+    for name, reason in listing.left_out.items():
+        again = " (listed twice)" if name in listed else ""
+        found[f"{kind_of(server, name)}{again}" if name else f"{server} (a tool without a name)"] = reason
+    for name, places in _named_in_file(source).items():
+        if name in listing.left_out:
+            found[kind_of(server, name)] = f"{listing.left_out[name]} (named in {source.place.line(*places[0])})"
+        elif listing.unread and name not in listed:
+            found[kind_of(server, name)] = listing.unread
+    rest = f"{server} ({'the rest of its tools' if listing.tools else 'its tools'})"
+    return found | ({rest: listing.unread} if listing.unread else {})
+
+
+def _leave_out_dependents(found: dict[str, "ForeignTool"], left_out: dict[str, str], unread: Collection[str]) -> None:
+    """Move the tools that name a tool which is left out, such as their undo, from `found` to `left_out`.
+
+    `unread` are the names of the servers whose lists could not be read.
+    """
+
+    def is_lost(kind: str) -> bool:
+        return kind not in found and (kind in left_out or kind.partition(".")[0] in unread)
+
+    while lacking := {kind: lost for kind, draft in found.items() if (lost := draft.first_companion(is_lost))}:
+        for kind, (option, other) in lacking.items():
+            del found[kind]
+            left_out[kind] = f"its {option} is {other}, which is not offered either"
 
 
 def kind_of(server: str, tool: str) -> str:
@@ -188,6 +219,14 @@ class ForeignTool:
     def is_in_file(self) -> bool:
         """Whether the tools file has a table for this tool."""
         return self.listed.name in self.source.server.tools
+
+    def first_companion(self, holds: Callable[[str], bool]) -> tuple[str, str] | None:
+        """The first option of the file that names a kind for which this holds, with the kind; None if none does."""
+        row = self.row
+        tables = {"observe": row.observe, "reconcile": row.reconcile, "undo": row.undo}
+        named = {option: table.kind for option, table in tables.items() if table}
+        named |= {"fallback": row.fallback} if row.fallback else {}
+        return next((item for item in named.items() if holds(item[1])), None)
 
     @property
     def filled(self) -> list[str]:
@@ -468,12 +507,23 @@ def _named(option: str, kind: str, known: Mapping[str, Tool[..., Any]], wrong: l
     return known.get(kind)
 
 
+def _named_in_file(source: Source) -> dict[str, list[tuple[str, ...]]]:
+    """By name, the tools that the file names, with the paths of these places in the server's table."""
+    found = dict[str, list[tuple[str, ...]]]()
+    for name in source.server.tools:
+        found[name] = [("tools", name)]
+    for name in source.server.only or ():
+        found.setdefault(name, []).append(("only",))
+    return found
+
+
 def _unknown_tools(source: Source) -> Iterator[str]:
     """Yield a mistake for each tool that the file names and the server does not list."""
     names = [listed.name for listed in source.listing.tools]
-    places: list[tuple[str, tuple[str, ...]]] = [(name, ("tools", name)) for name in source.server.tools]
-    places += [(name, ("only",)) for name in source.server.only or ()]
-    for name, place in places:
-        if name not in names:
+    if source.listing.unread:
+        return  # it may be behind what was read
+    for name, places in _named_in_file(source).items():
+        if name not in names and name not in source.listing.left_out:
             near = nearest(name, names) or f": it has {', '.join(names[:20])}"
-            yield f"{source.place.line(*place)}: {source.name} has no tool {name!r}{near}."
+            for place in places:
+                yield f"{source.place.line(*place)}: {source.name} has no tool {name!r}{near}."

@@ -183,6 +183,7 @@ class _Door:
         return {
             "tools": [_tool_entry(kind, classified.get(name)) for name, kind in offered.items()],
             "servers": {name: listing.introduction for name, listing in self._foreign.listings.items()},
+            "left_out": dict(self._foreign.left_out),
         }
 
     @cached_property

@@ -43,7 +43,7 @@ class Servers:
     def expect(self, listings: Mapping[str, Listing]) -> None:
         """Reject calls of tools that differ from the tools in `listings`, of which the worker's kinds were made."""
         for name, listing in listings.items():
-            self._kept[name].expected = {listed.name: listed for listed in listing.tools}
+            self._kept[name].expected = {listed.name: listed for listed in reversed(listing.tools)}  # the first counts
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator["Servers"]:
