@@ -201,6 +201,12 @@ EVENTS: Mapping[str, Event] = {
         _IDS,
     ),
     # MCP servers.
+    "mcp_entries_left_out": Event(
+        "replan.mcp",
+        "warning",
+        "A server's list of resources or prompts has entries that cannot be read.",
+        "server reason",
+    ),
     "mcp_tool_left_out": Event("replan.mcp", "warning", "A tool of a server cannot be offered.", "kind reason"),
     "mcp_server_ended": Event(
         "replan.mcp",

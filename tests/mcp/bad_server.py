@@ -67,12 +67,13 @@ MODES = {
     "flood": "sends --size notifications/message of 10 kB at each call",
     "list-changed": "says at a call that its list changed: --change says how",
     "cancelled-by-server": "sends notifications/cancelled for the call, and no answer",
-    "contents": "answers with the contents of the file --contents",
+    "contents": "answers with the content, or the whole result, in the file --contents",
     "environment": "answers with its environment",
     "pids": "starts a child that ignores SIGTERM, and answers with both ids",
     # the list
     "list-error": "tools/list answers with an error",
     "list-loop": "tools/list always gives the same nextCursor",
+    "listed": "tools/list answers with the result in the file --contents; with a list in it, page by page",
     "list-duplicate": "tools/list gives two tools of one name",
     # the start
     "exit-at-start": "exits at once, with a line on stderr",
@@ -106,6 +107,7 @@ OFFERS: dict[str, Any] = {
     "completion/complete": {"completion": {"values": ["red"]}},
     "logging/setLevel": {},
 }
+LISTS = ("resources", "resourceTemplates", "prompts")
 SAMPLE = {"messages": [{"role": "user", "content": {"type": "text", "text": "hi"}}], "maxTokens": 10}
 Message = dict[str, Any]
 
@@ -118,6 +120,7 @@ parser.add_argument("--levels", type=int, default=10_000)
 parser.add_argument("--code", type=int, default=-32603)
 parser.add_argument("--message", default="something failed")
 parser.add_argument("--contents")
+parser.add_argument("--odd", action="store_true", help="lists of resources and prompts have odd entries")
 parser.add_argument("--change", choices=("new", "gone", "argument"), default="new")
 parser.add_argument("--log", help="gets each message received, one a line")
 parser.add_argument("--effects")
@@ -135,6 +138,7 @@ class Server:
         self.mode: str = options.mode
         self.is_legacy = options.era == "legacy"
         self.has_changed = False
+        self.pages = 0
         self._lock = threading.Lock()
         self._subscriptions = list[object]()
         self._waiting = dict[object, threading.Event]()
@@ -223,7 +227,7 @@ class Server:
         if method == "resources/read" and params["uri"] == "note:unknown":
             error = {"code": -32002, "message": "Resource not found", "data": {"uri": params["uri"]}}
             return self.send({"id": ident, "error": error})
-        self.answer(ident, OFFERS[method])
+        self.answer(ident, with_odd_entries(OFFERS[method]) if self.options.odd else OFFERS[method])
         if method == "resources/subscribe":
             self.send({"method": "notifications/resources/updated", "params": {"uri": params["uri"]}})
         if method == "logging/setLevel":
@@ -261,6 +265,11 @@ class Server:
         if self.mode == "list-error":
             return self.fail(ident, self.options.code, self.options.message)
         more: Message = {} if self.is_legacy else {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+        if self.mode == "listed":
+            found = json.loads(Path(self.options.contents).read_text())
+            pages = found if isinstance(found, list) else [found]
+            self.pages += 1
+            return self.answer(ident, more | pages[(self.pages - 1) % len(pages)])
         more |= {"nextCursor": "again"} if self.mode == "list-loop" else {}
         self.answer(ident, {"tools": self.tools()} | more)
         if self.mode == "exit-after-list":
@@ -415,7 +424,8 @@ class Server:
                 return self.send({"method": "notifications/cancelled", "params": told})
             case "contents":
                 contents = json.loads(Path(options.contents).read_text())
-                return self.answer(ident, self.result(content=contents))
+                more: Message = {} if self.is_legacy else {"resultType": "complete"}
+                return self.answer(ident, (contents if isinstance(contents, dict) else {"content": contents}) | more)
             case "environment":
                 return self.answer(ident, self.result(json.dumps(dict(os.environ))))
             case "pids" | "ignore-term":
@@ -462,6 +472,15 @@ BAD_LINES: dict[str, Callable[[bytes, argparse.Namespace], bytes]] = {
         line.replace(b'"text": "done"', '"text": "a\u2028b\u0085c"'.encode()) + b"\n"
     ),
 }
+
+
+def with_odd_entries(result: Message) -> Message:
+    """A list with entries that are none, and an odd field in each other entry; any other result as it is."""
+    odd: list[Any] = [None, 5, {"name": 5}, {"uri": 5, "name": ["x"], "uriTemplate": []}]
+    return {
+        name: [*odd, *({**entry, "icons": 5} for entry in value)] if name in LISTS else value
+        for name, value in result.items()
+    }
 
 
 def append(file: str, line: str) -> None:

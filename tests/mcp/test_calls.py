@@ -58,9 +58,6 @@ FAILS: dict[str, tuple[tuple[object, ...], Code, Applied]] = {
     "big-line": (("--size", 20_000_000), Code.TOO_LARGE, Applied.UNKNOWN),
     "result-string": ((), Code.UNEXPECTED_RESULT, Applied.UNKNOWN),
     "no-result": ((), Code.UNEXPECTED_RESULT, Applied.UNKNOWN),
-    "no-content": ((), Code.UNEXPECTED_RESULT, Applied.UNKNOWN),
-    "bad-content": ((), Code.UNEXPECTED_RESULT, Applied.UNKNOWN),
-    "bad-structured": ((), Code.UNEXPECTED_RESULT, Applied.UNKNOWN),
     "deep": ((), Code.UNEXPECTED_RESULT, Applied.UNKNOWN),
     "surrogate": ((), Code.UNEXPECTED_RESULT, Applied.UNKNOWN),
     "huge-int": ((), Code.UNEXPECTED_RESULT, Applied.UNKNOWN),
@@ -77,11 +74,12 @@ FAILS: dict[str, tuple[tuple[object, ...], Code, Applied]] = {
 }
 """By mode of the server, its options, the code of the fault, and whether an effect was applied."""
 HANGS = ("never", "stuck", "garbage-only", "batch", "wrong-id", "null-id-error", "cancelled-by-server")
-ONLY_STRUCTURED = ("violates-schema", "missing-structured", "null-structured")
+ONLY_STRUCTURED = ("violates-schema", "missing-structured", "null-structured", "bad-structured")
 ANSWERS: dict[str, tuple[object, ...]] = dict.fromkeys(
     (
         *("ok", "slow", "die-after", "garbage", "twice", "crlf", "unicode-separator", "nan", "sampling"),
         *("roots", "unknown-request", "progress", "log", "banner", "list-changed", "list-duplicate", "list-loop"),
+        *("no-content", "bad-content"),
     ),
     (),
 )
@@ -162,7 +160,9 @@ async def test_an_answer_counts_whatever_comes_beside_it(tmp_path: Path, patient
     assert effects == ["first", "second"] and seconds < 15
 
 
-@pytest.mark.parametrize("mode", ["ok", "die-before", "tool-error", "no-content", "list-changed", "garbage"])
+@pytest.mark.parametrize(
+    "mode", ["ok", "die-before", "tool-error", "no-content", "bad-content", "no-result", "garbage"]
+)
 async def test_the_newer_protocol_has_the_same_faults(tmp_path: Path, patient: ForeignTools, mode: str) -> None:
     """A server may speak either."""
     options, code, applied = FAILS.get(mode, ((), None, None))

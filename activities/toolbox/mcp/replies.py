@@ -135,7 +135,8 @@ def _for_sdk(method: str, result: dict[str, Any], server: str) -> dict[str, Any]
         except Unreadable:
             odd.append(_what(entry.get("name")) if isinstance(entry, dict) else _what(entry))
     if odd or not isinstance(sent, list):
-        log.warning("mcp_entries_left_out", server=server, list=name, entries=odd[:20] or [_what(sent)])
+        reason = f"{name}: {', '.join(odd[:20]) or _what(sent)}"
+        log.warning("mcp_entries_left_out", server=server, reason=reason)
     outside = {field: value for field, value in result.items() if field != name}
     fitting, _ = _repaired(outside, (), lambda part: _is_valid(method, {**_ENVELOPE, **part, name: []}))
     return {**_ENVELOPE, **fitting, name: kept}

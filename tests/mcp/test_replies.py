@@ -1,0 +1,427 @@
+"""Lists and results with a strange part: it costs itself, and is named; nothing beside it is lost."""
+
+import json
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pytest
+
+from activities.toolbox.mcp.loading import ForeignTools
+from activities.toolbox.mcp.replies import MAX_TOOLS, Unreadable, tidy_result, tool_of
+from activities.toolbox.registry import ToolMistakes
+from server.gateway import own_tools, results
+from tests.activities.bench import bench
+from tests.mcp.foreign import loaded, serving, table, tool_of as made_of
+from tests.mcp.test_passing import gateway
+from workflows.faults.fault import Applied, Code
+from workflows.plans.catalogue import Effect
+
+SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
+READS = {"readOnlyHint": True}
+GOOD = {"name": "good", "inputSchema": SCHEMA, "annotations": READS}
+
+
+def listing(folder: Path, *pages: Any, name: str = "list") -> str:
+    """The table of a server that answers `tools/list` with these results, one after the other."""
+    (file := folder / name).write_text(json.dumps(list(pages)))
+    return table("listed", "--contents", file)
+
+
+# Tools
+
+NOT_USED = "is not used"
+READ: dict[str, tuple[dict[str, Any], str]] = {
+    "a schema without a type": ({"inputSchema": {"properties": {"text": {"type": "string"}}}}, ""),
+    "a schema that composes": ({"inputSchema": {"anyOf": [SCHEMA, {"type": "object"}]}}, ""),
+    "a schema of an object or null": ({"inputSchema": {**SCHEMA, "type": ["object", "null"]}}, ""),
+    "a schema with nulls": ({"inputSchema": {"type": "object", "properties": None, "required": None}}, ""),
+    "a schema with an odd required": ({"inputSchema": {**SCHEMA, "required": "text"}}, "required of its inputSchema"),
+    "a hint in words": ({"annotations": {"readOnlyHint": "true"}}, "its hint readOnlyHint is the text 'true'"),
+    "a hint in numbers": ({"annotations": {"readOnlyHint": 1}}, "its hint readOnlyHint is 1"),
+    "a hint that is null": ({"annotations": {"readOnlyHint": None}}, ""),
+    "hints in a list": ({"annotations": [READS]}, "its annotations is a list"),
+    "hints in words": ({"annotations": "readOnlyHint"}, "its annotations is the text"),
+    "an odd title": ({"title": 5}, "its title is 5"),
+    "an odd title of the hints": ({"annotations": {"title": []}}, "its hint title is a list"),
+    "an odd description": ({"description": {"en": "x"}}, "its description is an object"),
+    "a null description": ({"description": None}, ""),
+    "odd icons": ({"icons": [{"src": 5}]}, "its icons is a list"),
+    "odd tasks": ({"execution": {"taskSupport": "sometimes"}}, "its execution is an object"),
+    "an odd _meta": ({"_meta": []}, "its _meta is a list"),
+    "a null result schema": ({"outputSchema": None}, ""),
+    "a result schema of a list": ({"outputSchema": {"type": "array"}}, "its outputSchema is no schema of an object"),
+    "no result schema": ({"outputSchema": "object"}, "its outputSchema is the text 'object'"),
+    "a long name": ({"name": "x" * 5_000}, ""),
+}
+"""By name, the fields of a tool that is read, and what is said of it."""
+LEFT_OUT: dict[str, tuple[Any, str]] = {
+    "no schema": ({"name": "odd"}, "its inputSchema is missing or null"),
+    "a null schema": ({"name": "odd", "inputSchema": None}, "its inputSchema is missing or null"),
+    "a schema in a list": ({"name": "odd", "inputSchema": [SCHEMA]}, "its inputSchema is a list"),
+    "a schema of a list": ({"name": "odd", "inputSchema": {"type": "array"}}, "its type is the text 'array'"),
+    "properties in a list": ({"name": "odd", "inputSchema": {"type": "object", "properties": []}}, "the properties of"),
+    "no name": ({"inputSchema": SCHEMA}, "its name is missing or null"),
+    "an empty name": ({"name": "", "inputSchema": SCHEMA}, "its name is an empty text"),
+    "a number as name": ({"name": 5, "inputSchema": SCHEMA}, "its name is 5"),
+    "a number": (5, "it is 5, and no object"),
+    "null": (None, "it is missing or null, and no object"),
+    "a list": ([], "it is a list, and no object"),
+}
+"""By name, an entry of a list that is no tool, and what is said of it."""
+
+
+def test_a_tool_is_read_without_the_fields_that_are_odd() -> None:
+    """What only describes it costs nothing but itself, and is said; no odd hint makes a read of it."""
+    wrong = list[str]()
+    for name, (fields, said) in READ.items():
+        found = tool_of({"name": "odd", "inputSchema": SCHEMA, **fields})
+        is_said = found.oddities == () if not said else [said in found.oddities[0], NOT_USED in found.oddities[0]]
+        if found.read_only or found.schema["type"] != "object" or is_said not in (True, [True, True]):
+            wrong.append(f"{name}: {found}")
+
+    assert wrong == []
+
+
+def test_an_entry_that_is_no_tool_is_left_out_with_its_reason() -> None:
+    """Without a name or arguments it cannot be called."""
+    wrong = list[str]()
+    for name, (entry, said) in LEFT_OUT.items():
+        try:
+            wrong.append(f"{name}: {tool_of(entry)}")
+        except Unreadable as why:
+            wrong += [] if said in str(why) else [f"{name}: {why}"]
+
+    assert wrong == []
+
+
+def test_odd_tools_cost_no_other_tool_and_no_other_server(tmp_path: Path) -> None:
+    """All at once, over a connection: they are read, or named with the reason, in the order of the server."""
+    odd = [{"name": f"odd{number}", "inputSchema": SCHEMA, **READ[name][0]} for number, name in enumerate(READ)]
+    left = [entry for entry, _ in LEFT_OUT.values()]
+    found = loaded(tmp_path, listing(tmp_path, {"tools": [*left, *odd, GOOD]}) + table(server="other"))
+    kinds = {tool.__name__: tool.effect for tool in found.tools}
+
+    assert kinds["shop.good"] is Effect.READ and kinds["other.look"] is Effect.READ
+    assert {effect for kind, effect in kinds.items() if "odd" in kind} == {Effect.UNKEYED}
+    assert len([kind for kind in kinds if kind.startswith("shop.")]) == len(READ) + 1
+    assert {*found.left_out} == {"shop.odd", "shop (a tool without a name)"}
+    assert "number 6: its name is missing or null; number 7" in found.left_out["shop (a tool without a name)"]
+
+
+def test_two_tools_of_one_name_are_a_read_only_if_both_say_so(tmp_path: Path) -> None:
+    """The server decides which of them it calls."""
+    pairs = [{"name": "a", "inputSchema": SCHEMA}, {"name": "b", "inputSchema": SCHEMA, "annotations": READS}]
+    twice = [*pairs, {"name": "a", "inputSchema": SCHEMA, "annotations": READS}, {"name": "b", "inputSchema": SCHEMA}]
+    found = loaded(tmp_path, listing(tmp_path, {"tools": [*twice, GOOD, GOOD]}))
+
+    assert {tool.__name__: tool.effect for tool in found.tools} == {
+        "shop.a": Effect.UNKEYED,
+        "shop.b": Effect.UNKEYED,
+        "shop.good": Effect.READ,
+    }
+    assert {*found.left_out} == {"shop.a (a)", "shop.b (b)", "shop.good (good)"}
+
+
+WHOLE: dict[str, tuple[list[dict[str, Any]], str]] = {
+    "null": ([{"tools": None}], "shop (its tools): its list of tools is missing or null"),
+    "an object": ([{"tools": {"good": GOOD}}], "shop (its tools): its list of tools is an object"),
+    "missing": ([{}], "shop (its tools): its list of tools is missing or null"),
+    "an odd cursor": ([{"tools": [GOOD], "nextCursor": 5}], "goes on with a nextCursor that is 5"),
+    "a cursor without end": ([{"tools": [], "nextCursor": "a"}], "nextCursor is the text 'a' again and again"),
+    "an empty cursor": ([{"tools": [GOOD], "nextCursor": ""}], ""),
+    "two pages": ([{"tools": [], "nextCursor": "a"}, {"tools": [GOOD]}], ""),
+    "more than is read": (
+        [{"tools": [{"name": f"t{number}", "inputSchema": {"type": "object"}} for number in range(MAX_TOOLS + 1)]}],
+        f"more than {MAX_TOOLS} tools",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_list_that_cannot_be_read_costs_its_server_alone(tmp_path: Path, name: str) -> None:
+    """What was read of it is served, with the tools of other servers; a table of a tool behind it is no mistake."""
+    pages, said = WHOLE[name]
+    tables = "[servers.shop.tools.later]\neffect = 'read'\n" if said else ""
+    found = loaded(tmp_path, listing(tmp_path, *pages) + tables + table(server="other"))
+    told = [f"{kind}: {reason}" for kind, reason in found.left_out.items()]
+
+    assert "other.look" in [tool.__name__ for tool in found.tools]
+    assert any(said in line for line in told) if said else told == []
+    assert not said or "shop.later" in found.left_out
+
+
+def test_a_tool_that_the_file_names_and_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """By `only` or a table, with the line; tools that need it are left out too, and no worker is kept from starting."""
+    odd = {"name": "odd", "inputSchema": None}
+    pay, go = ({"name": name, "inputSchema": SCHEMA} for name in ("pay", "go"))
+    tables = (
+        "only = ['good', 'odd', 'pay', 'go']\n[servers.shop.tools.pay]\nundo = { kind = 'shop.odd' }\n"
+        "[servers.shop.tools.go]\nfallback = 'shop.pay'\n"
+    )
+    found = loaded(tmp_path, listing(tmp_path, {"tools": [odd, pay, go, GOOD]}) + tables)
+    unknown = listing(tmp_path, {"tools": [odd, GOOD]}) + "only = ['gud']\n"
+
+    assert [tool.__name__ for tool in found.tools] == ["shop.good"]
+    assert found.left_out["shop.odd"].startswith("its inputSchema is missing or null")
+    assert found.left_out["shop.odd"].endswith(f"(named in {tmp_path}/shop.toml:3)")
+    assert found.left_out["shop.pay"] == "its undo is shop.odd, which is not offered either"
+    assert found.left_out["shop.go"] == "its fallback is shop.pay, which is not offered either"
+    with pytest.raises(ToolMistakes, match="shop has no tool 'gud': it has good"):
+        loaded(tmp_path, unknown)
+
+
+async def test_a_tool_that_becomes_unreadable_while_a_worker_runs_is_not_called(tmp_path: Path) -> None:
+    """Its call says why; a list that is odd as a whole is read again with the next call."""
+    text = listing(tmp_path, {"tools": [GOOD]})
+    found = loaded(tmp_path, text)
+    for number, (now, code, said) in enumerate(
+        [
+            ({"tools": [{"name": "good"}]}, Code.NEEDS_PERSON, "its inputSchema is missing or null"),
+            ({"tools": None}, Code.UNREACHABLE, "its list of tools is missing or null"),
+        ]
+    ):
+        (file := tmp_path / f"now{number}").write_text(json.dumps(now))
+        (folder := tmp_path / str(number)).mkdir()
+        async with bench(folder, servers=serving(found, "listed", "--contents", file)) as calls:
+            fault, _ = await calls.fails(made_of(found, "shop.good"))
+
+            assert (fault.code, fault.applied) == (code, Applied.NONE) and said in fault.reason
+
+
+# Results
+
+UNIT = {"id": "u1"}
+IMAGE = {"type": "image", "mimeType": "image/png", "data": "AAAA"}
+PART = {"type": "image", "mime_type": "image/png", "data": "AAAA"}
+HOLOGRAM = {"type": "hologram", "ray": 1}
+
+
+def words(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+RESULTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "structure alone": ({"content": [], "structuredContent": UNIT}, {"text": '{"id":"u1"}', "structured": UNIT}),
+    "no content": ({"structuredContent": UNIT}, {"text": '{"id":"u1"}', "structured": UNIT}),
+    "null content": ({"content": None, "structuredContent": UNIT}, {"text": '{"id":"u1"}', "structured": UNIT}),
+    "a text beside it": (
+        {"content": [words("made")], "structuredContent": UNIT},
+        {"text": "made", "structured": UNIT},
+    ),
+    "an image beside it": (
+        {"content": [IMAGE], "structuredContent": UNIT},
+        {"text": "", "structured": UNIT, "parts": [PART]},
+    ),
+    "a list": ({"content": [], "structuredContent": [UNIT]}, {"text": '[{"id":"u1"}]', "structured": [UNIT]}),
+    "a list and a text": (
+        {"content": [words("rows")], "structuredContent": [UNIT]},
+        {"text": "rows", "structured": [UNIT]},
+    ),
+    "a text as structure": ({"content": [], "structuredContent": "u1"}, {"text": '"u1"', "structured": "u1"}),
+    "an unknown block": (
+        {"content": [HOLOGRAM, words("beside")]},
+        {"text": '{"type":"hologram","ray":1}\nbeside'},
+    ),
+    "a block that is null": ({"content": [None, words("beside")]}, {"text": "null\nbeside"}),
+    "an odd annotation": ({"content": [{**words("a"), "annotations": 5}]}, {"text": "a"}),
+    "an image without a type": (
+        {"content": [{"type": "image", "data": "AAAA"}]},
+        {"text": "", "parts": [{**PART, "mime_type": "application/octet-stream"}]},
+    ),
+    "content as a text": ({"content": "a"}, {"text": "a"}),
+    "content as one block": ({"content": words("a")}, {"text": "a"}),
+    "nothing": ({"content": []}, {"text": ""}),
+    "nothing but null": ({"content": None}, {"text": ""}),
+    "odd fields": ({"content": [words("a")], "isError": None, "_meta": []}, {"text": "a"}),
+    "a long text above a small structure": (
+        {"content": [words("x" * 50_000)], "structuredContent": UNIT},
+        {"text": "x" * 39_987, "left_out": 10_013, "structured": UNIT},
+    ),
+    "a structure that is too large": (
+        {"content": [words("made")], "structuredContent": {"id": "x" * 50_000}},
+        {"text": "made", "structured_left_out": 50_009},
+    ),
+    "a structure alone that is too large": (
+        {"content": [], "structuredContent": {"id": "x" * 50_000}},
+        {"text": '{"id":"' + "x" * 39_988, "left_out": 10_014},
+    ),
+}
+"""What the server answers for a tool without a result schema, and the result of the step."""
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> ForeignTools:
+    return loaded(tmp_path_factory.mktemp("shop"), table())
+
+
+async def result_of(
+    folder: Path, shop: ForeignTools, kind: str, answer: dict[str, Any], *, layout: bool = False
+) -> Any:
+    """The result of a call that the server answers so."""
+    (file := folder / "contents").write_text(json.dumps(answer))
+    served = serving(shop, "contents", "--contents", file)
+    async with bench(Path(mkdtemp(dir=folder)), servers=served, has_gateway=layout) as calls:
+        return (await calls.call(made_of(shop, kind))).result
+
+
+@pytest.mark.parametrize("name", RESULTS)
+async def test_what_a_server_sends_beside_its_content_is_in_the_result(
+    tmp_path: Path, shop: ForeignTools, name: str
+) -> None:
+    """Of a tool that declares no form of its results; an odd block is a text, and what is too large is counted."""
+    answer, expected = RESULTS[name]
+
+    assert await result_of(tmp_path, shop, "shop.plain", answer) == expected
+
+
+DONE = {"done": True, "text": "it"}
+TYPED: dict[str, tuple[list[Any] | None, dict[str, Any]]] = {
+    "nothing": ([], {}),
+    "null": (None, {}),
+    "a text that repeats it": ([words(json.dumps(DONE, indent=2))], {}),
+    "another text": ([words("Ask ann.")], {"text": "Ask ann."}),
+    "both": ([words(json.dumps(DONE)), words("Ask ann.")], {"text": "Ask ann."}),
+    "an image": ([IMAGE], {"text": "", "parts": [PART]}),
+    "a sound": ([{**IMAGE, "type": "audio"}], {"text": "", "parts": [{**PART, "type": "audio"}]}),
+    "a link": (
+        [{"type": "resource_link", "uri": "file:///a", "name": "a"}],
+        {"text": "", "parts": [{"type": "resource_link", "uri": "file:///a", "name": "a"}]},
+    ),
+    "a resource": (
+        [{"type": "resource", "resource": {"uri": "file:///a", "text": "in it"}}],
+        {"text": "in it", "parts": [{"type": "resource", "uri": "file:///a"}]},
+    ),
+    "data": (
+        [{"type": "resource", "resource": {"uri": "file:///a", "blob": "AAAA"}}],
+        {"text": "", "parts": [{"type": "resource", "uri": "file:///a", "data": "AAAA"}]},
+    ),
+    "an unknown block": ([HOLOGRAM], {"text": '{"type":"hologram","ray":1}'}),
+}
+"""The content beside a structured result, and what of it the step has beside the result."""
+
+
+@pytest.mark.parametrize("name", TYPED)
+async def test_content_beside_a_declared_result_is_kept_unless_it_repeats_it(
+    tmp_path: Path, shop: ForeignTools, name: str
+) -> None:
+    """The structured content is the result, and its fields are where they were."""
+    content, rest = TYPED[name]
+    found = await result_of(tmp_path, shop, "shop.do", {"content": content, "structuredContent": DONE})
+
+    assert found == {**DONE, **({"replan_content": rest} if rest else {})}
+
+
+async def test_a_declared_result_that_fills_its_room_is_not_refused_for_a_text_beside_it(
+    tmp_path: Path, shop: ForeignTools
+) -> None:
+    """An effect that was applied would have no result."""
+    value = {"done": True, "text": "x" * 48_900}
+    near = {"done": True, "text": "x" * 47_000}
+    whole = await result_of(tmp_path, shop, "shop.do", {"content": [words("y")], "structuredContent": value})
+    cut = await result_of(tmp_path, shop, "shop.do", {"content": [words("y")], "structuredContent": near})
+
+    assert whole == value and cut == {**near, "replan_content": {"text": "", "left_out": 1}}
+
+
+ERRORS: dict[str, tuple[dict[str, Any], str]] = {
+    "of a structure": ({"content": [], "structuredContent": {"why": "declined"}}, '{"why":"declined"}'),
+    "of a structure without content": ({"structuredContent": {"why": "declined"}}, '{"why":"declined"}'),
+    "of a text and a structure": (
+        {"content": [words("No.")], "structuredContent": {"why": "declined"}},
+        'No.\n{"why":"declined"}',
+    ),
+    "of an unknown block": ({"content": [HOLOGRAM]}, '{"type":"hologram","ray":1}'),
+}
+
+
+@pytest.mark.parametrize("kind", ["shop.do", "shop.plain"])
+@pytest.mark.parametrize("name", ERRORS)
+async def test_the_words_of_an_error_are_shown_wherever_they_are(
+    tmp_path: Path, shop: ForeignTools, name: str, kind: str
+) -> None:
+    answer, said = ERRORS[name]
+    (file := tmp_path / "contents").write_text(json.dumps({**answer, "isError": True}))
+    async with bench(tmp_path, servers=serving(shop, "contents", "--contents", file)) as calls:
+        fault, _ = await calls.fails(made_of(shop, kind))
+
+    assert (fault.code, fault.observed) == (Code.REFUSED, {"text": said})
+
+
+async def test_a_result_that_breaks_its_schema_is_shown_to_who_decides(tmp_path: Path, shop: ForeignTools) -> None:
+    """It may have the id of an effect."""
+    (file := tmp_path / "contents").write_text(json.dumps({"content": [words("Made.")], "structuredContent": UNIT}))
+    async with bench(tmp_path, servers=serving(shop, "contents", "--contents", file)) as calls:
+        fault, _ = await calls.fails(made_of(shop, "shop.do"))
+
+    assert (fault.code, fault.applied) == (Code.UNEXPECTED_RESULT, Applied.UNKNOWN)
+    assert fault.observed == {"text": 'Made.\n{"id":"u1"}'} and "u1" not in fault.reason
+
+
+# Through the gateway
+
+
+@pytest.mark.parametrize("name", [name for name in RESULTS if "large" not in name and "long" not in name])
+async def test_an_agent_gets_the_content_of_an_effect_as_the_server_sent_it(
+    tmp_path: Path, shop: ForeignTools, name: str
+) -> None:
+    """Odd blocks as texts; structured content as it is, if it is an object, as the agent's protocol wants it."""
+    answer, expected = RESULTS[name]
+    found = results.success(await result_of(tmp_path, shop, "shop.plain", answer, layout=True), is_structured=False)
+    structured = expected.get("structured")
+    sent = tidy_result(answer)["content"]
+    if structured is not None and (not sent or not isinstance(structured, dict)):
+        sent = [*sent, words(json.dumps(structured, separators=(",", ":")))]
+
+    assert found["content"] == sent
+    assert found.get("structuredContent") == (structured if isinstance(structured, dict) else None)
+
+
+async def test_an_agent_gets_what_is_beside_a_declared_result(tmp_path: Path, shop: ForeignTools) -> None:
+    """After the result as a text; and the `_meta` of an effect, of both sorts of tools."""
+    answer = {"content": [IMAGE, words("Ask ann.")], "structuredContent": DONE, "_meta": {"trace": 7}}
+    typed = results.success(await result_of(tmp_path, shop, "shop.do", answer, layout=True), is_structured=True)
+    plain = results.success(await result_of(tmp_path, shop, "shop.plain", answer, layout=True), is_structured=False)
+
+    assert typed["content"] == [words('{"done":true,"text":"it"}'), IMAGE, words("Ask ann.")]
+    assert plain == answer and {**typed, "content": answer["content"]} == answer
+
+
+async def test_a_read_that_is_passed_on_has_no_part_that_an_agent_cannot_read(
+    tmp_path: Path, shop: ForeignTools
+) -> None:
+    """One odd block would cost it the whole answer."""
+    (file := tmp_path / "contents").write_text(json.dumps({"content": [HOLOGRAM, IMAGE], "structuredContent": [1]}))
+    async with gateway(tmp_path, serving(shop, "contents", "--contents", file)) as client:
+        found = (await client.ask(1, "tools/call", name="look"))["result"]
+
+    assert found == {"content": [words('{"type":"hologram","ray":1}'), IMAGE], "structuredContent": [1]}
+    assert results.presentable(found) == {"content": [*found["content"], words("[1]")]}
+
+
+async def test_odd_entries_of_other_lists_cost_themselves_alone(tmp_path: Path) -> None:
+    """Resources, templates and prompts: an odd field or entry is left out of what an agent gets."""
+    shop = loaded(tmp_path, table("offers", "--odd"))
+    async with gateway(tmp_path, shop) as client:
+        found = [
+            (await client.ask(number, method))["result"]
+            for number, method in enumerate(("resources/list", "resources/templates/list", "prompts/list"))
+        ]
+
+    assert found[0] == {"resources": [{"uri": "note:1", "name": "one", "x": None}], "nextCursor": "more"}
+    assert found[1] == {"resourceTemplates": [{"uriTemplate": "note:{id}", "name": "note"}]}
+    assert found[2] == {"prompts": [{"name": "greet"}]}
+
+
+async def test_a_gateway_is_told_which_tools_are_left_out(tmp_path: Path) -> None:
+    """And tells its agent, in the description of a tool of its own: on one line, and bounded."""
+    found = loaded(tmp_path, listing(tmp_path, {"tools": [{"name": "odd"}, GOOD]}))
+    async with gateway(tmp_path, found) as client:
+        told = (await client.ask(1, "replan/tools", None))["result"]["left_out"]
+    many = {f"shop.odd{number}": "x\n" * 1_000 for number in range(50)}
+    [line] = [tool["description"] for tool in own_tools.listed((), told) if "odd" in tool["description"]]
+    [bounded] = [tool["description"] for tool in own_tools.listed((), many) if "odd" in tool["description"]]
+
+    assert told == {"shop.odd": "its inputSchema is missing or null, so that its arguments are not known"}
+    assert line.endswith(f" Tools that cannot be offered here: shop.odd ({told['shop.odd']}).")
+    assert "\n" not in bounded and "; 40 more." in bounded and len(bounded) < 5_000
