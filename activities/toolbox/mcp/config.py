@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from activities.toolbox.json_schema import JsonSchema, checkable
+from activities.toolbox.json_schema import JsonSchema
 from activities.toolbox.mcp import tools_file
 from workflows.faults.fault import Code
 from workflows.json_values import digest
@@ -58,7 +58,7 @@ class ServerTool:
     @cached_property
     def checks(self) -> JsonSchema | None:
         """The schema that checks the tool's structured results; None if the tool declares no schema for them."""
-        return None if self.output_schema is None else JsonSchema.part_of_checked(checkable(self.output_schema))
+        return None if self.output_schema is None else JsonSchema.foreign(self.output_schema)
 
 
 @dataclass(frozen=True)
