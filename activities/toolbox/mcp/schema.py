@@ -52,9 +52,13 @@ COMPOSED = (
 )
 """Keywords about all arguments together. Providers take few of them at the root of a schema, so the plain form has
 their text."""
+BOOLEANS: Mapping[bool, dict[str, Any]] = {True: {}, False: {"not": {}}}
+"""The schemas that mean the same as the schemas `true` and `false`."""
 OTHERS = ("additionalProperties", "unevaluatedProperties")
 ABOUT = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly")
 """Keywords that say something about a value, and allow or forbid none."""
+MAX_UNREAD = 200
+"""The most arguments that are known of a schema that cannot be read."""
 MAX_COMPOSED = 2_000
 """The most characters of this text."""
 ANSWERS = "replan_answers"
@@ -74,6 +78,8 @@ class ForeignArgs(BaseModel):
     """The plain form of the schema that the server declares; None for the schema of the fields."""
     names: ClassVar[tuple[str, ...]] = ()
     """The names of all arguments of which the server's schema speaks."""
+    unchecked: ClassVar[tuple[str, ...]] = ()
+    """The places in the server's schema that are not checked."""
     together: ClassVar["Together | None"] = None
     """What the arguments must fit together; None if each is checked alone."""
 
@@ -219,12 +225,20 @@ def arguments_of(tool: str, schema: Mapping[str, Any], *, left_out: Collection[s
         form["description"] = " ".join(filter(None, [plain.get("description"), text[:MAX_COMPOSED]]))
     more: dict[str, Any] = {ANSWERS: (dict[str, JsonValue] | None, None)}
     made = _model(OpenArgs if is_open else ForeignArgs, tool, read, form, more)
-    made.names = tuple(every)
+    made.names, made.unchecked = tuple(every), read.unchecked
     # Of arguments that are filled in later, nothing is known yet.
     is_apart = every.keys() <= read.properties.keys() and not composed and "$ref" not in read.root
     if not left_out and not (is_apart and isinstance(plain.get("additionalProperties", True), bool)):
         made.together = Together(read, every, () if declared.is_open else tuple(declared.patterns))
     return made
+
+
+def unread_arguments(tool: str, schema: Mapping[str, Any], *, left_out: Collection[str] = ()) -> type[ForeignArgs]:
+    """Make a model that takes any arguments, for a schema that cannot be read; it knows their names if it has some."""
+    found = schema.get("properties")
+    names = [name for name in found if isinstance(name, str) and name != ANSWERS] if isinstance(found, Mapping) else []
+    open_schema = {"properties": dict.fromkeys(names[:MAX_UNREAD], True), "additionalProperties": True}
+    return arguments_of(tool, open_schema, left_out=left_out)
 
 
 def result_of(tool: str, schema: Mapping[str, Any]) -> type[ForeignResult]:
@@ -338,7 +352,9 @@ class _PlainForm:
             return part
         if name in NAMED and isinstance(part, Mapping):
             self._spend(1)
-            return {key: self.of(inner, resolver, depth + 1) for key, inner in part.items()}
+            # As objects, since providers take no booleans there.
+            named = {key: BOOLEANS[inner] if isinstance(inner, bool) else inner for key, inner in part.items()}
+            return {key: self.of(inner, resolver, depth + 1) for key, inner in named.items()}
         return self.of(part, resolver, depth)
 
     def _spend(self, parts: int) -> None:
