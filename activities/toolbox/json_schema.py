@@ -59,7 +59,7 @@ MAX_CHAIN = 12
 """How many references may stand one behind the other at the root of a schema."""
 VALUE = "value"
 WHOLE = "urn:replan:schema"
-"""The address of a whole schema, for references into it."""
+"""The address of a whole schema without an id, for references into it."""
 OUTER_IDS = frozenset({"$id", "id"})
 REFERENCES = frozenset({"$ref", *DYNAMIC})
 MAX_MISTAKES, MAX_ROUNDS = 100, 10
@@ -135,7 +135,8 @@ class JsonSchema:
         """The schema of one of `properties`."""
         made = type(self).__new__(type(self))
         made.draft, made._registry = self.draft, self._registry
-        made._schema = {"$ref": f"{WHOLE}{self._root[0]}/properties/{_pointer(name)}"}
+        address = _address(self.draft, self._schema)
+        made._schema = {"$ref": f"{address}{self._root[0]}/properties/{_pointer(name)}"}
         return made
 
     @property
@@ -169,7 +170,7 @@ class JsonSchema:
     @cached_property
     def resolver(self) -> Any:
         """The resolver of the references in the root of the schema, as `referencing` has them."""
-        return self._registry.resolver(WHOLE)
+        return self._registry.resolver(_address(self.draft, self._schema))
 
     def inner_resolver(self, resolver: Any, part: Any) -> Any:
         """The resolver of the references in `part`, which stands in a part of the schema that has `resolver`."""
@@ -340,7 +341,7 @@ class _Reading:
         self._remove_mistakes()
         patterns = [pattern for part in _schemas(self._schema) for pattern in part.get("patternProperties", ())]
         self._are_patterns_plain = all(map(_is_plain, patterns))
-        resolver = _registry(self._draft, self._schema).resolver(WHOLE)
+        resolver = _registry(self._draft, self._schema).resolver(_address(self._draft, self._schema))
         if self._loosen(self._schema, resolver, "", is_changed=False):
             self._loosen(self._schema, resolver, "", is_changed=True)
         return self._draft, tuple(dict.fromkeys(self._unchecked))
@@ -499,10 +500,15 @@ def _specification(draft: str) -> Any:
 
 
 def _registry(draft: str, schema: Mapping[str, Any]) -> Any:
-    """A registry of `referencing` with a schema at the address WHOLE."""
+    """A registry of `referencing` with a schema at its address."""
     from referencing import Registry
 
-    return Registry().with_resource(WHOLE, _specification(draft).create_resource(schema)).crawl()
+    return Registry().with_resource(_address(draft, schema), _specification(draft).create_resource(schema)).crawl()
+
+
+def _address(draft: str, schema: Mapping[str, Any]) -> str:
+    """The address of a whole schema, which is its id if it has one."""
+    return _specification(draft).create_resource(schema).id() or WHOLE
 
 
 def _inner_resolver(draft: str, resolver: Any, part: Any) -> Any:
@@ -533,6 +539,7 @@ def _bounded(draft: str) -> Any:
         "pattern": _match,
         "patternProperties": _match_names,
         "additionalProperties": _additional(plain.VALIDATORS["additionalProperties"]),
+        "enum": _among(plain.VALIDATORS["enum"]),
         "uniqueItems": _distinct,
         **{name: _squared(plain.VALIDATORS[name]) for name in UNEVALUATED if name in plain.VALIDATORS},
     }
@@ -566,6 +573,17 @@ def _squared(rule: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
         if isinstance(value, dict | list):
             _spend(len(value) ** 2 // 256)
         yield from rule(validator, wanted, value, part) or ()
+
+    return validate
+
+
+def _among(plain: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+    """Wrap the rule for `enum`, to count the work of comparing objects and lists."""
+
+    def validate(validator: Any, wanted: Any, value: Any, part: Any) -> Iterator[Any]:
+        if isinstance(value, dict | list):
+            _spend(len(wanted) * size(value) // 4)
+        yield from plain(validator, wanted, value, part) or ()
 
     return validate
 

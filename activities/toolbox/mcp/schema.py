@@ -183,8 +183,8 @@ class _Declared:
         for group in (always, [branch for branches in choices for branch in branches], dependent, conditional):
             found._add(group)
         if form.get("additionalProperties") is False:  # which knows nothing of what the branches declare
-            patterns = form.get("patternProperties", {})
-            found = cls(named, found.required, dict(patterns))
+            found.parts = {name: found.parts[name] for name in form.get("properties", {})}
+            found.patterns, found.is_open = dict(form.get("patternProperties", {})), False
         return found
 
     def _add(self, branches: Iterable["_Declared"]) -> None:
