@@ -159,7 +159,9 @@ class Abilities:
         offered = builtin.tools(has_model=has_model)
         files = [name for name in options.tools if name.endswith(SUFFIX)]
         loaded = {**dict.fromkeys(own, ""), **load_all(name for name in options.tools if name not in files)}
-        foreign = load_servers(files, environment, [*offered, *loaded], Reach.of(options.allow_hosts))
+        # Behind a gateway the server checks what Replan cannot, as it does for an agent that asks it itself.
+        others, reach, is_gateway = [*offered, *loaded], Reach.of(options.allow_hosts), options.mcp_socket is not None
+        foreign = load_servers(files, environment, others, reach, takes_unread=is_gateway)
         registry = Registry({**loaded, **foreign.tools}, builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
         notify = receiver_of(options.notify, environment), page_base(options.notify_base)
@@ -187,7 +189,7 @@ class Abilities:
         """For some kinds one more line of `--check`."""
         notes = {kind: [note] for kind, note in why_not_strict(self.registry).items()}
         for found in self.foreign.classified:
-            more = [*([UNREAD[found.unread]] if found.unread else []), *found.listed.oddities]
+            more = [*([UNREAD[found.unread]] if found.unread else []), *found.listed.oddities, *found.notes]
             if more:
                 notes.setdefault(found.kind, []).extend(more)
         return {kind: "; ".join(lines) for kind, lines in notes.items()}

@@ -34,6 +34,7 @@ from activities.providers.messages import (
 )
 from activities.providers.metering import current_reply
 from activities.providers.prices import of_model
+from activities.providers.property_names import RequestNames
 from activities.providers.streaming import IDLE_TIMEOUT, WRONG_SHAPE, Draft
 from activities.providers.strict import Standing
 from workflows.faults import retries
@@ -167,6 +168,11 @@ class ModelAdapter(ABC):
             UnreadableReply: the response cannot be read as a reply; a proxy may have sent it.
             Exception: any exception of the SDK; the tables of `activities.borders` translate it to a Fault.
         """
+        names = RequestNames(request.tools)
+        reply = await self._reply(names.written(request))
+        return replace(reply, turn=names.own(reply.turn))
+
+    async def _reply(self, request: Request) -> Reply:
         # In a thread: the first import takes a second.
         sdk = await asyncio.to_thread(importlib.import_module, self.sdk)
         own_spans = {} if tracing.RECORDER.get() is None else self.without_spans

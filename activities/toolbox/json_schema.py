@@ -1,38 +1,70 @@
-"""Checks a JSON schema that a user or a model wrote, and validates values against it in bounded time."""
+"""Checks a JSON schema that a user, a model or a foreign server wrote, and validates values against it in bounded time.
+
+A user's or model's schema must be one that every model provider takes, and is rejected with the reason if it is not.
+The schema of a server is read by the draft of JSON Schema in which it is written, without what cannot be checked.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
+from copy import deepcopy
 from functools import cache, cached_property, lru_cache
 from itertools import count, islice
 from typing import Any
+from urllib.parse import quote, urlsplit
 
 from pydantic import JsonValue
 from pydantic_core import SchemaError as PatternError, SchemaValidator, ValidationError, core_schema
 
-from workflows.json_values import canonical
+from workflows.json_values import canonical, items
 
-MAX_SCHEMA = 32 * 1024  # bytes
-MAX_REFERENCES = 20_000
-"""The most `$ref`s that are followed to validate a value. Without this limit a small schema could take exponential
-time, because each of its definitions can refer twice to the next definition."""
-MAX_BRANCHES = 30_000
-"""The most branches of `anyOf` and `oneOf` that one validation may reach. Branches that are not tried in the end count,
-too. A branch takes some 50 us."""
+MAX_SCHEMA = 32 * 1024
+"""The most bytes of a user's or model's schema."""
+MAX_FOREIGN, MAX_FOREIGN_PARTS = 1024 * 1024, 20_000
+"""The most bytes of a server's schema, and the most objects, lists and other values in it. To read a schema takes some
+100 us for each part that is a schema itself."""
+MAX_WORK = 200_000
+"""The most work of one validation beyond two units for each part of the value. A unit takes some 5 us. Without this
+limit a small schema could take exponential time: each of its definitions can refer twice to the next definition."""
+WORK_OF_REFERENCE = 4
+"""The units of work to follow a reference, beside those for the schema to which it leads."""
 MAX_NAMED, MAX_WORDS = 5, 200  # errors that a message reports, and characters of each
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # a property's name that every model provider accepts
-UNBOUNDED = ("patternProperties", "$dynamicRef", "$recursiveRef")
-"""JSON Schema keywords that are rejected, because Python's regular expressions (in `patternProperties`) and dynamic
-references can take any amount of time."""
+DYNAMIC = ("$dynamicRef", "$recursiveRef")
+UNBOUNDED = ("patternProperties", *DYNAMIC)
+"""JSON Schema keywords that are rejected in the schema of a user or a model: providers do not take them."""
 OUTER = ("$schema", "$id")
 COMBINED = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref")
-NAMED = ("$defs", "definitions", "dependentSchemas", "properties")
+DATA = ("const", "default", "enum", "example", "examples")
+"""Keywords that have values, not schemas; a `$ref` in a value is no reference."""
+NAMED = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
 """JSON Schema keywords that have a schema for each name of their own; such a name may be that of a keyword."""
-TURNING = ("const", "contains", "enum", "if", "not", "oneOf")
-"""JSON Schema keywords by which a schema may allow less if a part of it allows more, or is changed."""
+TURNING = ("contains", "if", "not", "oneOf")
+"""JSON Schema keywords by which a schema may allow less if a part of it allows more."""
 UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
 """JSON Schema keywords by which a schema may allow less if any other keyword is left out."""
+DRAFTS = {
+    "2020-12": "Draft202012Validator",
+    "2019-09": "Draft201909Validator",
+    "draft-07": "Draft7Validator",
+    "draft-06": "Draft6Validator",
+    "draft-04": "Draft4Validator",
+}
+"""The drafts of JSON Schema, the newest first, each with the class of jsonschema that validates by it."""
+NEWEST = "2020-12"
+REFERENCE_ALONE = ("draft-07", "draft-06", "draft-04")
+"""The drafts in which all keywords beside a `$ref` are ignored."""
+MAX_CHAIN = 12
+"""How many references may stand one behind the other at the root of a schema."""
 VALUE = "value"
+WHOLE = "urn:replan:schema"
+"""The address of a whole schema without an id, for references into it."""
+OUTER_IDS = frozenset({"$id", "id"})
+REFERENCES = frozenset({"$ref", *DYNAMIC})
+MAX_MISTAKES, MAX_ROUNDS = 100, 10
+"""How many violations of a draft are found at once in a server's schema, and how often they are removed."""
+_QUANTIFIER = re.compile(r"[*+?{]")
 
 
 class BadSchema(ValueError):
@@ -42,30 +74,36 @@ class BadSchema(ValueError):
 class JsonSchema:
     """A checked JSON schema, which can validate values."""
 
+    draft = NEWEST
+    """The draft by which the schema is read, a key of `DRAFTS`."""
+    unchecked: tuple[str, ...] = ()
+    """The places in a server's schema that are not checked, such as `properties.a.pattern`."""
+
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
-        """Check `schema`.
+        """Check the `schema` of a user or a model.
 
         Raises:
             BadSchema: `schema` violates the JSON Schema standard or a rule of a model provider, is too large, has a
                 reference that leads nowhere, or has a keyword or pattern that cannot be checked in bounded time.
         """
-        self._schema: dict[str, Any] = {name: part for name, part in schema.items() if name not in OUTER}
+        self._schema: dict[str, Any] = {
+            name: part for name, part in deepcopy(dict(schema)).items() if name not in OUTER
+        }
         if len(canonical(self._schema).encode()) > MAX_SCHEMA:
             raise BadSchema(f"it has more than {MAX_SCHEMA} bytes")
         # Imported where they are used, here and below: they take 3 MB, and most workers never see a schema.
-        from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]  # ships no types
-        from referencing import Registry
-        from referencing.jsonschema import DRAFT202012
+        from jsonschema import SchemaError  # type: ignore[import-untyped]  # ships no types
 
         try:
-            Draft202012Validator.check_schema(self._schema)
+            _validator_class(NEWEST).check_schema(self._schema)
         except SchemaError as error:
             where = ".".join(map(str, error.absolute_path)) or "the whole"
             raise BadSchema(f"{where}: {error.message[:MAX_WORDS]}") from error
-        resolver = Registry().with_resource("", DRAFT202012.create_resource(self._schema)).resolver()
-        for name, part in _parts(self._schema):
-            if wrong := _wrong(name, part, resolver):
-                raise BadSchema(wrong)
+        for part in _schemas(self._schema):
+            part.pop("$schema", None)  # by which jsonschema would validate without the limits of this module
+            for name, value in part.items():
+                if wrong := self._wrong(name, value):
+                    raise BadSchema(wrong)
 
     @classmethod
     def part_of_checked(cls, part: Mapping[str, Any]) -> "JsonSchema":
@@ -73,6 +111,89 @@ class JsonSchema:
         made = cls.__new__(cls)
         made._schema = dict(part)
         return made
+
+    @classmethod
+    def foreign(cls, schema: Mapping[str, Any]) -> "JsonSchema":
+        """Read the schema of a server by its draft, without what cannot be checked: it allows the same values, or more.
+
+        Left out are keywords whose values violate the draft, patterns that need backtracking, dynamic references, and
+        references to other documents; then also the rules that would allow less because of that.
+
+        Raises:
+            BadSchema: `schema` is too large or nested too deeply, has a reference that leads nowhere, or has no type.
+        """
+        made = cls.__new__(cls)
+        try:
+            made._schema = deepcopy(dict(schema))
+            _require_bounded(made._schema)
+            made.draft, made.unchecked = _Reading(made._schema).read(str(schema.get("$schema")))
+        except RecursionError:
+            raise BadSchema("it is nested too deeply") from None
+        return made
+
+    def of_property(self, name: str) -> "JsonSchema":
+        """The schema of one of `properties`."""
+        made = type(self).__new__(type(self))
+        made.draft, made._registry = self.draft, self._registry
+        address = _address(self.draft, self._schema)
+        made._schema = {"$ref": f"{address}{self._root[0]}/properties/{_pointer(name)}"}
+        return made
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """The properties at the root of the schema. Raises BadSchema if a `$ref` there has no end."""
+        found: Mapping[str, Any] = self.root.get("properties", {})
+        return found
+
+    @property
+    def root(self) -> Mapping[str, Any]:
+        """The schema, or that to which a `$ref` leads that stands in its place. Raises BadSchema without an end."""
+        return self._root[1]
+
+    @cached_property
+    def _root(self) -> tuple[str, Mapping[str, Any]]:
+        """The pointer to `root`, and `root`."""
+        pointer, part = "#", self._schema
+        for _ in range(MAX_CHAIN):
+            reference = part.get("$ref", "")
+            is_beside = "properties" in part and self.draft not in REFERENCE_ALONE
+            if is_beside or reference[:2] not in ("#", "#/") or (pointer != "#" and "$id" in part):
+                return pointer, part
+            found = target(self.resolver, reference)
+            pointer, part = reference, found.contents if isinstance(found.contents, dict) else {}
+        raise BadSchema("it refers to itself without end")
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        return self._schema
+
+    @cached_property
+    def resolver(self) -> Any:
+        """The resolver of the references in the root of the schema, as `referencing` has them."""
+        return self._registry.resolver(_address(self.draft, self._schema))
+
+    def inner_resolver(self, resolver: Any, part: Any) -> Any:
+        """The resolver of the references in `part`, which stands in a part of the schema that has `resolver`."""
+        return _inner_resolver(self.draft, resolver, part)
+
+    @cached_property
+    def _registry(self) -> Any:
+        return _registry(self.draft, self._schema)
+
+    def _wrong(self, name: str, part: Any) -> str | None:
+        """Why a keyword `name` with the value `part` is not allowed in a schema; None if it is allowed."""
+        if name == "$ref" and isinstance(part, str):
+            leads = part.startswith("#") and target(self.resolver, part)
+            return None if leads else f"$ref {part[:80]!r} leads nowhere in it"
+        if name == "pattern" and isinstance(part, str) and _pattern(part) is None:
+            return f"the pattern {part[:80]!r} cannot be checked: write it without looking around and back"
+        if name in UNBOUNDED and not isinstance(part, bool):
+            return f"{name} is not taken: name the properties, and refer with $ref"
+        names = part if name == "properties" and isinstance(part, dict) else ()
+        odd = next((property_name for property_name in names if not NAME.fullmatch(property_name)), None)
+        return (
+            None if odd is None else f"the property {odd[:80]!r} is no name of letters, digits, '_', '.' and '-' alone"
+        )
 
     @cached_property
     def is_object(self) -> bool:
@@ -84,7 +205,7 @@ class JsonSchema:
         """The schema for a call's arguments: this schema if `is_object`, else an object with it as field `value`."""
         if self.is_object:
             return self._schema
-        inner = relocated(self._schema, f"#/properties/{VALUE}")
+        inner = _relocated(self._schema, f"#/properties/{VALUE}")
         return {"type": "object", "properties": {VALUE: inner}, "required": [VALUE], "additionalProperties": False}
 
     def value(self, args: dict[str, JsonValue]) -> JsonValue:
@@ -105,23 +226,24 @@ class JsonSchema:
         ]
 
     def _errors(self, value: JsonValue) -> list[Any]:
+        from jsonschema.exceptions import UnknownType
         from referencing.exceptions import Unresolvable
 
-        followed, tried = _FOLLOWED.set(count(1)), _TRIED.set(count(1))
+        work = _WORK.set([MAX_WORK + 2 * size(value)])
         try:
             return list(islice(self._validator.iter_errors(value), MAX_NAMED))
         except (RecursionError, Unresolvable) as error:
             raise BadSchema("it refers to itself without end, is nested too deeply, or has too many choices") from error
+        except (UnknownType, TypeError, AttributeError, ArithmeticError) as error:
+            # Of a mistake where no draft has a schema, and a reference leads to; or of a number that is too large.
+            raise BadSchema("a rule in it cannot be applied") from error
         finally:
-            _FOLLOWED.reset(followed)
-            _TRIED.reset(tried)
+            _WORK.reset(work)
 
     @cached_property
     def _validator(self) -> Any:
-        from referencing import Registry
-
-        bounded = _bounded()
-        return bounded(self._schema, registry=Registry(), format_checker=bounded.FORMAT_CHECKER)
+        bounded = _bounded(self.draft)
+        return bounded(self._schema, registry=self._registry, format_checker=bounded.FORMAT_CHECKER)
 
 
 def _rule(misfit: Any) -> str:
@@ -135,89 +257,204 @@ def _rule(misfit: Any) -> str:
         missing = [name for name in wanted if name not in misfit.instance]
         return f"lacks {', '.join(missing)}"
     if rule in ("anyOf", "oneOf", "allOf", "not", "if"):
-        return f"does not fit {rule} of its schema"
-    if rule == "additionalProperties":
+        from jsonschema.exceptions import best_match
+
+        closest = best_match([misfit])
+        inner = "" if closest is misfit else f" ({_place(closest)} {_rule(closest)})"
+        return f"does not fit {rule} of its schema{inner}"
+    if rule in ("additionalProperties", *UNEVALUATED):
         return "has a name that is not declared"
     return f"must fit {rule} {canonical(wanted)}"
 
 
-def checkable(schema: Any) -> Any:
-    """Copy a foreign schema without the rules that `JsonSchema` cannot check; the copy allows the same values, or more.
-
-    Left out are the keywords of `UNBOUNDED`, patterns that need backtracking, and references to other documents; then
-    also the rules that would allow less because of that.
-    """
-    copy, is_exact = _looser(schema, is_changed=False)
-    return copy if is_exact else _looser(schema, is_changed=True)[0]
+def _place(misfit: Any) -> str:
+    return str(misfit.json_path).lstrip("$.")
 
 
-def _looser(schema: Any, *, is_changed: bool) -> tuple[Any, bool]:
-    """The copy of `checkable`, and whether it allows the same values as `schema`.
-
-    `is_changed`: something is left out somewhere, perhaps where a `$ref` leads to.
-    """
-    if isinstance(schema, list):
-        parts = [_looser(part, is_changed=is_changed) for part in schema]
-        return [part for part, _ in parts], all(is_exact for _, is_exact in parts)
-    if not isinstance(schema, Mapping):
-        return schema, True
-    left_out = {name for name in schema if name in UNBOUNDED and not isinstance(schema[name], bool)}
-    if "patternProperties" in left_out:
-        left_out.add("additionalProperties")
-    if isinstance(pattern := schema.get("pattern"), str) and _pattern(pattern) is None:
-        left_out.add("pattern")
-    if isinstance(reference := schema.get("$ref"), str) and not (reference == "#" or reference.startswith("#/")):
-        left_out.add("$ref")
-    if is_changed:
-        left_out.update(UNEVALUATED)
-    copy = dict[str, Any]()
-    is_exact = left_out.isdisjoint(schema) and not (is_changed and "$ref" in schema)
-    for name, part in schema.items():
-        if name in left_out:
-            continue
-        if name in NAMED and isinstance(part, Mapping):
-            named = {key: _looser(value, is_changed=is_changed) for key, value in part.items()}
-            copy[name], is_same = (
-                {key: value for key, (value, _) in named.items()},
-                all(same for _, same in named.values()),
-            )
-        else:
-            looser, is_same = _looser(part, is_changed=is_changed)
-            if is_same or name not in TURNING:
-                copy[name] = looser
-        is_exact = is_exact and is_same
-    return copy, is_exact
-
-
-def _parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """All pairs of key and value in the objects of a JSON value, at any depth."""
-    if isinstance(value, dict):
-        yield from value.items()
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _parts(item)
-
-
-def _wrong(name: str, part: Any, resolver: Any) -> str | None:
-    """Why a keyword `name` with the value `part` is not allowed in a schema; None if it is allowed."""
-    if name == "$ref" and isinstance(part, str):
-        return None if part.startswith("#") and _resolves(part, resolver) else f"$ref {part[:80]!r} leads nowhere in it"
-    if name == "pattern" and isinstance(part, str) and _pattern(part) is None:
-        return f"the pattern {part[:80]!r} cannot be checked: write it without looking around and back"
-    if name in UNBOUNDED and not isinstance(part, bool):
-        return f"{name} is not taken: name the properties, and refer with $ref"
-    names = part if name == "properties" and isinstance(part, dict) else ()
-    odd = next((property_name for property_name in names if not NAME.fullmatch(property_name)), None)
-    return None if odd is None else f"the property {odd[:80]!r} is no name of letters, digits, '_', '.' and '-' alone"
-
-
-def _resolves(reference: str, resolver: Any) -> bool:
+def target(resolver: Any, reference: str) -> Any:
+    """The schema to which a reference leads, as `referencing` resolves it; None if it leads to no schema."""
     from referencing.exceptions import Unresolvable
 
     try:
-        resolver.lookup(reference)
-    except Unresolvable:
-        return False
-    return True
+        found = resolver.lookup(reference)
+    except (Unresolvable, ValueError, TypeError, AttributeError):  # of an address or a pointer that is none
+        return None
+    return found if isinstance(found.contents, dict | bool) else None
+
+
+def _pointer(name: str) -> str:
+    """A name as a part of a JSON pointer in the fragment of an address."""
+    return quote(name.replace("~", "~0").replace("/", "~1"), safe="", errors="surrogatepass")
+
+
+def _schemas(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The schema and all schemas in it, at any depth; a schema comes before those in it."""
+    yield schema
+    for keyword, value in schema.items():
+        for _, part in _schemas_in(keyword, value):
+            yield from _schemas(part)
+
+
+def _schemas_in(keyword: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
+    """The schemas that are directly in the value of a keyword, each with its place in it. Booleans are left out."""
+    if keyword in DATA or keyword.startswith("x-"):
+        return []
+    if isinstance(value, dict):
+        parts = [(f".{name}", part) for name, part in value.items()] if keyword in NAMED else [("", value)]
+    else:
+        parts = [(f".{number}", part) for number, part in enumerate(value)] if isinstance(value, list) else []
+    return [(place, part) for place, part in parts if isinstance(part, dict)]
+
+
+def _require_bounded(schema: dict[str, Any]) -> None:
+    """Raise BadSchema for a server's schema that is too large."""
+    if len(canonical(schema).encode(errors="replace")) > MAX_FOREIGN:
+        raise BadSchema(f"it has more than {MAX_FOREIGN} bytes")
+    if size(schema) > MAX_FOREIGN_PARTS:
+        raise BadSchema(f"it has more than {MAX_FOREIGN_PARTS} parts")
+
+
+def size(value: JsonValue) -> int:
+    """The number of objects, lists and other values in a JSON value, itself included."""
+    count, waiting = 0, [value]
+    while waiting:
+        count += 1
+        waiting.extend(items(waiting.pop()))
+    return count
+
+
+class _Reading:
+    """Reads a server's schema: removes from it, in place, what cannot be checked."""
+
+    def __init__(self, schema: dict[str, Any]) -> None:
+        self._schema = schema
+        self._draft = NEWEST
+        self._looser = set[int]()
+        """The ids of the schemas from which a mistake was removed."""
+        self._unchecked = list[str]()
+
+    def read(self, dialect: str) -> tuple[str, tuple[str, ...]]:
+        """Return the draft, by the `$schema` in `dialect` if that is known, and the places that are left out."""
+        for part in _schemas(self._schema):
+            _normalise(part)
+        self._draft = self._draft_of(dialect)
+        self._remove_mistakes()
+        patterns = [pattern for part in _schemas(self._schema) for pattern in part.get("patternProperties", ())]
+        self._are_patterns_plain = all(map(_is_plain, patterns))
+        resolver = _registry(self._draft, self._schema).resolver(_address(self._draft, self._schema))
+        if self._loosen(self._schema, resolver, "", is_changed=False):
+            self._loosen(self._schema, resolver, "", is_changed=True)
+        return self._draft, tuple(dict.fromkeys(self._unchecked))
+
+    def _draft_of(self, dialect: str) -> str:
+        """The draft that `dialect` names, unless the schema fits another one better; keeps the mistakes by it."""
+        named = next((draft for draft in DRAFTS if draft in dialect), NEWEST)
+        best, self._mistakes = named, self._find_mistakes(named)
+        for draft in DRAFTS:
+            if self._mistakes and len(found := self._find_mistakes(draft)) < len(self._mistakes):
+                best, self._mistakes = draft, found
+        return best
+
+    def _find_mistakes(self, draft: str) -> list[Any]:
+        """At most MAX_MISTAKES violations of a draft in the schema."""
+        plain = _validator_class(draft)
+        return list(islice(plain(plain.META_SCHEMA).iter_errors(self._schema), MAX_MISTAKES))
+
+    def _remove_mistakes(self) -> None:
+        """Remove each keyword whose value violates the draft. Raises BadSchema for the type of the whole schema."""
+        from jsonschema.exceptions import best_match
+
+        rounds = count()
+        while self._mistakes:
+            if next(rounds) == MAX_ROUNDS:
+                raise BadSchema(f"it has too many mistakes, e.g. {self._mistakes[0].message[:MAX_WORDS]}")
+            for mistake in self._mistakes:
+                self._remove([*best_match([mistake]).absolute_path], mistake.message)
+            self._mistakes = self._find_mistakes(self._draft)
+
+    def _remove(self, path: list[str | int], why: str) -> None:
+        """Remove the innermost keyword on the path of a mistake; a name keeps its place, and allows any value."""
+        if path in ([], ["type"]):
+            raise BadSchema(f"{'.'.join(map(str, path)) or 'the whole'}: {why[:MAX_WORDS]}")
+        at: Any = self._schema
+        holder, owner, key, are_names, is_name = at, at, path[0], False, False
+        with suppress(LookupError, TypeError):  # it was removed with an earlier mistake
+            for step in path:
+                if isinstance(at, dict):
+                    holder, owner, key = holder if are_names else at, at, step
+                    is_name, are_names = are_names, not are_names and step in NAMED
+                at = at[step]
+            self._looser.add(id(holder))
+            self._unchecked.append(".".join(map(str, path)))
+            if is_name:
+                owner[key] = {}
+            else:
+                del owner[key]
+
+    def _loosen(self, part: dict[str, Any], resolver: Any, place: str, *, is_changed: bool) -> bool:
+        """Remove what cannot be checked from a schema at `place`; returns whether it may allow more than before.
+
+        `is_changed`: something is left out somewhere, perhaps where a `$ref` leads to.
+        """
+        resolver = _inner_resolver(self._draft, resolver, part)
+        lost = [name for name, value in part.items() if self._is_uncheckable(name, value, resolver, is_changed)]
+        for name in lost:
+            self._leave_out(part, name, place)
+        patterns = part.get("patternProperties")
+        odd = [name for name in patterns if _pattern(name) is None] if isinstance(patterns, dict) else []
+        for name in odd:
+            self._leave_out(part["patternProperties"], name, f"{place}patternProperties.")
+        if odd or (not place and REFERENCES & {*lost}):
+            part["additionalProperties"] = True  # also of names that nobody knows now
+        is_looser = bool(lost or odd) or id(part) in self._looser or (is_changed and "$ref" in part)
+        for name, value in [*part.items()]:
+            inner = [
+                self._loosen(found, resolver, f"{place}{name}{key}.", is_changed=is_changed)
+                for key, found in _schemas_in(name, value)
+            ]
+            is_looser = is_looser or any(inner)
+            if any(inner) and name in TURNING:
+                self._leave_out(part, name, place)
+        return is_looser
+
+    def _leave_out(self, part: dict[str, Any], name: str, place: str) -> None:
+        del part[name]
+        self._unchecked.append(f"{place}{name}")
+
+    def _is_uncheckable(self, name: str, value: Any, resolver: Any, is_changed: bool) -> bool:
+        """Whether a keyword cannot be checked. Raises BadSchema for a pointer that leads nowhere."""
+        if name == "$ref" and isinstance(value, str) and not target(resolver, value) and value[:2] in ("#", "#/"):
+            raise BadSchema(f"$ref {value[:80]!r} leads nowhere in it")
+        if name == "$ref":
+            return not (isinstance(value, str) and target(resolver, value))
+        if name == "pattern":
+            return isinstance(value, str) and _pattern(value) is None
+        return name in DYNAMIC or (name in UNEVALUATED and (is_changed or not self._are_patterns_plain))
+
+
+def _normalise(part: dict[str, Any]) -> None:
+    """Remove what means nothing: null in place of a keyword's value, and what no draft but the oldest takes."""
+    part.pop("$schema", None)  # by which jsonschema would validate without the limits of this module
+    if part.get("required") == []:
+        del part["required"]
+    for name in [name for name, value in part.items() if value is None and name not in DATA]:
+        del part[name]
+    for name in OUTER_IDS & part.keys():
+        with suppress(ValueError, TypeError):
+            urlsplit(part[name])
+            continue
+        del part[name]
+    if part.get("nullable") is True and isinstance(part.get("type"), str):  # of OpenAPI
+        part["type"] = [part["type"], "null"]
+
+
+def _is_plain(pattern: str) -> bool:
+    """Whether Python's `re`, with which jsonschema matches names for UNEVALUATED, takes a short time for a pattern."""
+    repeats = len(_QUANTIFIER.findall(pattern))
+    with suppress(re.error, OverflowError):
+        re.compile(pattern)
+        return not repeats or (repeats == 1 and pattern.startswith("^") and "|" not in pattern)
+    return False
 
 
 @lru_cache(maxsize=256)
@@ -229,51 +466,150 @@ def _pattern(written: str) -> SchemaValidator | None:
         return None
 
 
-def relocated(value: Any, below: str) -> Any:
-    """Copy a schema for use at the place `below` in another schema: each reference in the copy begins with `below`."""
-    if isinstance(value, list):
-        return [relocated(item, below) for item in value]
-    if not isinstance(value, dict):
-        return value
-    moved = {name: relocated(part, below) for name, part in value.items()}
-    return moved | {"$ref": below + value["$ref"][1:]} if isinstance(value.get("$ref"), str) else moved
+def matches(pattern: str, text: str) -> bool:
+    """Whether a text matches a pattern, which is true of all texts if the pattern is not supported."""
+    if (known := _pattern(pattern)) is None:
+        return True
+    try:
+        known.validate_python(text)
+    except ValidationError:
+        return False
+    return True
 
 
-_FOLLOWED: ContextVar[Iterator[int]] = ContextVar("replan_followed")
-"""Counts the references that are followed to validate one value."""
-_TRIED: ContextVar[Iterator[int]] = ContextVar("replan_tried")
-"""Counts the branches that a validation reaches."""
+def _relocated(schema: dict[str, Any], below: str) -> dict[str, Any]:
+    """Copy a schema for use at the place `below` in another schema: each pointer in the copy begins with `below`."""
+    moved = deepcopy(schema)
+    for part in _schemas(moved):
+        if isinstance(reference := part.get("$ref"), str) and reference[:2] in ("#", "#/"):
+            part["$ref"] = below + reference[1:]
+    return moved
+
+
+def _validator_class(draft: str) -> Any:
+    import jsonschema
+
+    return getattr(jsonschema, DRAFTS[draft])
+
+
+def _specification(draft: str) -> Any:
+    from referencing.jsonschema import specification_with
+
+    plain = _validator_class(draft)
+    return specification_with(plain.ID_OF(plain.META_SCHEMA))
+
+
+def _registry(draft: str, schema: Mapping[str, Any]) -> Any:
+    """A registry of `referencing` with a schema at its address."""
+    from referencing import Registry
+
+    return Registry().with_resource(_address(draft, schema), _specification(draft).create_resource(schema)).crawl()
+
+
+def _address(draft: str, schema: Mapping[str, Any]) -> str:
+    """The address of a whole schema, which is its id if it has one."""
+    return _specification(draft).create_resource(schema).id() or WHOLE
+
+
+def _inner_resolver(draft: str, resolver: Any, part: Any) -> Any:
+    return resolver.in_subresource(_specification(draft).create_resource(part))
+
+
+_WORK: ContextVar[list[int] | None] = ContextVar("replan_schema_work", default=None)
+"""A list with the units of work that are left to validate one value."""
+
+
+def _spend(units: int) -> None:
+    """Count units of work; raises RecursionError if none are left."""
+    if (left := _WORK.get()) is not None:
+        left[0] -= units
+        if left[0] < 0:
+            raise RecursionError
 
 
 @cache
-def _bounded() -> Any:
-    """Make the class of the validators, which enforce the limits of this module; this takes a millisecond."""
-    from jsonschema import Draft202012Validator, validators
+def _bounded(draft: str) -> Any:
+    """Make the class of the validators by a draft, with the limits of this module; this takes a millisecond."""
+    from jsonschema import validators
 
-    plain = Draft202012Validator.VALIDATORS["$ref"]
+    plain = _validator_class(draft)
+    # jsonschema itself counts nothing, matches patterns with Python's `re`, whose time has no bound, and compares each
+    # item of a list with each other.
+    own = {
+        "pattern": _match,
+        "patternProperties": _match_names,
+        "additionalProperties": _additional(plain.VALIDATORS["additionalProperties"]),
+        "enum": _among(plain.VALIDATORS["enum"]),
+        "uniqueItems": _distinct,
+        **{name: _squared(plain.VALIDATORS[name]) for name in UNEVALUATED if name in plain.VALIDATORS},
+    }
+    return validators.create(
+        plain.META_SCHEMA,
+        {**plain.VALIDATORS, **own},
+        type_checker=plain.TYPE_CHECKER,
+        format_checker=plain.FORMAT_CHECKER,
+        id_of=plain.ID_OF,
+        applicable_validators=_applied_alone if draft in REFERENCE_ALONE else _applied,
+    )
 
-    def follow(validator: Any, reference: str, value: Any, part: Any) -> Iterator[Any]:
-        if next(_FOLLOWED.get()) > MAX_REFERENCES:
-            raise RecursionError
-        yield from plain(validator, reference, value, part) or ()
 
-    # jsonschema itself counts no references, matches patterns with Python's `re`, whose time has no bound, and compares
-    # each item of a list with each other.
-    choices = {name: _counted(Draft202012Validator.VALIDATORS[name]) for name in ("anyOf", "oneOf")}
-    rules = {"$ref": follow, "pattern": _match, "uniqueItems": _distinct, **choices}
-    return validators.extend(Draft202012Validator, rules)
+def _applied(schema: Mapping[str, Any]) -> Any:
+    """The keywords of a schema that jsonschema applies to a value; counts the work for the schema."""
+    parts = sum(len(value) for value in schema.values() if isinstance(value, dict | list))
+    _spend(1 + parts // 16 + (WORK_OF_REFERENCE if "$ref" in schema else 0))
+    return schema.items()
 
 
-def _counted(rule: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-    """Wrap the rule for `anyOf` or `oneOf`, to raise RecursionError after `MAX_BRANCHES` branches of one validation."""
+def _applied_alone(schema: Mapping[str, Any]) -> Any:
+    """As `_applied`, in the drafts of REFERENCE_ALONE."""
+    found = _applied(schema)
+    return [("$ref", schema["$ref"])] if "$ref" in schema else found
 
-    def validate(validator: Any, branches: Any, value: Any, part: Any) -> Iterator[Any]:
-        if not isinstance(branches, list):
+
+def _squared(rule: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+    """Wrap a rule whose time grows with the square of the size of the value, to count its work."""
+
+    def validate(validator: Any, wanted: Any, value: Any, part: Any) -> Iterator[Any]:
+        if isinstance(value, dict | list):
+            _spend(len(value) ** 2 // 256)
+        yield from rule(validator, wanted, value, part) or ()
+
+    return validate
+
+
+def _among(plain: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+    """Wrap the rule for `enum`, to count the work of comparing objects and lists."""
+
+    def validate(validator: Any, wanted: Any, value: Any, part: Any) -> Iterator[Any]:
+        if isinstance(value, dict | list):
+            _spend(len(wanted) * size(value) // 4)
+        yield from plain(validator, wanted, value, part) or ()
+
+    return validate
+
+
+def _match_names(validator: Any, patterns: Mapping[str, Any], value: Any, _part: Any) -> Iterator[Any]:
+    """Check `patternProperties`, with each pattern in linear time."""
+    if not isinstance(value, dict):
+        return
+    _spend(len(patterns) * len(value) // 4)
+    for pattern, inner in patterns.items():
+        for name in filter(lambda name, pattern=pattern: matches(pattern, name), value):
+            yield from validator.descend(value[name], inner, path=name, schema_path=pattern)
+
+
+def _additional(plain: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
+    """Make the rule for `additionalProperties` of that of jsonschema, which uses Python's `re` beside patterns."""
+
+    def validate(validator: Any, inner: Any, value: Any, part: Any) -> Iterator[Any]:
+        if "patternProperties" not in part or not isinstance(value, dict):
+            yield from plain(validator, inner, value, part) or ()
             return
-        for _ in branches:
-            if next(_TRIED.get()) > MAX_BRANCHES:
-                raise RecursionError
-        yield from rule(validator, branches, value, part) or ()
+        patterns = part["patternProperties"]
+        _spend(len(patterns) * len(value) // 4)
+        for name in value.keys() - part.get("properties", {}).keys():
+            if not any(matches(pattern, name) for pattern in patterns):
+                yield from validator.descend(value[name], inner, path=name)
 
     return validate
 
@@ -302,10 +638,5 @@ def _match(validator: Any, pattern: str, value: Any, _part: Any) -> Iterator[Any
     """Check `pattern` in linear time; yields an error if the value does not match."""
     from jsonschema import ValidationError as Misfit
 
-    known = _pattern(pattern)
-    if known is None or not validator.is_type(value, "string"):
-        return
-    try:
-        known.validate_python(value)
-    except ValidationError:
+    if validator.is_type(value, "string") and not matches(pattern, value):
         yield Misfit(f"{value!r} does not match {pattern!r}")

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from activities.planning.strategies import ENDINGS, MAX_CALL_NAME, ReactStrategy
 from activities.providers.messages import AssistantTurn, Reply, StopReason, ToolCall, Usage
-from activities.toolbox.declare.arguments import added_arguments
+from activities.toolbox.declare.arguments import added_arguments, approvals
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.tool import Companion, Tool
 from activities.toolbox.mcp import kinds, tools_file
@@ -21,6 +21,7 @@ from activities.toolbox.mcp.loading import ForeignTools
 from activities.toolbox.registry import Registry
 from tests.activities.bench import bench
 from tests.mcp.foreign import lines, loaded, serving, table, tool_of
+from workflows.inquiries import PlannedCall
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import MAX_SAYS, Effect
 from workflows.plans.proposal import NewSteps
@@ -402,3 +403,33 @@ def test_a_rule_gives_the_read_what_it_needs(tmp_path: Path) -> None:
 
     [mistake] = made_of(tmp_path, *tools, tables=table).mistakes
     assert "shop.find needs 'schema': write using" in mistake
+
+
+ODD_NAMES = ("page[url]", "Page URL", "$url", "image.url", "@path", "file-path")
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_an_argument_is_authority_however_its_name_is_written(tmp_path: Path, name: str) -> None:
+    """An address in it may take data outside, or say where an effect is."""
+    schema = {"type": "object", "properties": {name: {"type": "string"}, "words": {"type": "string"}}}
+    read = Registry([only(made_of(tmp_path, listed(schema=schema, read_only=True)))])["shop.do"]
+    row = '[servers.shop.tools.do]\nauthority = ["words"]\n'
+    effect = Registry([only(made_of(tmp_path, listed(schema=schema), tables=row))])["shop.do"]
+
+    assert read.spec.authority_of([name, "words"]) == ([name] if "url" in name.lower() else [])
+    assert effect.spec.authority_of([name, "words"]) == [name, "words"]
+
+
+def test_a_condition_names_an_argument_as_it_is(tmp_path: Path) -> None:
+    """Also if its name is no word: a person approves what the condition is true of."""
+    schema = {"type": "object", "properties": {"Amount (EUR)": {"type": "number"}, "amount": {"type": "number"}}}
+    row = """[servers.shop.tools.do]\napprove = 'args."Amount (EUR)" > 500'\n"""
+    kind = Registry([only(made_of(tmp_path, listed(schema=schema), tables=row))])["shop.do"]
+    asked = approvals(
+        {"shop.do": kind}, [PlannedCall(step="a", kind="shop.do", args={"Amount (EUR)": 501, "amount": 1})]
+    )
+    silent = approvals(
+        {"shop.do": kind}, [PlannedCall(step="a", kind="shop.do", args={"Amount (EUR)": 1, "amount": 501})]
+    )
+
+    assert (asked["a"].asks, silent["a"].asks) == ("yes", "no")

@@ -189,10 +189,13 @@ def inside(sentence: object) -> str:
 
 
 class _Reader(Reader):
-    """Reads conditions: comparisons, texts, `and`, `or`, `not`, `in`, dotted names, and arithmetic."""
+    """Reads conditions: comparisons, texts, `and`, `or`, `not`, `in`, dotted names, and arithmetic.
+
+    A part of a dotted name that is no word stands in quotes: `args."First Name"`.
+    """
 
     signs: ClassVar = re.compile(
-        r"(?P<text>'[^']*'|\"[^\"]*\")|(?P<name>[^\W\d]\w*(?:\.\w+)+|[^\W\d_]*_\w*)"
+        r"(?P<text>'[^']*'|\"[^\"]*\")|(?P<name>[^\W\d]\w*(?:\.(?:\w+|'[^'.]+'|\"[^\".]+\"))+|[^\W\d_]*_\w*)"
         r"|(?P<comparison>[=!<>]=|[<>])|" + Reader.signs.pattern
     )
     functions: ClassVar = {**Reader.functions, "len": 1}
@@ -210,7 +213,7 @@ class _Reader(Reader):
     def write(self, sign: Sign, after: str) -> str:
         if sign.what == "name":
             self._reject_unknown_call(sign.text, after)
-            return named(self.lookups, "v", sign.text)
+            return named(self.lookups, "v", re.sub("['\"]", "", sign.text))
         if sign.what != "text":
             return super().write(sign, after)
         if not sign.text.isprintable():

@@ -215,15 +215,16 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
     )
     if spec.effect is Effect.READ or spec.authority is not None:  # else all are authority but those of `content`
         names = [field.alias or name for name, field in args.model_fields.items()]
-        in_camel_case = [name for name in names if _snake(name) != name.lower() and spec.authority_of([_snake(name)])]
-        if more := [name for name in in_camel_case if name not in (spec.authority or ())]:
+        spelt_otherwise = [name for name in names if _snake(name) != name.lower() and spec.authority_of([_snake(name)])]
+        if more := [name for name in spelt_otherwise if name not in (spec.authority or ())]:
             return spec.model_copy(update={"authority": (*(spec.authority or ()), *more)})
     return spec
 
 
 def _snake(argument: str) -> str:
-    """An argument's name in snake case, as workflows compare names: `page_url` for `pageUrl`."""
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", argument).lower()
+    """An argument's name in snake case, as workflows compare names: `page_url` for `pageUrl` and `page[url]`."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", argument)
+    return re.sub(r"[\W_]+", "_", words).strip("_").lower()
 
 
 Parameters = Mapping[str, inspect.Parameter]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from activities.toolbox.json_schema import JsonSchema, checkable
+from activities.toolbox.json_schema import BadSchema, JsonSchema
 from activities.toolbox.mcp import tools_file
 from workflows.faults.fault import Code
 from workflows.json_values import digest
@@ -39,12 +39,7 @@ class ServerTool:
         """The tool as JSON, as the server listed it, but without the arguments `left_out`."""
         whole = dict(self.listed)
         if left_out:
-            schema = dict(whole["inputSchema"])
-            properties = schema.get("properties", {})
-            schema["properties"] = {name: part for name, part in properties.items() if name not in left_out}
-            if "required" in schema:
-                schema["required"] = [name for name in schema["required"] if name not in left_out]
-            whole["inputSchema"] = schema
+            whole["inputSchema"] = _without(whole["inputSchema"], left_out)
         return whole
 
     @cached_property
@@ -59,8 +54,27 @@ class ServerTool:
 
     @cached_property
     def checks(self) -> JsonSchema | None:
-        """The schema that checks the tool's structured results; None if the tool declares no schema for them."""
-        return None if self.output_schema is None else JsonSchema.part_of_checked(checkable(self.output_schema))
+        """The schema that checks the tool's structured results; None without one that can be read."""
+        try:
+            return None if self.output_schema is None else JsonSchema.foreign(self.output_schema)
+        except BadSchema:  # its tool is only offered behind a gateway
+            return None
+
+
+def _without(schema: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """A copy of a schema without the properties `names`, also in the branches at its root."""
+    made = dict(schema)
+    if isinstance(properties := made.get("properties"), Mapping):
+        made["properties"] = {name: part for name, part in properties.items() if name not in names}
+    if isinstance(required := made.get("required"), list):
+        made["required"] = [name for name in required if name not in names]
+    for keyword in ("allOf", "anyOf", "oneOf"):
+        if isinstance(branches := made.get(keyword), list):
+            made[keyword] = [_without(part, names) if isinstance(part, Mapping) else part for part in branches]
+    for keyword in ("if", "then", "else"):
+        if isinstance(part := made.get(keyword), Mapping):
+            made[keyword] = _without(part, names)
+    return made
 
 
 @dataclass(frozen=True)

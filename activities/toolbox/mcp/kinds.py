@@ -24,7 +24,14 @@ from activities.toolbox.mcp.ahead import Ahead, Noted, mark_of
 from activities.toolbox.mcp.answers import ToolAnswer
 from activities.toolbox.mcp.config import Listing, ServerTool
 from activities.toolbox.mcp.connections import ready_seconds
-from activities.toolbox.mcp.schema import ANSWERS, ForeignArgs, ForeignResult, arguments_of, result_of
+from activities.toolbox.mcp.schema import (
+    ANSWERS,
+    ForeignArgs,
+    ForeignResult,
+    arguments_of,
+    result_of,
+    unread_arguments,
+)
 from activities.toolbox.mcp.servers import Servers
 from workflows.json_values import canonical
 from workflows.plans.catalogue import Effect
@@ -76,8 +83,11 @@ class Made:
     mistakes: list[str] = field(default_factory=list)
 
 
-def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) -> Made:
-    """Make the tools of all sources; their files may name each other's tools, and `others`: Python tools by kind."""
+def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]], *, takes_unread: bool = False) -> Made:
+    """Make the tools of all sources; their files may name each other's tools, and `others`: Python tools by kind.
+
+    With `takes_unread`, a tool is also offered if its schemas cannot be read: then only the server checks arguments.
+    """
     made, found, sources = Made(), dict[str, "ForeignTool"](), list(sources)
     for source in sources:
         made.left_out |= _unread_tools(source)
@@ -86,7 +96,7 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]]) ->
             if source.server.only is not None and listed.name not in source.server.only:
                 continue
             draft = ForeignTool(source, listed, source.server.tools.get(listed.name, tools_file.ToolTable()))
-            if reason := draft.prepare():
+            if reason := draft.prepare(takes_unread=takes_unread):
                 made.left_out[draft.kind] = reason
                 continue
             if draft.kind in found:  # of the same server, since all others begin otherwise
@@ -206,10 +216,11 @@ class ForeignTool:
         """Yield what a model is told of the tool, for a person to read: on lines without hidden characters."""
         yield legible(self.description)
         schema = dict(self.listed.schema)
-        properties = schema.pop("properties", {})
+        properties = schema.pop("properties", None)
+        properties = properties if isinstance(properties, Mapping) else {}
         for name, part in properties.items():
             yield f"{legible(name)}: {legible(canonical(part))}"
-        plain = {**_PLAIN, "required": [name for name in schema.get("required", ()) if name in properties]}
+        plain = {**_PLAIN, "required": [name for name in schema.get("required") or () if name in properties]}
         if rest := {name: part for name, part in schema.items() if name not in plain or part != plain[name]}:
             yield f"schema: {legible(canonical(rest))}"
         if self.listed.output_schema:
@@ -233,16 +244,29 @@ class ForeignTool:
         """The arguments that Replan fills in, which no schema shows."""
         return [self.row.key] if self.row.key else []
 
-    def prepare(self) -> str | None:
+    def prepare(self, *, takes_unread: bool = False) -> str | None:
         """Make the models of arguments and results; return why the tool cannot be offered, or None if it can."""
         if self.listed.only_as_task:
             return "it can only be called as a task of MCP"
+        self.notes = list[str]()
+        """What of the tool's schemas is not checked, for `--check`."""
+        schema, results = self.listed.schema, self.listed.output_schema
         try:
-            self.args = arguments_of(self.kind, self.listed.schema, left_out=self.filled)
-            schema = self.listed.output_schema
-            self.result: type[BaseModel] = ToolAnswer if schema is None else result_of(f"{self.kind}.result", schema)
+            self.args = arguments_of(self.kind, schema, left_out=self.filled)
         except BadSchema as bad:
-            return f"its schema cannot be used, since {bad}"
+            if not takes_unread:
+                return f"its schema cannot be used, since {bad}"
+            self.args = unread_arguments(self.kind, schema, left_out=self.filled)
+            self.notes.append(f"its arguments are not checked, since {bad}")
+        try:
+            self.result: type[BaseModel] = ToolAnswer if results is None else result_of(f"{self.kind}.result", results)
+        except BadSchema as bad:
+            if not takes_unread:
+                return f"its schema cannot be used, since {bad}"
+            self.result = result_of(f"{self.kind}.result", {})
+            self.notes.append(f"its results are not checked, since {bad}")
+        if self.args.unchecked:
+            self.notes.append(f"not checked of its arguments: {', '.join(self.args.unchecked)}")
         self.ahead: Observe | None = None
         self.bare = self._tool(ToolOptions())
         return None
@@ -291,7 +315,7 @@ class ForeignTool:
             yield 'effect = "keyed" needs key = "ARGUMENT", the argument that takes the idempotency key.'
         if row.effect is not Effect.KEYED and row.key is not None:
             yield 'key has a meaning only with effect = "keyed": leave it out.'
-        names = list(self.listed.schema.get("properties", {}))
+        names = list(self.args.names)
         if row.mark is not None and self.effect in (Effect.READ, Effect.TRANSACTIONAL):
             yield "mark has no meaning for a read: leave it out."
         elif row.mark is not None and not self._is_text(row.mark):

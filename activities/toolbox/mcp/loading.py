@@ -42,12 +42,19 @@ class ForeignTools:
 
 
 def load_servers(
-    names: Iterable[str], environment: Mapping[str, str], others: Iterable[Tool[..., Any]], reach: Reach | None = None
+    names: Iterable[str],
+    environment: Mapping[str, str],
+    others: Iterable[Tool[..., Any]],
+    reach: Reach | None = None,
+    *,
+    takes_unread: bool = False,
 ) -> ForeignTools:
     """Load the tools files `names`, which end in `.toml`, and make a tool of each tool of their servers.
 
     The files may name the variables of `environment` and the Python tools `others`. The servers are started for a
-    moment; `reach` has the other addresses that may be reached. Raises ToolMistakes for an unusable file or server.
+    moment; `reach` has the other addresses that may be reached, and `takes_unread` is as for `tools_of`.
+
+    Raises ToolMistakes for an unusable file or server.
     """
     paths = [Path(name) for name in names]
     if not paths:
@@ -87,7 +94,7 @@ def load_servers(
     if mistakes:
         raise ToolMistakes(mistakes)
     sources = [kinds.Source(name, tables[name], listings[name], places[name]) for name in tables]
-    made = kinds.tools_of(sources, {tool.__name__: tool for tool in others})
+    made = kinds.tools_of(sources, {tool.__name__: tool for tool in others}, takes_unread=takes_unread)
     if made.mistakes:
         raise ToolMistakes(made.mistakes)
     for kind, reason in made.left_out.items():
