@@ -116,7 +116,7 @@ class _Received(httpx2.AsyncByteStream):
                     self.body += line + b"\n"
             if self.is_done:
                 return
-        if data and (_is_json(b"\n".join(data)) or data[-1].strip() == DONE):  # else it may be cut
+        if data and (data[-1].strip() == DONE or _is_json(data[-1]) or _is_json(b"\n".join(data))):  # else it is cut
             yield self._events(name, data)
 
     async def _lines(self) -> AsyncIterator[bytes]:

@@ -49,8 +49,12 @@ PARTS = [
 CHAT: Mapping[str, tuple[Json, Sequence[Json]]] = {
     "DeepSeek": (
         {"reasoning_content": "I look.", **CALLS},
-        [{"role": "assistant", "content": None, "reasoning_content": ""}, {"reasoning_content": "I "}]
-        + [{"reasoning_content": "look.", "content": None}, call_delta(ROME)],
+        [
+            {"role": "assistant", "content": None, "reasoning_content": ""},
+            {"reasoning_content": "I "},
+            {"reasoning_content": "look.", "content": None},
+            call_delta(ROME),
+        ],
     ),
     "DeepSeek, nothing": ({"reasoning_content": "", **CALLS}, [{"reasoning_content": ""}, call_delta(ROME)]),
     "two fields": (
@@ -59,10 +63,13 @@ CHAT: Mapping[str, tuple[Json, Sequence[Json]]] = {
     ),
     "OpenRouter": (
         {"reasoning_details": [THOUGHT, *SEALED], **CALLS},
-        [{"reasoning_details": [{**THOUGHT, "text": "I ", "signature": None}]}]
-        + [{"reasoning_details": [{"type": "reasoning.text", "text": "look.", "index": 0}]}]
-        + [{"reasoning_details": [{"type": "reasoning.text", "signature": "S==", "index": 0}, SEALED[0]]}]
-        + [{"reasoning_details": [SEALED[1]]}, call_delta(ROME)],
+        [
+            {"reasoning_details": [{**THOUGHT, "text": "I ", "signature": None}]},
+            {"reasoning_details": [{"type": "reasoning.text", "text": "look.", "index": 0}]},
+            {"reasoning_details": [{"type": "reasoning.text", "signature": "S==", "index": 0}, SEALED[0]]},
+            {"reasoning_details": [SEALED[1]]},
+            call_delta(ROME),
+        ],
     ),
     "LiteLLM": (
         {"thinking_blocks": [{"type": "thinking", "thinking": "I look.", "signature": "S=="}], **CALLS},
@@ -95,8 +102,11 @@ CHAT: Mapping[str, tuple[Json, Sequence[Json]]] = {
     ),
     "what nobody knows yet": (
         {"x_state": {"n": 2, "deep": [1, {"a": None}]}, "x_flag": False, **CALLS},
-        [{"x_state": {"n": 1, "deep": [1, {"a": None}]}, "x_flag": True}, {"x_state": {"n": 2}, "x_flag": False}]
-        + [call_delta(ROME)],
+        [
+            {"x_state": {"n": 1, "deep": [1, {"a": None}]}, "x_flag": True},
+            {"x_state": {"n": 2}, "x_flag": False},
+            call_delta(ROME),
+        ],
     ),
 }
 
