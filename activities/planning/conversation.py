@@ -68,7 +68,8 @@ def text_to_summarise(past: Sequence[RecordedTurn], oldest: int) -> str:
 def count_characters(turn: Turn) -> int:
     if isinstance(turn, UserTurn):
         return len(turn.text) + sum(len(result.text) for result in turn.results)
-    return len(turn.text) + sum(len(canonical(call.args)) for call in turn.calls)
+    written = len(turn.text) + sum(len(canonical(call.args)) for call in turn.calls)
+    return written + (len(canonical(turn.vendor)) if turn.vendor else 0)
 
 
 def whole_situation(past: Iterable[RecordedTurn], task: str, situation: Situation) -> Situation:
@@ -143,7 +144,7 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
     """
     if past.exchange is not None:
         turn = past.exchange.said
-        return turn if turn.text.strip() or turn.calls else AssistantTurn(prompts.NO_WORDS)
+        return turn if turn.text.strip() or turn.calls else turn.rewritten(prompts.NO_WORDS)
     proposal = past.proposed.proposal
     if not isinstance(proposal, NewSteps):
         # The offline planner quotes results, which are untrusted content.
@@ -277,8 +278,7 @@ def _earlier_turns(past: Sequence[RecordedTurn], new: Situation | None = None) -
         user_message = _user_turn_of(past, index)
         is_opening = summary >= 0 and not number
         yield _with_summary(user_message, past[summary], _goal(past, index, new)) if is_opening else user_message
-        # The provider's signatures in `blocks` are valid only with the turns that the summary replaced.
-        yield replace(assistant_turn(turn), blocks=()) if index < summary else assistant_turn(turn)
+        yield replace(assistant_turn(turn), follows_summary=index < summary)
 
 
 def _not_summarised(past: Sequence[RecordedTurn]) -> list[tuple[int, RecordedTurn]]:

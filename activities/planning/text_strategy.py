@@ -140,7 +140,7 @@ def _turn_as_text(turn: Turn, *, by_move: bool) -> Turn:
         results = [f"{text_calls.OBSERVATION} {result.text}" for result in turn.results]
         return UserTurn("\n".join(filter(None, [*results, turn.text])))
     if not turn.calls:
-        return replace(turn, blocks=())
+        return turn.rewritten(turn.text)
     if by_move:
-        return AssistantTurn(text_calls.written_move(turn.text, turn.calls), by=turn.by)
-    return AssistantTurn("\n".join(map(text_calls.written_call, turn.calls)), by=turn.by)
+        return turn.rewritten(text_calls.written_move(turn.text, turn.calls))
+    return turn.rewritten("\n".join(map(text_calls.written_call, turn.calls)))

@@ -6,12 +6,13 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-import httpx2
 import structlog
+from pydantic import JsonValue
 
 from activities import tracing
 from activities.borders import classify
@@ -25,6 +26,7 @@ from activities.providers.messages import (
     NoReply,
     Reply,
     Request,
+    ToolCall,
     Turn,
     UnreadableReply,
     Usage,
@@ -35,7 +37,7 @@ from activities.providers.messages import (
 from activities.providers.metering import current_reply
 from activities.providers.prices import of_model
 from activities.providers.property_names import RequestNames
-from activities.providers.streaming import IDLE_TIMEOUT, WRONG_SHAPE, Draft
+from activities.providers.streaming import IDLE_TIMEOUT, WRONG_SHAPE, Draft, plain
 from activities.providers.strict import Standing
 from workflows.faults import retries
 from workflows.faults.fault import Code
@@ -49,6 +51,10 @@ VALID_OWN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_NAME = 64
 EVENT_STREAM = "text/event-stream"
+USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
+"""Finds the usage in a text that may be no JSON."""
+OF_REPLY = re.compile(rb'\A\s*\{.*"(?:choices|content|output)"\s*:\s*[\[{"]', re.DOTALL)
+"""Matches a body that begins as a reply does, though it may be cut."""
 MOST_TOKENS = 10**9
 """The most tokens that a server can count for any model: a larger count is a mistake of the server."""
 
@@ -71,6 +77,10 @@ class AdapterOptions:
     """The names of the models whose server rejected native calls, as long as this process runs."""
     without_responses: set[str] = field(default_factory=set)
     """The names of the models that OpenAI rejected in Responses, as long as this process runs."""
+    wanted_fields: dict[str, set[str]] = field(default_factory=dict)
+    """By model, the vendor's fields that its server wants in each message or call, as long as this process runs."""
+    without_vendor_fields: set[str] = field(default_factory=set)
+    """The names of the models whose server rejected its own fields, as long as this process runs."""
     standings: dict[str, dict[str, Standing]] = field(default_factory=dict)
     """By model, what its provider did with strict schemas, as long as this process runs (see `StrictModel`)."""
 
@@ -182,11 +192,11 @@ class ModelAdapter(ABC):
             try:
                 response = await self._received(stream, draft, request)
             except WRONG_SHAPE as error:
-                raise UnreadableReply(self._server_name, end=_end_of(draft)) from error
+                raise UnreadableReply(self._server_name, self._whole_count(draft, request), _end_of(draft)) from error
         try:
             reply = self._translate(response, self._limit(request))
         except WRONG_SHAPE as error:
-            used = self._usage(response) if getattr(response, "usage", None) else None
+            used = self._usage(response) if field_of(response, "usage") else None
             counted = used and _completed(used, request, response)
             raise UnreadableReply(self._server_name, counted, _end_of(draft)) from error
         most = max(self._most_output(request, draft), draft.counted().output)
@@ -219,15 +229,7 @@ class ModelAdapter(ABC):
         return await self._send(client, request, None)
 
     async def _received(self, stream: Any, draft: Draft, request: Request) -> Any:
-        """Read the whole stream, and return the SDK's response; raise NoReply if it stalls or ends in the middle."""
-        if EVENT_STREAM not in stream.response.headers.get("content-type", ""):  # some servers never stream
-            try:
-                async with stream:
-                    body = for_sdk(await stream.response.aread(), draft.arguments_field.encode())
-                    return self._response(json.loads(body))
-            except httpx2.HTTPError as error:
-                reason = f"{self._server_name} could not be reached, or the connection broke."
-                raise NoReply(reason, End.BROKEN_OFF) from error
+        """Read the whole stream, or the JSON in its place; raise NoReply if it stalls or ends in the middle."""
         arriving = current_reply()
         arriving.words = lambda: spoken.words(draft, request)
 
@@ -237,9 +239,20 @@ class ModelAdapter(ABC):
 
         # A server of the user's own may load the model, or read a long prompt, after it has answered.
         await streaming.read(stream, draft, self._endpoint.idle_timeout, tell, waits_for_words=not self._is_own)
-        if draft.response is None:
+        if draft.response is not None:
+            return draft.response
+        is_stream = EVENT_STREAM in stream.response.headers.get("content-type", "").lower()
+        if draft.has_begun or (is_stream and not draft.sent.strip()):
             raise NoReply(f"{self._server_name} ended its reply in the middle.", End.BROKEN_OFF, code="unreachable")
-        return draft.response
+        # Some servers never stream.
+        return json.loads(for_sdk(draft.sent, *(name.encode() for name in draft.arguments_fields)))
+
+    def _whole_count(self, draft: Draft, request: Request) -> Usage | None:
+        """The tokens of a reply that cannot be read, if the server has counted the whole reply."""
+        counted = draft.whole_count()
+        if counted is None and (found := _usage_in(draft.sent)):
+            counted = self._usage({"usage": {**draft.used, **found}})
+        return _completed(counted, request, {}) if counted is not None and counted.output else None
 
     @property
     def _server_name(self) -> str:
@@ -271,15 +284,17 @@ class ModelAdapter(ABC):
         """An empty draft, for the events of a stream."""
 
     @abstractmethod
-    def _response(self, body: dict[str, Any]) -> Any:
-        """Make the SDK's response from its JSON `body`."""
+    def _translate(self, response: Mapping[str, Any], limit: int | None) -> Reply:
+        """Turn the JSON of a response into a reply; `limit` is what `_limit` returned.
+
+        A field that is not as the API describes it is left out.
+
+        Raises:
+            WRONG_SHAPE: the JSON is no reply.
+        """
 
     @abstractmethod
-    def _translate(self, response: Any, limit: int | None) -> Reply:
-        """Turn the SDK's response into a reply; `limit` is what `_limit` returned."""
-
-    @abstractmethod
-    def _usage(self, response: Any) -> Usage:
+    def _usage(self, response: Mapping[str, Any]) -> Usage:
         """The tokens that the server counted; 0 where its count is missing or is no number."""
 
 
@@ -331,17 +346,25 @@ def stop_word(reason: object) -> str | None:
 
 
 def _end_of(draft: Draft) -> End:
-    return End.BROKEN_OFF if draft.has_begun else End.NO_REPLY
+    return End.BROKEN_OFF if draft.has_begun or OF_REPLY.search(draft.sent) else End.NO_REPLY
 
 
-def _estimated_output(response: Any) -> int:
+def _usage_in(sent: bytes) -> Mapping[str, Any]:
+    """The last usage in a text that is no JSON, or no reply; empty if there is none."""
+    for found in reversed(USAGE.findall(sent)):
+        with suppress(*WRONG_SHAPE):
+            return plain(json.loads(found))
+    return {}
+
+
+def _estimated_output(response: Mapping[str, Any]) -> int:
     try:
-        return estimate_tokens(response.to_dict(mode="python", warnings=False))
+        return estimate_tokens(response)
     except WRONG_SHAPE:  # it is nested too deeply, so nobody can tell
         return MAX_OUTPUT
 
 
-def _completed(counted: Usage, request: Request, response: Any, min_output: int = 0) -> Usage:
+def _completed(counted: Usage, request: Request, response: Mapping[str, Any], min_output: int = 0) -> Usage:
     """Estimate what the server did not count: an output that it did not count as at least `min_output` tokens."""
     input_tokens, output_tokens = counted.tokens - counted.output, counted.output
     if input_tokens and output_tokens:
@@ -354,8 +377,11 @@ def _completed(counted: Usage, request: Request, response: Any, min_output: int 
     )
 
 
-def with_unique_ids(turns: Iterable[Turn], model: str) -> Iterator[Turn]:
-    """Yield the turns with call ids that are unique in the conversation; `model`'s own ids stay if valid and unique."""
+def with_unique_ids(turns: Iterable[Turn], model: str, *, changes_blocks: bool = False) -> Iterator[Turn]:
+    """Yield the turns with call ids that are unique in the conversation; `model`'s own ids stay if valid and unique.
+
+    Where a call changes, its block of Messages changes, too; without `changes_blocks`, the turn's blocks are left out.
+    """
     used_ids, new_ids = set[str](), list[str]()
     for place, turn in enumerate(turns):
         if isinstance(turn, UserTurn):
@@ -366,19 +392,27 @@ def with_unique_ids(turns: Iterable[Turn], model: str) -> Iterator[Turn]:
         for index, call in enumerate(turn.calls):
             valid = VALID_OWN_ID if turn.blocks else VALID_ID
             is_usable = turn.by == model and valid.fullmatch(call.id) and call.id not in used_ids
-            new_ids.append(call.id if is_usable else f"t{place}_{index}")
+            new_ids.append(call.id if is_usable else f"t{place:05}{index:03}")  # Mistral takes 9 letters or digits
             used_ids.add(new_ids[-1])  # a server may give all calls of a turn one id, such as the tool's name
-        yield _with_ids(turn, new_ids)
+        changed = _with_ids(turn, new_ids)
+        is_same = changed.calls == turn.calls
+        yield changed if is_same or changes_blocks else replace(changed, blocks=())
 
 
 def _with_ids(turn: AssistantTurn, ids: list[str]) -> AssistantTurn:
-    """The turn with `ids` and valid names for its calls; its `blocks` stay only if no call changes."""
-    # The blocks contain the calls as the provider wrote them, with the old ids.
+    """The turn with `ids` and valid names for its calls, also in the blocks of Messages."""
     called = zip(turn.calls, ids, strict=True)
     calls = tuple(
         replace(call, id=id, name=INVALID_IN_NAME.sub("_", call.name)[:MAX_NAME] or "unnamed") for call, id in called
     )
-    return replace(turn, calls=calls, blocks=turn.blocks if calls == turn.calls else ())
+    left = iter(calls)
+    return replace(turn, calls=calls, blocks=tuple(_with_id(block, left) for block in turn.blocks))
+
+
+def _with_id(block: dict[str, JsonValue], calls: Iterator[ToolCall]) -> dict[str, JsonValue]:
+    """The block with the id and the name of the next of `calls`, if it is the block of a call."""
+    call = next(calls, None) if block.get("type") == "tool_use" else None
+    return {**block, "id": call.id, "name": call.name} if call else block
 
 
 def replace_surrogates(turn: AssistantTurn) -> AssistantTurn:
@@ -388,7 +422,8 @@ def replace_surrogates(turn: AssistantTurn) -> AssistantTurn:
         for call in turn.calls
     )
     blocks = turn.blocks if _replaced([*turn.blocks]) == [*turn.blocks] else ()
-    return replace(turn, text=_replaced(turn.text), calls=calls, blocks=blocks, aside=_replaced(turn.aside))
+    words = {"text": _replaced(turn.text), "aside": _replaced(turn.aside), "vendor": _replaced(turn.vendor)}
+    return replace(turn, calls=calls, blocks=blocks, **words)
 
 
 def _replaced(value: Any) -> Any:

@@ -1,24 +1,23 @@
 """The adapter of Anthropic's Messages API."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from activities.providers.adapter import (
     ModelAdapter,
     count,
     counts,
+    field_of,
     replace_surrogates,
     stop_word,
     with_unique_ids,
 )
-from activities.providers.arguments import parse_call
+from activities.providers.arguments import is_too_deep, parse_call
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolCall, ToolResult, Turn, Usage
-from activities.providers.streaming import Draft
+from activities.providers.streaming import Draft, object_in, objects_of, text_of
 from activities.providers.strict import ANTHROPIC
-
-if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from anthropic.types import ContentBlock, Message, RawMessageStreamEvent
+from activities.providers.vendor_fields import joined, vendor_fields
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 HOST = "api.anthropic.com"
@@ -54,6 +53,14 @@ CACHED: Mapping[str, Any] = {"cache_control": {"type": "ephemeral"}}
 part."""
 COUNTS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens", "total_tokens")
 THOUGHTS = ("thinking", "redacted_thinking")
+PLAIN: Mapping[str, Sequence[str]] = {
+    "text": ("type", "text", "citations"),
+    "tool_use": ("type", "id", "name", "input", "caller"),
+}
+"""By the type of a block, the fields that need not go back as they came, since the turn has what they say."""
+ARGUMENTS = "input_json_delta"
+BEGINNING: Mapping[str, str] = {"text_delta": "text", "thinking_delta": "thinking"}
+"""By the type of a part whose block never began, the type of its block."""
 UNFINISHED = "unfinished"
 """The reason to stop of a message with a call whose block has no end, in place of the server's."""
 STOP_REASONS: Mapping[str | None, StopReason] = {
@@ -92,7 +99,7 @@ class AnthropicModel(ModelAdapter):
             stream=True,
             max_tokens=limit,
             system=[{"type": "text", "text": request.system, **_cache_control(request)}],
-            messages=_messages(request, self.name),
+            messages=_messages(request, self.name, keeps_after_summary=not self._is_own),
             **_tools(request),
             **_format(request),
         )
@@ -100,122 +107,148 @@ class AnthropicModel(ModelAdapter):
     def _draft(self) -> Draft:
         return _AnthropicDraft()
 
-    def _response(self, body: dict[str, Any]) -> "Message":
-        from anthropic.types import Message
-
-        return Message.construct(**body)
-
-    def _translate(self, response: "Message", limit: int | None) -> Reply:
-        text = "\n".join(block.text for block in response.content if block.type == "text")
-        uses: Iterable[Any] = (block for block in response.content if block.type == "tool_use")
-        calls = tuple(parse_call(use.id, use.name, use.input) for use in uses)
-        blocks = () if any(call.broken for call in calls) else _blocks_to_send_back(response.content, calls)
-        turn = AssistantTurn(text, calls, blocks, self.name)
-        stop = STOP_REASONS.get(stop_word(response.stop_reason), StopReason.DONE)
+    def _translate(self, response: Mapping[str, Any], limit: int | None) -> Reply:
+        content, stop_reason = response.get("content"), stop_word(response.get("stop_reason"))
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        if not isinstance(content, list) and (content is not None or stop_reason is None):
+            raise ValueError("the message has no content")
+        blocks = objects_of(content)
+        text = _text(blocks)
+        uses = (block for block in blocks if _kind(block) == "tool_use")
+        calls = tuple(parse_call(use.get("id"), use.get("name"), use.get("input")) for use in uses)
+        stop = STOP_REASONS.get(stop_reason, StopReason.DONE)
+        kept = () if stop is StopReason.CUT and blocks and _is_vendors(blocks[-1]) else _kept_blocks(blocks, calls)
+        turn = AssistantTurn(text, calls, kept, self.name)
         return Reply(replace_surrogates(turn), self._usage(response), stop)
 
-    def _usage(self, response: "Message") -> Usage:
+    def _usage(self, response: Mapping[str, Any]) -> Usage:
         return _usage(response)
 
 
 class _AnthropicDraft(Draft):
     """Joins the events of a reply: the parts of each block's text, reasoning or arguments."""
 
-    arguments_field = "input"
+    arguments_fields = ("input", "partial_json")
 
     def __init__(self) -> None:
-        self._message: Any = None
+        self._content = list[dict[str, Any]]()
+        self._message: dict[str, Any] = {"content": self._content}
         self._is_counted = False
         """Whether the server has counted the whole reply; `message_start` has only the tokens of its beginning."""
         self._arguments = list[str]()
         """For each block, the JSON of its arguments, as far as it came; empty for a block that calls no tool."""
-        self._open = dict[int, int]()
+        self._open = dict[Any, int]()
         """For each block that has no end yet, by its index in the events: its place in the message."""
 
-    def add(self, event: "RawMessageStreamEvent") -> None:
-        match event.type:
+    def add(self, event: Mapping[str, Any]) -> None:
+        index = event.get("index")
+        index = index if isinstance(index, int | str) else None
+        match event.get("type"):
             case "message_start":
-                self._message = event.message
+                self._start(object_in(event, "message"))
             case "content_block_start":
-                self._begin(event.index, event.content_block)
+                self._begin(index, object_in(event, "content_block"))
             case "content_block_delta":
-                self._add_part(self._open[event.index], event.delta)
-            case "content_block_stop" if (place := self._open.pop(event.index, None)) is not None:
+                self._add_part(index, object_in(event, "delta"))
+            case "content_block_stop" if (place := self._open.pop(index, None)) is not None:
                 if written := self._arguments[place]:
-                    self._message.content[place].input = written
+                    self._content[place]["input"] = written
             case "message_delta":
-                self._set_stop(event.delta.stop_reason)
-                self._count(event.usage)
+                self._set_stop(object_in(event, "delta").get("stop_reason"))
+                self._count(object_in(event, "usage"))
             case "message_stop":
-                if any(self._message.content[place].type == "tool_use" for place in self._open.values()):
-                    self._set_stop(UNFINISHED)
-                if not self._is_counted and getattr(self._message, "usage", None):
-                    self._message.usage.output_tokens = 0
-                self.response = self._message
+                self._finish()
+
+    def end(self, *, is_done: bool) -> None:
+        if is_done and stop_word(self._message.get("stop_reason")):
+            self._finish()
+
+    def _finish(self) -> None:
+        if any(_kind(self._content[place]) == "tool_use" for place in self._open.values()):
+            self._set_stop(UNFINISHED)
+        if not self._is_counted:
+            self._message["usage"] = {**self.used, "output_tokens": 0}
+        self.response = self._message
 
     @property
     def hides_thoughts(self) -> bool:
-        return any(block.type in THOUGHTS for block in self._blocks())
+        return any(_kind(block) in THOUGHTS for block in [*self._content])
 
     def counted(self) -> Usage:
-        return _usage(self._message) if self._message else Usage()
+        return _usage(self._message)
+
+    def whole_count(self) -> Usage | None:
+        return self.counted() if self._is_counted else None
 
     def text(self) -> str:
-        return "\n".join(block.text for block in self._blocks() if block.type == "text")
+        return _text([*self._content])
 
     def calls(self) -> list[tuple[str, Any]]:
         return [
-            (block.name, arguments)
-            for block, arguments in zip(self._blocks(), self._arguments, strict=False)
-            if block.type == "tool_use"
+            (text_of(block.get("name")), arguments)
+            for block, arguments in zip([*self._content], self._arguments, strict=False)
+            if _kind(block) == "tool_use"
         ]
 
-    def _blocks(self) -> list[Any]:
-        return [*self._message.content] if self._message else []
+    def _start(self, message: Mapping[str, Any]) -> None:
+        self.used = object_in(message, "usage")
+        self._message |= {**message, "content": self._content, "usage": self.used}
+        for block in objects_of(message.get("content")):
+            self._content.append({**block})
+            self._arguments.append("")
 
-    def _begin(self, index: int, block: Any) -> None:
-        if index in self._open and self._message.content[self._open[index]].type == "tool_use":
+    def _begin(self, index: Any, block: Mapping[str, Any]) -> None:
+        if index in self._open and _kind(self._content[self._open[index]]) == "tool_use":
             self._set_stop(UNFINISHED)  # whose parts the next ones are, nobody knows
         self.is_opened = True
         self._open[index] = len(self._arguments)
-        self._message.content.append(block)
+        self._content.append({**block})
         self._arguments.append("")
 
-    def _add_part(self, place: int, delta: Any) -> None:
-        block = self._message.content[place]
-        match delta.type:
-            case "text_delta":
-                block.text += (part := delta.text)
-            case "thinking_delta":
-                block.thinking += (part := delta.thinking)
-            case "signature_delta":
-                block.signature = part = delta.signature
-            case "input_json_delta":
-                self._arguments[place] += (part := delta.partial_json)
-            case _:
-                part = ""
-        self.written += len(part.encode(errors="replace"))
+    def _add_part(self, index: Any, delta: Mapping[str, Any]) -> None:
+        kind, part = text_of(delta.get("type")), {name: value for name, value in delta.items() if name != "type"}
+        if kind == ARGUMENTS and index not in self._open:
+            self._set_stop(UNFINISHED)  # the call to which this part belongs has another end, or no beginning
+            return
+        if index not in self._open and kind not in BEGINNING:
+            return
+        if index not in self._open:
+            self._begin(index, {"type": BEGINNING[kind]})
+        place = self._open[index]
+        if kind == ARGUMENTS:
+            self._arguments[place] += text_of(part.get("partial_json"))
+        else:
+            part = {"citations": [part["citation"]]} if kind == "citations_delta" and "citation" in part else part
+            self._content[place] = joined(self._content[place], part)
+        self.written += sum(len(value.encode(errors="replace")) for value in part.values() if isinstance(value, str))
 
-    def _set_stop(self, reason: str | None) -> None:
+    def _set_stop(self, reason: Any) -> None:
         """Set the reason to stop, unless `reason` is none, or it is known already that the reply cannot be used."""
-        if stop_word(reason) and STOP_REASONS.get(stop_word(self._message.stop_reason)) not in UNUSED:
-            self._message.stop_reason = reason
+        if stop_word(reason) and STOP_REASONS.get(stop_word(self._message.get("stop_reason"))) not in UNUSED:
+            self._message["stop_reason"] = reason
 
-    def _count(self, used: Any) -> None:
+    def _count(self, used: Mapping[str, Any]) -> None:
         """Set the tokens that an event counts: totals, which replace those of `message_start`."""
-        self._message.usage = getattr(self._message, "usage", None) or used
-        for name in COUNTS:
-            # A server may count the input at the beginning alone, and then none.
-            if count(used, name) > count(self._message.usage, name):
-                setattr(self._message.usage, name, getattr(used, name))
-        if parts := getattr(used, "output_tokens_details", None):
-            self._message.usage.output_tokens_details = parts
+        # A server may count the input at the beginning alone, and then none.
+        larger = {name: used[name] for name in COUNTS if count(used, name) > count(self.used, name)}
+        parts = {"output_tokens_details": used["output_tokens_details"]} if used.get("output_tokens_details") else {}
+        self.used = self._message["usage"] = {**used, **self.used, **larger, **parts}
         self._is_counted |= count(used, "output_tokens") > 0
 
 
-def _usage(message: "Message") -> Usage:
-    used: Any = getattr(message, "usage", None)
-    of_cache: Any = getattr(used, "cache_creation", None)
+def _kind(block: Mapping[str, Any]) -> str:
+    """The type of a block; a block with a text needs none."""
+    return text_of(block.get("type")) or ("text" if "text" in block else "")
+
+
+def _text(blocks: Iterable[Mapping[str, Any]]) -> str:
+    return "\n".join(filter(None, (text_of(block.get("text")) for block in blocks if _kind(block) == "text")))
+
+
+def _usage(message: Mapping[str, Any]) -> Usage:
+    used = message.get("usage")
+    of_cache = field_of(used, "cache_creation")
     written = sum(count(of_cache, f"ephemeral_{time}_input_tokens") for time in ("5m", "1h"))
     return counts(
         used,
@@ -257,17 +290,19 @@ def _cache_control(request: Request) -> Mapping[str, Any]:
     return {} if request.skip_cache else CACHED
 
 
-def _messages(request: Request, model: str) -> list[dict[str, Any]]:
-    messages = [_message(turn, model) for turn in with_unique_ids(request.turns, model)]
+def _messages(request: Request, model: str, *, keeps_after_summary: bool) -> list[dict[str, Any]]:
+    turns = with_unique_ids(request.turns, model, changes_blocks=True)
+    messages = [_message(turn, model, keeps_after_summary=keeps_after_summary) for turn in turns]
     last = messages[-1]["content"]
     last[-1] = {**last[-1], **_cache_control(request)}
     return messages
 
 
-def _message(turn: Turn, model: str) -> dict[str, Any]:
+def _message(turn: Turn, model: str, *, keeps_after_summary: bool) -> dict[str, Any]:
     words = [{"type": "text", "text": turn.text}] if turn.text.strip() else []
     if isinstance(turn, AssistantTurn):
-        own = turn.by == model and turn.blocks
+        # Anthropic's signatures are valid only with the turns that the summary replaced; others want thoughts always.
+        own = turn.by == model and turn.blocks and (keeps_after_summary or not turn.follows_summary)
         return {"role": "assistant", "content": [*turn.blocks] if own else [*words, *map(_tool_use, turn.calls)]}
     return {"role": "user", "content": [*map(_tool_result, turn.results), *words]}
 
@@ -281,14 +316,22 @@ def _tool_result(result: ToolResult) -> dict[str, Any]:
     return {**plain, "is_error": True} if result.is_error else plain
 
 
-def _blocks_to_send_back(blocks: Sequence["ContentBlock"], calls: Sequence[ToolCall]) -> tuple[dict[str, Any], ...]:
+def _is_vendors(block: Mapping[str, Any]) -> bool:
+    """Whether a block has more than a text or a call, so that the vendor may want it back as it is."""
+    return bool(vendor_fields(block, PLAIN.get(_kind(block), ())))
+
+
+def _kept_blocks(blocks: Sequence[Mapping[str, Any]], calls: Sequence[ToolCall]) -> tuple[dict[str, Any], ...]:
     # The API signs thoughts, and wants all blocks of such a turn back unchanged.
-    if not any(block.type in THOUGHTS for block in blocks):
+    if not any(map(_is_vendors, blocks)) or any(map(is_too_deep, blocks)):
         return ()
     inputs = (call.args for call in calls)
-    return tuple(
-        # The draft has the input as text.
-        block.model_dump(mode="json", exclude_unset=True, warnings=False)
-        | ({"input": next(inputs)} if block.type == "tool_use" else {})
-        for block in blocks
-    )
+    sendable = (block for block in blocks if _kind(block) != "text" or text_of(block.get("text")).strip())
+    return tuple(_with_input(block, inputs) for block in sendable)
+
+
+def _with_input(block: Mapping[str, Any], inputs: Iterator[Mapping[str, Any]]) -> dict[str, Any]:
+    """The block with its input as JSON, since the draft has it as a text; `inputs` are those of the calls."""
+    if _kind(block) == "tool_use":
+        return {**block, "input": next(inputs)}
+    return {**block, "input": parse_call("", "", block["input"]).args} if "input" in block else {**block}

@@ -136,20 +136,21 @@ def _own_flaw(value: Any) -> str:
     return f"they are no JSON (a value of the type {type(value).__name__})"
 
 
-def for_sdk(body: bytes, field: bytes) -> bytes:
+def for_sdk(body: bytes, *fields: bytes) -> bytes:
     """Return a JSON text in which nothing is left that the SDKs would hide: they make values of their types of it.
 
-    An object in a field of the name `field`, such as `arguments`, becomes a text: the object as it was written. As a
-    dict it would not show a key that stands twice, and the SDKs cannot read one that is nested deeply. A count of
-    tokens that is a bool becomes null, since the SDKs make 1 of true.
+    An object in one of the `fields`, such as `arguments`, becomes a text: the object as it was written. As a dict it
+    would not show a key that stands twice, and the SDKs cannot read one that is nested deeply. A count of tokens that
+    is a bool becomes null, since the SDKs make 1 of true.
     """
     body = COUNT_BY_BOOL.sub(rb"\1null", body)
-    if not re.search(rb'"%b"\s*:\s*\{' % field, body):
+    names = {b'"%b"' % field for field in fields}
+    if not re.search(rb"(?:%b)\s*:\s*\{" % b"|".join(names), body):
         return body
     parts, copied, at = list[bytes](), 0, 0
     while token := TOKEN.search(body, at):
         at = token.end()
-        value = BEGINS_OBJECT.match(body, at) if token[0] == b'"%b"' % field else None
+        value = BEGINS_OBJECT.match(body, at) if token[0] in names else None
         if not value:
             continue
         begin, end = value.end(), _end_of_object(body, value.end())

@@ -1,10 +1,15 @@
 """The adapter of OpenAI's Chat Completions API, which other servers speak, too: Ollama, vLLM, llama.cpp."""
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+import json
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import structlog
 
 from activities.providers import spoken
 from activities.providers.adapter import (
+    AdapterOptions,
     Endpoint,
     ModelAdapter,
     count,
@@ -14,13 +19,14 @@ from activities.providers.adapter import (
     stop_word,
     with_unique_ids,
 )
-from activities.providers.arguments import is_object, parse_call
-from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Usage
-from activities.providers.streaming import Draft
+from activities.providers.arguments import is_object, is_too_deep, parse_call
+from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolCall, Turn, Usage
+from activities.providers.metering import current_reply
+from activities.providers.streaming import Draft, object_in, objects_of, text_of
+from activities.providers.vendor_fields import joined, joined_items, vendor_fields
 from workflows.json_values import canonical
 
-if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from openai.types.chat import ChatCompletion, ChatCompletionChunk
+log = structlog.get_logger("replan.model")
 
 STOP_REASONS: Mapping[str | None, StopReason] = {
     "stop": StopReason.DONE,
@@ -45,6 +51,25 @@ STOP_REASONS: Mapping[str | None, StopReason] = {
 }
 """By the word of a server, in small letters; any other word means that the reply is whole."""
 UNUSED = (StopReason.CUT, StopReason.REFUSED)
+STANDARD = frozenset(
+    {
+        *("role", "content", "tool_calls", "name", "index", "tool_call_id"),
+        *("refusal", "annotations", "audio", "function_call", "parsed", "usage", "finish_reason", "logprobs", "images"),
+        *("citations", "search_results", "executed_tools", "context", "end_turn", "content_filter_results"),
+        *("token_ids", "stop_reason", "matched_stop", "hidden_states"),
+    }
+)
+"""The fields of a message that are sent from the turn, or that only answer: servers reject some of them."""
+OF_CALL = frozenset({"id", "type", "index", "function"})
+OF_FUNCTION = frozenset({"name", "arguments", "parsed_arguments"})
+SIGNATURE = "thought_signature"
+PLACEHOLDERS: Mapping[str, str] = {"reasoning_content": " ", SIGNATURE: "skip_thought_signature_validator"}
+"""What stands for a field that a server wants in each message or call, where the model did not write it: DeepSeek wants
+a text that is not empty (https://github.com/NousResearch/hermes-agent/pull/17341), and Gemini this one
+(https://ai.google.dev/gemini-api/docs/thought-signatures)."""
+MISSING = re.compile(r"must be (?:passed|sent|provided)|missing|required", re.IGNORECASE)
+UNWANTED = re.compile(r"extra|unsupported|not (?:permitted|supported|allowed)|un(?:known|expected|recognized)", re.I)
+REJECTED = (400, 422)
 REASONING = ("reasoning_content", "reasoning")
 """Fields with a model's reasoning: of DeepSeek, vLLM, llama.cpp and LM Studio; of Ollama and OpenRouter."""
 
@@ -55,10 +80,17 @@ class ChatCompletions(ModelAdapter):
     api = "OpenAI's API"
 
     def __init__(
-        self, model: str, endpoint: Endpoint, effort: str | None = None, *, is_reasoning: bool | None = None
+        self,
+        model: str,
+        endpoint: Endpoint,
+        effort: str | None = None,
+        *,
+        is_reasoning: bool | None = None,
+        options: AdapterOptions | None = None,
     ) -> None:
         """`is_reasoning` is whether the model reasons without showing its reasoning; None if that is not known."""
         super().__init__(model, endpoint, effort)
+        self._options = options or AdapterOptions()
         self._hides_reasoning = self._is_own if is_reasoning is None else is_reasoning
 
     async def _send(self, client: Any, request: Request, limit: int | None) -> Any:
@@ -69,37 +101,75 @@ class ChatCompletions(ModelAdapter):
             **({"max_completion_tokens": limit} if limit else {}),
             **({"reasoning_effort": effort} if (effort := request.effort or self._effort) else {}),
             **({"stop": list(request.stop)} if request.stop and not self._is_own else {}),
-            messages=list(_messages(request, self.name)),
+            messages=list(self._messages(request)),
             **_tools(request),
             **_format(request),
         )
 
+    async def _sent(self, client: Any, request: Request) -> Any:
+        try:
+            return await super()._sent(client, request)
+        except Exception as error:  # total: one that teaches nothing is raised
+            if not self._learn_fields(request, error):
+                raise
+        current_reply().rejected += 1
+        return await super()._sent(client, request)
+
+    def _learn_fields(self, request: Request, error: Exception) -> bool:
+        """If `error` is the rejection of a request for its vendor fields, record what the server wants; return True."""
+        if getattr(error, "status_code", 0) not in REJECTED:
+            return False
+        text = str(error)
+        sent = {name for turn in request.turns for name in _names_of_fields(turn, self.name)}
+        missing = {name for name in PLACEHOLDERS if name in text and MISSING.search(text) and not UNWANTED.search(text)}
+        known, rejected = self._options.wanted_fields.setdefault(self.name, set()), self._options.without_vendor_fields
+        if missing - known:
+            known |= missing
+        elif not missing and self.name not in rejected and any(name in text for name in sent):
+            rejected.add(self.name)
+        else:
+            return False
+        log.warning("vendor_fields", model=self.name, missing=sorted(known), is_rejected=self.name in rejected)
+        return True
+
+    def _messages(self, request: Request) -> Iterator[dict[str, Any]]:
+        wanted = self._options.wanted_fields.get(self.name, ())
+        yield {"role": "system", "content": request.system}
+        for turn in with_unique_ids(request.turns, self.name):
+            if isinstance(turn, AssistantTurn):
+                vendor = turn.vendor if turn.by == self.name else {}
+                if self.name in self._options.without_vendor_fields:
+                    vendor = {"content": vendor["content"]} if "content" in vendor else {}
+                yield _with_placeholders(_assistant_message(turn, vendor), turn, wanted)
+                continue
+            for result in turn.results:
+                yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
+            if turn.text:
+                yield {"role": "user", "content": turn.text}
+
     def _draft(self) -> Draft:
-        return _ChatDraft(self._response, self._counts)
+        return _ChatDraft(self._counts)
 
-    def _response(self, body: dict[str, Any]) -> "ChatCompletion":
-        from openai.types.chat import ChatCompletion
-
-        return ChatCompletion.construct(**body)
-
-    def _translate(self, response: "ChatCompletion", limit: int | None) -> Reply:
-        choice = response.choices[0]
-        message = choice.message
-        functions = [(call.id or "", getattr(call, "function", None)) for call in message.tool_calls or ()]
+    def _translate(self, response: Mapping[str, Any], limit: int | None) -> Reply:
+        choice = objects_of(response.get("choices"))[0]
+        message = choice.get("message") or choice.get("delta") or {"content": choice["text"]}
         # Only functions were offered, so a call of another type is dropped.
-        calls = tuple(parse_call(id, function.name, function.arguments) for id, function in functions if function)
-        stop = STOP_REASONS.get(stop_word(choice.finish_reason), StopReason.DONE)
-        if message.refusal:
+        parts = [call for call in objects_of(message.get("tool_calls")) if object_in(call, "function")]
+        functions = [(call.get("id"), object_in(call, "function")) for call in parts]
+        calls = tuple(parse_call(id, function.get("name"), function.get("arguments")) for id, function in functions)
+        stop = STOP_REASONS.get(stop_word(choice.get("finish_reason")), StopReason.DONE)
+        used = count(response.get("usage"), "completion_tokens")
+        if text_of(message.get("refusal")):
             stop = StopReason.REFUSED
-        elif limit is not None and count(response.usage, "completion_tokens") >= limit and stop is StopReason.DONE:
+        elif limit is not None and used >= limit and stop is StopReason.DONE:
             stop = StopReason.CUT  # it fills its limit, even if the server reports `stop`
-        thoughts, text = spoken.split_thoughts(message.content or "")
+        thoughts, text = spoken.split_thoughts(_words(message.get("content")))
         aside = "\n".join(filter(None, (_reasoning(message), thoughts)))
-        turn = AssistantTurn(text, calls, by=self.name, aside=aside)
+        turn = AssistantTurn(text, calls, by=self.name, aside=aside, vendor=_vendor_fields(message, parts))
         return Reply(replace_surrogates(turn), self._usage(response), stop)
 
-    def _usage(self, response: "ChatCompletion") -> Usage:
-        return self._counts(response.usage)
+    def _usage(self, response: Mapping[str, Any]) -> Usage:
+        return self._counts(response.get("usage"))
 
     def _counts(self, used: Any) -> Usage:
         details = field_of(used, "prompt_tokens_details")
@@ -116,101 +186,157 @@ class ChatCompletions(ModelAdapter):
 
 
 class _ChatDraft(Draft):
-    """Joins the chunks of a reply: the parts of the text, and the parts of each call's arguments."""
+    """Joins the chunks of a reply: the parts of the text, of each call's arguments, and of what the vendor adds."""
 
-    def __init__(self, completion: Callable[[dict[str, Any]], Any], counts: Callable[[Any], Usage]) -> None:
-        self._completion = completion
+    def __init__(self, counts: Callable[[Any], Usage]) -> None:
         self._counts = counts
         self._calls = list[dict[str, Any]]()
-        self._message: dict[str, Any] = {"role": "assistant", "content": "", "reasoning": "", "tool_calls": self._calls}
-        self._usage: Any = None
+        self._message: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": self._calls}
+        self._vendor = dict[str, Any]()
+        """The fields that the API does not describe."""
+        self._choice: Any = None
+        """The index of the choice that is read: one was asked for."""
         self._has_stale_usage = False
         """Whether a part of the reply came after the newest usage, so that its output is a part of the whole."""
         self._ends_with_usage = False
         """Whether nothing of the reply came after a chunk that has only the usage."""
         self._stop: str | None = None
 
-    def add(self, chunk: "ChatCompletionChunk") -> None:
+    def add(self, chunk: Mapping[str, Any]) -> None:
         # In the last chunk, after the reason to stop, or in each chunk; Kimi has it in the choice.
-        used = chunk.usage
-        for choice in chunk.choices or ():
-            self._add_choice(choice)
-            used = used or field_of(choice, "usage")
+        used, choices = chunk.get("usage"), objects_of(chunk.get("choices"))
+        for choice in choices:
+            self._choice = choice.get("index") if self._choice is None else self._choice
+            if choice.get("index") in (None, self._choice):
+                self._add_choice(choice)
+                used = used or choice.get("usage")
         if used:
-            self._usage, self._has_stale_usage, self._ends_with_usage = used, False, not chunk.choices
+            self.used = used if isinstance(used, Mapping) else {}
+            self._has_stale_usage, self._ends_with_usage = False, not choices
 
-    def _add_choice(self, choice: Any) -> None:
-        delta = choice.delta
-        self.written += _bytes_of_texts({**delta.to_dict(warnings=False), "role": None}) if delta else 0
-        words, reasoning = getattr(delta, "content", None) or "", _reasoning(delta)
-        refusal, parts = getattr(delta, "refusal", None), getattr(delta, "tool_calls", None) or ()
-        self._message["content"] += words
-        self._message["reasoning"] += reasoning
+    def _add_choice(self, choice: Mapping[str, Any]) -> None:
+        delta = object_in(choice, "delta")
+        if not (delta or self.written):  # some servers send the whole message in a chunk
+            delta = object_in(choice, "message")
+        self.written += _bytes_of_texts({**delta, "role": None})
+        words, calls = delta.get("content"), objects_of(delta.get("tool_calls"))
+        refusal = text_of(delta.get("refusal"))
+        self._vendor = joined(self._vendor, vendor_fields(delta, STANDARD))
+        if words:
+            self._message["content"] = _with_words(self._message["content"], words)
         if refusal:
             self._message["refusal"] = self._message.get("refusal", "") + refusal
-        for part in parts:
+        for part in calls:
             self._add_call(part)
         is_cut = STOP_REASONS.get(self._stop) in UNUSED
-        if words or reasoning or refusal or parts:
+        if words or _reasoning(delta) or refusal or calls:
             # What was the end so far is none.
             self._has_stale_usage, self._ends_with_usage = True, False
             self._stop = self._stop if is_cut else None
-        self._stop = self._stop if is_cut else stop_word(choice.finish_reason) or self._stop
+        self._stop = self._stop if is_cut else stop_word(choice.get("finish_reason")) or self._stop
 
     def end(self, *, is_done: bool) -> None:
         # Some servers never give a reason to stop: then `[DONE]` or the end after the usage is the end of the reply.
-        if self._stop or self._ends_with_usage or (is_done and self._usage):
+        if self._stop or self._ends_with_usage or (is_done and self.used):
             # Without a reason, arguments that never came may have been cut.
             is_cut = not self._stop and not all(call["function"]["arguments"] for call in self._calls)
-            ended = {"index": 0, "message": self._message, "finish_reason": "length" if is_cut else self._stop}
-            only_input = {"prompt_tokens": field_of(self._usage, "prompt_tokens")}
-            usage = only_input if self._has_stale_usage else self._usage
-            self.response = self._completion({"choices": [ended], "usage": usage})
+            message = {**self._vendor, **self._message}
+            ended = {"index": 0, "message": message, "finish_reason": "length" if is_cut else self._stop}
+            only_input = {"prompt_tokens": field_of(self.used, "prompt_tokens")}
+            usage = only_input if self._has_stale_usage else self.used
+            self.response = {"choices": [ended], "usage": usage}
 
     def counted(self) -> Usage:
-        return self._counts(self._usage)
+        return self._counts(self.used)
+
+    def whole_count(self) -> Usage | None:
+        is_whole = self._ends_with_usage or (self._stop and not self._has_stale_usage)
+        return self.counted() if is_whole and self.used else None
 
     def text(self) -> str:
-        return str(self._message["content"])
+        return _words(self._message["content"])
 
     def calls(self) -> list[tuple[str, Any]]:
         functions = [call["function"] for call in [*self._calls]]
         return [(function["name"], function["arguments"]) for function in functions]
 
-    def _add_call(self, part: Any) -> None:
-        function = part.function
-        call = self._open(part)
-        call["id"] = call["id"] or part.id
-        if function:
-            # Some servers repeat the name in each part.
-            known = call["function"]["name"]
-            call["function"]["name"] += "" if function.name == known else function.name or ""
-            call["function"]["arguments"] = _join_arguments(call["function"]["arguments"], function.arguments)
+    def _add_call(self, part: Mapping[str, Any]) -> None:
+        function, call = object_in(part, "function"), self._open(part)
+        call |= joined(vendor_fields(call, OF_CALL), vendor_fields(part, OF_CALL))
+        call["id"] = call["id"] or part.get("id")
+        known, name = call["function"], text_of(function.get("name"))
+        known |= joined(vendor_fields(known, OF_FUNCTION), vendor_fields(function, OF_FUNCTION))
+        # Some servers repeat the name in each part.
+        known["name"] += "" if name == known["name"] else name
+        known["arguments"] = _join_arguments(known["arguments"], function.get("arguments"))
 
-    def _open(self, part: Any) -> dict[str, Any]:
+    def _open(self, part: Mapping[str, Any]) -> dict[str, Any]:
         """The call that a part belongs to, or a new one: some servers give no id, and each call the index 0 or none."""
-        index = part.index
-        found = next((call for call in reversed(self._calls) if index is None or call["index"] == index), None)
+        index, id = part.get("index"), part.get("id")
+        near = [call for call in reversed(self._calls) if index is None or call["index"] == index]
+        found = next((call for call in near if id and call["id"] == id), near[0] if near else None)
         if found is None or _begins(found, part):
             found = {"index": index, "id": None, "type": "function", "function": {"name": "", "arguments": ""}}
             self._calls.append(found)
         return found
 
 
-def _begins(open_call: Mapping[str, Any], part: Any) -> bool:
+def _begins(open_call: Mapping[str, Any], part: Mapping[str, Any]) -> bool:
     """Whether a part with the index of an open call begins another call."""
-    if not (part.function and part.function.name):
-        return False
-    if part.id and open_call["id"] and part.id != open_call["id"]:
+    function = object_in(part, "function")
+    part_name, more = text_of(function.get("name")), function.get("arguments")
+    name, written = open_call["function"]["name"], open_call["function"]["arguments"]
+    has_other_id = bool(part.get("id") and open_call["id"] and part["id"] != open_call["id"])
+    if has_other_id and part_name:
         return True
-    name, written, more = open_call["function"]["name"], open_call["function"]["arguments"], part.function.arguments
-    if part.function.name != name:
+    if part_name and part_name != name:
         return bool(written)  # else the name comes in parts
-    return bool(more) and is_object(written)
+    return bool(part_name or has_other_id) and bool(more) and is_object(written)
 
 
-def _reasoning(delta: Any) -> str:
-    return next((text for name in REASONING if isinstance(text := getattr(delta, name, None), str)), "")
+def _reasoning(message: Mapping[str, Any]) -> str:
+    thoughts = [part for part in objects_of(message.get("content")) if part.get("type") == "thinking"]
+    found = [message.get(name) for name in REASONING]
+    return next((text for text in found if isinstance(text, str)), "") or "".join(
+        _words(part.get("thinking")) for part in thoughts
+    )
+
+
+def _words(content: Any) -> str:
+    """The text of a content: a text, or a list of parts, of which some may be reasoning."""
+    if isinstance(content, list):
+        return "".join(map(_words, content))
+    if isinstance(content, Mapping):
+        return text_of(content.get("text"))
+    is_number = isinstance(content, int | float) and not isinstance(content, bool)
+    return json.dumps(content) if is_number else text_of(content)
+
+
+def _with_words(before: Any, piece: Any) -> Any:
+    """The content so far with its next piece: a text, unless one of them is a list of parts."""
+    if not isinstance(before, list) and not isinstance(piece, list | Mapping):
+        return before + _words(piece)
+    return joined_items(_parts(before), _parts(piece))
+
+
+def _parts(content: Any) -> list[Any]:
+    if isinstance(content, list):
+        return [part if isinstance(part, Mapping) else {"type": "text", "text": _words(part)} for part in content]
+    return [content] if isinstance(content, Mapping) else [{"type": "text", "text": _words(content)}] if content else []
+
+
+def _vendor_fields(message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What `AssistantTurn.vendor` has: the fields of a message and of its calls that the API does not describe."""
+    found = vendor_fields(message, STANDARD)
+    parts = _parts(message.get("content"))
+    if any(set(part) - {"type", "text"} for part in parts) and not is_too_deep(parts):
+        found["content"] = parts
+    of_calls = [
+        {**vendor_fields(call, OF_CALL), **({"function": inner} if inner else {})}
+        for call in calls
+        for inner in [vendor_fields(object_in(call, "function"), OF_FUNCTION)]
+    ]
+    return {**found, **({"tool_calls": of_calls} if any(of_calls) else {})}
 
 
 def _join_arguments(before: Any, part: Any) -> Any:
@@ -218,7 +344,7 @@ def _join_arguments(before: Any, part: Any) -> Any:
     if not part or before in ("", "{}"):
         return part or before
     # Some servers repeat the whole arguments. Two texts that differ stay two, and so are no JSON.
-    return before if part == before and is_object(before) else before + part
+    return before if part == before and is_object(before) else f"{before}{part}"
 
 
 def _bytes_of_texts(value: Any) -> int:
@@ -253,15 +379,32 @@ def _format(request: Request) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _messages(request: Request, model: str) -> Iterator[dict[str, Any]]:
-    yield {"role": "system", "content": request.system}
-    for turn in with_unique_ids(request.turns, model):
-        if isinstance(turn, AssistantTurn):
-            functions = [(call.id, {"name": call.name, "arguments": canonical(call.args)}) for call in turn.calls]
-            calls = [{"id": id, "type": "function", "function": function} for id, function in functions]
-            yield {"role": "assistant", "content": turn.text or None, **({"tool_calls": calls} if calls else {})}
-            continue
-        for result in turn.results:
-            yield {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
-        if turn.text:
-            yield {"role": "user", "content": turn.text}
+def _assistant_message(turn: AssistantTurn, vendor: Mapping[str, Any]) -> dict[str, Any]:
+    message = {**vendor, "role": "assistant", "content": vendor.get("content", turn.text or None)}
+    message.pop("tool_calls", None)
+    of_calls = objects_of(vendor.get("tool_calls")) or [{}] * len(turn.calls)
+    calls = [_call(call, more) for call, more in zip(turn.calls, of_calls, strict=False)]
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _call(call: ToolCall, vendor: Mapping[str, Any]) -> dict[str, Any]:
+    function = {**object_in(vendor, "function"), "name": call.name, "arguments": canonical(call.args)}
+    return {**vendor, "id": call.id, "type": "function", "function": function}
+
+
+def _with_placeholders(message: dict[str, Any], turn: AssistantTurn, wanted: Collection[str]) -> dict[str, Any]:
+    """The message with what stands for the `wanted` fields that it lacks."""
+    if "reasoning_content" in wanted:
+        message = {"reasoning_content": turn.aside or PLACEHOLDERS["reasoning_content"], **message}
+    if SIGNATURE in wanted and "tool_calls" in message:
+        unsigned = {"extra_content": {"google": {SIGNATURE: PLACEHOLDERS[SIGNATURE]}}}
+        message = {**message, "tool_calls": [{**unsigned, **call} for call in message["tool_calls"]]}
+    return message
+
+
+def _names_of_fields(turn: Turn, model: str) -> set[str]:
+    """The names of the vendor fields that a turn brings into a request to `model`."""
+    if not isinstance(turn, AssistantTurn) or turn.by != model:
+        return set()
+    of_calls = [name for call in objects_of(turn.vendor.get("tool_calls")) for name in call if name != "function"]
+    return {*turn.vendor, *of_calls} - {"content", "tool_calls"}

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -77,6 +77,17 @@ class AssistantTurn:
     aside: str = ""
     """What the model wrote that is no part of its answer, such as its reasoning between `<think>` and `</think>`: it is
     only kept, and no model gets it back."""
+    vendor: dict[str, JsonValue] = field(default_factory=dict)
+    """The fields of a message of Chat Completions that the API does not describe, such as `reasoning_content`: the same
+    model at the same address gets them back. `content` is set if it is no plain text, and `tool_calls` has the fields
+    of each call."""
+    follows_summary: bool = False
+    """Whether a summary has replaced the turns before this one; False in a stored turn."""
+
+    def rewritten(self, text: str) -> "AssistantTurn":
+        """The turn with another text in place of its own and of its calls."""
+        rest = {name: value for name, value in self.vendor.items() if name not in ("content", "tool_calls")}
+        return replace(self, text=text, calls=(), blocks=(), vendor=rest)
 
 
 Turn = UserTurn | AssistantTurn

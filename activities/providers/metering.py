@@ -37,9 +37,9 @@ log = structlog.get_logger("replan.model")
 Role = Literal["planner", "compaction", "step"]
 """The purpose of a request to a model."""
 MAX_UNREADABLE = 2
-"""How many unreadable responses with counted tokens a model may give, in this and earlier attempts; then no more
+"""How many unreadable responses that may be billed a model may give, in this and earlier attempts; then no more
 requests are sent to the model."""
-UNREADABLE = "{name} counted tokens for a response without a usable reply, twice: {remedy}, or use another model."
+UNREADABLE = "{name} may bill a response without a usable reply, which came twice: {remedy}, or use another model."
 CHECK_ADDRESS, TRY_LATER = "check what answers at its address", "it failed, so try again later"
 """The remedies for a response that has not the shape of a reply, and for a response that reports a failure."""
 TOKENS = ("input", "output", "cache_read", "cache_write", "reasoning")
@@ -92,7 +92,7 @@ class Meter:
     wasted: list[ModelUse] = field(default_factory=list)
     """What each request used that brought no reply: its response could not be read, or its form was rejected."""
     unreadable: list[str] = field(default_factory=list)
-    """For each response of this attempt that counted tokens but could not be used, the name of the model."""
+    """For each response of this attempt that is or may be billed but could not be used, the name of the model."""
     unreadable_before: Sequence[str] = ()
     """For each such response of earlier attempts, the name of the model."""
     lost: list["LostReply"] = field(default_factory=list)
@@ -234,6 +234,8 @@ class MeteredModel:
         has_output = arriving.written > 0 or arriving.told.tokens > 0
         end = End.COUNTED_FAILURE if usage else end_of(error, has_begun=arriving.has_begun, has_output=has_output)
         bill = billing()[end].bill
+        if isinstance(error, UnusableResponse) and bill is not Bill.NOTHING:
+            meter.unreadable.append(self.name)
         if bill is Bill.MAXIMUM:
             lost.use = self._most_used(request, arriving, end)
             counting.count(Sample(MODEL_CALLS, self._labels), Sample(LOST_REPLIES, self._labels))
@@ -241,7 +243,6 @@ class MeteredModel:
         meter.lost.remove(lost)
         if bill is Bill.REPORTED and usage is not None:
             meter.wasted.append(self._counted(usage))
-            meter.unreadable += [self.name] if isinstance(error, UnusableResponse) else []
 
     def _most_used(self, request: Request, arriving: Arriving, end: End) -> ModelUse:
         """The most that a request with an unknown bill can have used; `end` says how the request ended."""

@@ -86,7 +86,8 @@ class OpenAIModel:
         self._wire = Wire(chosen) if chosen else usual
         self._may_fall_back = not chosen and row is None
         effort = of_model(self._options.efforts, name)
-        self._chat = ChatCompletions(model, endpoint, effort, is_reasoning=row.is_reasoning if row else None)
+        is_reasoning = row.is_reasoning if row else None
+        self._chat = ChatCompletions(model, endpoint, effort, is_reasoning=is_reasoning, options=self._options)
         self._responses = Responses(model, endpoint, effort, is_reasoning=row.is_reasoning if row else True)
 
     @property

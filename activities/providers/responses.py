@@ -5,8 +5,10 @@ and sent back unchanged, because the API wants each item of reasoning directly b
 """
 
 import importlib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 import httpx2
 
@@ -16,10 +18,11 @@ from activities.providers.adapter import (
     ModelAdapter,
     count,
     counts,
+    field_of,
     replace_surrogates,
     with_unique_ids,
 )
-from activities.providers.arguments import parse_call
+from activities.providers.arguments import is_too_deep, parse_call
 from activities.providers.messages import (
     AssistantTurn,
     Reply,
@@ -31,11 +34,8 @@ from activities.providers.messages import (
     UserTurn,
 )
 from activities.providers.metering import current_reply
-from activities.providers.streaming import Draft
+from activities.providers.streaming import Draft, object_in, objects_of, text_of
 from workflows.json_values import canonical
-
-if TYPE_CHECKING:  # to import the SDK takes a second; the adapter does it at the first request
-    from openai.types.responses import Response, ResponseStreamEvent
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 UNFINISHED = ("queued", "in_progress", "cancelled")
@@ -69,38 +69,39 @@ class Responses(ModelAdapter):
         )
 
     def _draft(self) -> Draft:
-        return _ResponsesDraft(self._error)
+        return _ResponsesDraft(self._error, self._usage)
 
-    def _response(self, body: dict[str, Any]) -> "Response":
-        from openai.types.responses import Response
-
-        return Response.construct(**body)
-
-    def _translate(self, response: "Response", limit: int | None) -> Reply:
-        if response.status == "failed":
+    def _translate(self, response: Mapping[str, Any], limit: int | None) -> Reply:
+        if response.get("status") == "failed":
             raise self._failure(response)
-        if response.status in UNFINISHED:
-            raise ValueError(f"the response is {response.status}")
+        if response.get("status") in UNFINISHED:
+            raise ValueError(f"the response is {response['status']}")
+        if not isinstance(response.get("output"), list):
+            raise TypeError("the response has no output")
+        items = objects_of(response["output"])
         calls = tuple(
-            parse_call(getattr(item, "call_id", None), item.name, item.arguments)
-            for item in response.output
-            if item.type == "function_call"
+            parse_call(item.get("call_id"), item.get("name"), item.get("arguments"))
+            for item in items
+            if item.get("type") == "function_call"
         )
-        parts = [part for item in response.output if item.type == "message" for part in item.content]
-        text = "\n".join(part.text for part in parts if part.type == "output_text" and part.text)
-        stop = _stop(response, calls, is_refused=any(part.type == "refusal" for part in parts))
-        items: Iterable[Any] = response.output if _is_whole(response, calls) else ()
-        blocks = tuple(item.to_dict(mode="python", warnings=False) for item in items)
-        return Reply(replace_surrogates(AssistantTurn(text, calls, blocks, self.name)), self._usage(response), stop)
+        parts = [part for item in items if item.get("type") == "message" for part in _parts(item)]
+        said = (text_of(part.get("text")) for part in parts if part.get("type") == "output_text")
+        is_refused = any(part.get("type") == "refusal" for part in parts)
+        stop = _stop(response, items, calls, is_refused=is_refused)
+        is_kept = _is_whole(response, items, calls) and not any(map(is_too_deep, items))
+        blocks = tuple({**item} for item in items if is_kept)
+        turn = AssistantTurn("\n".join(filter(None, said)), calls, blocks, self.name)
+        return Reply(replace_surrogates(turn), self._usage(response), stop)
 
-    def _usage(self, response: "Response") -> Usage:
-        details = getattr(response.usage, "input_tokens_details", None)
+    def _usage(self, response: Mapping[str, Any]) -> Usage:
+        used = response.get("usage")
+        details = field_of(used, "input_tokens_details")
         read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
-        return counts(response.usage, "input", "output", read=read, written=written)
+        return counts(used, "input", "output", read=read, written=written)
 
-    def _failure(self, response: "Response") -> Exception:
+    def _failure(self, response: Mapping[str, Any]) -> Exception:
         """The exception for a response that reports a failure; the tokens that it counts are recorded in the meter."""
-        error = self._error(response.error)
+        error = self._error(response.get("error"))
         fault, usage = classify(error), self._usage(response)
         if usage.tokens:
             current_reply().failure = usage
@@ -110,88 +111,130 @@ class Responses(ModelAdapter):
     def _error(self, message: Any) -> Exception:
         """The SDK's exception for an error that the API reports in a response or an event with status 200."""
         sdk = importlib.import_module(self.sdk)
-        body = message.to_dict(warnings=False) if message else {}
+        body = message if isinstance(message, Mapping) else {"message": message} if message else {}
         request = httpx2.Request("POST", self._endpoint.url or "https://api.openai.com/v1")
         error: Exception = sdk.APIError(str(body.get("message")), request, body=body)
         return error
 
 
+@dataclass
+class _Item:
+    """An item of a response that has begun to come, or has come."""
+
+    index: Any
+    begun: Mapping[str, Any]
+    arguments: list[str] = field(default_factory=list)
+    """The parts of a call's arguments."""
+    done: Mapping[str, Any] | None = None
+    """The complete item."""
+
+    @property
+    def order(self) -> float:
+        return self.index if isinstance(self.index, int) else math.inf
+
+
 class _ResponsesDraft(Draft):
-    def __init__(self, error: Callable[[Any], Exception]) -> None:
-        self._error = error
+    def __init__(self, error: Callable[[Any], Exception], usage: Callable[[Mapping[str, Any]], Usage]) -> None:
+        self._error, self._usage = error, usage
         self._text = list[str]()
-        self._begun = dict[int, Any]()
-        """The items of calls that have begun, by their index in the response."""
-        self._arguments = dict[int, list[str]]()
-        """For each call, by the index of its item in the response: the parts of its arguments."""
-        self._items = dict[int, Any]()
-        """The items that are complete, by their index in the response."""
+        self._items = list[_Item]()
 
     def text(self) -> str:
         return "".join(self._text)
 
     def calls(self) -> list[tuple[str, Any]]:
-        return [(item.name, "".join(self._arguments.get(at, ()))) for at, item in [*self._begun.items()]]
+        begun = [item for item in [*self._items] if item.begun.get("type") == "function_call"]
+        return [(text_of(item.begun.get("name")), "".join(item.arguments)) for item in begun]
 
-    def add(self, event: "ResponseStreamEvent") -> None:
-        self.is_opened |= event.type == "response.output_item.added"
-        match event.type:
+    def add(self, event: Mapping[str, Any]) -> None:
+        type, index, item = text_of(event.get("type")), event.get("output_index"), object_in(event, "item")
+        self.is_opened |= type == "response.output_item.added"
+        match type:
             case "response.completed" | "response.incomplete" | "response.failed":
-                self._end(event.type.removeprefix("response."), event.response)
+                self._end(type.removeprefix("response."), object_in(event, "response"))
             case "error":
                 raise self._error(event)
+            case "response.output_item.added":
+                self._items.append(_Item(index, item))
             case "response.output_item.done":
-                self._items[event.output_index] = event.item
-            case "response.output_item.added" if event.item.type == "function_call":
-                self._begun[event.output_index] = event.item
-            case type if type.endswith(".delta"):
-                self.written += len(str(getattr(event, "delta", "")).encode(errors="replace"))
-        match event.type:
+                self._close(index, item)
             case "response.output_text.delta":
-                self._text.append(event.delta)
-            case "response.function_call_arguments.delta":
-                self._arguments.setdefault(event.output_index, []).append(event.delta)
+                self._text.append(text_of(event.get("delta")))
+            case "response.function_call_arguments.delta" if found := self._open(index, event.get("item_id")):
+                found.arguments.append(text_of(event.get("delta")))
+        if type.endswith(".delta"):
+            self.written += len(str(event.get("delta", "")).encode(errors="replace"))
 
-    def _end(self, kind: str, response: Any) -> None:
+    def _open(self, index: Any, id: Any) -> _Item | None:
+        """The item with an index that has no end yet; of several, which some servers send, that with the `id`."""
+        near = [item for item in reversed(self._items) if item.index == index and item.done is None]
+        return next((item for item in near if id and item.begun.get("id") == id), near[0] if near else None)
+
+    def _close(self, index: Any, done: Mapping[str, Any]) -> None:
+        found = self._open(index, done.get("id"))
+        if found is None:
+            self._items.append(found := _Item(index, {}))
+        found.done = done
+
+    def _end(self, kind: str, response: Mapping[str, Any]) -> None:
         """Set the response of the last event, which is `completed`, `incomplete` or `failed`."""
-        if kind != "completed" or response.status is None:
-            response.status = kind
-        if response.status == "completed" and not all(self._is_finished(at, response) for at in self._begun):
-            response.status = "incomplete"
-        if not response.output:  # some servers send the items in their own events alone
-            response.output = [item for _, item in sorted(self._items.items())]
-        self.response = response
-
-    def _is_finished(self, at: int, response: Any) -> bool:
-        """Whether the call that began at an index has an end, with the arguments that came for it."""
-        begun, written = self._begun[at], "".join(self._arguments.get(at, ()))
-        items = [item for item in response.output or self._items.values() if item.type == "function_call"]
-        return any(
-            (at in self._items or item.status == "completed")
-            and not (written and _args(item.arguments) != _args(written))
-            for item in items
-            if getattr(begun, "call_id", None) in (None, getattr(item, "call_id", None))
+        self.used = object_in(response, "usage")
+        told = text_of(response.get("status"))
+        output = response.get("output")
+        if not output:  # some servers send the items in their own events alone
+            output = [item.done for item in sorted(self._items, key=lambda item: item.order) if item.done is not None]
+        if not output and self._text:  # or the text alone
+            part = {"type": "output_text", "text": self.text()}
+            output = [{"type": "message", "content": [part]}]
+        is_cut = (told or kind) == "completed" and not all(
+            _is_finished(item, output) for item in self._items if item.begun.get("type") == "function_call"
         )
+        status = "incomplete" if is_cut else kind if kind != "completed" or not told else told
+        self.response = {**response, "status": status, "output": output}
+
+    def whole_count(self) -> Usage | None:
+        return self._usage({"usage": self.used}) if self.used else None
+
+
+def _is_finished(begun: _Item, output: Any) -> bool:
+    """Whether a call that began has an end in the output, with the arguments that came for it."""
+    written = "".join(begun.arguments)
+    id = begun.begun.get("call_id")
+    return any(
+        (begun.done is not None or item.get("status") == "completed")
+        and not (written and _args(item.get("arguments")) != _args(written))
+        for item in objects_of(output)
+        if item.get("type") == "function_call" and (id is None or id == item.get("call_id"))
+    )
 
 
 def _args(arguments: Any) -> Mapping[str, Any]:
     return parse_call("", "", arguments).args
 
 
-def _stop(response: "Response", calls: Sequence[ToolCall], *, is_refused: bool) -> StopReason:
-    calling = (item for item in response.output if item.type == "function_call")
-    if response.status == "incomplete" or any(item.status in UNFINISHED_ITEM for item in calling):
-        details = response.incomplete_details
-        return StopReason.REFUSED if details and details.reason in REFUSED else StopReason.CUT
+def _parts(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    content = message.get("content")
+    return [{"type": "output_text", "text": content}] if isinstance(content, str) else objects_of(content)
+
+
+def _stop(
+    response: Mapping[str, Any], items: Iterable[Mapping[str, Any]], calls: Sequence[ToolCall], *, is_refused: bool
+) -> StopReason:
+    calling = (item for item in items if item.get("type") == "function_call")
+    if response.get("status") == "incomplete" or any(item.get("status") in UNFINISHED_ITEM for item in calling):
+        is_filtered = object_in(response, "incomplete_details").get("reason") in REFUSED
+        return StopReason.REFUSED if is_filtered else StopReason.CUT
     if is_refused:
         return StopReason.REFUSED
     return StopReason.CALLS if calls else StopReason.DONE
 
 
-def _is_whole(response: "Response", calls: Iterable[ToolCall]) -> bool:
+def _is_whole(response: Mapping[str, Any], items: Sequence[Mapping[str, Any]], calls: Iterable[ToolCall]) -> bool:
     """Whether the items of a response can be sent back to the API: a complete item must follow each reasoning."""
-    last = response.output[-1].type if response.output else "reasoning"
-    return response.status != "incomplete" and last != "reasoning" and not any(call.broken for call in calls)
+    last = items[-1].get("type") if items else "reasoning"
+    is_complete = response.get("status") != "incomplete" and last != "reasoning"
+    is_sendable = all(item.get("type") and (item.get("id") or item["type"] != "message") for item in items)
+    return is_complete and is_sendable and not any(call.broken for call in calls)
 
 
 def _tools(request: Request) -> dict[str, Any]:
@@ -223,7 +266,9 @@ def _items(request: Request, model: str) -> Iterator[Mapping[str, Any]]:
         if isinstance(turn, UserTurn):
             yield from _user_items(turn)
         else:
-            yield from turn.blocks if turn.blocks and turn.by == model else _assistant_items(turn)
+            # Its signatures are valid only with the turns that a summary replaced.
+            is_kept = turn.blocks and turn.by == model and not turn.follows_summary
+            yield from turn.blocks if is_kept else _assistant_items(turn)
 
 
 def _user_items(turn: UserTurn) -> Iterator[dict[str, Any]]:

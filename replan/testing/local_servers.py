@@ -75,6 +75,7 @@ class LocalServer(OpenAIApi):
     rejects_tools: bool = False
     """Whether the server rejects requests with tools, as Ollama does; else it accepts them."""
     fields: set[str] = field(default_factory=lambda: {*OpenAIApi([]).fields, "stop"})
+    vendor_fields: set[str] = field(default_factory=lambda: {"reasoning_content"})
 
     def is_authorized(self, headers: Mapping[str, str]) -> bool:
         return True

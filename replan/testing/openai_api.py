@@ -5,7 +5,7 @@ The rules are those of https://platform.openai.com/docs/api-reference/chat.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
@@ -34,6 +34,8 @@ class OpenAIApi(ModelApi):
 
     path = "/v1/chat/completions"
     fields: set[str] = field(default_factory=lambda: {*FIELDS})
+    vendor_fields: set[str] = field(default_factory=set)
+    """The fields that an assistant message may have beyond those of OpenAI's API."""
 
     def is_authorized(self, headers: Mapping[str, str]) -> bool:
         return headers.get("authorization") == f"Bearer {self.key}"
@@ -67,7 +69,7 @@ class OpenAIApi(ModelApi):
         plain = {**response_format, **response_format.get("json_schema", {})}
         functions = [tool.get("function", {}) for tool in body.get("tools", ())]
         yield from strict_mistakes(functions, {name: plain[name] for name in plain if name != "json_schema"})
-        yield from _message_mistakes(body.get("messages", []))
+        yield from _message_mistakes(body.get("messages", []), self.vendor_fields)
 
     def read(self, body: Json) -> ReceivedRequest:
         functions = [tool["function"] for tool in body.get("tools", ())]
@@ -178,14 +180,15 @@ def choice_mistakes(body: Json) -> Iterator[str]:
         yield "'tools': [] is too short"
 
 
-def _message_mistakes(messages: list[Json]) -> Iterator[str]:
+def _message_mistakes(messages: list[Json], vendor_fields: Set[str]) -> Iterator[str]:
     roles = [message.get("role") for message in messages]
     if roles[:1] != ["system"] or "system" in roles[1:] or roles[-1:] not in (["user"], ["tool"]):
         yield f"messages: roles {roles}"
     open_calls: list[str] = []
     for index, message in enumerate(messages):
         where, role = f"messages[{index}]", str(message.get("role"))
-        yield from unknown_fields(where, message, MESSAGES.get(role, ()))
+        known = {*MESSAGES.get(role, ()), *(vendor_fields if role == "assistant" else ())}
+        yield from unknown_fields(where, message, known)
         if role == "tool":
             if not open_calls or message.get("tool_call_id") != open_calls.pop(0):
                 yield f"{where}: messages with role 'tool' must answer 'tool_calls', in their order"
