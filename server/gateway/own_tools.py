@@ -170,9 +170,12 @@ BY_NAME: Mapping[str, OwnTool] = {
 }
 
 
-def listed(taken: Collection[str]) -> list[dict[str, Any]]:
-    """The gateway's own tools as MCP lists them, except tools whose names are `taken`."""
-    return [
+def listed(taken: Collection[str], *, note: str = "") -> list[dict[str, Any]]:
+    """The gateway's own tools as MCP lists them, except tools whose names are `taken`.
+
+    The description of the first one ends with `note`, for the agent.
+    """
+    tools: list[dict[str, Any]] = [
         {
             "name": name,
             "description": tool.words,
@@ -182,3 +185,6 @@ def listed(taken: Collection[str]) -> list[dict[str, Any]]:
         for name, tool in BY_NAME.items()
         if name not in taken
     ]
+    if note and tools:
+        tools[0]["description"] += f" {note}"
+    return tools
