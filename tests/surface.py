@@ -81,7 +81,7 @@ PRIVATE: Mapping[str, Sequence[str]] = {
     "Documents": ("library",),
     "Services": ("of",),
     "Servers": ("expect", "opened", "listing", "request", "on_notification", "note_ahead", "ahead"),
-    "Web": ("exchange", "parse"),
+    "Web": ("exchange", "parse", "allows_name"),
     "Tool": ("function", "effect", "options", "unknown", "decorator", "pure", "origin"),
     "RunningWorker": ("start", "parts", "failures", "loop"),
     "Refused": ("codes",),

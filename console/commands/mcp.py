@@ -41,6 +41,12 @@ async def mcp_command(
     patience: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long a call waits for a person before it says so.")
     ] = 30.0,
+    list_wait: Annotated[
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", help="How long a list of tools waits for servers that are still starting."
+        ),
+    ] = 25.0,
     durable_reads: Annotated[bool, typer.Option("--durable-reads", help="Make reads tasks, too.")] = False,
     attended: Annotated[
         bool, typer.Option("--attended", help="A person is at the agent, and is asked there, if its client can.")
@@ -112,6 +118,7 @@ async def mcp_command(
                 "session": session or f"stdio-{secrets.token_hex(4)}",
                 "doubt": doubt,
                 "patience": patience,
+                "list_wait": list_wait,
                 "durable_reads": durable_reads,
                 "attended": attended,
                 "tools": [_absolute(name) for name in tools or ()],

@@ -239,7 +239,14 @@ class _Connection:
         self._open = set[Any]()
         """The numbers of the requests that have no answer yet."""
         defaults = Session(hello.session, hello.doubt, hello.patience)
-        self._agent = Agent(tools, defaults, self._origin, durable_reads=hello.durable_reads, attended=hello.attended)
+        self._agent = Agent(
+            tools,
+            defaults,
+            self._origin,
+            durable_reads=hello.durable_reads,
+            attended=hello.attended,
+            list_wait=hello.list_wait,
+        )
 
     def _origin(self, context: Any) -> Origin:
         number = context.request_id

@@ -5,7 +5,6 @@ No agent answers for a person: approvals and decisions about faults are given on
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
@@ -24,10 +23,8 @@ from workflows.account.task import MAX_TEXT
 from workflows.people.requests import Choice, RequestKind
 from workflows.text import legible
 
-TELLS_LEFT_OUT = "replan_explain"
-"""The tool whose description names the tools of the servers that cannot be offered."""
 MAX_TOLD, MAX_WORDS = 10, 200
-"""The most such tools that are named, and the most characters of a name and of a reason."""
+"""The most tools that cannot be offered and are named, and the most characters of a name and of a reason."""
 MAX_TASKS = 200
 """The most calls of a session that are listed and undone together, the newest."""
 
@@ -176,26 +173,30 @@ BY_NAME: Mapping[str, OwnTool] = {
 }
 
 
-def listed(taken: Collection[str], left_out: Mapping[str, str] = MappingProxyType({})) -> list[dict[str, Any]]:
+def listed(taken: Collection[str], *, note: str = "") -> list[dict[str, Any]]:
     """The gateway's own tools as MCP lists them, except tools whose names are `taken`.
 
-    One of them says which tools of the servers are `left_out`, and why: so an agent can tell its user.
+    The description of the first one ends with `note`, for the agent.
     """
-    return [
+    tools: list[dict[str, Any]] = [
         {
             "name": name,
-            "description": f"{tool.words}{_not_offered(left_out) if name == TELLS_LEFT_OUT else ''}",
+            "description": tool.words,
             "inputSchema": tool.args.model_json_schema(),
             "annotations": {"readOnlyHint": tool.is_read},
         }
         for name, tool in BY_NAME.items()
         if name not in taken
     ]
+    if note and tools:
+        tools[0]["description"] += f" {note}"
+    return tools
 
 
-def _not_offered(left_out: Mapping[str, str]) -> str:
+def not_offered(left_out: Mapping[str, str]) -> str:
+    """A note about the tools of the servers that cannot be offered, and why: so an agent can tell its user."""
     if not left_out:
         return ""
     told = [f"{legible(name, MAX_WORDS)} ({legible(why, MAX_WORDS)})" for name, why in [*left_out.items()][:MAX_TOLD]]
     more = [f"{len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
-    return f" Tools that cannot be offered here: {'; '.join([*told, *more])}."
+    return f"Tools that cannot be offered here: {'; '.join([*told, *more])}."

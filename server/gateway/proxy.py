@@ -234,8 +234,12 @@ class Proxy:
 def _daemon_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables of the first agent that the daemon gets: the others may have secrets of MCP servers."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "USER", "LOGNAME", "VIRTUAL_ENV", "PYTHONPATH", "SSL_CERT_FILE")
-    begins = ("TEMPORAL_", "REPLAN_", "LC_", "XDG_", "GO", "HTTP", "http", "NO_PROXY", "no_proxy")
-    return {name: value for name, value in environment.items() if name in kept or name.startswith(begins)}
+    begins, ends = ("TEMPORAL_", "REPLAN_", "LC_", "XDG_", "GO"), ("_PROXY", "_proxy")
+    return {
+        name: value
+        for name, value in environment.items()
+        if name in kept or name.startswith(begins) or name.endswith(ends)
+    }
 
 
 def refused(error: ValidationError) -> str:

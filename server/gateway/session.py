@@ -26,7 +26,7 @@ from server.gateway.calls import MAX_KEY, AgentGone, Calls, Request
 from server.gateway.matching import Delivery
 from server.gateway.offers import Offer
 from server.gateway.results import Do
-from server.gateway.sessions import SESSION_NAME, Session
+from server.gateway.sessions import LIST_WAIT, SESSION_NAME, Session
 from server.gateway.side_door import DoorClosed, DoorError, Report, SideDoor
 from workflows.plans.catalogue import Effect
 
@@ -48,10 +48,15 @@ LISTS: Mapping[str, str] = {
     "prompts/list": "prompts",
 }
 """The methods whose results of several servers are joined, with the name of the list in the result."""
+TOOLS_CHANGED = "notifications/tools/list_changed"
 KEY_META, SESSION_META, RUN_META = "replan/key", "replan/session", "replan/run"
 NOT_READY = (
     "Replan is starting: it fetches or builds what it needs, once, which can take minutes. Tools are listed when it is"
     " ready."
+)
+NOT_LISTED = (
+    "The other tools are not in this list, since their server is still starting: list the tools again."
+    " notifications/tools/list_changed says when they are there."
 )
 ABOUT = (
     "These tools are called through Replan: each effect is done once, and an answer that is lost is not lost with the"
@@ -98,8 +103,6 @@ class Desk:
 
 HELLO_SECONDS = 0.2
 """How long a handshake waits for the worker, to include what the servers behind it report about themselves."""
-LIST_SECONDS = 25.0
-"""How long a list of tools waits for the worker."""
 CALL_SECONDS = 60.0
 MAX_PEERS = 1_000
 """The most connections to which notifications of servers are passed on, the newest."""
@@ -136,16 +139,21 @@ class Agent:
         *,
         durable_reads: bool,
         attended: bool,
+        list_wait: float = LIST_WAIT,
     ) -> None:
         """`origin` makes the Origin of a request from the SDK's context; `defaults` has the doubt and patience of a
-        session. With `durable_reads`, reads are tasks, too. At `attended` clients, persons may be asked."""
+        session. With `durable_reads`, reads are tasks, too. At `attended` clients, persons may be asked. A list waits
+        at most `list_wait` seconds for the tools."""
         self._desk = desk
         self._attended = attended
         self._defaults = defaults
         self._origin = origin
         self._durable_reads = durable_reads
+        self._list_wait = list_wait
         self._listed: Mapping[str, Offer] | None = None
         """The tools that were listed last; None before the first list."""
+        self._early = set[str]()
+        """The other notifications that agents get when the tools are known, since their lists were too early."""
         self._of_uri = dict[str, str]()
         self._of_prompt = dict[str, str]()
         self._peers = dict[str, Any]()
@@ -200,8 +208,15 @@ class Agent:
         """Pass a notification on in the background; `tools/list_changed` only if agents have listed other tools."""
         # Clients of the SDK before version 2 fail on a message that comes while they end their session, and some end it
         # with each answer: so an agent that waits for its first list is not told that there is another.
-        if method == "notifications/tools/list_changed" and self._listed in (None, self._desk.offers):
-            return
+        methods = [method]
+        if method == TOOLS_CHANGED:
+            methods = [] if self._listed in (None, self._desk.offers) else methods
+            methods += sorted(self._early)
+            self._early.clear()
+        for each in methods:
+            self._tell(each, params)
+
+    def _tell(self, method: str, params: dict[str, Any]) -> None:
         told = asyncio.ensure_future(self.notify(method, params))
         self._told.add(told)
         told.add_done_callback(self._told.discard)
@@ -226,10 +241,11 @@ class Agent:
 
     async def _list_tools(self, context: Any, params: Any) -> Any:
         self._register_for_notifications(context)
-        is_ready = await self._desk.ready(LIST_SECONDS)
+        is_ready = await self._desk.ready(self._list_wait)
         self._listed = self._desk.offers if is_ready else {}
         offers = [dict(offer.tool) for offer in self._listed.values()]
-        listed = {"tools": [*offers, *own_tools.listed(set(self._desk.offers), self._desk.left_out)]}
+        note = own_tools.not_offered(self._desk.left_out) if is_ready else NOT_LISTED
+        listed = {"tools": [*offers, *own_tools.listed(set(self._listed), note=note)]}
         return types.ListToolsResult.model_validate(listed, by_name=False)
 
     async def _call_tool(
@@ -323,7 +339,10 @@ class Agent:
     def _pass_handler(self, method: str) -> Callable[[Any, AnyParams], Awaitable[Any]]:
         async def handle(context: Any, params: AnyParams) -> Any:
             self._register_for_notifications(context)
-            if not await self._desk.ready(LIST_SECONDS) or self._desk.door is None:
+            is_ready = await self._desk.ready(self._list_wait)
+            if not is_ready and method in LISTS:
+                self._early.add(f"notifications/{_feature(method)}/list_changed")
+            if not is_ready or self._desk.door is None:
                 return PASSED[method].model_validate({LISTS[method]: []} if method in LISTS else {})
             said = params.model_dump(mode="json", by_alias=True, exclude_unset=True)
             said.pop("_meta", None)
@@ -390,7 +409,7 @@ def _feature(method: str) -> str:
 def _event(method: str, params: Mapping[str, Any]) -> Any:
     """A notification as an event that agents can subscribe to; None if there is no such event."""
     match method:
-        case "notifications/tools/list_changed":
+        case _ if method == TOOLS_CHANGED:
             return ToolsListChanged()
         case "notifications/prompts/list_changed":
             return PromptsListChanged()

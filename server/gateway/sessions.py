@@ -11,6 +11,9 @@ SESSION_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_SESSION - 1}}}")
 PATIENCE = 30.0
 """Seconds that a call waits for a person before the agent gets an answer. Agents often wait a minute."""
 
+LIST_WAIT = 25.0
+"""Seconds that a list waits for tools that are still being started. Agents often wait 30 s or a minute."""
+
 
 class Doubt(StrEnum):
     """What to do if nobody can know whether a call is a repetition: ask a person, make it, or repeat the answer."""

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
-from server.gateway.sessions import PATIENCE, SESSION_NAME, Doubt
+from server.gateway.sessions import LIST_WAIT, PATIENCE, SESSION_NAME, Doubt
 
 MAX_LINE = 64 * 2**20
 """The most bytes of a line, which has one message of MCP."""
@@ -31,6 +31,7 @@ class Hello(BaseModel):
     session: str = Field(pattern=f"^{SESSION_NAME.pattern}$")
     doubt: Doubt = Doubt.ASK
     patience: float = Field(default=PATIENCE, ge=0)
+    list_wait: float = Field(default=LIST_WAIT, ge=0)
     durable_reads: bool = False
     attended: bool = False
     """Whether the client may ask its person what the gateway would ask on the page."""

@@ -188,9 +188,9 @@ class Place:
         """An agent that has shaken hands, with the tools of a file."""
         return self._greeted("--tools", str(file), *options)
 
-    def of_command(self, *command: str, session: str, patience: float = 30) -> Agent:
+    def of_command(self, *command: str, session: str, patience: float = 30, options: Sequence[str] = ()) -> Agent:
         """An agent that has shaken hands, with the server of a command."""
-        return self._greeted("--session", session, "--patience", f"{patience:g}", "--", *command)
+        return self._greeted("--session", session, "--patience", f"{patience:g}", *options, "--", *command)
 
     def _greeted(self, *words: str) -> Agent:
         agent = Agent(self, *words)

@@ -79,20 +79,46 @@ def test_an_agent_sees_the_server_as_it_is(fresh_place: Place, session: str) -> 
     assert agent.leave() == 0
 
 
-@pytest.mark.full
-def test_an_agent_whose_list_was_too_early_is_told_of_the_tools(place: Place, session: str) -> None:
-    """A server that takes longer to start than a list waits (25 s), and no longer than a worker waits for it (30 s)."""
-    words = f"sleep 26; exec {sys.executable} {SHOP} {place.book}"
-    agent = place.of_command("sh", "-c", words, session=session)
-    assert "pay" not in agent.tools()
-    until = time.monotonic() + 60
-    while not agent.notifications:
-        assert time.monotonic() < until
-        agent.answer(agent.send("ping"))
-        time.sleep(0.5)
+def slow_shop(place: Place) -> list[str]:
+    """The command of a shop that starts when the gate is open."""
+    return ["sh", "-c", f"until [ -e {place.gate} ]; do sleep 0.1; done; exec {sys.executable} {SHOP} {place.book}"]
 
-    assert [one["method"] for one in agent.notifications] == ["notifications/tools/list_changed"]
-    assert "pay" in agent.tools()
+
+def until_told(agent: Agent, count: int) -> list[str]:
+    """The notifications of the agent, in the order of their names, as soon as there are so many."""
+    until = time.monotonic() + 90
+    while len(agent.notifications) < count:
+        assert time.monotonic() < until, agent.notifications
+        agent.answer(agent.send("ping"))
+        time.sleep(0.2)
+    return sorted(one["method"] for one in agent.notifications)
+
+
+def test_an_agent_whose_list_was_too_early_is_told_of_the_tools(place: Place, session: str) -> None:
+    """The list itself says that it is not whole, and a notification follows for each list that was too early."""
+    agent = place.of_command(*slow_shop(place), session=session, options=("--list-wait", "0.2"))
+    early = agent.tools()
+    resources = agent.answer(agent.send("resources/list"))["result"]["resources"]
+    notes = [name for name, tool in early.items() if "list the tools again" in tool["description"]]
+    place.open_gate()
+    told = until_told(agent, 2)
+    tools = agent.tools()
+
+    assert "pay" not in early and resources == [] and notes == ["replan_outcome"]
+    assert told == ["notifications/resources/list_changed", "notifications/tools/list_changed"]
+    assert "pay" in tools and not any("list the tools again" in tool["description"] for tool in tools.values())
+
+
+def test_a_list_waits_for_a_server_that_is_slow_to_start(place: Place, session: str) -> None:
+    """The first list is whole, and so nothing is told afterwards."""
+    agent = place.of_command(*slow_shop(place), session=session, options=("--list-wait", "60"))
+    listing = agent.send("tools/list")
+    time.sleep(0.5)
+    place.open_gate()
+    tools = [tool["name"] for tool in agent.answer(listing, 90)["result"]["tools"]]
+    agent.call("book")
+
+    assert "pay" in tools and agent.notifications == []
 
 
 def test_an_answer_that_was_cut_off_belongs_to_the_next_equal_call_of_the_session(place: Place, session: str) -> None:

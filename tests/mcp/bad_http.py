@@ -53,7 +53,8 @@ class BadHttp:
                 first, *lines = head.strip().split("\r\n")
                 headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
-                method, path, _ = first.split()
+                method, target, _ = first.split()
+                path = "/" + target.split("/", 3)[3] if target.startswith("http://") else target  # by a proxy
                 message = json.loads(body) if body[:1] == b"{" else {}
                 self.requests.append(f"{method} {path} {message.get('method', '')}".strip())
                 if not await self.answer(method, path, headers, message, writer):

@@ -91,9 +91,13 @@ class Reach:
                 names.add(name)
         return cls(frozenset(names), tuple(networks))
 
+    def allows_name(self, host: str) -> bool:
+        """Whether a request to `host` may connect to any address."""
+        return plain(host) in self.names
+
     def allows(self, host: str, address: str) -> bool:
         """Whether a request to `host` may connect to `address`, which is an IP address of this host."""
-        if plain(host) in self.names:
+        if self.allows_name(host):
             return True
         found = _reached(ip_address(address))
         return is_public(found) or any(found in network for network in self.networks)
@@ -182,9 +186,14 @@ class Web:
         `resolve` looks up host names, and `patience` has the time limits.
         """
         self.patience = patience or Patience()
-        self._network = _CheckedNetwork(reach or Reach(), resolve, self.patience)
+        self._reach = reach or Reach()
+        self._network = _CheckedNetwork(self._reach, resolve, self.patience)
         self._given_tls = tls
         self._parsers = ThreadPoolExecutor(PARSERS, thread_name_prefix="page")
+
+    def allows_name(self, host: str) -> bool:
+        """Whether the operator allows a host by its name, whatever its address is."""
+        return self._reach.allows_name(host)
 
     async def parse(self, function: Callable[[], T]) -> T:
         """Call `function`, which reads the content of a page, in one of a few threads that do nothing else."""

@@ -255,7 +255,7 @@ class Kept:
         except TimeoutError:
             closing.set()
             keeper.cancel()
-            raise CannotOpen(f"it gave no answer within {OPEN_SECONDS:g} s") from None
+            raise CannotOpen(f"it gave no answer within {OPEN_SECONDS:g} s{link.through}") from None
         except asyncio.CancelledError:
             closing.set()
             keeper.cancel()
@@ -599,7 +599,7 @@ class Kept:
         if sent.no_token is not None:
             return faults.unreachable(kind, CannotOpen(sent.why, code=sent.no_token), self._config.url)
         if sent.status is not None and sent.status >= 300 and not sent.why and not sent.is_spoken:
-            return faults.of_status(kind, sent, self._config.errors)
+            return faults.of_status(kind, sent, self._config.errors, connection.link.through)
         if not sent.began:
             if sent.is_late:
                 return unsent(Unreachable(f"The attempt of {kind} ended before it was sent.", code="timeout"))

@@ -10,7 +10,7 @@ from mcp_types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_E
 
 from activities.borders.address import of_url
 from activities.borders.http import DOWN
-from activities.borders.waits import seconds
+from activities.borders.waits import wait_of
 from activities.errors import NeedsPerson, ToolError, answered, unsent
 from activities.scrubbing import text_of
 from activities.toolbox.mcp.answers import tool_error
@@ -41,11 +41,14 @@ def is_unreadable(error: MCPError) -> bool:
     return error.code == PARSE_ERROR and (error.message == UNREADABLE or error.message.startswith("Failed to parse"))
 
 
-def of_status(kind: str, sent: Sent, rows: Mapping[str, ErrorRow]) -> ToolError:
-    """The exception for an HTTP response that is no success; `rows` are those of the tools file, by text or status."""
+def of_status(kind: str, sent: Sent, rows: Mapping[str, ErrorRow], through: str = "") -> ToolError:
+    """The exception for an HTTP response that is no success; `rows` are those of the tools file, by text or status.
+
+    `through` is `Link.through`.
+    """
     status = sent.status or 0
-    words = f"The server of {kind} answered with HTTP status {status}"
-    wait = seconds(sent.headers.get("retry-after", ""))
+    words = f"The server of {kind} answered with HTTP status {status}{through}"
+    wait = wait_of(sent.headers)
     if row := rows.get(str(status)):
         return _declared(row, f"{words}, which its tools file has under errors.", status, wait)
     match status:
@@ -55,6 +58,9 @@ def of_status(kind: str, sent: Sent, rows: Mapping[str, ErrorRow]) -> ToolError:
             return answered(NeedsPerson(f"{words}: pay what it asks for."))
         case 403:
             return answered(NeedsPerson(f"{words}: its credentials do not allow the call.", code="forbidden"))
+        case 407:
+            reason = f"{words}: the proxy does not accept the credentials, fix them in HTTP_PROXY or its like."
+            return answered(NeedsPerson(reason, code="unauthorized"))
         case 429:
             return answered(tool_error(Code.RATE_LIMITED, f"{words}.", proves_none=True, retry_after=wait))
         case _ if status >= 500:
@@ -104,11 +110,13 @@ def why_of(error: BaseException, link: Link) -> tuple[str, str]:
     if link.other.why:
         return link.other.why, ""
     if (link.other.status or 0) >= 300 and not link.other.is_spoken:
-        return f"it answered with HTTP status {link.other.status}", ""
+        return f"it answered with HTTP status {link.other.status}{link.through}", ""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError | PermissionError):
         return f"{error.filename} cannot be started: {error.strerror}", ""
+    if isinstance(error, CannotOpen):
+        return error.why, error.told
     if isinstance(error, MCPError):
         return f"it answered with the error {error.code}", text_of(error.message, str, 200)
     return f"its connection failed with {type(error).__name__}", text_of(error, str, 200)

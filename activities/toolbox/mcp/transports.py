@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from os import close, pipe
 from pathlib import Path
 from typing import Any, cast
@@ -19,15 +20,18 @@ import anyio
 import httpx2
 import structlog
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from httpx2._utils import URLPattern, get_environment_proxies  # a client whose transport is given does not use them
 from mcp.client.auth import OAuthFlowError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED, PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCRequest, jsonrpc_message_adapter
 
 from activities import deadline
-from activities.errors import ToolError
+from activities.borders.address import written
+from activities.errors import Refused, ToolError, Unreachable
 from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web, checked, read_body
+from activities.toolbox.mcp.config import CannotOpen
 from activities.toolbox.mcp.questions import ServerQuestion
 from workflows.faults.fault import Code
 
@@ -43,6 +47,8 @@ LINES_PER_MINUTE = 20
 """The most lines of a server's stderr that are logged in a minute."""
 END_SECONDS = 5.0
 """Seconds that a process has to end after its pipes were closed, including the supervisor's PATIENCE."""
+ELSEWHERE_SECONDS = 30.0
+"""The most seconds for an exchange with another host than the server, such as an authorization server."""
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 log = structlog.get_logger("replan.mcp")
@@ -54,6 +60,8 @@ class Sent:
 
     deadline: float | None
     """The time by `deadline.clock()` from which on the request may not be sent; None for no limit."""
+    is_connected: bool = False
+    """Whether a connection was made for an HTTP request, if it needed a new one: to the server, or to its proxy."""
     began: bool = False
     status: int | None = None
     """The status of an HTTP response."""
@@ -73,9 +81,12 @@ class Sent:
     asked: ServerQuestion | None = None
     """The question that the server asked while it worked on the call, and that nobody has answered."""
 
-    async def trace(self, event: str, _info: Mapping[str, Any]) -> None:
+    async def trace(self, event: str, info: Mapping[str, Any]) -> None:
         """Record that sending begins; `httpcore2` calls this method for each event of an HTTP request."""
-        if event.endswith("send_request_headers.started"):
+        if event.endswith("connect_tcp.complete"):
+            self.is_connected = True
+        # A CONNECT only asks a proxy for a tunnel.
+        elif event.endswith("send_request_headers.started") and info["request"].method != b"CONNECT":
             self.began = True
 
     @property
@@ -120,6 +131,8 @@ class Link:
     """Why the connection ended, in words for people; empty while it is open."""
     told: str = ""
     """The last words of the server itself, which are untrusted."""
+    through: str = ""
+    """The proxy to the server, as part of a sentence: ` through the proxy HOST:PORT`; empty without one."""
     last_line: str = ""
     """The last line of the server's stderr, which often says why its process ended."""
     is_too_large: bool = False
@@ -284,7 +297,10 @@ async def _log_errors(link: Link, server: str, stderr: asyncio.StreamReader, mos
 async def over_http(
     link: Link, url: str, headers: Mapping[str, str], auth: httpx2.Auth | None, web: Web
 ) -> AsyncIterator[Streams]:
-    """Yield the streams of messages to and from a server at a URL."""
+    """Yield the streams of messages to and from a server at a URL, through the proxy that the environment names.
+
+    Raises CannotOpen if the environment names one that cannot be used.
+    """
     async with (
         _CarefulClient(
             link,
@@ -310,13 +326,13 @@ class _CarefulClient(httpx2.AsyncClient):
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         try:
             return await super().send(request, **options)
-        except (OAuthFlowError, ToolError, TimeoutError, httpx2.HTTPError) as error:
+        except (OAuthFlowError, ToolError, CannotOpen, TimeoutError, httpx2.HTTPError) as error:
             sent = _sent(self._link, request)
             sent.no_token = Code.UNREACHABLE
             if isinstance(error, OAuthFlowError):
                 sent.why, sent.no_token = "its authorization server gives no token", Code.UNAUTHORIZED
-            elif isinstance(error, ToolError):
-                is_lasting = not error.fault.quadrant.is_transient
+            elif isinstance(error, ToolError | CannotOpen):
+                is_lasting = isinstance(error, ToolError) and not error.fault.quadrant.is_transient
                 sent.why = f"of its authorization server: {error}"
                 sent.no_token = Code.UNAUTHORIZED if is_lasting else Code.UNREACHABLE
             else:
@@ -342,7 +358,10 @@ class _Watched(httpx2.AsyncBaseTransport):
         self._link = link
         self._server = server
         self._web = web
-        self._named = httpx2.AsyncHTTPTransport()
+        proxy = proxy_to(server)
+        self._named = httpx2.AsyncHTTPTransport(proxy=proxy)
+        self._proxy = _address(proxy) if proxy else ""
+        link.through = f" through the proxy {self._proxy}" if proxy else ""
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         if _origin(request.url) != _origin(self._server):
@@ -350,7 +369,7 @@ class _Watched(httpx2.AsyncBaseTransport):
         if request.method != "POST":
             return await self._named.handle_async_request(request)
         sent = _sent(self._link, request)
-        sent.why, sent.status, sent.no_token = "", None, None
+        sent.why, sent.status, sent.no_token, sent.is_connected = "", None, None, False
         if sent.is_late:
             return _failed(request, "too late")
         request.extensions = {**request.extensions, "trace": sent.trace}
@@ -364,7 +383,7 @@ class _Watched(httpx2.AsyncBaseTransport):
         except _TooLarge:
             sent.why, sent.is_too_large = f"it sent a response of more than {MAX_MESSAGE} bytes", True
         except httpx2.HTTPError as error:
-            sent.why = _failure_words(error)
+            sent.why = _failure_words(error, sent, self._proxy)
         return _failed(request, sent.why)
 
     async def _read(self, response: httpx2.Response) -> None:
@@ -378,12 +397,22 @@ class _Watched(httpx2.AsyncBaseTransport):
         response._content = bytes(content)
 
     async def _elsewhere(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request to another host than the server's, e.g. to an authorization server."""
+        """Send a request to another host than the server's, e.g. to an authorization server.
+
+        A proxy looks the name up itself, so it is used only for a host that may have any address.
+        """
         url, content = checked(request.url), await request.aread()
-        async with self._web.exchange(url, request.method, dict(request.headers), content) as answer:
-            body = await read_body(answer, 1024 * 1024, 30.0)
-            kept = {name: value for name, value in answer.headers.items() if name not in _OF_CODING}
-            return httpx2.Response(answer.status_code, headers=kept, content=body.content, request=request)
+        proxy = proxy_to(url)
+        if proxy and self._web.allows_name(url.host):
+            return await _elsewhere_through(proxy, request)
+        try:
+            async with self._web.exchange(url, request.method, dict(request.headers), content) as answer:
+                return await _whole(answer, request)
+        except ToolError as error:
+            if not proxy:
+                raise
+            failed = Unreachable if error.fault.quadrant.is_transient else Refused
+            raise failed(f"{error} Through the proxy only hosts are reached that --allow-host names.") from None
 
     async def aclose(self) -> None:
         await self._named.aclose()
@@ -391,6 +420,28 @@ class _Watched(httpx2.AsyncBaseTransport):
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+async def _elsewhere_through(proxy: httpx2.Proxy, request: httpx2.Request) -> httpx2.Response:
+    """Send a request to another host than the server's through a proxy. Raises Unreachable if there is no response."""
+    sent = Sent(None)
+    request.extensions = {**request.extensions, "trace": sent.trace}
+    try:
+        async with httpx2.AsyncHTTPTransport(proxy=proxy) as transport, asyncio.timeout(ELSEWHERE_SECONDS):
+            answer = await transport.handle_async_request(request)
+            try:
+                return await _whole(answer, request)
+            finally:
+                await answer.aclose()
+    except httpx2.HTTPError as error:
+        raise Unreachable(f"{request.url.host}: {_failure_words(error, sent, _address(proxy))}.") from None
+
+
+async def _whole(answer: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
+    """A response with its whole body, which another host than the server's has sent."""
+    body = await read_body(answer, 1024 * 1024, ELSEWHERE_SECONDS)
+    kept = {name: value for name, value in answer.headers.items() if name not in _OF_CODING}
+    return httpx2.Response(answer.status_code, headers=kept, content=body.content, request=request)
 
 
 _OF_CODING = ("content-encoding", "content-length", "transfer-encoding")
@@ -406,10 +457,47 @@ def _failed(request: httpx2.Request, why: str) -> httpx2.Response:
     return httpx2.Response(500, json=error, request=request)
 
 
-def _failure_words(error: httpx2.HTTPError) -> str:
+def _failure_words(error: httpx2.HTTPError, sent: Sent, proxy: str) -> str:
+    """Why a request has no response; `proxy` is the address of the proxy to the host, empty without one."""
+    through = f" through the proxy {proxy}" if proxy else ""
     match error:
+        case httpx2.ProxyError():  # its message begins with the status, and goes on with the proxy's own words
+            status = str(error)[:3]
+            words = f" (HTTP status {status})" if status.isdecimal() else ""
+            return f"the proxy {proxy} does not let the request through{words}"
+        case httpx2.ConnectError() | httpx2.ConnectTimeout() if proxy and not sent.is_connected:
+            return f"the proxy {proxy} takes no connection"
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():
-            return "it takes no connection"
+            return f"it takes no connection{through}"
         case httpx2.TimeoutException():
-            return "it is silent"
-    return "the connection was cut"
+            return f"it is silent{through}"
+    return f"the connection{through} was cut"
+
+
+def proxy_to(url: httpx2.URL) -> httpx2.Proxy | None:
+    """The proxy for a URL by the environment: HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, unless NO_PROXY has the host.
+
+    Raises CannotOpen if the value is no address of a proxy. The message does not quote it: it may have a password.
+    """
+    rows = sorted((URLPattern(pattern), value) for pattern, value in get_environment_proxies().items())
+    pattern, value = next(((row, value) for row, value in rows if row.matches(url)), (None, None))
+    if pattern is None or value is None:
+        return None
+    variable = f"{(pattern.scheme or 'all').upper()}_PROXY"
+    try:
+        proxy = httpx2.Proxy(value)
+    except (ValueError, httpx2.InvalidURL):
+        proxy = None
+    if proxy is None or not _address(proxy):
+        raise CannotOpen(f"{variable} has no address of a proxy: write it as http://HOST:PORT")
+    if proxy.url.scheme.startswith("socks") and find_spec("socksio") is None:
+        raise CannotOpen(f"{variable} has a SOCKS proxy, which needs a package: `pip install 'httpx2[socks]'`")
+    return proxy
+
+
+def _address(proxy: httpx2.Proxy) -> str:
+    """Host and port of a proxy, without its user and password; empty if it has none."""
+    return written(proxy.url.host, proxy.url.port or _PORTS[proxy.url.scheme])
+
+
+_PORTS = {"http": 80, "https": 443, "socks5": 1080, "socks5h": 1080}
