@@ -105,7 +105,11 @@ async def test_a_strict_plugin_does_not_retry_the_unknown(place: Place) -> None:
 
 async def test_a_program_says_what_its_errors_mean(place: Place) -> None:
     """By class, by status, and by a function that may pass the error on."""
-    raises = {ShopError: "conflict", 402: fault("busy", retry_after=0.05), PermissionError: lambda error: None}
+    raises: dict[Any, Any] = {
+        ShopError: "conflict",
+        402: fault("busy", retry_after=0.05),
+        PermissionError: lambda error: None,
+    }
     async with serving(reply(402), reply(200)) as url, place.worker(FaultsPlugin(raises=raises)):
         shop = await place.call("fail", raises="shop")
         unpaid = await place.call("charge", url=url)
