@@ -24,10 +24,6 @@ from functools import cache, wraps
 from types import FrameType
 from typing import Any
 
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
-from temporalio import activity
-
 _HARMLESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "CONNECT"})
 """Methods whose requests change nothing (RFC 9110, section 9.2.1); CONNECT only opens a tunnel through a proxy."""
 _HARMLESS_SQL = frozenset({"SELECT", "SHOW", "EXPLAIN", "SET", "SAVEPOINT", "RELEASE", "ROLLBACK"})
@@ -143,7 +139,6 @@ class _Process:
         self._exempt_threads = set[int]()
         self._watched = set[str]()
         sys.addaudithook(_hook(self))
-        event.listen(Engine, "before_cursor_execute", self._on_statement)
 
     def exempt_thread(self) -> None:
         """Exempt the current thread: its requests without a call are Replan's own or its program's, and no strays."""
@@ -156,7 +151,7 @@ class _Process:
         """
         if (sends := _SENDS.get()) is not None:
             sends.add(may_change(method))
-        elif not (threading.get_ident() in self._exempt_threads or activity.in_activity() or _is_telemetry_thread()):
+        elif not (threading.get_ident() in self._exempt_threads or _is_in_activity() or _is_telemetry_thread()):
             self.strays += may_change(method)
 
     def watch_libraries(self) -> None:
@@ -168,10 +163,6 @@ class _Process:
         """The libraries whose requests are not counted yet: they were imported after the last call had begun."""
         return [name for name in _LIBRARIES if name not in self._watched and _is_imported(name)]
 
-    def _on_statement(self, _connection: object, _cursor: object, statement: str, *_more: object) -> None:
-        if (sends := _SENDS.get()) is not None:  # else it is Replan's own
-            sends.add(statement_may_change(statement))
-
 
 @cache  # an audit hook cannot be removed
 def _process() -> _Process:
@@ -182,6 +173,12 @@ def _is_imported(name: str) -> bool:
     module = sys.modules.get(name)
     # While another thread imports it, it has no classes yet.
     return module is not None and not getattr(module.__spec__, "_initializing", False)
+
+
+def _is_in_activity() -> bool:
+    """Whether the current code runs in an activity of Temporal, which a program need not have."""
+    activity = sys.modules.get("temporalio.activity")
+    return activity is not None and bool(activity.in_activity())
 
 
 def _is_telemetry_thread() -> bool:
@@ -267,6 +264,16 @@ def _watch_aiohttp(module: Any, process: _Process) -> None:
     _call_before(module.ClientRequest, "send", lambda request, *_, **__: process.add(request.method))
 
 
+def _watch_statements(module: Any, _process: _Process) -> None:
+    """Count the SQL statements of calls; without a call, a statement is Replan's own."""
+
+    def note(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
+        if (sends := _SENDS.get()) is not None:
+            sends.add(statement_may_change(statement))
+
+    module.event.listen(module.engine.Engine, "before_cursor_execute", note)
+
+
 def _call_before(owner: Any, name: str, before: Callable[..., None]) -> None:
     """Replace the method `name` of `owner` by one that first calls `before` with the same arguments."""
     method = getattr(owner, name)
@@ -283,5 +290,6 @@ _LIBRARIES: Mapping[str, Callable[[Any, _Process], None]] = {
     "httpcore": _watch_pools,
     "httpcore2": _watch_pools,
     "aiohttp": _watch_aiohttp,
+    "sqlalchemy": _watch_statements,
 }
 """The functions that begin to count a library's requests, by library, where Python itself has no audit event."""

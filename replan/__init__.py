@@ -80,6 +80,7 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
     )
     from client.problem import Problem as Problem
     from client.remedy import Remedy as Remedy
+    from replan.faults_plugin import FaultsPlugin as FaultsPlugin
     from replan.plugin import Replan as Replan
     from workflows.account.outcome import Outcome as Outcome
     from workflows.account.task import Task as Task, TaskStatus as TaskStatus

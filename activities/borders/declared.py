@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-import structlog
-
 from activities.borders.http import STATUS, with_answer
 from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict, parents, qualified
 from activities.errors import RESERVED_CODES, ToolError
@@ -27,8 +25,6 @@ CODES = sorted(code.value for code in Code if code not in RESERVED_CODES)
 
 MAX_TOLD = 5
 """The most mistakes or classes of one mapping that a log line names."""
-
-log = structlog.get_logger("replan.faults")
 
 
 @dataclass(frozen=True)
@@ -149,13 +145,19 @@ def from_entry_points(package: str) -> Table:
         except (Exception, SystemExit) as error:  # any package may have declared it
             wrong = [f"cannot be loaded ({type(error).__name__})"]
         if wrong:
-            log.warning("faults_not_loaded", entry_point=point.value, package=package, problems=wrong[:MAX_TOLD])
+            _warn("faults_not_loaded", point.value, package=package, problems=wrong[:MAX_TOLD])
             continue
         read = {qualified(raised): _entry(raised, declaration, point.value) for raised, declaration in table.items()}
         if twice := sorted({*found} & {*read}):
-            log.warning("faults_declared_twice", entry_point=point.value, package=package, classes=twice[:MAX_TOLD])
+            _warn("faults_declared_twice", point.value, package=package, classes=twice[:MAX_TOLD])
         found = read | found  # as for modules, the package that comes first on Python's path counts
     return found
+
+
+def _warn(event: str, entry_point: str, **values: object) -> None:
+    import structlog  # which takes as long to import as all of this room, and most programs have no such mistake
+
+    structlog.get_logger("replan.faults").warning(event, entry_point=entry_point, **values)
 
 
 def _entry(raised: type[BaseException] | int, declaration: Declared, source: str) -> Entry:

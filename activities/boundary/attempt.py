@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol, assert_never
+from typing import Any, Protocol
 
 import structlog
 from pydantic import JsonValue
@@ -19,16 +19,16 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities import counting, tracing
 from activities.borders import judge
-from activities.borders.table import Proof, Verdict, attribute, carried, class_name, is_pythons_own, traceback_of
+from activities.borders.proof import proves_no_effect
+from activities.borders.table import Verdict, attribute, class_name, is_pythons_own, traceback_of
 from activities.boundary.interceptor import CALL, JITTER, LOGS_VALUES
 from activities.errors import ToolError
 from activities.log_redaction import MAX_VALUES, outside_libraries, raised_at, scrubbed
 from activities.progress import CallProgress, start_progress
 from activities.providers.metering import Meter, start_meter, total
 from activities.scrubbing import text_of
-from activities.sends import UNCOUNTED, Sends
+from activities.sends import Sends
 from activities.toolbox.declare.kind import Kind
-from activities.toolbox.declare.libraries import is_foreign
 from workflows.account.metrics import ATTEMPT_DURATION, Sample
 from workflows.calls.header import CallHeader
 from workflows.faults import retries
@@ -148,33 +148,10 @@ class Attempt:
         """Whether `error` and the counted requests prove that this attempt had no effect."""
         if self.ended:  # the function may have had its effect, whatever became of its transaction
             return False
-        verdict, sends = self.judge(error), self.sends
         is_alone = self.kind is not None and self.kind.requests is not None  # as the tool promises
-        match verdict.proves:
-            case Proof.UNKNOWN:
-                return False
-            case Proof.PROMISED:
-                return True
-            case Proof.NOT_SENT:
-                refused = 0
-            case Proof.REFUSED:
-                refused = int(is_alone or sends.all == 1) if verdict.requests is None else verdict.requests
-            case unreachable:
-                assert_never(unreachable)
-        return sends.changes <= refused and (is_alone or not self._may_have_sent_more(error, verdict))
-
-    def _may_have_sent_more(self, error: BaseException, verdict: Verdict) -> bool:
-        """Whether the tool's function may have sent something that `sends` does not count."""
-        if not self.reached or self.kind is None:
-            return False
-        # A library has passed a rejection on, of a request that it has sent in a way of its own.
-        is_unseen = (
-            verdict.proves is Proof.REFUSED
-            and not self.sends.all
-            and any(is_foreign(type(exception)) for exception in (error, *carried(error)))
-        )
-        libraries = self.kind.libraries
-        return is_unseen or not self.sends.is_complete or libraries is None or bool(libraries & UNCOUNTED)
+        kind = self.kind if self.reached else None
+        libraries = (lambda: kind.libraries) if kind else None
+        return proves_no_effect(self.judge(error), error, self.sends, libraries, is_alone=is_alone)
 
     def applied_so_far(self, fault: Fault, error: BaseException) -> Applied:
         """Whether this attempt, which ended with `error`, or an earlier attempt applied the effect."""

@@ -41,16 +41,8 @@ from workflows.account.progress import Progress
 from workflows.account.task import Task
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow, EarlierEffects
 from workflows.faults import retries
-from workflows.faults.fault import (
-    Code,
-    Fault,
-    Quadrant,
-    earlier_faults,
-    expired,
-    from_activity_error,
-    number_of,
-    parse_faults,
-)
+from workflows.faults.fault import Code, Fault, Quadrant, number_of, parse_faults
+from workflows.faults.outside import earlier_faults, expired, from_activity_error
 from workflows.people.requests import CHOICES, Choice, Resolution
 from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation

@@ -23,8 +23,8 @@ from pydantic import BaseModel
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import IntegrityError
 
+from activities.libraries import libraries_of
 from activities.sends import Sends, counted
-from activities.toolbox.declare.libraries import libraries_of
 from replan import Key, Refused, Tool, fault, tool
 from replan.testing.http_server import reply, serving
 from tests.activities.bench import Bench, bench

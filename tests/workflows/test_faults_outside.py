@@ -23,9 +23,8 @@ from workflows.faults.fault import (
     Code,
     Fault,
     Quadrant,
-    earlier_faults,
-    from_activity_error,
 )
+from workflows.faults.outside import earlier_faults, from_activity_error
 from workflows.plans.catalogue import Effect, ToolSpec
 
 READ = ToolSpec(kind="look", effect=Effect.READ, timeout=7)

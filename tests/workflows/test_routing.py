@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, strategies as st
 
-from workflows.faults import retries
+from workflows.faults import retries, routes
 from workflows.faults.fault import Quadrant
 from workflows.plans.catalogue import Effect, ToolSpec
 
@@ -20,7 +20,7 @@ def spec(effect: Effect = Effect.READ, retry: str = "standard", timeout: float =
 @pytest.mark.parametrize("effect", Effect)
 def test_no_persistent_fault_is_ever_retried(effect: Effect) -> None:
     """The policy itself refuses them, even if whoever raised one forgot to say so."""
-    never = retries.route(spec(effect), 4).retry.non_retryable_error_types or []
+    never = routes.route(spec(effect), 4).retry.non_retryable_error_types or []
 
     assert {Quadrant.PERSISTENT_INFRASTRUCTURAL, Quadrant.PERSISTENT_SEMANTIC, "NotFoundError"} <= set(never)
     assert not {Quadrant.TRANSIENT_INFRASTRUCTURAL, Quadrant.TRANSIENT_SEMANTIC} & set(never)
@@ -30,7 +30,7 @@ def test_no_persistent_fault_is_ever_retried(effect: Effect) -> None:
 @pytest.mark.parametrize("lost", ["TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"])
 def test_a_silent_worker_is_not_answered_by_the_retry_policy(effect: Effect, lost: str) -> None:
     """The workflow counts it as a loss instead of as one of the tool's attempts."""
-    never = retries.route(spec(effect), 4).retry.non_retryable_error_types or []
+    never = routes.route(spec(effect), 4).retry.non_retryable_error_types or []
 
     assert lost in never
 
@@ -43,7 +43,7 @@ def test_waits_after_losses_double_up_to_a_minute() -> None:
 @pytest.mark.parametrize("one", [*retries.INTERNAL, *map(spec, Effect)], ids=lambda one: f"{one.kind} {one.effect}")
 def test_every_call_is_bounded_in_every_way(one: ToolSpec) -> None:
     """Each attempt has a limit above the tool's own, heartbeats, and the step as a whole ends one day."""
-    route = retries.route(one, 3)
+    route = routes.route(one, 3)
 
     assert route.activity == one.kind
     assert timedelta(seconds=one.timeout) < route.start_to_close < route.schedule_to_close <= timedelta(days=1)
@@ -59,7 +59,7 @@ def test_an_effect_in_a_thread_has_room_beyond_its_timeout(effect: Effect, timeo
     """Ten times its timeout, a minute at the most; what only reads needs none, nor what an event loop can stop."""
     stoppable = spec(effect, timeout=timeout)
     threaded = stoppable.model_copy(update={"is_threaded": True})
-    room = retries.route(threaded, 1).start_to_close - retries.route(stoppable, 1).start_to_close
+    room = routes.route(threaded, 1).start_to_close - routes.route(stoppable, 1).start_to_close
 
     assert (room.total_seconds(), retries.overtime(threaded), retries.overtime(stoppable)) == (extra, extra, 0)
     assert retries.longest_attempt(stoppable) == timeout <= retries.longest_attempt(threaded) - extra

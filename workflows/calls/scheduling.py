@@ -28,18 +28,10 @@ from workflows.account.task import TaskStatus
 from workflows.arguments import read_signal, undecoded
 from workflows.calls.header import CallHeader, attached, made_by_reset
 from workflows.calls.turns import TURN, Turn, Turns
-from workflows.faults import retries
+from workflows.faults import retries, routes
 from workflows.faults.decision import Action, Remaining, Wait, decide, outlast
-from workflows.faults.fault import (
-    UNCOUNTED,
-    Code,
-    Fault,
-    earlier_faults,
-    expired,
-    from_activity_error,
-    from_application_error,
-    parse_faults,
-)
+from workflows.faults.fault import UNCOUNTED, Code, Fault, parse_faults
+from workflows.faults.outside import earlier_faults, expired, from_activity_error, from_application_error
 from workflows.limits import spending
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import FORM, Catalogue, ToolSpec
@@ -544,7 +536,7 @@ async def _run_activity(
 ) -> tuple[T | Fault, tuple[Fault, ...]]:
     """Run an activity; return its result or fault, and the known faults of the attempts before the final attempt."""
     with attached(header):
-        route, queue = retries.route(spec, attempts), workflow.info().task_queue
+        route, queue = routes.route(spec, attempts), workflow.info().task_queue
         on = retries.control_queue(queue) if spec.kind in retries.INTERNAL_KINDS else queue
         running = _schedule(route, payload, returns, id=id, title=title, queue=on)
         return await _result_and_faults(running, spec, attempts)
@@ -554,14 +546,14 @@ async def deliver(notification: JsonValue, *, id: str, title: str) -> str:
     """Have a worker with `--notify` notify its receiver, and return the name of the receiver.
 
     Raises:
-        ActivityError: no receiver was told within the schedule-to-close timeout of `retries.DELIVERY`.
+        ActivityError: no receiver was told within the schedule-to-close timeout of `DELIVERY`.
     """
     queue = retries.notification_queue(workflow.info().task_queue)
-    return await _schedule(retries.DELIVERY, notification, str, id=id, title=title, queue=queue)
+    return await _schedule(routes.DELIVERY, notification, str, id=id, title=title, queue=queue)
 
 
 def _schedule(
-    route: retries.Route, payload: JsonValue, returns: type[T], *, id: str, title: str, queue: str
+    route: routes.Route, payload: JsonValue, returns: type[T], *, id: str, title: str, queue: str
 ) -> Awaitable[T]:
     return workflow.execute_activity(
         route.activity,
@@ -594,8 +586,8 @@ async def run_locally(
             result_type=returns,
             activity_id=id,
             summary=summary(title),
-            start_to_close_timeout=retries.local_timeout(spec),
-            retry_policy=retries.ONE_ATTEMPT,
+            start_to_close_timeout=routes.local_timeout(spec),
+            retry_policy=routes.ONE_ATTEMPT,
             cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         )
         return (await _result_and_faults(running, spec, attempts=1))[0]

@@ -1,4 +1,4 @@
-"""All timeouts and retries of activities: from a ToolSpec to the options of its activity.
+"""All timeouts and retries of activities, as numbers; `routes` makes the options of activities of them.
 
 Only a tool's own `timeout=` is in its spec, and how long the console waits for an answer is in client/.
 
@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-
-from temporalio.common import RetryPolicy
 
 from workflows.plans.catalogue import Effect, ToolSpec
 
@@ -72,6 +70,8 @@ LONGEST_LOCAL = timedelta(seconds=7)
 seconds the SDK would ask the server for more time."""
 EXIT_WITHIN = timedelta(seconds=12)
 """Within this time after a worker has cancelled its calls, its process ends, even if threads still run."""
+DELIVERY_FIRST, DELIVERY_CAP = timedelta(seconds=1), timedelta(minutes=15)
+"""The first wait and the longest wait between two attempts to notify a receiver of a request."""
 
 NON_RETRYABLE = (
     *("persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError"),
@@ -90,8 +90,6 @@ class Profile:
     cap: float
 
 
-ONE_ATTEMPT = RetryPolicy(maximum_attempts=1)
-"""The retry policy of each local activity: an ordinary activity retries it, if it can be retried."""
 PROFILES: Mapping[str, Profile] = {
     "standard": Profile(attempts=4, first=0.25, cap=10.0),
     "patient": Profile(attempts=8, first=1.0, cap=60.0),
@@ -225,53 +223,6 @@ INQUIRY_LIMIT = timedelta(seconds=30)
 def inspect(about: str) -> ToolSpec:
     """The spec of the activity that answers a question of the console; `about` names it, as in `Inquiry.about`."""
     return PRUNE if about == "prune" else INSPECT
-
-
-def local_timeout(spec: ToolSpec) -> timedelta:
-    """The start-to-close timeout of a local activity that calls this tool."""
-    return min(timedelta(seconds=spec.timeout) + GRACE, LONGEST_LOCAL)
-
-
-@dataclass(frozen=True)
-class Route:
-    """The name of an activity, and the timeouts and the retry policy with which it is scheduled."""
-
-    activity: str
-    start_to_close: timedelta
-    schedule_to_close: timedelta
-    heartbeat: timedelta
-    retry: RetryPolicy
-
-
-# Whatever a receiver answers is attempted again, since it may be deployed just now, or a worker with a wrong --notify.
-DELIVERY = Route(
-    activity=NOTIFY.kind,
-    start_to_close=timedelta(seconds=NOTIFY.timeout) + GRACE,
-    schedule_to_close=STEP_DEADLINE,
-    heartbeat=timedelta(seconds=NOTIFY.timeout) + GRACE,  # it sends none: it ends before
-    retry=RetryPolicy(
-        initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(minutes=15)
-    ),
-)
-"""The options of the activity that notifies a receiver of a request: attempts for a day, from 1 s to 15 min apart."""
-
-
-def route(spec: ToolSpec, attempts: int) -> Route:
-    """The options (timeouts and retry policy) of an activity that calls this tool with at most `attempts` attempts."""
-    profile = PROFILES[spec.retry]
-    return Route(
-        activity=spec.kind,
-        start_to_close=timedelta(seconds=spec.timeout + overtime(spec)) + GRACE + HEARTBEAT,
-        schedule_to_close=STEP_DEADLINE,
-        heartbeat=HEARTBEAT,
-        retry=RetryPolicy(
-            initial_interval=timedelta(seconds=profile.first),
-            backoff_coefficient=2.0,
-            maximum_interval=timedelta(seconds=profile.cap),
-            maximum_attempts=attempts,
-            non_retryable_error_types=NON_RETRYABLE,
-        ),
-    )
 
 
 def connect_timeout(timeout: float | None, left: float | None) -> float | None:

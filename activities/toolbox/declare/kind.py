@@ -13,12 +13,12 @@ from pydantic.errors import PydanticUserError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.borders import declared
+from activities.libraries import libraries_of
 from activities.storage.store import IN_FILE, is_in_memory
 from activities.toolbox.declare import companions, conditions, form
 from activities.toolbox.declare.condition_words import words_of
 from activities.toolbox.declare.conditions import Condition
 from activities.toolbox.declare.form import Form
-from activities.toolbox.declare.libraries import libraries_of
 from activities.toolbox.declare.tool import DECORATORS, NAMES, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageModel, Transaction
 from workflows.faults import retries

@@ -210,7 +210,7 @@ class Tool(Generic[P, R]):
     ) -> None:
         # Checked when a worker loads it, not here. `effect` is None for a bare `@tool`, and for a `decorator` that does
         # not exist; `unknown` are unknown keywords.
-        self.function = function
+        self.function = self.__wrapped__ = function
         self.effect = effect
         self.options = options
         self.unknown = unknown

@@ -1,4 +1,4 @@
-"""Finds the libraries that the function of a tool can use, as far as the function's code names them."""
+"""Finds the libraries that a function can use, as far as its code names them: which it may send requests with."""
 
 import builtins
 import dis
@@ -8,8 +8,6 @@ from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
-
-from activities.toolbox.declare.tool import Tool
 
 MAX_THINGS = 5_000
 """The most functions, classes and values that a search visits."""
@@ -36,7 +34,7 @@ def libraries_of(function: object) -> frozenset[str] | None:
             continue
         visited[id(thing)] = thing  # kept, since the id of an object that is gone is used again
         module = _module_of(thing)
-        if _is_own(module) or isinstance(thing, _WRAPPERS):
+        if _is_own(module) or _is_wrapper(thing):
             left += _parts(thing)
             found |= _imported_packages(thing)
         else:
@@ -49,7 +47,12 @@ def is_foreign(raised: type) -> bool:
     return _place_of(str(raised.__module__)) == "package"
 
 
-_WRAPPERS = (Tool, partial, MethodType, staticmethod, classmethod, property, list, tuple, set, frozenset, dict)
+_WRAPPERS = (partial, MethodType, staticmethod, classmethod, property, list, tuple, set, frozenset, dict)
+
+
+def _is_wrapper(thing: object) -> bool:
+    """Whether a thing matters only for what it holds: a container, or what a decorator has made of a function."""
+    return isinstance(thing, _WRAPPERS) or "__wrapped__" in getattr(thing, "__dict__", {})
 
 
 def _parts(thing: Any) -> Iterator[object]:
@@ -64,8 +67,6 @@ def _parts(thing: Any) -> Iterator[object]:
             # Without what pydantic keeps there.
             made = {name: value for name, value in vars(thing).items() if not name.startswith("__pydantic")}
             yield from (*thing.__bases__, *made.values())
-        case Tool():
-            yield thing.function
         case partial():
             yield from (thing.func, *thing.args, *thing.keywords.values())
         case MethodType():
