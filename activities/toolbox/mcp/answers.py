@@ -3,7 +3,7 @@
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from operator import not_
 from pathlib import Path
@@ -127,8 +127,8 @@ def with_rest(
     result: CallToolResult, value: JsonValue, size: int, *, is_read: bool, has_layout: bool = False
 ) -> JsonValue:
     """The structured result `value` of `size` bytes, with the content that does not just repeat it, in `REST`."""
-    values = _repeatable(value)
-    rest = [block for block in result.content if not _repeats(block, values)]
+    texts = _texts_of(value)
+    rest = [block for block in result.content if not _repeats(block, texts)]
     said = result.model_copy(update={"content": rest, "structured_content": None})
     answer = answer_of(said, is_read=is_read, has_layout=has_layout, used=size)
     most = MAX_BYTES if is_read else MAX_TYPED_EFFECT
@@ -142,27 +142,34 @@ def json_of(value: Any) -> bytes:
     return to_json(value, inf_nan_mode="null")
 
 
-def _repeatable(structured: JsonValue) -> list[JsonValue]:
-    """What a text may repeat: the structured content, or what an SDK has put into its `result`, or an item of that."""
-    if not isinstance(structured, dict) or [*structured] != ["result"]:
-        return [structured]
-    inner = structured["result"]
-    return [structured, inner, *(inner if isinstance(inner, list) else ())]
+def _texts_of(structured: JsonValue) -> set[str]:
+    """The texts that only repeat structured content: of it whole, of a field, of an item that an SDK put into `result`.
+
+    A field that is true is also said by its name, such as "done".
+    """
+    values = [structured]
+    if isinstance(structured, dict):
+        values += [*structured.values(), *(name for name, value in structured.items() if value is True)]
+        if [*structured] == ["result"] and isinstance(items := structured["result"], list):
+            values += items
+    return {*map(canonical, values), *(value for value in values if isinstance(value, str))}
 
 
-def _repeats(block: Any, values: Sequence[JsonValue]) -> bool:
-    """Whether a block is only a text of one of these values."""
-    if not isinstance(block, TextContent):
+def _repeats(block: Any, texts: Collection[str]) -> bool:
+    """Whether a block is only one of these texts, or the same JSON."""
+    if not texts or not isinstance(block, TextContent):
         return False
+    if block.text in texts:
+        return True
     try:
-        said = from_json(block.text)
+        return canonical(from_json(block.text)) in texts
     except ValueError:
-        said = block.text
-    return said in values or block.text in values
+        return False
 
 
 def _is_repeated(result: CallToolResult, structured: JsonValue) -> bool:
-    return structured is not None and any(_repeats(block, [structured]) for block in result.content)
+    texts = [] if structured is None else [canonical(structured)]
+    return any(_repeats(block, texts) for block in result.content)
 
 
 def _meta(result: CallToolResult) -> dict[str, JsonValue] | None:

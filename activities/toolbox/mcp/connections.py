@@ -646,7 +646,10 @@ class Kept:
         if fault is not None:
             raise fault
         if result is None or not issubclass(result, ForeignResult):
-            untyped: JsonValue = answer_of(found, is_read=is_read, has_layout=self._has_layout).model_dump(mode="json")
+            convert = partial(answer_of, found, is_read=is_read, has_layout=self._has_layout)
+            is_plain = found.structured_content is None
+            answer = convert() if is_plain else await asyncio.to_thread(convert)  # it may have megabytes to compare
+            untyped: JsonValue = answer.model_dump(mode="json")
             return untyped
         whole = json_of(found.structured_content)
         value: JsonValue = from_json(whole)

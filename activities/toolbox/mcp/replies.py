@@ -199,13 +199,24 @@ def tidy_result(result: Mapping[str, Any]) -> dict[str, Any]:
     """
     sent = result.get("content")
     blocks = sent if isinstance(sent, list) else [] if sent is None else [sent]
-    is_valid = _is_valid(_CALL, {"resultType": "complete", "content": blocks})
-    tidy = {**result, "content": blocks if is_valid else [_tidy_block(block) for block in blocks]}
+    odd = [block for block in blocks if not _is_plain(block)]  # there may be many thousands
+    is_valid = _is_valid(_CALL, {"resultType": "complete", "content": odd})
+    tidy = {
+        **result,
+        "content": blocks if is_valid else [block if _is_plain(block) else _tidy_block(block) for block in blocks],
+    }
     if not isinstance(tidy.get("isError", False), bool):
         tidy["isError"] = tidy["isError"] not in (None, 0, "", "false", "False")
     if not isinstance(tidy.get("_meta", {}), dict):
         del tidy["_meta"]
     return tidy
+
+
+def _is_plain(block: Any) -> bool:
+    """Whether a block is a text, an image or a sound with nothing else."""
+    if not isinstance(block, dict) or block.get("type") not in ("text", "image", "audio"):
+        return False
+    return block.keys() == {*_BLOCKS[block["type"]]} and all(isinstance(value, str) for value in block.values())
 
 
 def _tidy_block(block: Any) -> dict[str, Any]:
