@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from activities.toolbox.json_schema import MAX_FOREIGN, MAX_FOREIGN_PARTS
 from activities.toolbox.mcp.answers import MAX_EFFECT, MAX_READ
 from activities.toolbox.mcp.schema import MAX_PARTS
 from activities.toolbox.mcp.tools_file import ErrorRow, ServerTable, ToolsFile, ToolTable, read
@@ -54,6 +55,7 @@ def test_a_table_has_every_word(table: str, model: type[ServerTable | ToolTable]
 
 def test_the_page_has_the_numbers_of_the_code() -> None:
     """What is large, and how much is logged."""
+    assert f"more than {MAX_FOREIGN // 1024**2} MB or more than {MAX_FOREIGN_PARTS:,} parts" in PAGE
     assert f"more than {MAX_MESSAGE // 1024**2} MB" in PAGE and f"more than {MAX_PARTS:,} parts" in PAGE
     assert f"at {MAX_READ // 1000} kB" in PAGE and f"at {MAX_EFFECT // 1000} kB" in PAGE
     assert f"at most {LINES_PER_MINUTE} lines" in PAGE

@@ -226,7 +226,7 @@ class JsonSchema:
         ]
 
     def _errors(self, value: JsonValue) -> list[Any]:
-        from jsonschema.exceptions import UnknownType
+        from jsonschema.exceptions import UnknownType  # type: ignore[import-untyped]  # ships no types
         from referencing.exceptions import Unresolvable
 
         work = _WORK.set([MAX_WORK + 2 * size(value)])
@@ -594,8 +594,9 @@ def _match_names(validator: Any, patterns: Mapping[str, Any], value: Any, _part:
         return
     _spend(len(patterns) * len(value) // 4)
     for pattern, inner in patterns.items():
-        for name in filter(lambda name, pattern=pattern: matches(pattern, name), value):
-            yield from validator.descend(value[name], inner, path=name, schema_path=pattern)
+        for name in value:
+            if matches(pattern, name):
+                yield from validator.descend(value[name], inner, path=name, schema_path=pattern)
 
 
 def _additional(plain: Callable[..., Any]) -> Callable[..., Iterator[Any]]:

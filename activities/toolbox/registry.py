@@ -21,7 +21,7 @@ from activities.toolbox.declare.tool import Tool
 from activities.toolbox.documents import extra
 from activities.toolbox.find_tools import MAX_SHOWN, NAME as FIND_TOOLS, find_tools_among
 from workflows.plans.catalogue import Effect
-from workflows.text import nearest
+from workflows.text import legible, nearest
 
 GROUP = "replan.tools"
 """The group of entry points whose values are modules with tools."""
@@ -203,7 +203,7 @@ def _lines(kind: Kind, width: int, place: str) -> list[str]:
     """The three lines of `--check` about a kind: its name is padded to `width`, and `place` is FILE:LINE or empty."""
     spec = kind.spec
     properties = kind.args_schema.get("properties", {})
-    more = [f"{name}: {part.get('format') or part.get('type') or 'any'}" for name, part in properties.items()]
+    more = [f"{legible(name)}: {part.get('format') or part.get('type') or 'any'}" for name, part in properties.items()]
     more += [f"observe={spec.observe.kind}"] if spec.observe else []
     more += [f"reconcile={spec.reconcile.kind}, settle={spec.settle:g} s"] if spec.reconcile else []
     more += [f"undo={spec.undo.kind}"] if spec.undo else []
@@ -215,7 +215,11 @@ def _lines(kind: Kind, width: int, place: str) -> list[str]:
     more += [f"breaker: {kind.breaker}"] if kind.breaker and str(kind.breaker) else []
     more += ["untrusted"] if spec.untrusted else []
     authority = spec.authority_of([*properties])
-    more += [f"authority: {'all' if authority == [*properties] else ', '.join(authority)}"] if authority else []
+    more += (
+        [f"authority: {'all' if authority == [*properties] else ', '.join(map(legible, authority))}"]
+        if authority
+        else []
+    )
     more += [f"tokens={spec.tokens}"] if spec.tokens else []
     first = f"{spec.kind:<{width}}  {spec.effect:<{max(map(len, Effect))}}  {place}".rstrip()
     return [

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import JsonValue
 
 from activities.toolbox.mcp.loading import ForeignTools, load_servers
 from tests.activities.bench import bench
@@ -51,7 +50,7 @@ def tool(name: str, schema: Schema, **more: Any) -> Schema:
     return {"name": name, "inputSchema": schema, **more}
 
 
-CALLED: dict[str, tuple[Schema, dict[str, JsonValue]]] = {
+CALLED: dict[str, tuple[Schema, dict[str, Any]]] = {
     "one branch": (CREATE_OR_UPDATE, {"action": "create", "title": "x"}),
     "the other branch": (CREATE_OR_UPDATE, {"action": "update", "id": "1"}),
     "odd names": (ODD, {"filter[status]": "open", "$top": 3, "row": {"First Name": "Ann"}}),
@@ -64,7 +63,7 @@ CALLED: dict[str, tuple[Schema, dict[str, JsonValue]]] = {
 
 @pytest.mark.parametrize(("schema", "args"), CALLED.values(), ids=CALLED)
 async def test_a_server_gets_the_arguments_that_its_schema_takes(
-    tmp_path: Path, schema: Schema, args: dict[str, JsonValue]
+    tmp_path: Path, schema: Schema, args: dict[str, Any]
 ) -> None:
     """Under the server's own names, and so does the result have them."""
     foreign = served(tmp_path, tool("do", schema, outputSchema=schema))

@@ -65,8 +65,12 @@ def _at(whole: Schema, dotted: str) -> list[Schema]:
     return places
 
 
-def _members(schema: Schema, whole: Schema) -> list[Schema]:
+def _members(schema: Schema | bool, whole: Schema) -> list[Schema]:
     """The members of a schema that is a union, or else the schema itself; `whole` has the referenced definitions."""
+    if isinstance(schema, bool):
+        return [{}]
+    if isinstance(types := schema.get("type"), list):
+        return [{**schema, "type": type} for type in types]
     if "$ref" in schema:
         return _members(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
     union = schema.get("anyOf") or schema.get("oneOf")
