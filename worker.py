@@ -20,6 +20,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from activities.boundary.breakers.turns import telling
+from activities.boundary.intact import OwnProcess, failure
 from activities.boundary.interceptor import HeaderInterceptor
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
 from activities.storage.store import Peeked, note_checked, peek, sqlite_url
@@ -45,10 +46,14 @@ MAX_NAMED = 5
 @with_settings
 def main(settings: Settings) -> None:
     """Serve tasks until Ctrl-C; a second Ctrl-C quits at once."""
+    own = OwnProcess()
     try:
         telemetry.configure(settings.log, settings.metrics_address)
         models = SettingsFile.read(settings.settings_file).models
         abilities = Abilities.of(settings, os.environ, models, front_desk().TOOLS if settings.has_desk else ())
+        own.require(lambda: [f"Loading {', '.join(settings.tools or ())}"])
+        if reason := failure():
+            raise serve.CannotContinue(reason)
         if answer := abilities.answer(settings):
             typer.echo(answer)
             if settings.check:
@@ -60,6 +65,11 @@ def main(settings: Settings) -> None:
         process.leave(2 if isinstance(error, BAD_USAGE) else 6 if isinstance(error, UNREACHABLE) else 1)
     except asyncio.CancelledError:
         process.leave(130)
+    except Exception:
+        if not (reason := failure()):
+            raise
+        typer.echo(reason, err=True)
+        process.leave(1)
     process.leave(0)
 
 

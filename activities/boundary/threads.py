@@ -16,6 +16,7 @@ from temporalio import activity
 
 from activities import deadline
 from activities.boundary.attempt import FaultRaised, is_shutdown
+from activities.boundary.intact import OwnProcess
 from activities.errors import Busy
 from workflows.faults import retries
 from workflows.faults.fault import Applied, Code, Fault
@@ -47,6 +48,7 @@ class Threads:
         self._calls = set[Future[Any]]()
         self._outlived = dict[Future[Any], str]()
         self._on_exhausted = on_exhausted
+        self._process = OwnProcess()
 
     @property
     def live(self) -> int:
@@ -70,7 +72,7 @@ class Threads:
         if self.outlived >= self.size:
             raise Busy(_exhausted_reason(self._outlived.values()), retry_after=retries.THREADS_RETRY_AFTER)
         pool = self._pure if spec.pure else self._pool
-        call = pool.submit(copy_context().run, _call, function)
+        call = pool.submit(copy_context().run, _call, function, spec.kind, self._process)
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
         if spec.effect is Effect.READ:
@@ -137,10 +139,12 @@ def _overtime(spec: ToolSpec) -> float:
     return max(0.0, min(retries.overtime(spec), room))
 
 
-def _call(function: Callable[[], Any]) -> Any:
-    """Call the function. Raises DeadlinePassed if no thread was free before the deadline."""
+def _call(function: Callable[[], Any], kind: str, process: OwnProcess) -> Any:
+    """Call the function of a kind. Raises DeadlinePassed if no thread was free before the deadline."""
     deadline.check()
     try:
         return function()
     except StopIteration as error:  # no future can carry it: the attempt would wait for ever
         raise RuntimeError("a tool raised StopIteration") from error
+    finally:
+        process.require(lambda: [kind])

@@ -8,11 +8,13 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import selectors
 import socket
 import sys
 import threading
 import time
 import traceback
+from asyncio import Task  # of this name, since a tool may replace that of the package
 from collections.abc import AsyncIterator, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager
@@ -21,6 +23,8 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import structlog
+
+from activities.boundary.intact import OwnProcess, described, failure
 
 BLOCKED_AFTER = 1.0
 """Seconds without an answer after which the event loop counts as blocked."""
@@ -45,8 +49,9 @@ class ToolLoop:
     """An event loop in a thread; a watchdog logs the tool that blocks it (`tool_blocks`) or did so (`tool_blocked`)."""
 
     def __init__(self, on_ended: Callable[[str], None] = lambda reason: None) -> None:
-        """`on_ended` is called with a sentence, from another thread, if the loop ends before the block does."""
-        self._loop = _Loop()
+        """`on_ended` is called with a sentence, from any thread, if calls cannot be made here before the block ends."""
+        self._process = OwnProcess()
+        self._loop = _Loop(self._process)
         self._loop.set_task_factory(_named_task)
         self._on_ended = on_ended
         self._thread = threading.Thread(target=self._run_until_ended, name="tools", daemon=True)
@@ -70,11 +75,11 @@ class ToolLoop:
         Raises:
             ToolBlocks: after `limit` seconds `work` itself blocks the loop; `work` is not stopped.
         """
-        ended, tasks = Future[asyncio.Task[Callable[[], T]]](), list[asyncio.Task[Callable[[], T]]]()
+        ended, tasks = Future[Task[Callable[[], T]]](), list[Task[Callable[[], T]]]()
 
         def begin() -> None:
             _CALL.set(call)
-            tasks.append(self._loop.create_task(contained(work)))
+            tasks.append(self._made_task(self._of_call(work)))
             tasks[0].add_done_callback(ended.set_result)
 
         self._loop.call_soon_threadsafe(begin)  # it runs in a copy of this context, and so does the task
@@ -109,6 +114,27 @@ class ToolLoop:
         finally:
             await self.run(lambda: context.__aexit__(None, None, None))
 
+    async def _of_call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[], T]:
+        try:
+            return await contained(work)
+        finally:
+            self._process.require(lambda: [_CALL.get()])
+
+    def _made_task(self, work: Coroutine[Any, Any, T]) -> Task[T]:
+        """A task of the loop. A task factory of a tool that fails is replaced, and reported as the end of the loop."""
+        try:
+            task = self._loop.create_task(work)
+            task.add_done_callback  # noqa: B018  # a factory may return anything
+            return task
+        except Exception as error:
+            factory = described(self._loop.get_task_factory())
+            self._loop.set_task_factory(_named_task)  # so that the worker can stop in order
+            self._on_ended(
+                f"A tool replaced the task factory of the event loop of all tools by {factory}, which does not work"
+                f" ({type(error).__name__}): remove that from the tools."
+            )
+            return self._loop.create_task(work)
+
     def _run_until_ended(self) -> None:
         try:
             while not self._loop.is_ended:
@@ -124,8 +150,10 @@ class ToolLoop:
     async def _log_blocking_tools(self) -> None:
         while True:
             answered, began = asyncio.Event(), time.monotonic()
-            answer, here = answered.set, asyncio.get_running_loop()
-            self._loop.call_soon_threadsafe(lambda: here.call_soon_threadsafe(answer))  # noqa: B023  # awaited below
+            answer = functools.partial(asyncio.get_running_loop().call_soon_threadsafe, answered.set)
+            self._loop.call_soon_threadsafe(lambda: self._made_task(_answered(answer)))  # noqa: B023  # awaited below
+            if reason := failure(asyncio.get_running_loop()):
+                self._on_ended(reason)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(answered.wait(), BLOCKED_AFTER)
             # Without a current task the loop only waits for the processor, as on a busy machine.
@@ -164,14 +192,28 @@ def _is_of_library(entry: traceback.FrameSummary) -> bool:
     return "/lib/python" in entry.filename and not Path(entry.filename).is_relative_to(_ACTIVITIES)
 
 
+class _Selector(selectors.DefaultSelector):
+    """The selector of an event loop; `check` is called whenever the loop comes round."""
+
+    def __init__(self, check: Callable[[], None]) -> None:
+        super().__init__()
+        self._check = check
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        self._check()
+        return super().select(timeout)
+
+
 class _Loop(asyncio.SelectorEventLoop):
     """An event loop that raises an exception if a tool tries to stop it.
 
     It looks up host names in threads of its own, since `asyncio.to_thread` of tools may use all other threads.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, process: OwnProcess) -> None:
+        super().__init__(
+            _Selector(lambda: process.require(lambda: [task.get_name() for task in asyncio.all_tasks(self)]))
+        )
         self.is_ended = False
         self._lookups = ThreadPoolExecutor(MAX_LOOKUPS, thread_name_prefix="lookup")
 
@@ -184,6 +226,10 @@ class _Loop(asyncio.SelectorEventLoop):
 
     async def getaddrinfo(self, host: Any, port: Any, **options: int) -> list[Any]:
         return await self.run_in_executor(self._lookups, lambda: socket.getaddrinfo(host, port, **options))
+
+
+async def _answered(answer: Callable[[], object]) -> None:
+    answer()
 
 
 async def contained(work: Callable[[], Coroutine[Any, Any, T]]) -> Callable[[], T]:
@@ -209,4 +255,4 @@ def _raise(error: BaseException) -> Any:
 
 def _named_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
     """A task with the name of the call that it belongs to; tasks that a tool starts belong to its call, too."""
-    return asyncio.Task(work, loop=loop, **{**options, "name": _CALL.get() or options.get("name")})
+    return Task(work, loop=loop, **{**options, "name": _CALL.get() or options.get("name")})

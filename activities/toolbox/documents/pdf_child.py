@@ -24,6 +24,7 @@ except ImportError:  # the extra `documents` is not installed
 
 STREAM = 10_000_000  # bytes of one decompressed stream; a stream of text rarely has 1/100 of it
 MAX_PAGES = 20_000
+_PR_SET_PDEATHSIG = 1
 MAX_PAGE = 200_000  # characters of a page; more are not credible
 
 
@@ -52,6 +53,11 @@ def main() -> None:
 
 def _limit(seconds: int, memory: int) -> None:
     """Limit this process to 2 * `seconds` of CPU time, 4 * `seconds` of real time and `memory` bytes."""
+    if sys.platform == "linux":  # it ends with the worker, whose thread waits for it
+        with suppress(ImportError, OSError, AttributeError):
+            import ctypes
+
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.alarm(4 * seconds)
     resource.setrlimit(resource.RLIMIT_CPU, (2 * seconds, 2 * seconds))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

@@ -13,11 +13,14 @@ import sys
 
 PATIENCE = 2.0
 """Seconds that processes have to end by themselves before they are killed."""
+LOOK_SECONDS = 1.0
+"""Seconds between two looks for the parent: what a tool has forked keeps the worker's end of the pipe open."""
 
 
 def main() -> int:
     """Run the command, and return its exit code; 127 if the command cannot be started, with the reason on stderr."""
     worker, command = int(sys.argv[1]), sys.argv[2:]
+    parent = os.getppid()
     woken, wake = os.pipe()
     for end in (woken, wake):
         os.set_blocking(end, False)
@@ -35,9 +38,9 @@ def main() -> int:
         os.close(standard)
     ended = None
     while ended is None:
-        ready, _, _ = select.select([worker, woken], [], [])
+        ready, _, _ = select.select([worker, woken], [], [], LOOK_SECONDS)
         signals = os.read(woken, 64) if woken in ready else b""
-        if worker in ready or signal.SIGTERM in signals or signal.SIGINT in signals:
+        if os.getppid() != parent or worker in ready or signal.SIGTERM in signals or signal.SIGINT in signals:
             _signal(child, signal.SIGTERM)
             select.select([woken], [], [], PATIENCE)
             break
