@@ -1,5 +1,6 @@
 """Replies as servers frame and fill them: what is unusual costs itself, and the reply around it is read."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -379,6 +380,18 @@ async def test_two_calls_with_one_index_stay_two(has_output: bool) -> None:
     reply = await replied("responses", stream(*parts[0], *parts[1], response(*output)))
 
     assert [(call.name, call.args) for call in reply.turn.calls] == BOTH and reply.stop is StopReason.CALLS
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_a_key_twice_is_seen_across_lines(is_streamed: bool) -> None:
+    """Where a server breaks its JSON over several lines, and sends arguments as JSON itself."""
+    delta = json.dumps(call(arguments={"place": "Rome", "x": "Paris"}), indent=1).replace('"x"', '"place"')
+    choice = f'{{"index": 0, "{"delta" if is_streamed else "message"}": {delta}, "finish_reason": "tool_calls"}}'
+    whole = f'{{"choices": [\n{choice}\n], "usage": {json.dumps(USAGE["usage"], indent=1)}}}'
+    lines = "".join(f"data: {line}\n" for line in whole.splitlines())
+    reply = await replied("openai", stream(f"{lines}\n".encode(), {}) if is_streamed else body(whole))
+
+    assert "more than once" in reply.turn.calls[0].broken
 
 
 GARBAGE = b'data: {"type": "x", \n\n'
