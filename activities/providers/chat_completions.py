@@ -204,7 +204,7 @@ class _ChatDraft(Draft):
         """Whether nothing of the reply came after a chunk that has only the usage."""
         self._stop: str | None = None
 
-    def add(self, chunk: Mapping[str, Any]) -> None:
+    def _add(self, chunk: Mapping[str, Any]) -> None:
         # In the last chunk, after the reason to stop, or in each chunk; Kimi has it in the choice.
         used, choices = chunk.get("usage"), objects_of(chunk.get("choices"))
         for choice in choices:
