@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+import httpx2
 import structlog
 from pydantic import JsonValue
 
@@ -238,7 +239,14 @@ class ModelAdapter(ABC):
             arriving.shows_all = not (self._hides_reasoning or draft.hides_thoughts)
 
         # A server of the user's own may load the model, or read a long prompt, after it has answered.
-        await streaming.read(stream, draft, self._endpoint.idle_timeout, tell, waits_for_words=not self._is_own)
+        idle, waits = self._endpoint.idle_timeout, not self._is_own
+        try:
+            await streaming.read(stream, draft, idle, tell, waits_for_words=waits)
+        except httpx2.HTTPError as error:
+            if draft.has_begun:
+                raise
+            reason = f"{self._server_name} could not be reached, or the connection broke."
+            raise NoReply(reason, End.BROKEN_OFF) from error
         if draft.response is not None:
             return draft.response
         is_stream = EVENT_STREAM in stream.response.headers.get("content-type", "").lower()

@@ -141,7 +141,7 @@ class _AnthropicDraft(Draft):
         self._open = dict[Any, int]()
         """For each block that has no end yet, by its index in the events: its place in the message."""
 
-    def add(self, event: Mapping[str, Any]) -> None:
+    def _add(self, event: Mapping[str, Any]) -> None:
         index = event.get("index")
         index = index if isinstance(index, int | str) else None
         match event.get("type"):

@@ -107,38 +107,40 @@ class ChatCompletions(ModelAdapter):
         )
 
     async def _sent(self, client: Any, request: Request) -> Any:
+        before = self._known_fields()
         try:
             return await super()._sent(client, request)
         except Exception as error:  # total: one that teaches nothing is raised
-            if not self._learn_fields(request, error):
+            if getattr(error, "status_code", 0) not in REJECTED:
                 raise
+            self._learn_fields(request, str(error))
+            if self._known_fields() == before:  # else it is known now, perhaps from another request
+                raise
+        log.warning("vendor_fields", model=self.name, missing=sorted(before[0] ^ self._known_fields()[0]))
         current_reply().rejected += 1
         return await super()._sent(client, request)
 
-    def _learn_fields(self, request: Request, error: Exception) -> bool:
-        """If `error` is the rejection of a request for its vendor fields, record what the server wants; return True."""
-        if getattr(error, "status_code", 0) not in REJECTED:
-            return False
-        text = str(error)
+    def _known_fields(self) -> tuple[frozenset[str], bool]:
+        """The vendor fields that the server wants in all turns, and whether it rejects its own."""
+        wanted = self._options.wanted_fields.get(self.name, ())
+        return frozenset(wanted), self.name in self._options.without_vendor_fields
+
+    def _learn_fields(self, request: Request, rejection: str) -> None:
+        """Record which vendor fields the server wants or rejects, if its words for a request name one."""
+        is_missing = MISSING.search(rejection) and not UNWANTED.search(rejection)
+        missing = {name for name in PLACEHOLDERS if name in rejection} if is_missing else set[str]()
+        self._options.wanted_fields.setdefault(self.name, set()).update(missing)
         sent = {name for turn in request.turns for name in _names_of_fields(turn, self.name)}
-        missing = {name for name in PLACEHOLDERS if name in text and MISSING.search(text) and not UNWANTED.search(text)}
-        known, rejected = self._options.wanted_fields.setdefault(self.name, set()), self._options.without_vendor_fields
-        if missing - known:
-            known |= missing
-        elif not missing and self.name not in rejected and any(name in text for name in sent):
-            rejected.add(self.name)
-        else:
-            return False
-        log.warning("vendor_fields", model=self.name, missing=sorted(known), is_rejected=self.name in rejected)
-        return True
+        if not missing and any(name in rejection for name in sent):
+            self._options.without_vendor_fields.add(self.name)
 
     def _messages(self, request: Request) -> Iterator[dict[str, Any]]:
-        wanted = self._options.wanted_fields.get(self.name, ())
+        wanted, is_rejected = self._known_fields()
         yield {"role": "system", "content": request.system}
         for turn in with_unique_ids(request.turns, self.name):
             if isinstance(turn, AssistantTurn):
                 vendor = turn.vendor if turn.by == self.name else {}
-                if self.name in self._options.without_vendor_fields:
+                if is_rejected:
                     vendor = {"content": vendor["content"]} if "content" in vendor else {}
                 yield _with_placeholders(_assistant_message(turn, vendor), turn, wanted)
                 continue
@@ -202,7 +204,7 @@ class _ChatDraft(Draft):
         """Whether nothing of the reply came after a chunk that has only the usage."""
         self._stop: str | None = None
 
-    def add(self, chunk: Mapping[str, Any]) -> None:
+    def _add(self, chunk: Mapping[str, Any]) -> None:
         # In the last chunk, after the reason to stop, or in each chunk; Kimi has it in the choice.
         used, choices = chunk.get("usage"), objects_of(chunk.get("choices"))
         for choice in choices:
@@ -395,10 +397,12 @@ def _call(call: ToolCall, vendor: Mapping[str, Any]) -> dict[str, Any]:
 def _with_placeholders(message: dict[str, Any], turn: AssistantTurn, wanted: Collection[str]) -> dict[str, Any]:
     """The message with what stands for the `wanted` fields that it lacks."""
     if "reasoning_content" in wanted:
-        message = {"reasoning_content": turn.aside or PLACEHOLDERS["reasoning_content"], **message}
-    if SIGNATURE in wanted and "tool_calls" in message:
+        text = message.get("reasoning_content") or turn.aside or PLACEHOLDERS["reasoning_content"]
+        message = {**message, "reasoning_content": text}
+    calls = message.get("tool_calls", [])
+    if SIGNATURE in wanted and not any("extra_content" in call for call in calls):  # the first of several has it
         unsigned = {"extra_content": {"google": {SIGNATURE: PLACEHOLDERS[SIGNATURE]}}}
-        message = {**message, "tool_calls": [{**unsigned, **call} for call in message["tool_calls"]]}
+        message = {**message, **({"tool_calls": [{**unsigned, **call} for call in calls]} if calls else {})}
     return message
 
 

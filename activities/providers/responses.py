@@ -146,7 +146,7 @@ class _ResponsesDraft(Draft):
         begun = [item for item in [*self._items] if item.begun.get("type") == "function_call"]
         return [(text_of(item.begun.get("name")), "".join(item.arguments)) for item in begun]
 
-    def add(self, event: Mapping[str, Any]) -> None:
+    def _add(self, event: Mapping[str, Any]) -> None:
         type, index, item = text_of(event.get("type")), event.get("output_index"), object_in(event, "item")
         self.is_opened |= type == "response.output_item.added"
         match type:

@@ -55,8 +55,12 @@ class Draft(ABC):
         """Whether the reply has reasoning that is not shown, or only as a summary."""
         return False
 
+    def add(self, event: Any) -> None:
+        """Add the next event of the stream, an object of the SDK; raises an exception of WRONG_SHAPE if it is none."""
+        self._add(plain(event))
+
     @abstractmethod
-    def add(self, event: Mapping[str, Any]) -> None:
+    def _add(self, event: Mapping[str, Any]) -> None:
         """Add the next event of the stream, as JSON."""
 
     @abstractmethod
@@ -195,7 +199,7 @@ async def read(
     try:
         async with stream, asyncio.timeout(None) as limit, _watched(received, limit, idle_timeout, begins):
             async for event in stream:
-                draft.add(plain(event))
+                draft.add(event)
                 draft.has_begun = True
                 on_event()
                 if draft.response is not None:

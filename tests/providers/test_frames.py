@@ -1,5 +1,6 @@
 """Replies as servers frame and fill them: what is unusual costs itself, and the reply around it is read."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 
 import pytest
@@ -340,7 +341,7 @@ async def test_odd_calls_of_messages_are_read_or_cut_off(name: str) -> None:
     assert (reply.stop is StopReason.CUT) is is_cut
 
 
-MESSAGE: Json = WHOLE["responses"][1]["response"]["output"][0]  # type: ignore[index,call-overload]
+MESSAGE: Json = WHOLE["responses"][1]["response"]["output"][0]  # type: ignore[call-overload]
 DELTA = WHOLE["responses"][0]
 LAST: Json = response(MESSAGE)
 ODD_RESPONSES: Mapping[str, RawBytes] = {
@@ -381,6 +382,18 @@ async def test_two_calls_with_one_index_stay_two(has_output: bool) -> None:
     assert [(call.name, call.args) for call in reply.turn.calls] == BOTH and reply.stop is StopReason.CALLS
 
 
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_a_key_twice_is_seen_across_lines(is_streamed: bool) -> None:
+    """Where a server breaks its JSON over several lines, and sends arguments as JSON itself."""
+    delta = json.dumps(call(arguments={"place": "Rome", "x": "Paris"}), indent=1).replace('"x"', '"place"')
+    choice = f'{{"index": 0, "{"delta" if is_streamed else "message"}": {delta}, "finish_reason": "tool_calls"}}'
+    whole = f'{{"choices": [\n{choice}\n], "usage": {json.dumps(USAGE["usage"], indent=1)}}}'
+    lines = "".join(f"data: {line}\n" for line in whole.splitlines())
+    reply = await replied("openai", stream(f"{lines}\n".encode(), {}) if is_streamed else body(whole))
+
+    assert "more than once" in reply.turn.calls[0].broken
+
+
 GARBAGE = b'data: {"type": "x", \n\n'
 COUNTED: Mapping[str, tuple[str, RawBytes]] = {
     "Chat: after the count": ("openai", stream(*WHOLE["openai"][:3], used(), GARBAGE)),
@@ -412,7 +425,8 @@ async def test_what_was_counted_of_an_unreadable_reply_is_paid(name: str) -> Non
     error, meter = await came(provider, raw)
 
     assert isinstance(error, UnreadableReply), error
-    assert [(use.tokens, use.usd) for use in meter.wasted] == [(120, pytest.approx(0.0006))] and meter.lost == []
+    assert ([use.tokens for use in meter.wasted], meter.lost) == ([120], [])
+    assert meter.wasted[0].usd == pytest.approx(0.0006)
 
 
 UNCOUNTED: Mapping[str, tuple[str, RawBytes]] = {

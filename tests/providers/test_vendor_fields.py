@@ -172,7 +172,7 @@ async def test_blocks_go_back_as_they_came(name: str, is_streamed: bool) -> None
 
 async def test_blocks_stay_where_a_server_gives_two_calls_one_id() -> None:
     """Only the id changes, in the call and in its result."""
-    twice = [THINKING, {**USE, "id": "weather"}, {**USE, "id": "weather"}]
+    twice: list[Json] = [THINKING, {**USE, "id": "weather"}, {**USE, "id": "weather"}]
     _, messages = await second_request("anthropic", blocks(*twice, stop="tool_use"))
     ids = [block["id"] for block in messages[1]["content"][1:]]
 
@@ -223,7 +223,14 @@ async def test_nobody_else_gets_what_a_vendor_added(provider: str, to: str, same
 
 async def test_what_only_answers_does_not_go_back() -> None:
     """OpenAI and Mistral reject fields that they do not know."""
-    only = {"refusal": None, "annotations": [], "audio": None, "function_call": None, "index": 0, "parsed": {"a": 1}}
+    only: Json = {
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "index": 0,
+        "parsed": {"a": 1},
+    }
     call = call_with(index=0)
     raw = message({"content": "At Rome.", **only, "images": ["x"], "citations": ["y"], "x": None, **call})
     _, messages = await second_request("openai", raw)
