@@ -16,6 +16,7 @@ import structlog
 from activities import tracing
 from activities.borders import classify
 from activities.borders.model_api import offers_no_calls, server_name
+from activities.borders.model_errors import error_in
 from activities.providers import spoken, streaming
 from activities.providers.arguments import for_sdk
 from activities.providers.billing import End
@@ -27,6 +28,7 @@ from activities.providers.messages import (
     Request,
     Turn,
     UnreadableReply,
+    UnusableResponse,
     Usage,
     UserTurn,
     estimate_input,
@@ -48,6 +50,8 @@ VALID_OWN_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 INVALID_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 MAX_NAME = 64
 EVENT_STREAM = "text/event-stream"
+TOO_LARGE = (400, 413, 422)
+"""Statuses of servers to requests that are too large together with the reply that they allow."""
 MOST_TOKENS = 10**9
 """The most tokens that a server can count for any model: a larger count is a mistake of the server."""
 
@@ -164,6 +168,7 @@ class ModelAdapter(ABC):
 
         Raises:
             NoReply: the reply stalled, or ended in the middle.
+            UnusableResponse: the response reports a transient error, with the tokens that it counts.
             UnreadableReply: the response cannot be read as a reply; a proxy may have sent it.
             Exception: any exception of the SDK; the tables of `activities.borders` translate it to a Fault.
         """
@@ -205,10 +210,11 @@ class ModelAdapter(ABC):
         try:
             return await self._send(client, request, limit)
         except Exception as error:  # total: `classify` knows every exception
-            is_rejected = getattr(error, "status_code", 0) == 400 and classify(error).code is Code.TOO_LARGE
+            is_rejected = getattr(error, "status_code", 0) in TOO_LARGE and classify(error).code is Code.TOO_LARGE
             if not (is_rejected and limit and self._endpoint.url and not self.needs_limit):
                 raise
-        # vLLM rejects a limit that does not fit into its window beside the input. Then every reply is shorter.
+        # vLLM rejects a limit that does not fit into its window beside the input, as TGI does, and Groq one that does
+        # not fit into what a minute allows. Then every reply is shorter.
         current_reply().rejected += 1
         return await self._send(client, request, None)
 
@@ -217,8 +223,11 @@ class ModelAdapter(ABC):
         if EVENT_STREAM not in stream.response.headers.get("content-type", ""):  # some servers never stream
             try:
                 async with stream:
-                    body = for_sdk(await stream.response.aread(), draft.arguments_field.encode())
-                    return self._response(json.loads(body))
+                    body = json.loads(for_sdk(await stream.response.aread(), draft.arguments_field.encode()))
+                if failed := error_in(body):
+                    used = self._usage(self._response(body)) if isinstance(body, dict) else Usage()
+                    raise self._failure(self._error(stream.response, failed), used)
+                return self._response(body)
             except httpx2.HTTPError as error:
                 reason = f"{self._server_name} could not be reached, or the connection broke."
                 raise NoReply(reason, End.BROKEN_OFF) from error
@@ -228,12 +237,28 @@ class ModelAdapter(ABC):
         def tell() -> None:
             arriving.written, arriving.told, arriving.has_begun = draft.written, draft.counted(), True
             arriving.shows_all = not (self._hides_reasoning or draft.hides_thoughts)
+            if draft.failed:
+                raise self._error(stream.response, draft.failed)
 
         # A server of the user's own may load the model, or read a long prompt, after it has answered.
         await streaming.read(stream, draft, self._endpoint.idle_timeout, tell, waits_for_words=not self._is_own)
         if draft.response is None:
             raise NoReply(f"{self._server_name} ended its reply in the middle.", End.BROKEN_OFF, code="unreachable")
         return draft.response
+
+    def _error(self, response: httpx2.Response, body: object) -> Exception:
+        """The SDK's exception for an error that a response with status 200 reports."""
+        sdk = importlib.import_module(self.sdk)
+        error: Exception = sdk.APIStatusError("The response reports an error.", response=response, body=body)
+        return error
+
+    def _failure(self, error: Exception, usage: Usage) -> Exception:
+        """The exception for a response that reports an error; the tokens that it counts are recorded in the meter."""
+        fault = classify(error)
+        if usage.tokens:
+            current_reply().failure = usage
+        # The tokens are paid, and each retry would use as many again.
+        return UnusableResponse(fault.reason, usage) if usage.tokens and fault.quadrant.is_transient else error
 
     @property
     def _server_name(self) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from activities.borders.model_errors import error_in
 from activities.providers import spoken
 from activities.providers.adapter import (
     Endpoint,
@@ -15,7 +16,8 @@ from activities.providers.adapter import (
     with_unique_ids,
 )
 from activities.providers.arguments import is_object, parse_call
-from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, Usage
+from activities.providers.billing import End
+from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, UnusableResponse, Usage
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
 
@@ -28,7 +30,7 @@ STOP_REASONS: Mapping[str | None, StopReason] = {
     "function_call": StopReason.CALLS,
     "length": StopReason.CUT,
     "model_length": StopReason.CUT,  # Mistral
-    "error": StopReason.CUT,  # Mistral
+    "error": StopReason.CUT,  # Mistral and OpenRouter
     "abort": StopReason.CUT,  # vLLM
     "insufficient_system_resource": StopReason.CUT,  # DeepSeek
     "max_tokens": StopReason.CUT,  # Gemini and Cohere
@@ -45,6 +47,8 @@ STOP_REASONS: Mapping[str | None, StopReason] = {
 }
 """By the word of a server, in small letters; any other word means that the reply is whole."""
 UNUSED = (StopReason.CUT, StopReason.REFUSED)
+FAILED = ("error", "network_error")
+"""Reasons to stop which say that the server failed, so that another request may bring the whole reply."""
 REASONING = ("reasoning_content", "reasoning")
 """Fields with a model's reasoning: of DeepSeek, vLLM, llama.cpp and LM Studio; of Ollama and OpenRouter."""
 
@@ -84,6 +88,10 @@ class ChatCompletions(ModelAdapter):
 
     def _translate(self, response: "ChatCompletion", limit: int | None) -> Reply:
         choice = response.choices[0]
+        if stop_word(choice.finish_reason) in FAILED:
+            used = self._usage(response)
+            reason = f"{self._server_name} ended its reply in the middle with an error of its own."
+            raise UnusableResponse(reason, used if used.tokens else None, End.ERROR_EVENT)
         message = choice.message
         functions = [(call.id or "", getattr(call, "function", None)) for call in message.tool_calls or ()]
         # Only functions were offered, so a call of another type is dropped.
@@ -131,6 +139,9 @@ class _ChatDraft(Draft):
         self._stop: str | None = None
 
     def add(self, chunk: "ChatCompletionChunk") -> None:
+        if failed := error_in(chunk):
+            self.failed = failed
+            return
         # In the last chunk, after the reason to stop, or in each chunk; Kimi has it in the choice.
         used = chunk.usage
         for choice in chunk.choices or ():

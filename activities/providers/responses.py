@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from activities.borders import classify
 from activities.providers.adapter import (
     Endpoint,
     ModelAdapter,
@@ -26,11 +25,9 @@ from activities.providers.messages import (
     Request,
     StopReason,
     ToolCall,
-    UnusableResponse,
     Usage,
     UserTurn,
 )
-from activities.providers.metering import current_reply
 from activities.providers.streaming import Draft
 from workflows.json_values import canonical
 
@@ -69,7 +66,7 @@ class Responses(ModelAdapter):
         )
 
     def _draft(self) -> Draft:
-        return _ResponsesDraft(self._error)
+        return _ResponsesDraft(self._event_error)
 
     def _response(self, body: dict[str, Any]) -> "Response":
         from openai.types.responses import Response
@@ -78,7 +75,7 @@ class Responses(ModelAdapter):
 
     def _translate(self, response: "Response", limit: int | None) -> Reply:
         if response.status == "failed":
-            raise self._failure(response)
+            raise self._failure(self._event_error(response.error), self._usage(response))
         if response.status in UNFINISHED:
             raise ValueError(f"the response is {response.status}")
         calls = tuple(
@@ -98,17 +95,8 @@ class Responses(ModelAdapter):
         read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
         return counts(response.usage, "input", "output", read=read, written=written)
 
-    def _failure(self, response: "Response") -> Exception:
-        """The exception for a response that reports a failure; the tokens that it counts are recorded in the meter."""
-        error = self._error(response.error)
-        fault, usage = classify(error), self._usage(response)
-        if usage.tokens:
-            current_reply().failure = usage
-        # The tokens are paid, and each retry would use as many again.
-        return UnusableResponse(fault.reason, usage) if usage.tokens and fault.quadrant.is_transient else error
-
-    def _error(self, message: Any) -> Exception:
-        """The SDK's exception for an error that the API reports in a response or an event with status 200."""
+    def _event_error(self, message: Any) -> Exception:
+        """The SDK's exception for an error that the API reports in an event."""
         sdk = importlib.import_module(self.sdk)
         body = message.to_dict(warnings=False) if message else {}
         request = httpx2.Request("POST", self._endpoint.url or "https://api.openai.com/v1")

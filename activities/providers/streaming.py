@@ -34,6 +34,8 @@ class Draft(ABC):
     """The field with the arguments of a call."""
     response: Any = None
     """The SDK's response; None until it is complete."""
+    failed: Any = None
+    """The error that an event reports, if the SDK did not see it; else None."""
     written: int = 0
     """The bytes of text, reasoning and arguments that have come."""
     has_begun: bool = False
