@@ -187,7 +187,7 @@ def meaning_of_words(words: str, status: int = 0) -> Meaning | None:
 def error_in(response: Any) -> Any:
     """The error in a body, a chunk or a response of the SDK with status 200; None if it reports none."""
     if isinstance(response, list):
-        return error_in(response[0]) if response and isinstance(response[0], Mapping) else None
+        return error_in(response[0]) if response and not isinstance(response[0], list) else None
     if error := field(response, "error"):
         return error if isinstance(error, Mapping) else _plain(response)
     if field(response, "base_resp", "status_code") or "error" in (field(response, "object"), field(response, "type")):
@@ -282,7 +282,7 @@ def _fields(body: object) -> Mapping[str, Any]:
     if isinstance(resp := body.get("base_resp"), Mapping) and resp.get("status_code"):
         return {"code": f"base_resp.{resp['status_code']}", "message": resp.get("status_msg")}
     inner = body.get("error")
-    return inner if isinstance(inner, Mapping) else body
+    return inner if isinstance(inner, Mapping) and inner else body
 
 
 def _unwrapped(message: str) -> tuple[str, object]:
