@@ -15,7 +15,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import NamedTuple
 
-from activities.borders import WIRES, anthropic, http, model_api, openai, table_of
+from activities.borders import WIRES, http, model_errors, table_of
 from activities.borders.described import FOLLOWS
 from activities.borders.table import Entry, Proof, Row
 from audit.tools import Confidence, weaker
@@ -289,12 +289,12 @@ def _by_status(failing: Failing, *, of_model: bool, confidence: Confidence = Con
         # An integration may name the status alone, and keep the answer of the API as the cause.
         text = " ".join(one.message for one in failing.chain)
         words = set(re.findall(r"\w+", text))
-        codes: dict[str, model_api.ModelRow] = {**openai.BY_CODE, **anthropic.BY_CODE}
-        row = next((row for code, row in codes.items() if code in words), None)
-        row = row or model_api.by_words({}, text, status or 400)
-        if row is None and status is not None:
-            row = model_api.STATUS.get(status) or (model_api.BROKEN if status >= 500 else model_api.OURS)
-        return Verdict(row[0], f"The model's API {row[1]}.", confidence) if row else None
+        codes = model_errors.codes()
+        means = next((means for code, means in codes.items() if "_" in code and code in words), None)
+        means = means or model_errors.meaning_of_words(text, status or 0)
+        if means is None and status is not None:
+            means = model_errors.meaning_of(None, status)
+        return Verdict(means.code, f"The model's API {means.says}.", confidence) if means else None
     if status is None:
         return None
     found = http.by_status(status)

@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from activities import tracing
 from activities.borders import classify
 from activities.borders.model_api import offers_no_calls, server_name
+from activities.borders.model_errors import error_in
 from activities.providers import spoken, streaming
 from activities.providers.arguments import for_sdk
 from activities.providers.billing import End
@@ -30,6 +31,7 @@ from activities.providers.messages import (
     ToolCall,
     Turn,
     UnreadableReply,
+    UnusableResponse,
     Usage,
     UserTurn,
     estimate_input,
@@ -56,6 +58,8 @@ USAGE = re.compile(rb'"usage"\s*:\s*(\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\})')
 """Finds the usage in a text that may be no JSON."""
 OF_REPLY = re.compile(rb'\A\s*\{.*"(?:choices|content|output)"\s*:\s*[\[{"]', re.DOTALL)
 """Matches a body that begins as a reply does, though it may be cut."""
+TOO_LARGE = (400, 413, 422)
+"""Statuses of servers to requests that are too large together with the reply that they allow."""
 MOST_TOKENS = 10**9
 """The most tokens that a server can count for any model: a larger count is a mistake of the server."""
 
@@ -176,6 +180,7 @@ class ModelAdapter(ABC):
 
         Raises:
             NoReply: the reply stalled, or ended in the middle.
+            UnusableResponse: the response reports a transient error, with the tokens that it counts.
             UnreadableReply: the response cannot be read as a reply; a proxy may have sent it.
             Exception: any exception of the SDK; the tables of `activities.borders` translate it to a Fault.
         """
@@ -222,10 +227,11 @@ class ModelAdapter(ABC):
         try:
             return await self._send(client, request, limit)
         except Exception as error:  # total: `classify` knows every exception
-            is_rejected = getattr(error, "status_code", 0) == 400 and classify(error).code is Code.TOO_LARGE
+            is_rejected = getattr(error, "status_code", 0) in TOO_LARGE and classify(error).code is Code.TOO_LARGE
             if not (is_rejected and limit and self._endpoint.url and not self.needs_limit):
                 raise
-        # vLLM rejects a limit that does not fit into its window beside the input. Then every reply is shorter.
+        # vLLM rejects a limit that does not fit into its window beside the input, as TGI does, and Groq one that does
+        # not fit into what a minute allows. Then every reply is shorter.
         current_reply().rejected += 1
         return await self._send(client, request, None)
 
@@ -237,6 +243,8 @@ class ModelAdapter(ABC):
         def tell() -> None:
             arriving.written, arriving.told, arriving.has_begun = draft.written, draft.counted(), True
             arriving.shows_all = not (self._hides_reasoning or draft.hides_thoughts)
+            if draft.failed:
+                raise self._error(stream.response, draft.failed)
 
         # A server of the user's own may load the model, or read a long prompt, after it has answered.
         idle, waits = self._endpoint.idle_timeout, not self._is_own
@@ -253,7 +261,11 @@ class ModelAdapter(ABC):
         if draft.has_begun or (is_stream and not draft.sent.strip()):
             raise NoReply(f"{self._server_name} ended its reply in the middle.", End.BROKEN_OFF, code="unreachable")
         # Some servers never stream.
-        return json.loads(for_sdk(draft.sent, *(name.encode() for name in draft.arguments_fields)))
+        body = json.loads(for_sdk(draft.sent, *(name.encode() for name in draft.arguments_fields)))
+        if failed := error_in(body):
+            used = self._usage(body) if isinstance(body, dict) else Usage()
+            raise self._failure(self._error(stream.response, failed), used)
+        return body
 
     def _whole_count(self, draft: Draft, request: Request) -> Usage | None:
         """The tokens of a reply that cannot be read, if the server has counted the whole reply."""
@@ -261,6 +273,20 @@ class ModelAdapter(ABC):
         if counted is None and (found := _usage_in(draft.sent)):
             counted = self._usage({"usage": {**draft.used, **found}})
         return _completed(counted, request, {}) if counted is not None and counted.output else None
+
+    def _error(self, response: httpx2.Response, body: object) -> Exception:
+        """The SDK's exception for an error that a response with status 200 reports."""
+        sdk = importlib.import_module(self.sdk)
+        error: Exception = sdk.APIStatusError("The response reports an error.", response=response, body=body)
+        return error
+
+    def _failure(self, error: Exception, usage: Usage) -> Exception:
+        """The exception for a response that reports an error; the tokens that it counts are recorded in the meter."""
+        fault = classify(error)
+        if usage.tokens:
+            current_reply().failure = usage
+        # The tokens are paid, and each retry would use as many again.
+        return UnusableResponse(fault.reason, usage) if usage.tokens and fault.quadrant.is_transient else error
 
     @property
     def _server_name(self) -> str:

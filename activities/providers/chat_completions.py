@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from activities.borders.model_errors import error_in
 from activities.providers import spoken
 from activities.providers.adapter import (
     AdapterOptions,
@@ -20,7 +21,17 @@ from activities.providers.adapter import (
     with_unique_ids,
 )
 from activities.providers.arguments import is_object, is_too_deep, parse_call
-from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolCall, Turn, Usage
+from activities.providers.billing import End
+from activities.providers.messages import (
+    AssistantTurn,
+    Reply,
+    Request,
+    StopReason,
+    ToolCall,
+    Turn,
+    UnusableResponse,
+    Usage,
+)
 from activities.providers.metering import current_reply
 from activities.providers.streaming import Draft, object_in, objects_of, text_of
 from activities.providers.vendor_fields import joined, joined_items, vendor_fields
@@ -34,7 +45,7 @@ STOP_REASONS: Mapping[str | None, StopReason] = {
     "function_call": StopReason.CALLS,
     "length": StopReason.CUT,
     "model_length": StopReason.CUT,  # Mistral
-    "error": StopReason.CUT,  # Mistral
+    "error": StopReason.CUT,  # Mistral and OpenRouter
     "abort": StopReason.CUT,  # vLLM
     "insufficient_system_resource": StopReason.CUT,  # DeepSeek
     "max_tokens": StopReason.CUT,  # Gemini and Cohere
@@ -51,6 +62,8 @@ STOP_REASONS: Mapping[str | None, StopReason] = {
 }
 """By the word of a server, in small letters; any other word means that the reply is whole."""
 UNUSED = (StopReason.CUT, StopReason.REFUSED)
+FAILED = ("error", "network_error")
+"""Reasons to stop which say that the server failed, so that another request may bring the whole reply."""
 STANDARD = frozenset(
     {
         *("role", "content", "tool_calls", "name", "index", "tool_call_id"),
@@ -154,16 +167,20 @@ class ChatCompletions(ModelAdapter):
 
     def _translate(self, response: Mapping[str, Any], limit: int | None) -> Reply:
         choice = objects_of(response.get("choices"))[0]
+        if stop_word(choice.get("finish_reason")) in FAILED:
+            used = self._usage(response)
+            reason = f"{self._server_name} ended its reply in the middle with an error of its own."
+            raise UnusableResponse(reason, used if used.tokens else None, End.ERROR_EVENT)
         message = choice.get("message") or choice.get("delta") or {"content": choice["text"]}
         # Only functions were offered, so a call of another type is dropped.
         parts = [call for call in objects_of(message.get("tool_calls")) if object_in(call, "function")]
         functions = [(call.get("id"), object_in(call, "function")) for call in parts]
         calls = tuple(parse_call(id, function.get("name"), function.get("arguments")) for id, function in functions)
         stop = STOP_REASONS.get(stop_word(choice.get("finish_reason")), StopReason.DONE)
-        used = count(response.get("usage"), "completion_tokens")
+        written = count(response.get("usage"), "completion_tokens")
         if text_of(message.get("refusal")):
             stop = StopReason.REFUSED
-        elif limit is not None and used >= limit and stop is StopReason.DONE:
+        elif limit is not None and written >= limit and stop is StopReason.DONE:
             stop = StopReason.CUT  # it fills its limit, even if the server reports `stop`
         thoughts, text = spoken.split_thoughts(_words(message.get("content")))
         aside = "\n".join(filter(None, (_reasoning(message), thoughts)))
@@ -205,6 +222,9 @@ class _ChatDraft(Draft):
         self._stop: str | None = None
 
     def _add(self, chunk: Mapping[str, Any]) -> None:
+        if failed := error_in(chunk):
+            self.failed = failed
+            return
         # In the last chunk, after the reason to stop, or in each chunk; Kimi has it in the choice.
         used, choices = chunk.get("usage"), objects_of(chunk.get("choices"))
         for choice in choices:

@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx2
 
-from activities.borders import classify
 from activities.providers.adapter import (
     Endpoint,
     ModelAdapter,
@@ -29,11 +28,9 @@ from activities.providers.messages import (
     Request,
     StopReason,
     ToolCall,
-    UnusableResponse,
     Usage,
     UserTurn,
 )
-from activities.providers.metering import current_reply
 from activities.providers.streaming import Draft, object_in, objects_of, text_of
 from workflows.json_values import canonical
 
@@ -69,11 +66,11 @@ class Responses(ModelAdapter):
         )
 
     def _draft(self) -> Draft:
-        return _ResponsesDraft(self._error, self._usage)
+        return _ResponsesDraft(self._event_error, self._usage)
 
     def _translate(self, response: Mapping[str, Any], limit: int | None) -> Reply:
         if response.get("status") == "failed":
-            raise self._failure(response)
+            raise self._failure(self._event_error(response.get("error")), self._usage(response))
         if response.get("status") in UNFINISHED:
             raise ValueError(f"the response is {response['status']}")
         if not isinstance(response.get("output"), list):
@@ -99,17 +96,8 @@ class Responses(ModelAdapter):
         read, written = count(details, "cached_tokens"), count(details, "cache_write_tokens")
         return counts(used, "input", "output", read=read, written=written)
 
-    def _failure(self, response: Mapping[str, Any]) -> Exception:
-        """The exception for a response that reports a failure; the tokens that it counts are recorded in the meter."""
-        error = self._error(response.get("error"))
-        fault, usage = classify(error), self._usage(response)
-        if usage.tokens:
-            current_reply().failure = usage
-        # The tokens are paid, and each retry would use as many again.
-        return UnusableResponse(fault.reason, usage) if usage.tokens and fault.quadrant.is_transient else error
-
-    def _error(self, message: Any) -> Exception:
-        """The SDK's exception for an error that the API reports in a response or an event with status 200."""
+    def _event_error(self, message: Any) -> Exception:
+        """The SDK's exception for an error that the API reports in an event."""
         sdk = importlib.import_module(self.sdk)
         body = message if isinstance(message, Mapping) else {"message": message} if message else {}
         request = httpx2.Request("POST", self._endpoint.url or "https://api.openai.com/v1")

@@ -39,6 +39,8 @@ class Draft(ABC):
     """The fields with the arguments of a call, or with a part of them."""
     response: Any = None
     """The JSON of the response; None until it is complete."""
+    failed: Any = None
+    """The error that an event reports, if the SDK did not see it; else None."""
     written: int = 0
     """The bytes of text, reasoning and arguments that have come."""
     has_begun: bool = False
@@ -221,6 +223,7 @@ async def read(
 
 def plain(event: Any) -> Mapping[str, Any]:
     """The JSON of an event of an SDK; raises TypeError if it is no object."""
+    event = event[0] if isinstance(event, list) and event else event  # Gemini sends an error in a list
     found = event if isinstance(event, Mapping) else event.to_dict(mode="python", warnings=False)
     if not isinstance(found, Mapping):
         raise TypeError(f"the event is a {type(found).__name__}")

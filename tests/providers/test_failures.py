@@ -72,7 +72,7 @@ BROKEN: dict[str, tuple[RawBytes, Code]] = {
     "a page": (RawBytes(json_answer(200, b"<html>hello", **{"content-type": "text/html"})), Code.SERVER_ERROR),
     "an error": (
         RawBytes(json_answer(200, b'{"type": "error", "error": {"type": "overloaded_error"}}')),
-        Code.SERVER_ERROR,
+        Code.OVERLOADED,
     ),
     "a proxy's page": (RawBytes(json_answer(502, b"<html>bad", **{"content-type": "text/html"})), Code.SERVER_ERROR),
     "nothing": (RawBytes(json_answer(200, b"")), Code.SERVER_ERROR),
