@@ -16,6 +16,7 @@ libraries; `raises={ShopError: "conflict"}` and `fault(...)` say what others are
 import dis
 import sys
 from importlib import import_module
+from itertools import pairwise
 from types import CodeType
 from typing import TYPE_CHECKING
 
@@ -93,13 +94,15 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
 
 def _modules(code: CodeType) -> dict[str, str]:
     """The module of each public name, read from the code of the imports above: a workflow's sandbox reads no files."""
-    found, module = dict[str, str](), ""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "IMPORT_NAME":
-            module = instruction.argval
-        elif instruction.opname == "IMPORT_FROM" and module.partition(".")[0] not in sys.stdlib_module_names:
-            found[instruction.argval] = module
-    return found
+    steps = list(dis.get_instructions(code))
+    # What stands before an import is the tuple of its names; pytest puts imports without one into what it loads.
+    imports = [(names.argval, step.argval) for names, step in pairwise(steps) if step.opname == "IMPORT_NAME"]
+    return {
+        name: module
+        for names, module in imports
+        if names and module.partition(".")[0] not in sys.stdlib_module_names
+        for name in names
+    }
 
 
 _MODULES = _modules(sys._getframe().f_code)
