@@ -137,7 +137,7 @@ class _Process:
     def __init__(self) -> None:
         self.strays = 0
         self._exempt_threads = set[int]()
-        self._watched = set[str]()
+        self._watched, self._unknown = set[str](), set[str]()
         sys.addaudithook(_hook(self))
 
     def exempt_thread(self) -> None:
@@ -155,9 +155,13 @@ class _Process:
             self.strays += may_change(method)
 
     def watch_libraries(self) -> None:
-        for name in self.unwatched_libraries():
-            _LIBRARIES[name](sys.modules[name], self)
-            self._watched.add(name)
+        for name in set(self.unwatched_libraries()) - self._unknown:
+            try:
+                _LIBRARIES[name](sys.modules[name], self)
+            except AttributeError:  # a version without what we watch: while it is there, no count is complete
+                self._unknown.add(name)
+            else:
+                self._watched.add(name)
 
     def unwatched_libraries(self) -> list[str]:
         """The libraries whose requests are not counted yet: they were imported after the last call had begun."""

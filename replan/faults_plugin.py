@@ -3,31 +3,34 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
-from temporalio import activity
+from temporalio import activity, client, worker
 from temporalio.api.failure.v1 import Failure
-from temporalio.client import Client
+from temporalio.client import Client, ClientConfig
+from temporalio.common import MetricMeter
 from temporalio.exceptions import ApplicationError, FailureError, is_cancelled_exception
-from temporalio.service import RPCError
+from temporalio.runtime import Runtime
+from temporalio.service import ConnectConfig, RPCError, ServiceClient
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ExecuteActivityInput,
     Interceptor,
-    Plugin,
     ReplayerConfig,
     Worker,
     WorkerConfig,
+    WorkflowRunner,
 )
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from activities import sends
 from activities.borders import declared, judge
 from activities.borders.meaning import Effect, Fault, Next, entries_of, fault_of, follows
 from activities.borders.proof import proves_no_effect
-from activities.libraries import libraries_of
+from activities.libraries import is_foreign, libraries_of
 from workflows.faults.fault import Applied, Code, Quadrant
 from workflows.text import nearest
 
@@ -36,13 +39,15 @@ SKIPPED = "RETRY_SKIPPED"
 """The event of the log for a retry that is not made."""
 UNKNOWN_OUTCOME = "UnknownOutcome"
 """The type of the failure of an attempt that was not made, because an attempt before it ended without a report."""
+_OURS = {name.partition(".")[0] for name in (__name__, Fault.__module__, Code.__module__)}
+"""Packages that a workflow's sandbox need not import again for each workflow."""
 ASK_AGAIN = 1.0
 """Seconds until the server is asked again how the attempt before ended."""
 
 log = logging.getLogger("replan.faults")
 
 
-class FaultsPlugin(Plugin):
+class FaultsPlugin(client.Plugin, worker.Plugin):
     """Lets the retries of a worker's activities be those that can help, by what the exception of an attempt means.
 
     `Worker(..., plugins=[FaultsPlugin()])`. An exception that the tables know as persistent is not retried; a
@@ -95,7 +100,16 @@ class FaultsPlugin(Plugin):
         self._check_names(config.get("activities") or ())
         ours = _Interceptor(self, config.get("client"))
         config["interceptors"] = [ours, *(config.get("interceptors") or [])]
+        config["workflow_runner"] = _knowing_us(config.get("workflow_runner"))
         return config
+
+    def configure_client(self, config: ClientConfig) -> ClientConfig:
+        return config
+
+    async def connect_service_client(
+        self, config: ConnectConfig, next: Callable[[ConnectConfig], Awaitable[ServiceClient]]
+    ) -> ServiceClient:
+        return await next(config)
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         if "unkeyed" in self._effects.values():
@@ -103,6 +117,7 @@ class FaultsPlugin(Plugin):
         await next(worker)
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
+        config["workflow_runner"] = _knowing_us(config.get("workflow_runner"))
         return config
 
     def run_replayer(self, replayer: Any, histories: Any, next: Any) -> Any:
@@ -143,10 +158,10 @@ class FaultsPlugin(Plugin):
     def _libraries_of(self, name: str, function: Callable[..., Any]) -> frozenset[str] | None:
         """The packages that an activity can use; the search takes milliseconds, and is made once."""
         if name not in self._libraries:
-            self._libraries[name] = libraries_of(function)
+            self._libraries[name] = _libraries_of(function)
         return self._libraries[name]
 
-    def translated(self, error: Exception, fault: Fault) -> ApplicationError | None:
+    def translated(self, error: Exception, fault: Fault, meter: MetricMeter) -> ApplicationError | None:
         """The same failure with the Fault as its detail; None if the exception is to pass as it is."""
         info = activity.info()
         after = follows(fault, self.effect_of(info.activity_type), is_strict=self._strict)
@@ -158,7 +173,7 @@ class FaultsPlugin(Plugin):
             return None
         is_skipped = after is not Next.RETRY
         if is_skipped:
-            _tell(info, fault, is_dry_run=self.is_dry_run)
+            _tell(info, fault, meter, is_dry_run=self.is_dry_run)
         if self.is_dry_run:
             return None
         return ApplicationError(
@@ -194,14 +209,15 @@ class _Inbound(ActivityInboundInterceptor):
                 return await self.next.execute_activity(input)
             await self._refuse_a_repeat(info)
             # What another process sends, nobody counts.
-            sent.is_uncounted = isinstance(input.executor, ProcessPoolExecutor)
+            sent.is_uncounted = not isinstance(input.executor, ThreadPoolExecutor | None)
             with sends.counted(sent):
                 return await self.next.execute_activity(input)
         except Exception as error:
-            if isinstance(error, FailureError) or is_cancelled_exception(error):
+            # After a broken pool the SDK ends the worker, if it sees the exception itself.
+            if isinstance(error, FailureError | BrokenExecutor) or is_cancelled_exception(error):
                 raise
             fault = self._plugin.fault_of(error, info.activity_type, input.fn, sent)
-            made = self._plugin.translated(error, fault)
+            made = self._plugin.translated(error, fault, _meter(info, self._client))
             if made is None:
                 raise
             # This `raise` adds the frame that is left out here, so that the stack has each frame once.
@@ -223,7 +239,7 @@ class _Inbound(ActivityInboundInterceptor):
             " find out whether it had, and call it again only if not."
         )
         fault = Fault(Quadrant.TRANSIENT_INFRASTRUCTURAL, Code.WORKER_LOST, reason, Applied.UNKNOWN)
-        _tell(info, fault, is_dry_run=self._plugin.is_dry_run)
+        _tell(info, fault, _meter(info, self._client), is_dry_run=self._plugin.is_dry_run)
         if not self._plugin.is_dry_run:
             raise ApplicationError(reason, *_details(fault), type=UNKNOWN_OUTCOME, non_retryable=True)
 
@@ -245,8 +261,11 @@ class _Inbound(ActivityInboundInterceptor):
                 await asyncio.sleep(ASK_AGAIN)
 
 
-_CUT_OFF = frozenset({"CancelledError", "ActivityPause", "ActivityReset", "WorkerShutdown", "RPCError"})
-"""Types of failures with which the SDK itself ends an attempt in the middle."""
+_CUT_OFF = frozenset(
+    {"CancelledError", "ActivityPause", "ActivityReset", "WorkerShutdown", "RPCError"}
+    | {"BrokenExecutor", "BrokenProcessPool", "BrokenThreadPool"}
+)
+"""Types of failures with which the SDK itself, or Python, ends an attempt in the middle."""
 
 
 def _ended_without_report(failure: Failure) -> str | None:
@@ -269,6 +288,37 @@ def _ended_without_report(failure: Failure) -> str | None:
 def _activity_name(function: Callable[..., Any]) -> str | None:
     """The name of an activity; None for a dynamic one, which takes any name."""
     return activity._Definition.must_from_callable(function).name
+
+
+def _knowing_us(runner: WorkflowRunner | None) -> WorkflowRunner | None:
+    """The runner of workflows; a sandbox takes Replan's modules as they are, if a workflow's module imports some."""
+    if not isinstance(runner, SandboxedWorkflowRunner):
+        return runner
+    return replace(runner, restrictions=runner.restrictions.with_passthrough_modules(*_OURS))
+
+
+def _libraries_of(function: Callable[..., Any]) -> frozenset[str] | None:
+    """The packages that an activity can use; None for an activity of a framework, which calls what nobody can see."""
+    named = getattr(function, "__func__", function)
+    try:
+        is_seen = not is_foreign(named if hasattr(named, "__code__") else type(named))
+        return libraries_of(function) if is_seen else None
+    except Exception:  # of an object on the way, which may be anything
+        return None
+
+
+def _meter(info: activity.Info, of: Client | None) -> MetricMeter:
+    """The meter of an activity; the SDK has none for one that runs in another process."""
+    try:
+        return activity.metric_meter()
+    except RuntimeError:
+        runtime = (of.service_client.config.runtime if of else None) or Runtime.default()
+        names = {
+            "namespace": info.namespace,
+            "task_queue": info.task_queue,
+            "activity_type": info.activity_type,
+        }
+        return runtime.metric_meter.with_additional_attributes(names)
 
 
 def _details(fault: Fault) -> list[Any]:
@@ -311,7 +361,7 @@ def _saved(info: activity.Info) -> tuple[int | None, float]:
     return more, min(sum(waits), max(0.0, left)) if left is not None else sum(waits)
 
 
-def _tell(info: activity.Info, fault: Fault, *, is_dry_run: bool) -> None:
+def _tell(info: activity.Info, fault: Fault, meter: MetricMeter, *, is_dry_run: bool) -> None:
     """Log and count a retry that is skipped; nothing if the policy would have made none."""
     attempts, seconds = _saved(info)
     if attempts == 0:
@@ -333,7 +383,7 @@ def _tell(info: activity.Info, fault: Fault, *, is_dry_run: bool) -> None:
     }
     text = " ".join(f"{name}={value}" for name, value in values.items() if value is not None)
     log.warning("%s %s (%s)", SKIPPED, text, why, extra={"event": SKIPPED, **values})
-    meter = activity.metric_meter().with_additional_attributes(
+    meter = meter.with_additional_attributes(
         {"tool": info.activity_type, "code": fault.code.value, "dry_run": is_dry_run}
     )
     meter.create_counter("replan_retries_skipped", "Failures that were not retried, since a retry could not help").add(

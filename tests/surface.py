@@ -58,7 +58,7 @@ from workflows.people.requests import CHOICES, HumanRequest
 from workflows.unfinished import Unfinished
 
 FOLDER = ROOT / "docs" / "surface"
-MODULES = ("replan", "replan.forms", "replan.testing", "replan.testing.worker")
+MODULES = ("replan", "replan.faults", "replan.forms", "replan.testing", "replan.testing.worker")
 """The modules whose names users may import."""
 READ_ONLY = (
     *(TaskEvent, TaskHandle, TaskNotCompleted, Outcome, HumanRequest, Problem, Remedy),
@@ -84,6 +84,7 @@ PRIVATE: Mapping[str, Sequence[str]] = {
     "Web": ("exchange", "parse", "allows_name"),
     "Tool": ("function", "effect", "options", "unknown", "decorator", "pure", "origin"),
     "RunningWorker": ("start", "parts", "failures", "loop"),
+    "FaultsPlugin": ("effect_of", "fault_of", "is_for", "translated", "is_dry_run"),
     "Refused": ("codes",),
     "Busy": ("codes",),
     "Unreachable": ("codes",),
@@ -620,7 +621,7 @@ def codes() -> Surface:
 
 
 DOORS: Mapping[str, Door] = {
-    "python": Door(python, "docs/client.md, docs/tools.md"),
+    "python": Door(python, "docs/client.md, docs/tools.md, docs/faults.md"),
     "workflow": Door(workflow, "docs/client.md, docs/people.md"),
     "documents": Door(documents, "docs/console.md"),
     "http": Door(http, "docs/web.md"),

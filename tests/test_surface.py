@@ -121,7 +121,7 @@ def test_what_users_reach_is_there() -> None:
     python, http, commands = now("python"), now("http"), now("commands")
 
     assert python["replan.Client.start"]["id"] == {"takes": ["str", "None"], "default": "None"}
-    assert python["FaultRecord"]["code"] == {"gives": ["Code"]} and "conflict" in python["Code"]
+    assert python["FaultRecord"]["code"] == {"gives": ["Code"]} and "conflict" in python["replan.faults.Code"]
     assert python["options of @tool.*"]["retry"]["takes"] == ["'standard'", "'patient'", "'once'"]
     assert "timeout" in python["options of @tool.pure"] and "undo" not in python["options of @tool.pure"]
     assert python["replan.Refused"]["a kind of"] == {"is": "ToolError"}

@@ -4,6 +4,7 @@ It writes their histories to tests/audit/histories.zip, which the quick tests au
 """
 
 import asyncio
+import os
 import re
 import sys
 import tempfile
@@ -12,12 +13,14 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 from temporalio.client import Client, WorkflowHistory
 
 from evals.frameworks.environments import python_of
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.audit.shop import Shop, shop
+from tests.processes import ROOT
 
 PROGRAMS = Path(__file__).with_name("programs")
 SAVED = Path(__file__).with_name("histories.zip")
@@ -90,12 +93,15 @@ async def server() -> AsyncIterator[Client]:
             yield await Client.connect(running.address)
 
 
-async def run(client: Client, python: Path, program: str, scenario: str) -> Run:
-    """Run an agent to its end; in the scenario `killed` its worker is killed once, while the shop charges."""
+async def run(client: Client, python: Path, program: str, scenario: str, file: Path | None = None) -> Run:
+    """Run an agent to its end; in the scenario `killed` its worker is killed once, while the shop charges.
+
+    `file` takes the place of the agent's own program.
+    """
     with shop() as opened:
-        id = f"{program}-{scenario}"
+        id = f"{program}-{scenario}" + (f"-{uuid4().hex[:8]}" if file else "")
         address = client.service_client.config.target_host
-        file = PROGRAMS / f"{program}_agent.py"
+        file = file or PROGRAMS / f"{program}_agent.py"
         command = [str(python), str(file), address, f"{opened.url}/{scenario}", id]
         if scenario == "killed":
             await _killed(command, opened)
@@ -117,8 +123,8 @@ async def _killed(command: list[str], opened: Shop) -> None:
 
 
 async def _started(command: list[str]) -> asyncio.subprocess.Process:
-    nowhere = asyncio.subprocess.DEVNULL
-    return await asyncio.create_subprocess_exec(*command, stdout=nowhere, stderr=nowhere)
+    nowhere, here = asyncio.subprocess.DEVNULL, {**os.environ, "PYTHONPATH": str(ROOT)}
+    return await asyncio.create_subprocess_exec(*command, stdout=nowhere, stderr=nowhere, env=here)
 
 
 def portable(text: str) -> str:

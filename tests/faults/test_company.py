@@ -1,0 +1,392 @@
+"""`FaultsPlugin` in company: other forms of activities, codecs, converters, interceptors, plugins, the sandbox."""
+
+import asyncio
+import logging
+import multiprocessing
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from cryptography.fernet import Fernet
+from temporalio import client
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client, WorkflowHandle, WorkflowHistory
+from temporalio.converter import (
+    BinaryPlainPayloadConverter,
+    CompositePayloadConverter,
+    DataConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    EncodingPayloadConverter,
+    PayloadCodec,
+)
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    SharedStateManager,
+    Worker,
+)
+
+from replan import FaultsPlugin
+from runtime.dev_server import DevServer
+from tests.faults.company import ACTIVITIES, IN_PROCESS, Caller, Patient, refuse_it
+from tests.processes import ROOT
+
+FINAL = ["PermissionError", "no entry", True, "forbidden"]
+UNTOUCHED = ["PermissionError", "no entry", False, ""]
+
+
+class Place:
+    """A server, a folder, a client of its own, and the calls that were made there."""
+
+    def __init__(self, client: Client, folder: Path) -> None:
+        self.client, self.folder, self.queue = client, folder, f"company-{uuid4().hex[:8]}"
+
+    @asynccontextmanager
+    async def worker(self, *plugins: Any, **options: Any) -> AsyncIterator[Worker]:
+        """A worker with these plugins, and the SDK's sandbox."""
+        ours: dict[str, Any] = {"workflows": [Caller, Patient], "activities": ACTIVITIES}
+        with ThreadPoolExecutor(2) as threads:
+            ours["activity_executor"] = threads
+            async with Worker(self.client, task_queue=self.queue, plugins=plugins, **ours | options) as worker:
+                yield worker
+
+    async def call(self, name: str) -> tuple[list[Any], int, WorkflowHistory]:
+        """How a call ended, how many attempts were made, and the history."""
+        id = f"{self.queue}-{uuid4().hex[:8]}"
+        file = self.folder / id
+        handle = await self.client.start_workflow(Caller.run, args=[name, str(file)], id=id, task_queue=self.queue)
+        ended = await asyncio.wait_for(handle.result(), 60)
+        return ended, attempts(file), await handle.fetch_history()
+
+
+def attempts(file: Path) -> int:
+    """How many attempts noted themselves in a file."""
+    return len(file.read_text().splitlines()) if file.exists() else 0
+
+
+async def connected(server: DevServer, folder: Path, **options: Any) -> Place:
+    """A place whose client has these options."""
+    return Place(await Client.connect(server.address, **options), folder)
+
+
+@pytest.fixture
+async def place(server: DevServer, tmp_path: Path) -> Place:
+    """A place whose client is the SDK's usual one."""
+    return await connected(server, tmp_path)
+
+
+# --- forms of activities
+
+
+@pytest.mark.parametrize("name", ["method", "method_in_thread", "object", "any_name"])
+async def test_each_form_of_an_activity_is_looked_after(place: Place, name: str) -> None:
+    """Methods of classes, objects, and one function for all names; their workflow runs in the sandbox."""
+    async with place.worker(FaultsPlugin()):
+        ended, tried, _ = await place.call(name)
+
+    assert (ended, tried) == (FINAL, 1)
+
+
+@pytest.mark.parametrize("name", ["method_again", "other_name"])
+async def test_each_form_of_an_activity_is_retried(place: Place, name: str) -> None:
+    """A transient error, as before."""
+    async with place.worker(FaultsPlugin()):
+        ended, tried, _ = await place.call(name)
+
+    assert (ended, tried) == (["done"], 2)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[dict[str, Any]]:
+    """The options of a worker whose activities run in another process."""
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(1, mp_context=context) as processes:
+        shared = SharedStateManager.create_from_multiprocessing(manager)
+        yield {"activities": IN_PROCESS, "activity_executor": processes, "shared_state_manager": shared}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("plugin", [{}, {"effects": {"in_process": "unkeyed"}}], ids=["plain", "unkeyed"])
+async def test_an_activity_in_another_process_is_looked_after(
+    place: Place, pool: dict[str, Any], plugin: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """There the SDK has no meter, and what is sent is not counted."""
+    with caplog.at_level(logging.WARNING, "replan.faults"):
+        async with place.worker(FaultsPlugin(**plugin), disable_eager_activity_execution=True, **pool):
+            final, again = await place.call("in_process"), await place.call("in_process_again")
+
+    assert (final[:2], again[:2]) == ((FINAL, 1), (["done"], 2))
+    assert [vars(record)["saved_attempts"] for record in caplog.records if record.name == "replan.faults"] == [2]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("plugins", "expected"),
+    [
+        ([], ("done", 2)),
+        ([FaultsPlugin()], ("done", 2)),
+        ([FaultsPlugin(strict=True)], ("done", 2)),
+        ([FaultsPlugin(effects={"end_the_pool": "unkeyed"})], ("UnknownOutcome", 1)),
+    ],
+    ids=["without", "plain", "strict", "unkeyed"],
+)
+async def test_a_pool_that_broke_ends_its_worker_as_before(
+    place: Place, plugins: list[Any], expected: tuple[str, int]
+) -> None:
+    """The next worker, with a pool that works, makes the next attempt, if the call may be repeated."""
+    context = multiprocessing.get_context("spawn")
+    fatal = list[BaseException]()
+
+    async def note(error: BaseException) -> None:
+        fatal.append(error)
+
+    with context.Manager() as manager:
+        shared = SharedStateManager.create_from_multiprocessing(manager)
+        options: dict[str, Any] = {"activities": IN_PROCESS, "shared_state_manager": shared, "on_fatal_error": note}
+        with ProcessPoolExecutor(1, mp_context=context) as processes:
+            worker = Worker(
+                place.client,
+                task_queue=place.queue,
+                workflows=[Caller],
+                activity_executor=processes,
+                plugins=plugins,
+                **options,
+            )
+            running = asyncio.create_task(worker.run())
+            call = asyncio.create_task(place.call("end_the_pool"))
+            done, _ = await asyncio.wait([running], timeout=40)
+            if not done:
+                await worker.shutdown()
+            await asyncio.gather(running, return_exceptions=True)
+        with ProcessPoolExecutor(1, mp_context=context) as processes:
+            async with place.worker(*plugins, **options, activity_executor=processes):
+                ended, tried, _ = await call
+
+    assert [type(error.__cause__).__name__ for error in fatal] == ["BrokenProcessPool"]
+    assert (ended[0], tried) == expected
+
+
+# --- codecs and converters
+
+
+class Encrypting(PayloadCodec):
+    """A codec as programs have it."""
+
+    def __init__(self) -> None:
+        self._key = Fernet(Fernet.generate_key())
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Encrypt each payload whole."""
+        return [
+            Payload(metadata={"encoding": b"binary/mine"}, data=self._key.encrypt(one.SerializeToString()))
+            for one in payloads
+        ]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Decrypt what this codec has encrypted."""
+        return [
+            Payload.FromString(self._key.decrypt(one.data)) if one.metadata["encoding"] == b"binary/mine" else one
+            for one in payloads
+        ]
+
+
+async def test_a_codec_encrypts_the_fault_too(server: DevServer, tmp_path: Path) -> None:
+    """With encoded attributes nothing of the message or of the Fault is readable at the server."""
+    converter = replace(
+        DataConverter.default,
+        payload_codec=Encrypting(),
+        failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
+    )
+    place = await connected(server, tmp_path, data_converter=converter)
+    async with place.worker(FaultsPlugin()):
+        ended, tried, history = await place.call("method")
+
+    text = history.to_json()
+    assert (ended, tried) == (FINAL, 1)
+    assert "Encoded failure" in text and "no entry" not in text and "forbidden" not in text
+
+
+class OnlyTexts(EncodingPayloadConverter):
+    """Converts texts and bytes, and lists of the two kinds of values that workflows here give."""
+
+    @property
+    def encoding(self) -> str:
+        return "text/mine"
+
+    def to_payload(self, value: Any) -> Payload | None:
+        if isinstance(value, dict):
+            raise TypeError("no dict is converted here")
+        import json
+
+        return Payload(metadata={"encoding": b"text/mine"}, data=json.dumps(value).encode())
+
+    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
+        import json
+
+        return json.loads(payload.data)
+
+
+class Texts(CompositePayloadConverter):
+    """A payload converter that takes no dict."""
+
+    def __init__(self) -> None:
+        super().__init__(BinaryPlainPayloadConverter(), OnlyTexts())
+
+
+async def test_a_converter_that_takes_no_dict_gets_none(server: DevServer, tmp_path: Path) -> None:
+    """The failure has no detail then, and is final all the same."""
+    place = await connected(server, tmp_path, data_converter=DataConverter(payload_converter_class=Texts))
+    async with place.worker(FaultsPlugin()):
+        ended, tried, _ = await place.call("method")
+
+    assert (ended, tried) == (["PermissionError", "no entry", True, ""], 1)
+
+
+# --- interceptors and plugins
+
+
+class Spy(client.Interceptor, Interceptor):
+    """An interceptor of the program's own, which notes what it sees raised, and what was raised before."""
+
+    def __init__(self) -> None:
+        self.seen = list[tuple[str, str]]()
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Look at each exception."""
+        spy = self
+
+        class Looking(ActivityInboundInterceptor):
+            async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+                try:
+                    return await self.next.execute_activity(input)
+                except Exception as error:
+                    spy.seen.append((type(error).__name__, type(error.__context__).__name__))
+                    raise
+
+        return Looking(next)
+
+
+async def test_an_interceptor_of_the_client_sees_the_failure_and_its_exception(
+    server: DevServer, tmp_path: Path
+) -> None:
+    """The SDK puts those of the client around all others."""
+    of_client, of_worker = Spy(), Spy()
+    place = await connected(server, tmp_path, interceptors=[of_client])
+    async with place.worker(FaultsPlugin(), interceptors=[of_worker]):
+        ended, tried, _ = await place.call("method")
+
+    assert (ended, tried) == (FINAL, 1)
+    assert of_client.seen == [("ApplicationError", "PermissionError")]
+    assert of_worker.seen == [("PermissionError", "NoneType")]
+
+
+class Failing(Interceptor):
+    """An interceptor that raises an error of its own before the activity."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
+        """Raise for each activity."""
+
+        class Raising(ActivityInboundInterceptor):
+            async def execute_activity(self, input: ExecuteActivityInput) -> Any:
+                raise PermissionError("no entry")
+
+        return Raising(next)
+
+
+async def test_an_error_of_an_interceptor_is_one_of_the_activity(place: Place) -> None:
+    """As the SDK takes it."""
+    async with place.worker(FaultsPlugin(), interceptors=[Failing()]):
+        ended, tried, _ = await place.call("method")
+
+    assert (ended, tried) == (FINAL, 0)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_the_order_of_plugins_does_not_matter(place: Place, is_first: bool) -> None:
+    """The other one brings activities, and interceptors that see exceptions as they are."""
+    spy = Spy()
+    other = SimplePlugin("mine", activities=[refuse_it], interceptors=[spy])
+    plugins = [FaultsPlugin(), other] if is_first else [other, FaultsPlugin()]
+    async with place.worker(*plugins, activities=ACTIVITIES[:1]):
+        ended, tried, _ = await place.call("refuse_it")
+
+    assert (ended, tried, spy.seen) == (FINAL, 1, [("PermissionError", "NoneType")])
+
+
+async def test_a_client_passes_its_plugin_to_its_workers(server: DevServer, tmp_path: Path) -> None:
+    """`Client.connect(..., plugins=[FaultsPlugin()])` is the line, too."""
+    place = await connected(server, tmp_path, plugins=[FaultsPlugin()])
+    async with place.worker():
+        ended, tried, _ = await place.call("method")
+
+    assert (ended, tried) == (FINAL, 1)
+
+
+@pytest.mark.filterwarnings("ignore:The same plugin type")
+async def test_the_plugin_twice_is_the_plugin_once(
+    server: DevServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the client and by the worker."""
+    place = await connected(server, tmp_path, plugins=[FaultsPlugin()])
+    with caplog.at_level(logging.WARNING, "replan.faults"):
+        async with place.worker(FaultsPlugin()):
+            ended, tried, _ = await place.call("method")
+
+    assert (ended, tried) == (FINAL, 1)
+    assert len([record for record in caplog.records if record.name == "replan.faults"]) == 1
+
+
+# --- open workflows
+
+
+@asynccontextmanager
+async def process(place: Place, *line: str) -> AsyncIterator[None]:
+    """A worker in a process of its own."""
+    command = [sys.executable, "-m", "tests.faults.company", place.client.service_client.config.target_host]
+    started = await asyncio.create_subprocess_exec(
+        *command, place.queue, *line, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    assert started.stdout
+    try:
+        assert await started.stdout.readline() == b"ready\n"
+        yield
+    finally:
+        started.kill()
+        await started.wait()
+
+
+async def first_call_over(handle: WorkflowHandle[Any, Any]) -> None:
+    """Wait until the first call of an open workflow has failed, and its workflow task is done."""
+    async with asyncio.timeout(30):
+        while True:
+            names = [event.WhichOneof("attributes") for event in (await handle.fetch_history()).events]
+            failed = "activity_task_failed_event_attributes"
+            if failed in names and "workflow_task_completed_event_attributes" in names[names.index(failed) :]:
+                return
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("lines", [["line", ""], ["", "line"]], ids=["removed", "added"])
+async def test_an_open_workflow_goes_on_when_the_line_comes_or_goes(place: Place, lines: list[str]) -> None:
+    """A process with the line begins it and one without ends it, and the other way round; each replays."""
+    first, second = [[line] if line else [] for line in lines]
+    id, file = f"{place.queue}-open", place.folder / "open"
+    async with process(place, *first):
+        handle = await place.client.start_workflow(Patient.run, str(file), id=id, task_queue=place.queue)
+        await first_call_over(handle)
+    async with process(place, *second):
+        await handle.signal(Patient.go_on)
+        ended = await asyncio.wait_for(handle.result(), 60)
+
+    tried = [attempts(file), attempts(Path(f"{file}-2"))]
+    assert (ended, tried) == ([bool(first), bool(second)], [1 if first else 3, 1 if second else 3])
+    history = await handle.fetch_history()
+    assert not [event for event in history.events if event.HasField("workflow_task_failed_event_attributes")]
