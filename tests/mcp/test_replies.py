@@ -1,6 +1,8 @@
 """Lists and results with a strange part: it costs itself, and is named; nothing beside it is lost."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -10,12 +12,15 @@ import pytest
 from activities.toolbox.mcp.loading import ForeignTools
 from activities.toolbox.mcp.replies import MAX_TOOLS, Unreadable, tidy_result, tool_of
 from activities.toolbox.registry import ToolMistakes
+from console.commands import doctor
 from server.gateway import own_tools, results
 from tests.activities.bench import bench
-from tests.mcp.foreign import loaded, serving, table, tool_of as made_of
+from tests.mcp.foreign import loaded, serving, table, tool_of as made_of, written
 from tests.mcp.test_passing import gateway
+from tests.processes import ROOT
 from workflows.faults.fault import Applied, Code
-from workflows.plans.catalogue import Effect
+from workflows.inquiries import ToolCard, ToolsFindings
+from workflows.plans.catalogue import Effect, ToolSpec
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}}
 READS = {"readOnlyHint": True}
@@ -433,3 +438,18 @@ async def test_a_gateway_is_told_which_tools_are_left_out(tmp_path: Path) -> Non
     assert told == {"shop.odd": "its inputSchema is missing or null, so that its arguments are not known"}
     assert line.endswith(f" Tools that cannot be offered here: shop.odd ({told['shop.odd']}).")
     assert "\n" not in bounded and "; 40 more." in bounded and len(bounded) < 5_000
+
+
+def test_check_and_doctor_name_what_is_left_out(tmp_path: Path) -> None:
+    """With the reason, and what is odd of a tool that is offered; the worker would start."""
+    odd = {"name": "odd", "inputSchema": SCHEMA, "title": 5}
+    file = written(tmp_path, listing(tmp_path, {"tools": [{"name": "lost"}, odd, GOOD]}))
+    command = [sys.executable, "worker.py", "--check", "--tools", str(file)]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    card = ToolCard(spec=ToolSpec(kind="pay", effect=Effect.READ), description="", args_schema={}, result_schema={})
+    found = ToolsFindings(planner="", tools=(card,), unusable={"shop.lost": "its name is 5"})
+    [check] = [check for check in doctor.of_tools(found) if check.name == "tools not offered"]
+
+    assert "Not offered: shop.lost: its inputSchema is missing or null" in said
+    assert "its title is 5, and is not used" in said and "shop.good" in said
+    assert check.status is doctor.Status.WARN and "shop.lost its name is 5" in check.found
