@@ -257,14 +257,24 @@ def _rule(misfit: Any) -> str:
         missing = [name for name in wanted if name not in misfit.instance]
         return f"lacks {', '.join(missing)}"
     if rule in ("anyOf", "oneOf", "allOf", "not", "if"):
-        from jsonschema.exceptions import best_match
-
-        closest = best_match([misfit])
-        inner = "" if closest is misfit else f" ({_place(closest)} {_rule(closest)})"
-        return f"does not fit {rule} of its schema{inner}"
+        inner = "; ".join(f"{_place(each)} {_rule(each)}".strip() for each in _closest(misfit)[:MAX_NAMED])
+        return f"does not fit {rule} of its schema" + (f" ({inner})" if inner else "")
     if rule in ("additionalProperties", *UNEVALUATED):
         return "has a name that is not declared"
     return f"must fit {rule} {canonical(wanted)}"
+
+
+def _closest(misfit: Any) -> list[Any]:
+    """The errors of the branch that a value fits best, if it fits none: one that it chose by a constant, if any."""
+    branches = dict[Any, list[Any]]()
+    for error in misfit.context:
+        branches.setdefault(error.relative_schema_path[0], []).append(error)
+    found = sorted(branches.values(), key=lambda errors: (any(map(_is_chosen_otherwise, errors)), len(errors)))
+    return found[0] if found else []
+
+
+def _is_chosen_otherwise(error: Any) -> bool:
+    return error.validator in ("const", "enum")
 
 
 def _place(misfit: Any) -> str:
