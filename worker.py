@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from temporalio.client import Client
@@ -36,6 +36,9 @@ from runtime.settings_file import BadSettings, SettingsFile
 from workflows.calls.interceptor import CallInterceptor
 from workflows.text import few
 
+if TYPE_CHECKING:
+    from client.upgrade import OpenTasksReport
+
 BAD_USAGE = (*BAD_OPTIONS, BadKeys, BadSetting, BadSettings, queue_store.OtherStore)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
 MAX_UNFINISHED = 200
@@ -57,7 +60,10 @@ def main(settings: Settings) -> None:
         if answer := abilities.answer(settings):
             typer.echo(answer)
             if settings.check:
-                typer.echo(process.run(open_tasks(settings, abilities)))
+                found = process.run(open_tasks(settings, abilities))
+                typer.echo(found.text)
+                if settings.strict and not found.fits:
+                    process.leave(1 if found.fits is False else 6)
         else:
             asyncio.run(run(settings, abilities))
     except (*BAD_USAGE, *UNREACHABLE, serve.CannotContinue) as error:
@@ -73,7 +79,7 @@ def main(settings: Settings) -> None:
     process.leave(0)
 
 
-async def open_tasks(settings: Settings, abilities: Abilities) -> str:
+async def open_tasks(settings: Settings, abilities: Abilities) -> "OpenTasksReport":
     """The lines of `--check` about the queue's open tasks: whether the tools of `abilities` accept their next calls."""
     from client import upgrade  # not at the top: no worker that serves needs it
 

@@ -1,10 +1,13 @@
 """Finds the next calls of open tasks, and which of these calls the tools of a new version do not accept."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
+from pydantic import JsonValue
 from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
@@ -17,6 +20,9 @@ from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
 from workflows.inquiries import CallsInquiry, Misfit, NextCall
 from workflows.json_values import canonical
+from workflows.plans.catalogue import Effect
+from workflows.plans.references import Unresolved, is_reference, pick, pruned, references
+from workflows.rollback import NoUndo, undo_call
 from workflows.text import few
 
 MAX_TASKS = 500
@@ -32,8 +38,8 @@ OPEN = (StepStatus.PENDING, StepStatus.RUNNING, StepStatus.WAITING)
 """The statuses of a step whose call is still to be made, or may be made again."""
 REMEDY = (
     "Finish or answer these tasks before the deploy, or keep their calls valid: give a new field a default, and leave"
-    " an old one in place. Otherwise each asks a person when it comes to the call; one that may not ask ends as"
-    " escalated, and can be reset."
+    " an old one in place, in arguments and results, and keep the tool of an undo=. Otherwise each asks a person when"
+    " it comes to the call; one that may not ask ends as escalated, and can be reset."
 )
 
 Judge = Callable[[Sequence[NextCall]], Sequence[Misfit]]
@@ -101,15 +107,52 @@ async def open_tasks(
 
 
 def next_calls(progress: Progress) -> Iterator[NextCall]:
-    """The calls that a task will make, or may make again, with resolved arguments, or as planned before they start."""
+    """The calls that a task will make, or may make again, with resolved arguments, or as planned before they start.
+
+    Also the calls that would undo the finished ones.
+    """
+    finished = progress.with_status(StepStatus.COMPLETED)
+    results = {record.step.id: record.result for record in finished if not record.left_out}
+    kinds = {record.step.id: record.kind for record in progress.with_status(*OPEN)}
     for record in progress.with_status(*OPEN):
+        args = record.step.args if record.args is None else record.args
         yield NextCall(
             task=progress.task_id,
             step=record.step.id,
             kind=record.kind,
             effect=record.effect,
-            args=record.step.args if record.args is None else record.args,
+            args={name: _filled(value, results) for name, value in args.items()},
+            sources={step: kinds[step] for step in references(args) if step in kinds},
+            tool=progress.tools.get(record.kind),
         )
+    undone = {record.step_id for record in progress.undo if record.done}
+    for record in finished:
+        if record.effect is Effect.READ or record.undoes or record.step.id in undone:
+            continue
+        with suppress(NoUndo):
+            call = undo_call(record, progress.tools)
+            yield NextCall(
+                task=progress.task_id,
+                step=record.step.id,
+                kind=call.kind,
+                effect=progress.tools[call.kind].effect if call.kind in progress.tools else Effect.UNKEYED,
+                args=call.args,
+                undoes=record.kind,
+            )
+
+
+def _filled(value: JsonValue, results: Mapping[str, JsonValue]) -> JsonValue:
+    """A part of arguments, with the results of finished steps in place of the references that lead to them."""
+    if is_reference(value):
+        step = str(value["$from"])
+        with suppress(Unresolved, KeyError):
+            found = pick(results[step], str(value.get("path", "")), step)
+            return value if pruned(found) else found
+    elif isinstance(value, dict):
+        return {name: _filled(item, results) for name, item in value.items()}
+    elif isinstance(value, list):
+        return [_filled(item, results) for item in value]
+    return value
 
 
 @dataclass
@@ -162,19 +205,31 @@ def named(misfit: Misfit) -> str:
     return printable(f"{misfit.task}, step {misfit.step}: {misfit.kind}: {misfit.difference}")
 
 
-async def report(queue: str, state: Path, judge: Judge, on_progress: Callable[[int, int], None] | None = None) -> str:
+class OpenTasksReport(NamedTuple):
+    """What `worker.py --check` says of open tasks."""
+
+    text: str
+    fits: bool | None
+    """Whether the tools take the next calls of all open tasks that were looked at; None if that is not known: the
+    server does not answer, or a task could not be read."""
+
+
+async def report(
+    queue: str, state: Path, judge: Judge, on_progress: Callable[[int, int], None] | None = None
+) -> OpenTasksReport:
     """The lines of `worker.py --check` about open tasks; `state` is the folder of the default (development) server."""
     try:
         found = await open_tasks(await connect(state=state), queue, on_progress=on_progress)
     except NotConnected as error:
-        return f"Open tasks were not looked at: {error}"
+        return OpenTasksReport(f"Open tasks were not looked at: {error}", None)
     except RPCError as error:
         status = error.status.name.lower()
-        return f"Open tasks were not looked at: the server did not answer ({status}); try again."
+        return OpenTasksReport(f"Open tasks were not looked at: the server did not answer ({status}); try again.", None)
     misfits = judge(found.calls)
     if not misfits:
-        return f"Open tasks on queue {queue}: {found.counted}, and the tools take all their next calls."
+        text = f"Open tasks on queue {queue}: {found.counted}, and the tools take all their next calls."
+        return OpenTasksReport(text, None if found.untold else True)
     lines = [f"  {named(misfit)}" for misfit in misfits[:MAX_LINES]]
     lines += [f"  and {len(misfits) - MAX_LINES} more"] if len(misfits) > MAX_LINES else []
     head = f"Open tasks on queue {queue}: {found.counted}. These next calls do not fit the tools:"
-    return "\n".join([head, *lines, REMEDY])
+    return OpenTasksReport("\n".join([head, *lines, REMEDY]), False)

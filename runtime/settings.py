@@ -65,6 +65,10 @@ class Settings:
         ),
     ] = field(default_factory=list)
     check: Annotated[bool, typer.Option("--check", help="Load the tools, print the catalogue, exit.")] = False
+    strict: Annotated[
+        bool,
+        typer.Option("--strict", help="With --check: exit with 1 if open tasks do not fit, with 6 if nobody knows."),
+    ] = False
     write_tools: Annotated[
         Path | None,
         typer.Option(
@@ -228,6 +232,8 @@ class Settings:
             raise BadSetting(f"--queue {self.queue} is the name of a control queue: choose one without {CONTROL!r}.")
         if self.write_tools is not None:  # with --check, no folder is made
             raise BadSetting("--write-tools writes what --check finds: give both.")
+        if self.strict and not self.check:
+            raise BadSetting("--strict is about what --check finds: give both.")
         if (self.fresh or self.breaks) and not self.dev:
             raise BadSetting("--fresh and --break are for a demo world, so they need --dev.")
         if self.port and not self.dev:

@@ -90,7 +90,7 @@ PRIVATE: Mapping[str, Sequence[str]] = {
     "Unreachable": ("codes",),
     "NeedsPerson": ("codes",),
     "ToolError": ("codes",),
-    "Settings": ("dev", "desk", "fresh", "tools", "check", "write_tools", "classify", "metrics"),
+    "Settings": ("dev", "desk", "fresh", "tools", "check", "strict", "write_tools", "classify", "metrics"),
 }
 """By class, the names that Replan needs for itself; those of Settings are no arguments of `Replan(...)`."""
 NO_DATA = ("ToolOptions", "Registry", "PlannerSelection")

@@ -93,12 +93,12 @@ class AgentWorkflow(Answers, TakesTurns):
     @property
     def account(self) -> Progress:
         """The state of the task with all its values, for a replay."""
-        return self._progress
+        return self._progress.with_tools(self._catalogue.specs)
 
     @workflow.query
     def progress(self) -> Progress:
         """The state of the task, without values that are too large for an answer."""
-        return self._progress.slim(self._catalogue.specs)
+        return self._progress.slim(self._catalogue.specs).with_tools(self._catalogue.specs)
 
     @workflow.query
     def words(self) -> list[Unfinished]:

@@ -193,6 +193,12 @@ class NextCall(BaseModel, frozen=True):
     """The effect of the tool that it was planned for."""
     args: dict[str, JsonValue]
     """The arguments; those of a step that has not started may contain references."""
+    sources: dict[str, str] = Field(default_factory=dict)
+    """By the id of an unfinished step to which a reference in `args` leads, the kind that the step calls."""
+    tool: ToolSpec | None = None
+    """The tool that the call was planned for; None if it names no other tools, such as an undo."""
+    undoes: str = ""
+    """Of a call that would undo a finished one: the kind of that one. Else empty."""
 
 
 class AppliedEffect(BaseModel, frozen=True):

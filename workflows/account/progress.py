@@ -124,6 +124,8 @@ class Progress(BaseModel):
     waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
     revisions_taken: int = Field(default=0, exclude_if=not_)
     """How many of the task's hand-written `revisions` were used or passed over."""
+    tools: dict[str, ToolSpec] = Field(default_factory=dict, exclude_if=not_)
+    """Only where the state is read, see `with_tools`."""
     has_untold_effects: bool = False
     """Whether the planner must still be told of effects that earlier runs of the task applied."""
     _turns: Turns = PrivateAttr(default_factory=Turns)
@@ -265,6 +267,13 @@ class Progress(BaseModel):
             for record in self.records
         ]
         return self.model_copy(update={"records": records})
+
+    def with_tools(self, specs: Mapping[str, ToolSpec]) -> "Progress":
+        """A copy with those tools of the run that name other tools, such as an undo, and with their undos, by kind."""
+        named = [specs[record.kind] for record in self.records if record.kind in specs]
+        tools = {spec.kind: spec for spec in named if spec.undo or spec.observe or spec.reconcile or spec.fallback}
+        undos = {spec.undo.kind for spec in tools.values() if spec.undo}
+        return self.model_copy(update={"tools": tools | {kind: specs[kind] for kind in undos if kind in specs}})
 
     def outcome(self, now: datetime) -> Outcome:
         """The Outcome of the task; while it has not ended, its duration is that until `now`."""

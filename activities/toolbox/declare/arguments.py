@@ -1,20 +1,23 @@
 """Compares the arguments of a step with its tool, and the tool with the version that the step was planned for."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import AliasChoices, BaseModel, JsonValue, Secret, SecretBytes, SecretStr, ValidationError, create_model
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic.fields import FieldInfo
 
 from activities.borders import validation
 from activities.toolbox.declare.condition_words import words_of
 from activities.toolbox.declare.conditions import Condition, Undecided, condition_value
+from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.declare.kind import Kind
+from activities.toolbox.expressions.evaluation import Type
 from workflows.inquiries import ApprovalNeed, Misfit, NextCall, PlannedCall
 from workflows.json_values import canonical
 from workflows.people.requests import is_secret
-from workflows.plans.catalogue import Effect
-from workflows.plans.references import references
+from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.references import is_reference, references
 
 MAX_CHANGES = 5
 
@@ -162,11 +165,125 @@ def misfits(kinds: Mapping[str, Kind], calls: Iterable[NextCall]) -> list[Misfit
     """The next calls of open tasks that do not fit their tools, with the reasons."""
     found = list[Misfit]()
     for call in calls:
-        kind = kinds.get(call.kind)
-        difference = changes(kind, call.args, call.effect) if kind else "the tool is gone"
-        if difference:
-            found.append(Misfit(task=call.task, step=call.step, kind=call.kind, difference=difference))
+        if difference := "; ".join(_differences(kinds, call)):
+            found.append(Misfit(task=call.task, step=call.step, kind=call.undoes or call.kind, difference=difference))
     return found
+
+
+def _differences(kinds: Mapping[str, Kind], call: NextCall) -> Iterator[str]:
+    """Why a call of an open task does not fit the tools, as parts of a sentence."""
+    kind = kinds.get(call.kind)
+    if call.undoes:
+        undone = kinds.get(call.undoes)
+        if undone is not None and undone.spec.undo is None:
+            yield f"its undo= is gone, it was {call.kind}"
+        elif kind is None:
+            yield f"its undo= {call.kind} is gone"
+        elif difference := changes(kind, call.args, call.effect):
+            yield f"its undo= {call.kind} takes the call no more: {difference}"
+        return
+    if kind is None:
+        yield "the tool is gone"
+        return
+    if difference := changes(kind, call.args, call.effect):
+        yield difference
+    for place, reference in _references(call.args):
+        source = kinds.get(call.sources.get(str(reference["$from"]), ""))
+        if source is not None and (difference := _result_change(kind, call.args, place, reference, source)):
+            yield difference
+    if call.tool is not None:
+        yield from _companion_changes(kinds, kind, call.tool)
+
+
+def _references(value: JsonValue, place: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, dict[str, JsonValue]]]:
+    """Each reference in arguments, with its place."""
+    if is_reference(value):
+        yield place, value
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _references(item, (*place, name))
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _references(item, (*place, index))
+
+
+def _result_change(
+    kind: Kind,
+    args: Mapping[str, JsonValue],
+    place: Sequence[str | int],
+    reference: Mapping[str, JsonValue],
+    source: Kind,
+) -> str:
+    """How the result of a step that is still to come does not fit a reference to it; empty if it fits, or may fit."""
+    step, path = reference["$from"], str(reference.get("path", ""))
+    where = f"{validation.place(tuple(place))} is {path!r} of the result of step {step}"
+    try:
+        found = _type_in_result(source, path)
+    except NoField as error:
+        return f"{where}, which {source.spec.kind} does not return{error}"
+    sample = _SAMPLES.get(found) if found else None
+    if sample is None:
+        return ""
+    try:
+        kind.parse(_replaced(dict(args), place, sample))
+    except ValidationError as error:
+        for wrong in error.errors(include_url=False, include_context=False, include_input=False):
+            # A number may be in a text, say, and what is at another place may come from another reference.
+            if wrong["type"].endswith("_type") and tuple(wrong["loc"])[: len(place)] == tuple(place):
+                given = found.value if found else ""
+                return f"{where}, which {source.spec.kind} returns as {given}: {validation.expected(wrong)}"
+    return ""
+
+
+_SAMPLES: Mapping[Type, JsonValue] = {Type.NUMBER: 1, Type.TEXT: "1", Type.TRUTH: True, Type.LIST: [], Type.OBJECT: {}}
+"""A value of each type. An empty one, which may have no fields, is only told from a value of another type."""
+
+
+def _type_in_result(kind: Kind, path: str) -> Type | None:
+    """The type at a path into the results of a kind; None if it is not known. Raises NoField if nothing is there."""
+    try:
+        schemas = [kind.result.json_schema(by_alias=by_alias, mode="serialization") for by_alias in (False, True)]
+    except (PydanticUserError, PydanticInvalidForJsonSchema):
+        return None
+    dotted = ".".join(["result", *filter(None, path.split("."))])
+    try:
+        return Fields(schemas[0], schemas[0]).type(dotted)
+    except NoField:
+        return Fields(schemas[1], schemas[1]).type(dotted)
+
+
+def _replaced(value: Any, place: Sequence[str | int], item: JsonValue) -> Any:
+    """A copy of `value` with `item` at a place in it."""
+    if not place:
+        return item
+    copy: Any = dict(value) if isinstance(value, dict) else list(value)
+    copy[place[0]] = _replaced(copy[place[0]], place[1:], item)
+    return copy
+
+
+def _companion_changes(kinds: Mapping[str, Kind], kind: Kind, planned: ToolSpec) -> Iterator[str]:
+    """How the other tools that a tool named, when a call was planned for it, do not fit any more."""
+    if planned.undo is not None and kind.spec.undo is None:
+        yield f"its undo= is gone, it was {planned.undo.kind}"
+    elif planned.fallback is not None and planned.fallback not in kinds:
+        yield f"its fallback= {planned.fallback} is gone"
+    for option, companion in (("undo", planned.undo), ("reconcile", planned.reconcile), ("observe", planned.observe)):
+        if companion is None or (option == "undo" and kind.spec.undo is None):
+            continue
+        other = kinds.get(companion.kind)
+        if other is None:
+            yield f"its {option}= {companion.kind} is gone"
+            continue
+        found = [f"{name!r} is gone" for name in unknown_arguments(other, dict.fromkeys(companion.args))]
+        needed = {*other.args_schema.get("required", ())} - companion.args.keys() - other.for_people
+        found += [f"{name!r} is new and required" for name in sorted(needed)]
+        for name, path in companion.args.items():
+            try:
+                _type_in_result(kind, path.removeprefix("result.")) if path.startswith("result.") else None
+            except NoField as error:
+                found.append(f"{name!r} was {path}, which {kind.spec.kind} does not return{error}")
+        if found:
+            yield f"its {option}= {companion.kind} takes the call no more: {'; '.join(found)}"
 
 
 def _change(error: Any) -> str:
@@ -190,8 +307,3 @@ def _may_come_from_reference(value: JsonValue, loc: Sequence[int | str], error_t
         elif isinstance(value, list) and isinstance(part, int) and part < len(value):
             value = value[part]  # any other part names a member of a union and is no place in the value
     return error_type not in ("missing", "extra_forbidden") and any(references(value))
-
-
-def is_reference(value: JsonValue) -> bool:
-    """Whether a value is a reference to the result of another step: `$from`, with or without `path`."""
-    return isinstance(value, dict) and "$from" in value and value.keys() <= {"$from", "path"}
