@@ -42,9 +42,9 @@ def libraries_of(function: object) -> frozenset[str] | None:
     return None if left else frozenset(found)
 
 
-def is_foreign(raised: type) -> bool:
-    """Whether the class `raised` belongs to an installed package, and not to the program or to Python itself."""
-    return _place_of(str(raised.__module__)) == "package"
+def is_foreign(defined: type | FunctionType) -> bool:
+    """Whether a class or function belongs to an installed package, and not to the program or to Python itself."""
+    return _place_of(str(defined.__module__)) == "package"
 
 
 _WRAPPERS = (partial, MethodType, staticmethod, classmethod, property, list, tuple, set, frozenset, dict)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import BrokenExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import FunctionType
 from typing import Any, get_args
 
 from temporalio import activity, client, worker
@@ -22,7 +23,6 @@ from temporalio.worker import (
     ReplayerConfig,
     Worker,
     WorkerConfig,
-    WorkflowRunner,
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
@@ -100,7 +100,7 @@ class FaultsPlugin(client.Plugin, worker.Plugin):
         self._check_names(config.get("activities") or ())
         ours = _Interceptor(self, config.get("client"))
         config["interceptors"] = [ours, *(config.get("interceptors") or [])]
-        config["workflow_runner"] = _knowing_us(config.get("workflow_runner"))
+        _pass_through(config)
         return config
 
     def configure_client(self, config: ClientConfig) -> ClientConfig:
@@ -117,7 +117,7 @@ class FaultsPlugin(client.Plugin, worker.Plugin):
         await next(worker)
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
-        config["workflow_runner"] = _knowing_us(config.get("workflow_runner"))
+        _pass_through(config)
         return config
 
     def run_replayer(self, replayer: Any, histories: Any, next: Any) -> Any:
@@ -290,18 +290,19 @@ def _activity_name(function: Callable[..., Any]) -> str | None:
     return activity._Definition.must_from_callable(function).name
 
 
-def _knowing_us(runner: WorkflowRunner | None) -> WorkflowRunner | None:
-    """The runner of workflows; a sandbox takes Replan's modules as they are, if a workflow's module imports some."""
-    if not isinstance(runner, SandboxedWorkflowRunner):
-        return runner
-    return replace(runner, restrictions=runner.restrictions.with_passthrough_modules(*_OURS))
+def _pass_through(config: WorkerConfig | ReplayerConfig) -> None:
+    """Let a workflow's sandbox take Replan's modules as they are: a program imports them where its workflows stand."""
+    runner = config.get("workflow_runner")
+    if isinstance(runner, SandboxedWorkflowRunner):
+        passed = runner.restrictions.with_passthrough_modules(*_OURS)
+        config["workflow_runner"] = replace(runner, restrictions=passed)
 
 
 def _libraries_of(function: Callable[..., Any]) -> frozenset[str] | None:
     """The packages that an activity can use; None for an activity of a framework, which calls what nobody can see."""
     named = getattr(function, "__func__", function)
     try:
-        is_seen = not is_foreign(named if hasattr(named, "__code__") else type(named))
+        is_seen = not is_foreign(named if isinstance(named, FunctionType) else type(named))
         return libraries_of(function) if is_seen else None
     except Exception:  # of an object on the way, which may be anything
         return None

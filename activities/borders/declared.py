@@ -145,19 +145,21 @@ def from_entry_points(package: str) -> Table:
         except (Exception, SystemExit) as error:  # any package may have declared it
             wrong = [f"cannot be loaded ({type(error).__name__})"]
         if wrong:
-            _warn("faults_not_loaded", point.value, package=package, problems=wrong[:MAX_TOLD])
+            log = _log()
+            log.warning("faults_not_loaded", entry_point=point.value, package=package, problems=wrong[:MAX_TOLD])
             continue
         read = {qualified(raised): _entry(raised, declaration, point.value) for raised, declaration in table.items()}
         if twice := sorted({*found} & {*read}):
-            _warn("faults_declared_twice", point.value, package=package, classes=twice[:MAX_TOLD])
+            log = _log()
+            log.warning("faults_declared_twice", entry_point=point.value, package=package, classes=twice[:MAX_TOLD])
         found = read | found  # as for modules, the package that comes first on Python's path counts
     return found
 
 
-def _warn(event: str, entry_point: str, **values: object) -> None:
+def _log() -> Any:
     import structlog  # which takes as long to import as all of this room, and most programs have no such mistake
 
-    structlog.get_logger("replan.faults").warning(event, entry_point=entry_point, **values)
+    return structlog.get_logger("replan.faults")
 
 
 def _entry(raised: type[BaseException] | int, declaration: Declared, source: str) -> Entry:

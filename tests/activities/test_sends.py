@@ -1,6 +1,7 @@
 """What a tool has sent, with whatever client: a rejection proves no effect only if nothing else has left."""
 
 import asyncio
+import os
 import socket
 import sqlite3
 import subprocess
@@ -28,6 +29,7 @@ from activities.sends import Sends, counted
 from replan import Key, Refused, Tool, fault, tool
 from replan.testing.http_server import reply, serving
 from tests.activities.bench import Bench, bench
+from tests.processes import ROOT
 from workflows.faults.fault import Applied, Code
 
 
@@ -587,3 +589,18 @@ def test_what_is_no_module_has_no_libraries(monkeypatch: pytest.MonkeyPatch, val
     monkeypatch.setitem(sys.modules, "frozen_settings", value)
 
     assert libraries_of(through_no_module) is not None
+
+
+def test_a_library_of_an_unknown_version_makes_no_count_complete(tmp_path: Path) -> None:
+    """What is watched in others is not there: nothing fails, and nothing is proven."""
+    (tmp_path / "aiohttp.py").write_text("class ClientRequest:\n    pass\n")
+    code = (
+        "import aiohttp\nfrom activities import sends\nsends.start()\n"
+        "with sends.counted(sends.Sends()) as sent: print(sent.is_complete)"
+    )
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True
+    )
+
+    assert (done.stdout, done.returncode) == ("False\n", 0), done.stderr

@@ -28,7 +28,7 @@ PLUGINS: Mapping[str, tuple[str, str]] = {
 CHARGES = {
     "pydantic_ai": "agent__clerk__toolset__<agent>__call_tool",
     "openai_agents": "charge",
-    "mcp": "shop-call-tool",
+    "mcp": "temporalio.mcp.shop.call-tool",
     "home_made": "charge",
 }
 """By agent, the activity that charges."""

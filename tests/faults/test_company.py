@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx2
 import pytest
 from cryptography.fernet import Fernet
-from temporalio import client
+from temporalio import activity, client
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.converter import (
@@ -26,6 +27,7 @@ from temporalio.converter import (
     PayloadCodec,
 )
 from temporalio.plugin import SimplePlugin
+from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ExecuteActivityInput,
@@ -35,8 +37,9 @@ from temporalio.worker import (
 )
 
 from replan import FaultsPlugin
+from replan.testing.http_server import reply, serving
 from runtime.dev_server import DevServer
-from tests.faults.company import ACTIVITIES, IN_PROCESS, Caller, Patient, refuse_it
+from tests.faults.company import ACTIVITIES, IN_PROCESS, Caller, Patient, attempt, refuse_it
 from tests.processes import ROOT
 
 FINAL = ["PermissionError", "no entry", True, "forbidden"]
@@ -172,6 +175,53 @@ async def test_a_pool_that_broke_ends_its_worker_as_before(
 
     assert [type(error.__cause__).__name__ for error in fatal] == ["BrokenProcessPool"]
     assert (ended[0], tried) == expected
+
+
+def of_a_framework(url: str, http: httpx2.AsyncClient) -> Any:
+    """An activity that stands in an installed package, and calls a tool of the program."""
+
+    @activity.defn(name="of_a_framework")
+    async def call_tool(file: str) -> str:
+        attempt(file)
+        return (await http.post(url)).raise_for_status().text
+
+    call_tool.__module__ = "pydantic.functional_tools"
+    return call_tool
+
+
+async def test_nothing_is_proven_of_an_activity_of_a_framework(place: Place) -> None:
+    """Nobody sees which libraries its tools use: a charge that may have had its effect is not repeated."""
+    plugin = FaultsPlugin(effects={"of_a_framework": "unkeyed"})
+    async with (
+        serving(reply(429, retry_after="0.05"), reply(200)) as url,
+        httpx2.AsyncClient() as http,
+        place.worker(plugin, activities=[of_a_framework(url, http)]),
+    ):
+        ended, tried, _ = await place.call("of_a_framework")
+
+    assert (ended[0], ended[2:], tried) == ("HTTPStatusError", [True, "rate_limited"], 1)
+
+
+@pytest.mark.parametrize("name", ["method", pytest.param("in_process", marks=pytest.mark.full)])
+async def test_a_skipped_retry_is_counted(
+    server: DevServer, tmp_path: Path, name: str, request: pytest.FixtureRequest
+) -> None:
+    """By the meter of the worker's runtime, also of an activity in another process."""
+    metrics = MetricBuffer(10_000)
+    place = await connected(
+        server, tmp_path, runtime=Runtime(telemetry=TelemetryConfig(metrics=metrics), worker_heartbeat_interval=None)
+    )
+    options = request.getfixturevalue("pool") if name == "in_process" else {}
+    async with place.worker(FaultsPlugin(), disable_eager_activity_execution=True, **options):
+        await place.call(name)
+    counted = {
+        update.metric.name: (update.value, {key: update.attributes[key] for key in ("tool", "code", "activity_type")})
+        for update in metrics.retrieve_updates()
+        if update.metric.name.startswith("replan_")
+    }
+
+    labels = {"tool": name, "code": "forbidden", "activity_type": name}
+    assert counted == {"replan_retries_skipped": (1, labels), "replan_attempts_saved": (2, labels)}
 
 
 # --- codecs and converters
