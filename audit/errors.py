@@ -17,9 +17,10 @@ from typing import NamedTuple
 
 from activities.borders import WIRES, http, model_errors, table_of
 from activities.borders.described import FOLLOWS
+from activities.borders.meaning import Fault
 from activities.borders.table import Entry, Proof, Row
 from audit.tools import Confidence, weaker
-from workflows.faults.fault import QUADRANT, Code, Quadrant
+from workflows.faults.fault import QUADRANT, Applied, Code, Quadrant
 
 CLASSES = Path(__file__).with_name("classes.json")
 """The exception classes of libraries that have no row in a table, by the row of the parent class that decides."""
@@ -35,6 +36,8 @@ _BUGS = (
     )
     - _VAGUE
 )
+WORKER_SHUTDOWN = "WorkerShutdown"
+"""The failure type with which an SDK ends an attempt whose worker stops."""
 INTEGRATIONS: Mapping[str, Code] = {
     # pydantic-ai
     "UserError": Code.BUG,
@@ -50,7 +53,7 @@ INTEGRATIONS: Mapping[str, Code] = {
     "OutputGuardrailTripwireTriggered": Code.REFUSED,
     # The SDKs of Temporal
     "NotFoundError": Code.MISSING_TOOL,
-    "WorkerShutdown": Code.WORKER_SHUTDOWN,
+    WORKER_SHUTDOWN: Code.WORKER_SHUTDOWN,
     # Other languages: what is thrown for wrong code and wrong input
     "NullPointerException": Code.BUG,
     "IllegalArgumentException": Code.INVALID_INPUT,
@@ -99,6 +102,10 @@ class Failing(NamedTuple):
     """The packages in the traceback of the exception."""
     code: str = ""
     """The fault code in the details of the failure, as Replan writes it; empty if there is none."""
+    fault: Fault | None = None
+    """The Fault in the details of the failure, as Replan and `replan.FaultsPlugin` write it; None if there is none."""
+    is_made: bool = False
+    """Whether the program made the failure itself, as an ApplicationError, or the SDK is not that of Python."""
     cause: "Failing | None" = None
 
     @property
@@ -110,17 +117,27 @@ class Failing(NamedTuple):
             failing = failing.cause
 
     @property
+    def is_replans(self) -> bool:
+        """Whether a worker of Replan wrote the failure."""
+        return self.type in set(Quadrant)
+
+    @property
     def is_silent(self) -> bool:
         """Whether the outcome of the attempt is unknown: a start-to-close or heartbeat timeout passed."""
         return self.timeout in ("start to close", "heartbeat")
 
     def is_same(self, other: "Failing | None") -> bool:
         """Whether `other` has the same type, timeout and message; numbers and ids in the message are ignored."""
-        return other is not None and (self.type, self.timeout, _without_numbers(self.message)) == (
-            other.type,
-            other.timeout,
-            _without_numbers(other.message),
-        )
+        return other is not None and self.raised._likeness == other.raised._likeness
+
+    @property
+    def raised(self) -> "Failing":
+        """The failure itself, if this is the one that the server puts before a failure that it has cut."""
+        return next((one for one in self.chain if not one.is_server or one.cause is None), self)
+
+    @property
+    def _likeness(self) -> tuple[str, str, str]:
+        return self.type, self.timeout, _without_numbers(self.message)
 
     @property
     def named_wait(self) -> float | None:
@@ -183,8 +200,10 @@ def _verdict_by_rules(failing: Failing, *, of_model: bool) -> Verdict | None:
         return _of_timeout(failing.timeout)
     if failing.is_server and failing.cause is None:  # with one, the server only cut the failure's traceback
         return Verdict(Code.TOO_LARGE, "The server refused what the attempt returned.", Confidence.CERTAIN)
-    if failing.type in set(Quadrant):
+    if failing.is_replans:
         return _of_replan(failing)
+    if failing.fault is not None:
+        return _of_plugin(failing.fault)
     return _by_class(failing, of_model=of_model) or _by_status(failing, of_model=of_model) or _by_message(failing)
 
 
@@ -202,20 +221,73 @@ def _of_replan(failing: Failing) -> Verdict:
     return Verdict(code, failing.message, Confidence.CERTAIN)
 
 
+def _of_plugin(fault: Fault) -> Verdict | None:
+    """The verdict that `replan.FaultsPlugin` recorded; None if no table knew the error."""
+    if not fault.is_known:
+        return None
+    proves = Proof.UNKNOWN if fault.applied is not Applied.NONE else Proof.REFUSED
+    return Verdict(fault.code, fault.reason, Confidence.GUESSED if fault.guessed else Confidence.CERTAIN, proves)
+
+
+def fault_of(failing: Failing) -> Fault:
+    """What `replan.FaultsPlugin` would have said of the failure, or did say.
+
+    It is not known (`is_known` is False, and nothing follows) if no table has the class of the exception or of one of
+    its causes, if the verdict is a guess, and if the failure is one that the plugin leaves as it is.
+    """
+    raised = failing.raised
+    if raised.fault is not None:
+        return raised.fault
+    found = _of_timeout(raised.timeout) if raised.timeout else None if raised.is_made else _by_tables(raised)
+    if found is None or found.confidence is Confidence.GUESSED:
+        reason = "Nobody knows what this failure means."
+        return Fault(QUADRANT[Code.BUG], Code.BUG, reason, Applied.NONE, is_known=False)
+    applied = Applied.UNKNOWN if found.proves is Proof.UNKNOWN else Applied.NONE
+    return Fault(found.quadrant, found.code, found.reason, applied, retry_after=failing.named_wait)
+
+
+def _by_tables(failing: Failing) -> Verdict | None:
+    """The verdict on the first exception of a chain of causes that has one; None below a mistake, as in the tables."""
+    for one in failing.chain:
+        short = one.type.rpartition(".")[2]
+        if short == WORKER_SHUTDOWN:
+            return Verdict(INTEGRATIONS[short], f"The type is {short}.", Confidence.LIKELY)
+        if found := _by_row(one, of_model=False):
+            return found
+        if short in _BUGS:
+            return None
+    return None
+
+
 def _by_class(failing: Failing, *, of_model: bool) -> Verdict | None:
+    if found := _by_row(failing, of_model=of_model):
+        return found
     short = failing.type.rpartition(".")[2]
-    package = failing.type.partition(".")[0] if "." in failing.type else ""
-    rows = [row for row in _rows_by_class_name().get(short, ()) if package in ("", row.partition(".")[0])]
+    if _rows_of(failing.type)[0]:
+        return None
+    if short in INTEGRATIONS:
+        return Verdict(INTEGRATIONS[short], f"The type is {short}.", Confidence.LIKELY)
+    if short in _BUGS and not _NETWORK.search(failing.message):
+        return Verdict(Code.BUG, f"{short} is a mistake in the code of the tool.", Confidence.LIKELY)
+    return None
+
+
+def _by_row(failing: Failing, *, of_model: bool) -> Verdict | None:
+    """The verdict of the rows for the class of a failure; None if there are none, or if they disagree."""
+    rows, package = _rows_of(failing.type)
     traced = [row for row in rows if row.partition(".")[0] in failing.packages]
     found = [_of_named_row(row, failing, of_model=of_model) for row in traced or rows]
     agreed = _agreed_verdict([verdict for verdict in found if verdict is not None])
-    if agreed is not None:
-        return agreed if traced or package else agreed._replace(confidence=weaker(agreed.confidence, Confidence.LIKELY))
-    if short in INTEGRATIONS and not rows:
-        return Verdict(INTEGRATIONS[short], f"The type is {short}.", Confidence.LIKELY)
-    if short in _BUGS and not rows and not _NETWORK.search(failing.message):
-        return Verdict(Code.BUG, f"{short} is a mistake in the code of the tool.", Confidence.LIKELY)
-    return None
+    if agreed is None or traced or package:
+        return agreed
+    return agreed._replace(confidence=weaker(agreed.confidence, Confidence.LIKELY))
+
+
+def _rows_of(type: str) -> tuple[Sequence[str], str]:
+    """The rows for the name of a class, and the package that the name begins with; empty if it names none."""
+    package = type.partition(".")[0] if "." in type else ""
+    rows = _rows_by_class_name().get(type.rpartition(".")[2], ())
+    return [row for row in rows if package in ("", row.partition(".")[0])], package
 
 
 def _agreed_verdict(found: Sequence[Verdict]) -> Verdict | None:

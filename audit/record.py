@@ -23,6 +23,7 @@ from temporalio.api.enums.v1 import RetryState, TimeoutType, WorkflowTaskFailedC
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 
+from activities.borders.meaning import fault_in
 from activities.scrubbing import text_of
 from audit.errors import Failing, Verdict, verdict
 from audit.secrets import Secret, secrets_in
@@ -30,6 +31,7 @@ from audit.tools import Tool, is_model, tokens_of, tool_of
 from client.history.local import local_activity
 from client.history.reader import is_encrypted
 from client.text import one_line
+from workflows.account.search_attributes import TYPES
 from workflows.calls.header import HEADER
 from workflows.json_values import canonical
 
@@ -181,6 +183,15 @@ class Record:
     ended: int | None = None
     unknown: int = 0
     """Events of a type that this version does not know."""
+    has_status: bool = False
+    """Whether the workflow set search attributes of Replan."""
+
+    @property
+    def is_replans(self) -> bool:
+        """Whether a worker of Replan made the history."""
+        failures = (one for call in self.calls for one in (call.last, call.failing) if one)
+        is_told = self.has_status or any(call.is_replans for call in self.calls)
+        return is_told or any(one.is_replans for one in failures)
 
 
 _ENDS = {
@@ -254,6 +265,10 @@ class Recording:
         self.record.attempt = max(1, started.attempt)
         if started.HasField("continued_failure"):
             self.record.continued = failing_of(started.continued_failure)
+
+    def _upsert_workflow_search_attributes(self, event: HistoryEvent) -> None:
+        named = event.upsert_workflow_search_attributes_event_attributes.search_attributes.indexed_fields
+        self.record.has_status = self.record.has_status or not TYPES.keys().isdisjoint(named)
 
     def _workflow_task_started(self, event: HistoryEvent) -> None:
         if event.workflow_task_started_event_attributes.suggest_continue_as_new:
@@ -376,6 +391,8 @@ def failing_of(failure: Failure, depth: int = 0) -> Failing:
     application = failure.application_failure_info
     wait = _seconds(application.next_retry_delay) if application.HasField("next_retry_delay") else None
     cause = failing_of(failure.cause, depth + 1) if failure.HasField("cause") and depth < 10 else None
+    details = application.details.payloads
+    detail = _value(details[0]) if details else None
     if info in ("activity_failure_info", "child_workflow_execution_failure_info") and cause is not None:
         return cause  # it only says where the failure was
     return Failing(
@@ -386,9 +403,22 @@ def failing_of(failure: Failure, depth: int = 0) -> Failing:
         is_cancelled=info == "canceled_failure_info",
         wait=wait,
         packages=frozenset(first or second for first, second in _PACKAGE.findall(failure.stack_trace[:20_000])),
-        code=_fault_code(application.details.payloads),
+        code=_fault_code(detail),
+        fault=fault_in(detail),
+        is_made=info == "application_failure_info" and fault_in(detail) is None and _is_made(failure),
         cause=cause,
     )
+
+
+def _is_made(failure: Failure) -> bool:
+    """Whether a failure of an activity is not just an exception as the SDK of Python translates it.
+
+    Such a failure has a type alone; the last line of its traceback is the one that raised it.
+    """
+    found = failure.application_failure_info
+    own = found.details.payloads or found.non_retryable or found.HasField("next_retry_delay") or found.category
+    raised = failure.stack_trace[-2000:].rpartition('  File "')[2]
+    return bool(own or failure.source or not found.type or "ApplicationError(" in raised)
 
 
 def _timeout_words(type: int) -> str:
@@ -397,9 +427,8 @@ def _timeout_words(type: int) -> str:
     return "of a kind that is not known"
 
 
-def _fault_code(details: Sequence[Payload]) -> str:
-    value = _value(details[0]) if details else None
-    code = value.get("code") if isinstance(value, dict) else None
+def _fault_code(detail: JsonValue) -> str:
+    code = detail.get("code") if isinstance(detail, dict) else None
     return code if isinstance(code, str) else ""
 
 

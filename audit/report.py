@@ -1,16 +1,17 @@
 """Adds up the records of histories: retries by their result, calls by type of activity, and findings."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import BaseModel
 
 from activities.borders.described import PROVES
+from activities.borders.meaning import Effect, Next, follows
 from activities.borders.table import Proof
-from audit.errors import Verdict
-from audit.findings import FINDINGS, Finding, Found, findings_in
+from audit.errors import Verdict, fault_of
+from audit.findings import FINDINGS, Finding, Found, findings_in, ran_again_after_unknown_outcome
 from audit.record import Call, Record, Recording
 from audit.sources import Begin, Item, Unreadable
 from audit.tools import Confidence
@@ -24,6 +25,8 @@ MAX_ACTIVITIES = 1000
 OTHERS = "(others)"
 UNKNOWN_OUTCOME = "unknown outcome"
 Sort = Literal["helped", "could_have", "could_not", "not_known"]
+Spared = Literal["spared", "spared_doubtful", "spared_helped", "left"]
+"""What `replan.FaultsPlugin` would have made of a retry; ActivityCount says more of each."""
 
 
 class Place(BaseModel, frozen=True):
@@ -82,6 +85,14 @@ class ActivityCount(BaseModel, frozen=True):
     """Retries after a failure that cannot pass."""
     not_known: int
     """Retries after a failure that no table knows, or that the history does not have."""
+    spared: int
+    """Retries that would not have been made with `line` in the worker; calls of Replan's own workers do not count."""
+    spared_doubtful: int
+    """Those of the spared retries that came after an unknown outcome: the call may have had its effect twice."""
+    spared_helped: int
+    """Those of the other spared retries after which the call was completed: with `line`, it would have failed."""
+    left: int
+    """Retries that would have been made all the same, and those of which nobody knows it."""
     seconds: float
     """Of retried calls, the seconds from the schedule to the start of the last attempt: failed attempts and waits."""
     tokens: int | None
@@ -121,6 +132,14 @@ class AuditReport(BaseModel, frozen=True):
     could_have: int
     could_not: int
     not_known: int
+    spared: int
+    spared_doubtful: int
+    spared_helped: int
+    left: int
+    effects: dict[str, Effect]
+    """The activities that `line` declares: those of which calls ran again after an unknown outcome."""
+    line: str
+    """The argument of a Worker that spares these retries; empty if it would have changed nothing."""
     seconds: float
     tokens: int | None
     activities: tuple[ActivityCount, ...]
@@ -149,9 +168,35 @@ def retries_of(call: Call) -> Counter[Sort]:
     return found
 
 
+def spared_of(call: Call, effect: Effect | None = None) -> Counter[Spared]:
+    """The retries of a call, counted by what `replan.FaultsPlugin` would have made of them for this effect."""
+    number = call.retries
+    fault = fault_of(call.last) if call.last and number else None
+    if call.last is None or fault is None or follows(fault, effect) not in (Next.SKIP, Next.ASK):
+        return Counter({"left": number})
+    # As in `retries_of`.
+    spared = number if call.last.is_same(call.failing) else 1
+    found = Counter[Spared]({"spared": spared, "left": number - spared})
+    if fault.is_transient:
+        found["spared_doubtful"] = spared
+    elif call.how == "completed":
+        found["spared_helped"] = spared
+    return found
+
+
+def _plugin_code(effects: Mapping[str, Effect]) -> str:
+    """The call that makes the plugin with these effects."""
+    pairs = ", ".join(f"{name!r}: {effect!r}" for name, effect in effects.items())
+    return f"replan.FaultsPlugin({f'effects={{{pairs}}}' if effects else ''})"
+
+
 @dataclass
 class _ActivitySums:
+    activity: str
+    """The type of the activity, without the tool behind it."""
     numbers: Counter[str] = field(default_factory=Counter)
+    spared: Mapping[Effect | None, Counter[Spared]] = field(default_factory=lambda: defaultdict(Counter))
+    """By the effect that the line declares: which calls need it, is known after the last history."""
     tokens: int | None = None
     seconds: float = 0.0
 
@@ -185,6 +230,7 @@ class Audit:
         self._counts = Counter[str]()
         self._workflows, self._unread = Counter[str](), list[tuple[str, str]]()
         self._activities = dict[str, _ActivitySums]()
+        self._unkeyed = set[str]()
         self._instead = defaultdict[tuple[str, str], Counter[str]](Counter)
         self._places = defaultdict[str, _PlaceCounts](_PlaceCounts)
 
@@ -215,17 +261,23 @@ class Audit:
         self._workflows[record.workflow] += record.workflow in self._workflows or len(self._workflows) < MAX_ACTIVITIES
         sums = {"events": record.events, "payloads": record.payloads, "opaque": record.opaque}
         self._counts.update(sums | {"unknown": record.unknown, "running": int(record.status == "running")})
+        is_replans = record.is_replans
         for call in record.calls:
-            self._count_call(call)
+            self._count_call(call, is_replans=is_replans)
         by_name = defaultdict[str, list[Found]](list)
         for finding, found in findings_in(record):
             by_name[finding.name].append(found)
+            is_sure = found.confidence is not Confidence.GUESSED
+            if finding.find is ran_again_after_unknown_outcome and is_sure and found.activity in self._activities:
+                self._unkeyed.add(self._activities[found.activity].activity)
         for name, places in by_name.items():
             self._places[name].add(record, places)
 
-    def _count_call(self, call: Call) -> None:
+    def _count_call(self, call: Call, *, is_replans: bool) -> None:
         name = call.name if call.name in self._activities or len(self._activities) < MAX_ACTIVITIES else OTHERS
-        row = self._activities.setdefault(name, _ActivitySums())
+        row = self._activities.setdefault(name, _ActivitySums(OTHERS if name is OTHERS else call.activity))
+        for effect in _SPARING if not is_replans else ():
+            row.spared[effect].update(spared_of(call, effect))
         row.numbers.update(calls=1, retries=call.retries, failed=int(call.how in ("failed", "timed out")))
         row.numbers.update(retries_of(call))
         row.seconds += call.seconds
@@ -239,7 +291,8 @@ class Audit:
         self._complete()
         activities = sorted(self._activity_counts(), key=lambda row: (-row.retries, -row.calls, row.activity))
         tokens = [row.tokens for row in activities if row.tokens is not None]
-        sums = {name: sum(getattr(row, name) for row in activities) for name in ("calls", "retries", *_SORTS)}
+        effects: dict[str, Effect] = dict.fromkeys(sorted(self._unkeyed), "unkeyed")
+        sums = {name: sum(getattr(row, name) for row in activities) for name in ("calls", "retries", *_SORTS, *_SPARED)}
         return AuditReport(
             histories=self.histories,
             events=self._counts["events"],
@@ -249,6 +302,8 @@ class Audit:
             unread=tuple(self._unread),
             payloads=self._counts["payloads"],
             opaque=self._counts["opaque"],
+            effects=effects,
+            line=f"plugins=[{_plugin_code(effects)}]" if sums["spared"] or effects else "",
             unknown_events=self._counts["unknown"],
             seconds=round(sum(row.seconds for row in activities), 3),
             tokens=sum(tokens) if tokens else None,
@@ -264,10 +319,14 @@ class Audit:
     def _activity_counts(self) -> Iterator[ActivityCount]:
         for name, row in self._activities.items():
             numbers = {field: row.numbers[field] for field in ("calls", "failed", "retries", *_SORTS)}
+            spared = row.spared["unkeyed" if row.activity in self._unkeyed else None]
+            numbers |= {field: spared[field] for field in _SPARED}
             yield ActivityCount(activity=name, seconds=round(row.seconds, 3), tokens=row.tokens, **numbers)
 
 
-_SORTS: tuple[Sort, ...] = ("helped", "could_have", "could_not", "not_known")
+_SORTS: tuple[Sort, ...] = get_args(Sort)
+_SPARED: tuple[Spared, ...] = get_args(Spared)
+_SPARING: tuple[Effect | None, ...] = (None, "unkeyed")
 
 
 def _code_and_decision(call: Call, failed: Verdict) -> tuple[str, str]:

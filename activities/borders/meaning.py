@@ -5,9 +5,10 @@ This is all that the module `replan.faults` has besides its plugin; nothing here
 
 from dataclasses import asdict, dataclass
 from enum import Enum
+from functools import cache
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from activities.borders import declared, judge
 from activities.borders.table import Proof, Verdict
@@ -86,6 +87,20 @@ def entries_of(raises: declared.Raises | None) -> declared.Entries | None:
     if wrong := next(declared.mistakes(raises), None):
         raise ValueError(f"raises= {wrong}")
     return declared.entries(raises)
+
+
+def fault_in(detail: JsonValue) -> Fault | None:
+    """The fault in a detail that `Fault.as_dict` made; None if it is no such detail, whoever wrote it."""
+    try:
+        return _details().validate_python(detail)
+    except ValueError:
+        return None
+
+
+@cache
+def _details() -> TypeAdapter[Fault]:
+    """What reads details; it takes milliseconds to make, and few programs read some."""
+    return TypeAdapter(Fault)
 
 
 def fault_of(verdict: Verdict) -> Fault:

@@ -1,5 +1,6 @@
 """What an audit found, as text for a terminal and as an HTML page."""
 
+import sys
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -19,17 +20,20 @@ MAX_NAMED = 8
 """The most activities that a finding with many places names."""
 ROWS = 15
 """The most types of activities that the terminal shows."""
+LINE = "The line that spares these retries"
 LABELS = {Confidence.CERTAIN: "bad", Confidence.LIKELY: "middling", Confidence.GUESSED: "calm"}
 
 
 def printed(report: AuditReport, width: int) -> str:
     """The audit for a terminal of this width."""
     text = printed_sections(heading(report), sections(report, ROWS), width)
-    return "\n".join([text, "", *_findings(report, width)])
+    code = [f"    {one}" for one in line(report, width - 4)]
+    added = ["", f"{LINE}:", "", *code] if code else []
+    return "\n".join([text, *added, "", *_findings(report, width)])
 
 
 def heading(report: AuditReport) -> list[str]:
-    """The sentences above the tables: what was read, what was not, and the sums of retries, times and tokens."""
+    """The sentences above the tables: what was read, sums of retries, times and tokens, and what the line spares."""
     running = f", {report.running} of them without an end" if report.running else ""
     events = count(report.events, "event")
     lines = [f"{count(report.histories, 'history', 'histories')} with {events}{running}."]
@@ -60,7 +64,36 @@ def heading(report: AuditReport) -> list[str]:
     )
     tokens = f" Models used {report.tokens:,} tokens." if report.tokens is not None else ""
     lines.append(f"Failed attempts and waits before the last attempts: {report.seconds:,.1f} s.{tokens}")
-    return lines
+    return [*lines, *_spared(report)]
+
+
+def _spared(report: AuditReport) -> Iterator[str]:
+    """Sentences on what one line more in the worker would have made of the retries; none for Replan's own workers."""
+    if not (counted := report.spared + report.left):
+        return
+    if not report.line:
+        left = count(counted, "retry", "retries")
+        yield f"replan.FaultsPlugin, one line in a worker, would have left {left} as they are: docs/faults.md."
+        return
+    doubt = "; {} of the spared came after an unknown outcome, so that the effect may be there twice"
+    yield (
+        f"Of {count(counted, 'retry', 'retries')}, the line below would have spared {report.spared} and left"
+        f" {report.left}{doubt.format(report.spared_doubtful) if report.spared_doubtful else ''}. docs/faults.md"
+    )
+    if report.spared_helped:
+        yield (
+            f"{report.spared_helped} of the spared did help. If such an error passes in your program, say so with"
+            " raises=, or leave its activity out with only=; dry_run=True counts and changes nothing."
+        )
+
+
+def line(report: AuditReport, width: int) -> list[str]:
+    """The line to add to a worker as code, on more lines if it is too long; empty if it would change nothing."""
+    one = f"Worker(..., {report.line})"
+    if not report.line or len(one) <= width or not report.effects:
+        return [one] if report.line else []
+    effects = [f"    {name!r}: {effect!r}," for name, effect in report.effects.items()]
+    return ["Worker(..., plugins=[replan.FaultsPlugin(effects={", *effects, "})])"]
 
 
 def sections(report: AuditReport, most: int) -> Iterator[Section]:
@@ -80,10 +113,24 @@ def sections(report: AuditReport, most: int) -> Iterator[Section]:
     columns = [Column("activity", False), *map(Column, names)]
     if rows:
         yield without_empty(Section("activities", f"Calls by activity, and their retries{left}", columns, rows[:most]))
+    yield from _spared_section(report, most)
     instead = [(row.code, f"{row.calls:,}", f"{row.retries:,}", row.follows) for row in report.instead]
     columns = [Column("failed with", False), Column("calls"), Column("retries"), Column("Replan's rule", False)]
     if instead:
         yield Section("instead", "What Replan's rules would have done", columns, instead)
+
+
+def _spared_section(report: AuditReport, most: int) -> Iterator[Section]:
+    rows = [row for row in report.activities if row.spared]
+    cells = [
+        (row.activity, *(f"{number:,}" for number in (row.spared, row.spared_doubtful, row.spared_helped, row.left)))
+        for row in rows[:most]
+    ]
+    left = f" (the first {most} of {len(rows)})" if len(rows) > most else ""
+    names = ("spared", "in doubt", "helped", "left")
+    columns = [Column("activity", False), *map(Column, names)]
+    if cells:
+        yield without_empty(Section("spared", f"Retries that the line would have spared{left}", columns, cells))
 
 
 def _findings(report: AuditReport, width: int) -> Iterator[str]:
@@ -142,7 +189,10 @@ def page(report: AuditReport) -> str:
             report_page.Series("nobody can know", [row.not_known for row in retried], report_page.CALM),
         ]
         charts.append(report_page.bars("Retries by activity", [row.activity for row in retried], series))
-    parts = _tiles(report), charts, sections(report, 200), map(_article, report.findings)
+    articles = [*map(_article, report.findings)]
+    if report.line:
+        articles.insert(0, report_page.Article(LINE, line(report, sys.maxsize), ()))
+    parts = _tiles(report), charts, sections(report, 200), articles
     return report_page.rendered("Replan audit", heading(report), *parts)
 
 
@@ -153,6 +203,8 @@ def _tiles(report: AuditReport) -> Iterator[tuple[str, str, str]]:
     yield "helped", f"{report.helped:,}", "good" if report.helped else ""
     yield "could not have helped", f"{report.could_not:,}", "bad" if report.could_not else "good"
     yield "of all retries", f"{report.wasted_share:.0%}", "bad" if report.could_not else "good"
+    if report.spared + report.left:
+        yield "spared by the line", f"{report.spared:,}", "good" if report.spared else ""
     yield "seconds before last attempts", f"{report.seconds:,.0f}", ""
     if report.tokens is not None:
         yield "tokens", f"{report.tokens:,}", ""

@@ -157,6 +157,15 @@ def test_the_same_failure_at_the_end_stands_for_the_attempts_before() -> None:
     assert [place.times for place in (*alike, *other)] == [3, 1]
 
 
+def test_a_failure_that_the_server_cut_is_the_same() -> None:
+    """Of a long one the server keeps its own words, and the failure as their cause."""
+    cut = failure("", "Failure exceeds size limit.", cause=CONFLICT)
+    cut.server_failure_info.SetInParent()
+    (place,) = Made().call("charge", 1, failed=CONFLICT, attempt=4, last=cut).found["retried_for_nothing"]
+
+    assert place.times == 3
+
+
 def test_a_workflow_that_was_retried_is_found() -> None:
     """Every effect of the run before may be made again."""
     made = Made()
@@ -248,14 +257,15 @@ def test_saved_runs_name_no_machine() -> None:
 
 
 def test_nothing_is_found_in_histories_of_replan() -> None:
-    """Least of all waste."""
-    found, recording = dict[str, set[str]](), Recording("")
+    """Least of all waste; and each is known as Replan's own, whose retries the line would not change."""
+    found, recording, others = dict[str, set[str]](), Recording(""), list[str]()
     for item in [*of_files(files_of(HISTORIES), Extent()), Begin("")]:
         if isinstance(item, Begin):
             found[recording.record.name] = {finding.name for finding, _ in findings_in(recording.record)}
+            others += [recording.record.name] if recording.record.calls and not recording.record.is_replans else []
             recording = Recording(item.name)
         elif isinstance(item, HistoryEvent):
             recording.add(item)
 
     assert len(found) > 30
-    assert {name: names for name, names in found.items() if names} == {}
+    assert {name: names for name, names in found.items() if names} == {} and others == []
