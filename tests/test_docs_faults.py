@@ -167,17 +167,18 @@ async def test_a_recipe_makes_the_attempts_that_can_help(recipe: str, package: s
     }
     with serving() as service:
         command = [str(python), str(COMPANIONS / "recipe.py"), recipe, service.url, *ENDINGS]
-        out = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=tmp_path, env=here, stdout=out, stderr=out, start_new_session=True
-        )
+        # Files, not pipes: Prefect starts a server, which would keep these open after the end of the program.
+        with (tmp_path / "out").open("wb") as out, (tmp_path / "err").open("wb") as err:
+            process = await asyncio.create_subprocess_exec(
+                *command, cwd=tmp_path, env=here, stdout=out, stderr=err, start_new_session=True
+            )
         try:
-            said, wrong = await asyncio.wait_for(process.communicate(), SECONDS)
+            await asyncio.wait_for(process.wait(), SECONDS)
         finally:
             with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # Prefect's server outlives its program
-        assert process.returncode == 0, wrong.decode()[-3000:]
-        ended: dict[str, str] = json.loads(said.splitlines()[-1])
+                os.killpg(process.pid, signal.SIGKILL)  # of the program, and of its server
+        assert process.returncode == 0, (tmp_path / "err").read_text()[-3000:]
+        ended: dict[str, str] = json.loads((tmp_path / "out").read_text().splitlines()[-1])
 
     times = service.times
     assert {scenario: (how, len(times.get(scenario, ()))) for scenario, how in ended.items()} == ENDINGS

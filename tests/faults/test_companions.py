@@ -32,6 +32,8 @@ CHARGES = {
     "home_made": "charge",
 }
 """By agent, the activity that charges."""
+SAY_THEMSELVES = {("mcp", "lost"), ("openai_agents", "model_quota")}
+"""Where an integration makes an ApplicationError of a failure, one that may be retried: it passes untouched."""
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +88,11 @@ async def test_no_retry_is_left_that_cannot_help(on_server: Client, tmp_path: Pa
     scenarios = [name for name in EXPECTED[program] if name not in ("lost", "killed", "limited")]
     seen = await found(on_server, file, program, scenarios)
 
-    left = {name: set(EXPECTED[program][name]) - {NOTHING} for name in scenarios}
-    assert {name: findings - {NO_PLAN} for name, (findings, _) in seen.items()} == {
-        name: findings - {NO_PLAN} for name, findings in left.items()
+    left = {
+        name: set(EXPECTED[program][name]) - {NO_PLAN} - ({NOTHING} if (program, name) not in SAY_THEMSELVES else set())
+        for name in scenarios
     }
+    assert {name: findings - {NO_PLAN} for name, (findings, _) in seen.items()} == left
     assert seen["clean"][1] == 1
 
 
@@ -99,5 +102,6 @@ async def test_a_charge_is_not_made_twice(on_server: Client, tmp_path: Path, pro
     file = with_the_line(program, tmp_path / "programs", f"effects={{{CHARGES[program]!r}: 'unkeyed'}}")
     seen = await found(on_server, file, program, ["clean", "lost", "killed"])
 
-    assert {name: charges for name, (_, charges) in seen.items()} == {"clean": 1, "lost": 1, "killed": 1}
-    assert not any(AGAIN in findings for findings, _ in seen.values())
+    is_left = (program, "lost") in SAY_THEMSELVES
+    assert {name: charges for name, (_, charges) in seen.items()} == {"clean": 1, "lost": 1 + is_left, "killed": 1}
+    assert (AGAIN in seen["lost"][0]) is is_left

@@ -68,7 +68,7 @@ def configuration(folder: Path, ports: list[int]) -> dict[str, Any]:
 async def newer(folder: Path) -> AsyncIterator[Client]:
     """A client of a server of the version NEWER, which can pause workflows."""
     program, ports = await built(SERVER, NEWER, lambda _: None) / "server", free_ports(8)
-    (folder / "config").mkdir()
+    (folder / "config").mkdir(parents=True)
     (folder / "config" / "development.yaml").write_text(json.dumps(configuration(folder, ports)))
     (folder / "dynamic.yaml").write_text(json.dumps({"frontend.WorkflowPauseEnabled": [{"value": True}]}))
     command = [str(program), "--root", str(folder), "--config", "config", "--env", "development", "--allow-no-auth"]

@@ -214,7 +214,6 @@ NORMALISES_WITHIN = {
     "console/commands/doctor.py": "the operator's URL",
     "console/commands/serve.py": "the operator's URL",
     "maintenance/wheel.py": "our own source",
-    "replan/__init__.py": "our own source",
     "runtime/payloads.py": "the operator's URL",
     "server/access.py": "a header, whose characters are Latin-1: it has no marks",
 }

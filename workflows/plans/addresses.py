@@ -13,11 +13,10 @@ from ipaddress import ip_address
 
 from pydantic import JsonValue
 
+from workflows.plans.catalogue import ADDRESSES
 from workflows.plans.references import is_reference
 from workflows.text import FILLERS, visible
 
-ADDRESSES = ("domain", "endpoint", "host", "hostname", "uri", "url")
-"""Names of arguments with which a read can send data to an outside system, whatever their values are."""
 MAX_PATH = 500
 """The most characters of the path of a literal."""
 MAX_KEY = 80

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, field_serializer
 
-from workflows.plans.addresses import ADDRESSES
 from workflows.plans.proposal import Proposed
 from workflows.sparse import Sparse
 
@@ -37,6 +36,8 @@ REFUSAL_MAY_FOLLOW_SUCCESS = (Effect.IDEMPOTENT, Effect.KEYED)
 """Effects whose rejection may mean that an earlier attempt was applied: "already cancelled", "no such file"."""
 
 
+ADDRESSES = ("domain", "endpoint", "host", "hostname", "uri", "url")
+"""Names of arguments with which a read can send data to an outside system, whatever their values are."""
 ALWAYS_AUTHORITY = ("code", "command", "html", "path", "sql", "url")
 """Arguments with these names, or with names that end with one of them, are authority whatever their tool declares."""
 
