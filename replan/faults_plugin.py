@@ -184,6 +184,27 @@ class FaultsPlugin(client.Plugin, worker.Plugin):
             next_retry_delay=None if is_skipped else _delay(info, fault.retry_after),
         )
 
+    def made_final(
+        self, error: FailureError, function: Callable[..., Any], meter: MetricMeter
+    ) -> ApplicationError | None:
+        """The same failure without a retry, if a framework raised it for an unkeyed activity; None if it may pass.
+
+        A program that raises an ApplicationError has decided on its retries. A framework does not know what its tools
+        change, and may raise one for a lost answer, too.
+        """
+        info = activity.info()
+        if not isinstance(error, ApplicationError) or error.non_retryable:
+            return None
+        if self._libraries_of(info.activity_type, function) is not None:
+            return None
+        reason = f"{info.activity_type} failed with {error.type}, which does not say whether it had its effect."
+        fault = Fault(Quadrant.TRANSIENT_INFRASTRUCTURAL, Code.UNREACHABLE, reason, Applied.UNKNOWN)
+        _tell(info, fault, meter, is_dry_run=self.is_dry_run)
+        if self.is_dry_run:
+            return None
+        details = error.details or _details(fault)
+        return ApplicationError(error.message, *details, type=error.type, non_retryable=True, category=error.category)
+
 
 class _Interceptor(Interceptor):
     def __init__(self, plugin: FaultsPlugin, client: Client | None) -> None:
@@ -214,10 +235,13 @@ class _Inbound(ActivityInboundInterceptor):
                 return await self.next.execute_activity(input)
         except Exception as error:
             # After a broken pool the SDK ends the worker, if it sees the exception itself.
-            if isinstance(error, FailureError | BrokenExecutor) or is_cancelled_exception(error):
+            if isinstance(error, BrokenExecutor) or is_cancelled_exception(error):
                 raise
-            fault = self._plugin.fault_of(error, info.activity_type, input.fn, sent)
-            made = self._plugin.translated(error, fault, _meter(info, self._client))
+            if isinstance(error, FailureError):
+                made = self._plugin.made_final(error, input.fn, _meter(info, self._client)) if is_unkeyed else None
+            else:
+                fault = self._plugin.fault_of(error, info.activity_type, input.fn, sent)
+                made = self._plugin.translated(error, fault, _meter(info, self._client))
             if made is None:
                 raise
             # This `raise` adds the frame that is left out here, so that the stack has each frame once.
