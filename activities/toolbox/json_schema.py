@@ -38,8 +38,16 @@ OUTER = ("$schema", "$id")
 COMBINED = ("anyOf", "oneOf", "allOf", "not", "enum", "const", "$ref")
 DATA = ("const", "default", "enum", "example", "examples")
 """Keywords that have values, not schemas; a `$ref` in a value is no reference."""
-NAMED = ("$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties")
+NAMED = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
 """JSON Schema keywords that have a schema for each name of their own; such a name may be that of a keyword."""
+LISTED = ("allOf", "anyOf", "oneOf", "prefixItems")
+"""Keywords that have a list of schemas."""
+INNER = (
+    *("additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"),
+    *("unevaluatedItems", "unevaluatedProperties"),
+)
+"""Keywords that have one schema; `items` may have a list."""
+TEXTS = ("$anchor", "$dynamicRef", "$id", "$ref", "description", "format", "id", "pattern", "title")
 TURNING = ("contains", "if", "not", "oneOf")
 """JSON Schema keywords by which a schema may allow less if a part of it allows more."""
 UNEVALUATED = ("unevaluatedItems", "unevaluatedProperties")
@@ -346,7 +354,9 @@ class _Reading:
     def read(self, dialect: str) -> tuple[str, tuple[str, ...]]:
         """Return the draft, by the `$schema` in `dialect` if that is known, and the places that are left out."""
         for part in _schemas(self._schema):
-            _normalise(part)
+            if wrong := _normalise(part):
+                self._looser.add(id(part))
+                self._unchecked += wrong
         self._draft = self._draft_of(dialect)
         self._remove_mistakes()
         patterns = [pattern for part in _schemas(self._schema) for pattern in part.get("patternProperties", ())]
@@ -442,20 +452,49 @@ class _Reading:
         return name in DYNAMIC or (name in UNEVALUATED and (is_changed or not self._are_patterns_plain))
 
 
-def _normalise(part: dict[str, Any]) -> None:
-    """Remove what means nothing: null in place of a keyword's value, and what no draft but the oldest takes."""
+def _normalise(part: dict[str, Any]) -> list[str]:
+    """Remove what means nothing in any draft, and return the keywords that were removed for their values."""
     part.pop("$schema", None)  # by which jsonschema would validate without the limits of this module
-    if part.get("required") == []:
+    if part.get("required") == []:  # which draft-04 does not take
         del part["required"]
     for name in [name for name, value in part.items() if value is None and name not in DATA]:
         del part[name]
-    for name in OUTER_IDS & part.keys():
-        with suppress(ValueError, TypeError):
-            urlsplit(part[name])
-            continue
+    wrong = [name for name, value in part.items() if not _has_shape(name, value)]
+    for name in wrong:
         del part[name]
+    for name in NAMED & part.keys():
+        part[name] = {key: inner if _is_schema(inner, name) else {} for key, inner in part[name].items()}
+    needs = part.get("dependencies", {})
+    if any(isinstance(need, dict) for need in needs.values()):  # `referencing` takes no lists beside schemas
+        part["dependencies"] = {
+            key: {"required": need} if isinstance(need, list) else need for key, need in needs.items()
+        }
     if part.get("nullable") is True and isinstance(part.get("type"), str):  # of OpenAPI
         part["type"] = [part["type"], "null"]
+    return wrong
+
+
+def _has_shape(keyword: str, value: Any) -> bool:
+    """Whether a value is of a type that the keyword has in some draft: no draft says it of the keywords of others."""
+    if keyword in NAMED or keyword == "dependentRequired":
+        return isinstance(value, dict)
+    if keyword in LISTED or (keyword == "items" and isinstance(value, list)):
+        return isinstance(value, list) and all(isinstance(inner, dict | bool) for inner in value)
+    if keyword in INNER:
+        return isinstance(value, dict | bool)
+    if keyword in TEXTS:
+        return isinstance(value, str) and (keyword not in OUTER_IDS or _is_address(value))
+    return keyword not in ("enum", "required") or isinstance(value, list)
+
+
+def _is_schema(value: Any, keyword: str) -> bool:
+    return isinstance(value, dict | bool) or (keyword == "dependencies" and isinstance(value, list))
+
+
+def _is_address(text: str) -> bool:
+    with suppress(ValueError):
+        return bool(urlsplit(text) or True)
+    return False
 
 
 def _is_plain(pattern: str) -> bool:

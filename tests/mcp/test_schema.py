@@ -111,6 +111,10 @@ TAKEN: dict[str, tuple[Schema, dict[str, JsonValue]]] = {
         {"a": "x"},
     ),
     "an id of draft-04": ({**DRAFT_04, "id": "urn:x", **form(a={"id": "#a", **INTEGER}, b={"$ref": "#a"})}, {"b": 1}),
+    "both kinds of dependencies": (
+        {**DRAFT_07, **form(a=TEXT, b=TEXT), "dependencies": {"a": form(c=TEXT), "b": ["a"]}},
+        {"a": "x", "b": "y", "c": "z"},
+    ),
     "null for a keyword": ({**form(a={**TEXT, "enum": None, "title": None}), "required": None}, {"a": "x"}),
     "true for a list": (form(a={**TEXT, "required": True}), {"a": "x"}),
     "a list for an object": ({"type": "object", "properties": []}, {}),
@@ -455,3 +459,42 @@ def test_the_model_takes_what_the_schema_takes(schema: Schema, args: dict[str, J
         return
 
     assert is_fitting and sent == args
+
+
+KEYWORDS = (
+    "type",
+    "items",
+    "$ref",
+    "$defs",
+    "$id",
+    "id",
+    "enum",
+    "not",
+    "pattern",
+    "dependencies",
+    "required",
+    "anyOf",
+)
+ODD_VALUES = st.recursive(
+    st.sampled_from([None, True, 1, 10**400, "", "any", "#", "#a", "#/$defs/a", "http://[x", "(?=a)"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["a", "$ref", "properties"]), inner, max_size=2)
+        | st.dictionaries(st.sampled_from(KEYWORDS), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from([*KEYWORDS, "components", "if", "patternProperties"]), ODD_VALUES, max_size=3),
+    ODD_VALUES,
+)
+def test_no_schema_ends_a_worker(more: Schema, part: JsonValue) -> None:
+    """It is read as far as it can be, or left out with a reason."""
+    for make in (arguments_of, result_of):
+        with suppress(BadSchema):
+            made = make("shop.do", {"type": "object", "properties": {"a": part}, **more})
+            assert made.model_json_schema()["type"] == "object"
+            with suppress(ValidationError):
+                made.model_validate({"a": [1, {"a": 10**400}]})

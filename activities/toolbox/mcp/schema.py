@@ -27,8 +27,9 @@ from pydantic_core.core_schema import CoreSchema
 
 from activities.borders.validation import MAX_NAME, RULE
 from activities.toolbox.json_schema import (
-    DATA,
     DYNAMIC,
+    INNER,
+    LISTED,
     NAMED,
     REFERENCE_ALONE,
     BadSchema,
@@ -54,6 +55,8 @@ COMPOSED = (
 their text."""
 BOOLEANS: Mapping[bool, dict[str, Any]] = {True: {}, False: {"not": {}}}
 """The schemas that mean the same as the schemas `true` and `false`."""
+SCHEMAS = frozenset({*NAMED, *LISTED, *INNER})
+"""Keywords that have schemas in them; all others have values."""
 OTHERS = ("additionalProperties", "unevaluatedProperties")
 ABOUT = ("title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly")
 """Keywords that say something about a value, and allow or forbid none."""
@@ -331,7 +334,7 @@ class _PlainForm:
         return {
             name: self._keyword(name, part, resolver, depth + 1)
             for name, part in _modern(value).items()
-            if name not in LEFT_OUT and not (name in DATA and _has_reference(part))
+            if name not in LEFT_OUT and (name in SCHEMAS or not _has_reference(part))
         }
 
     def _referred(self, reference: str, value: Mapping[str, Any], resolver: Any, depth: int) -> Any:
@@ -347,10 +350,10 @@ class _PlainForm:
         return {**others, "allOf": [referred, *others.get("allOf", ())]}
 
     def _keyword(self, name: str, part: Any, resolver: Any, depth: int) -> Any:
-        if name in DATA:
+        if name not in SCHEMAS:
             self._spend(size(part))
             return part
-        if name in NAMED and isinstance(part, Mapping):
+        if name in NAMED:
             self._spend(1)
             # As objects, since providers take no booleans there.
             named = {key: BOOLEANS[inner] if isinstance(inner, bool) else inner for key, inner in part.items()}
@@ -364,8 +367,10 @@ class _PlainForm:
 
 
 def _has_reference(value: Any) -> bool:
-    """Whether a value would be taken for a reference, or has a part that would be."""
-    return (isinstance(value, Mapping) and "$ref" in value) or any(map(_has_reference, items(value)))
+    """Whether pydantic would take a value, or a part of it, for a reference or for definitions."""
+    return (isinstance(value, Mapping) and not value.keys().isdisjoint(("$ref", "$defs"))) or any(
+        map(_has_reference, items(value))
+    )
 
 
 def _modern(part: Mapping[str, Any]) -> dict[str, Any]:
