@@ -6,7 +6,7 @@ It uses Replan's backoff, drawn so that the benchmark can compute afterwards how
 import asyncio
 import random
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Worker
+from temporalio.worker import Plugin, Worker
 
 from benchmarks.bare import BareWorkflow
 from benchmarks.work import FAILURES, Words
@@ -49,11 +49,11 @@ def _backoff(task: str, attempt: int) -> float:
     return retries.backoff("standard", attempt, drawn)
 
 
-async def serve(queue: str, workflow: type, *activities: Callable[..., Any]) -> None:
+async def serve(queue: str, workflow: type, *activities: Callable[..., Any], plugins: Sequence[Plugin] = ()) -> None:
     """Serve until the process is ended, for the server that the environment names."""
     settings = ClientConfig.load_client_connect_config()
     client = await Client.connect(**settings, data_converter=pydantic_data_converter)
-    async with Worker(client, task_queue=queue, workflows=[workflow], activities=activities):
+    async with Worker(client, task_queue=queue, workflows=[workflow], activities=activities, plugins=plugins):
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         await asyncio.Event().wait()

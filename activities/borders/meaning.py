@@ -3,7 +3,7 @@
 This is all that the module `replan.faults` has besides its plugin; nothing here knows of Temporal or of a store.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import Literal
@@ -46,7 +46,7 @@ class Fault:
         """The fault as JSON, without what is empty."""
         return {
             name: value.value if isinstance(value, Enum) else value
-            for name, value in asdict(self).items()
+            for name, value in vars(self).items()
             if value not in (None, "") and name != "is_known"
         } | ({} if self.is_known else {"is_known": False})
 

@@ -334,7 +334,7 @@ _REDIS_TABLE: Table = {
         ),
         (_redis(refused(Code.BUG, "Redis does not know the script: let the tool load it.")), "NoScriptError"),
         # Nothing of the transaction was done.
-        (refused(Code.CONFLICT, "A watched key has changed: read it and choose again."), "WatchError"),
+        (refused(Code.BUSY, "A watched key was changed by another call at the same time."), "WatchError"),
         (refused(Code.BUG, "A command of the transaction is wrong: fix the tool."), "ExecAbortError"),
         (_redis(REDIS["TRYAGAIN"]), "TryAgainError AskError NoSuchFieldsetError"),
         (_redis(refused(Code.BUG, "This is a cluster: use the cluster client.")), "MovedError"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import site
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,18 +22,23 @@ def requirements(name: str) -> Path:
     return HERE / f"{name.replace('_', '-')}-requirements.txt"
 
 
-async def python_of(wanted: Path, say: Say) -> Path:
+async def python_of(wanted: Path, say: Say, *, is_over: bool = False) -> Path:
     """The Python of an environment with a file of requirements, which is made if there is none.
+
+    With `is_over`, the environment lies over the packages of this one.
 
     Raises:
         NoEnvironment: it could not be made.
     """
-    name = wanted.stem.removesuffix("-requirements")
+    name = wanted.stem.removesuffix("-requirements") if wanted.stem != "requirements" else wanted.parent.name
     folder = user_cache_path("replan") / "frameworks" / f"{name}-{_digest(wanted)}"
     python, made = folder / "bin" / "python", folder / "complete"
     if not made.exists():
         say(f"{name}: making its environment, once")
         await _run(sys.executable, "-m", "venv", "--clear", str(folder))
+        if is_over:
+            (own,) = folder.glob("lib/python*/site-packages")
+            (own / "replan.pth").write_text("\n".join(site.getsitepackages()))
         await _run(str(python), "-m", "pip", "install", "--quiet", "--requirement", str(wanted))
         made.touch()
     return python

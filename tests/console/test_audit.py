@@ -67,6 +67,7 @@ async def test_any_workflow_of_a_server_is_audited(client: Client, commands: Pro
     assert (report["histories"], report["retries"], report["could_not"]) == (1, 2, 2)
     assert [finding["name"] for finding in report["findings"]] == ["retried_for_nothing"]
     assert report["findings"][0]["examples"][0]["history"] == "foreign-1"
+    assert (report["spared"], report["left"], report["line"]) == (0, 2, "")  # its own ApplicationError
 
 
 def test_files_are_audited_without_a_server(tmp_path: Path) -> None:
@@ -81,6 +82,8 @@ def test_files_are_audited_without_a_server(tmp_path: Path) -> None:
         r"- likely: \S+:home_made-conflict\.json, events 23, 24, 25: charge: 3 retries after conflict:", text
     )
     assert 'arguments {"account":"ann","amount":840}' in text
+    assert "Of 50 retries, the line below would have spared 31 and left 19" in text
+    assert "plugins=[replan.FaultsPlugin(effects={" in text and "'charge': 'unkeyed'," in text
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 

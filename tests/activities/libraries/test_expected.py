@@ -580,7 +580,7 @@ REDIS = rows(
     ("BusyLoadingError", lambda redis: redis.BusyLoadingError(TEXT), Code.BUSY, UNKNOWN),
     ("ReadOnlyError", lambda redis: redis.ReadOnlyError(TEXT), Code.UNREACHABLE, UNKNOWN),
     ("AuthenticationError", lambda redis: redis.AuthenticationError(TEXT), Code.UNAUTHORIZED, UNKNOWN),
-    ("WatchError", lambda redis: redis.WatchError("Watched variable changed."), Code.CONFLICT, REFUSED),
+    ("WatchError", lambda redis: redis.WatchError("Watched variable changed."), Code.BUSY, REFUSED),
 )
 
 GRPC_STATUSES = {
