@@ -80,7 +80,7 @@ class FaultsPlugin(client.Plugin, worker.Plugin):
             ValueError: `raises` or `effects` has a mistake.
         """
         self._entries = entries_of(raises)
-        self._strict, self.is_dry_run = strict, dry_run
+        self._strict, self._is_dry_run = strict, dry_run
         self._only = frozenset([only] if isinstance(only, str) else only) if only is not None else None
         self._effects = dict(effects or {})
         self._libraries = dict[str, frozenset[str] | None]()
@@ -136,19 +136,19 @@ class FaultsPlugin(client.Plugin, worker.Plugin):
                     "give each worker a plugin with the names of its own activities, after plugins that add some."
                 )
 
-    def effect_of(self, name: str) -> Effect | None:
+    def _effect_of(self, name: str) -> Effect | None:
         """The declared effect of an activity; None without one."""
         return self._effects.get(name)
 
-    def is_for(self, name: str) -> bool:
+    def _is_for(self, name: str) -> bool:
         """Whether the plugin is for the activity with this name."""
         return self._only is None or name in self._only
 
-    def fault_of(self, error: Exception, name: str, function: Callable[..., Any], sent: sends.Sends | None) -> Fault:
+    def _fault_of(self, error: Exception, name: str, function: Callable[..., Any], sent: sends.Sends | None) -> Fault:
         """What the exception of an attempt means; `sent` is what the attempt sent, if that was counted."""
         verdict = judge(error, self._entries)
         fault = fault_of(verdict)
-        if self.effect_of(name) == "read":
+        if self._effect_of(name) == "read":
             return replace(fault, applied=Applied.NONE)
         if sent is None:
             return fault
@@ -161,10 +161,10 @@ class FaultsPlugin(client.Plugin, worker.Plugin):
             self._libraries[name] = _libraries_of(function)
         return self._libraries[name]
 
-    def translated(self, error: Exception, fault: Fault, meter: MetricMeter) -> ApplicationError | None:
+    def _translated(self, error: Exception, fault: Fault, meter: MetricMeter) -> ApplicationError | None:
         """The same failure with the Fault as its detail; None if the exception is to pass as it is."""
         info = activity.info()
-        after = follows(fault, self.effect_of(info.activity_type), is_strict=self._strict)
+        after = follows(fault, self._effect_of(info.activity_type), is_strict=self._strict)
         if after is Next.UNTOUCHED:
             return None
         try:
@@ -173,8 +173,8 @@ class FaultsPlugin(client.Plugin, worker.Plugin):
             return None
         is_skipped = after is not Next.RETRY
         if is_skipped:
-            _tell(info, fault, meter, is_dry_run=self.is_dry_run)
-        if self.is_dry_run:
+            _tell(info, fault, meter, is_dry_run=self._is_dry_run)
+        if self._is_dry_run:
             return None
         return ApplicationError(
             text,
@@ -184,7 +184,7 @@ class FaultsPlugin(client.Plugin, worker.Plugin):
             next_retry_delay=None if is_skipped else _delay(info, fault.retry_after),
         )
 
-    def made_final(
+    def _made_final(
         self, error: FailureError, function: Callable[..., Any], meter: MetricMeter
     ) -> ApplicationError | None:
         """The same failure without a retry, if a framework raised it for an unkeyed activity; None if it may pass.
@@ -199,8 +199,8 @@ class FaultsPlugin(client.Plugin, worker.Plugin):
             return None
         reason = f"{info.activity_type} failed with {error.type}, which does not say whether it had its effect."
         fault = Fault(Quadrant.TRANSIENT_INFRASTRUCTURAL, Code.UNREACHABLE, reason, Applied.UNKNOWN)
-        _tell(info, fault, meter, is_dry_run=self.is_dry_run)
-        if self.is_dry_run:
+        _tell(info, fault, meter, is_dry_run=self._is_dry_run)
+        if self._is_dry_run:
             return None
         details = error.details or _details(fault)
         return ApplicationError(error.message, *details, type=error.type, non_retryable=True, category=error.category)
@@ -221,9 +221,9 @@ class _Inbound(ActivityInboundInterceptor):
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:
         info = activity.info()
-        if not self._plugin.is_for(info.activity_type):
+        if not self._plugin._is_for(info.activity_type):
             return await self.next.execute_activity(input)
-        is_unkeyed = self._plugin.effect_of(info.activity_type) == "unkeyed"
+        is_unkeyed = self._plugin._effect_of(info.activity_type) == "unkeyed"
         sent = sends.Sends() if is_unkeyed else None
         try:
             if sent is None:
@@ -238,10 +238,10 @@ class _Inbound(ActivityInboundInterceptor):
             if isinstance(error, BrokenExecutor) or is_cancelled_exception(error):
                 raise
             if isinstance(error, FailureError):
-                made = self._plugin.made_final(error, input.fn, _meter(info, self._client)) if is_unkeyed else None
+                made = self._plugin._made_final(error, input.fn, _meter(info, self._client)) if is_unkeyed else None
             else:
-                fault = self._plugin.fault_of(error, info.activity_type, input.fn, sent)
-                made = self._plugin.translated(error, fault, _meter(info, self._client))
+                fault = self._plugin._fault_of(error, info.activity_type, input.fn, sent)
+                made = self._plugin._translated(error, fault, _meter(info, self._client))
             if made is None:
                 raise
             # This `raise` adds the frame that is left out here, so that the stack has each frame once.
@@ -263,8 +263,8 @@ class _Inbound(ActivityInboundInterceptor):
             " find out whether it had, and call it again only if not."
         )
         fault = Fault(Quadrant.TRANSIENT_INFRASTRUCTURAL, Code.WORKER_LOST, reason, Applied.UNKNOWN)
-        _tell(info, fault, _meter(info, self._client), is_dry_run=self._plugin.is_dry_run)
-        if not self._plugin.is_dry_run:
+        _tell(info, fault, _meter(info, self._client), is_dry_run=self._plugin._is_dry_run)
+        if not self._plugin._is_dry_run:
             raise ApplicationError(reason, *_details(fault), type=UNKNOWN_OUTCOME, non_retryable=True)
 
     async def _failure_before(self, info: activity.Info) -> Failure:

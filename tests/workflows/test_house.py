@@ -15,6 +15,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "extent",
         "errors",
         "tracing",
+        "libraries",
         "sends",
         "deadline",
         "counting",
