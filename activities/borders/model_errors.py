@@ -125,7 +125,7 @@ class Example(BaseModel):
     body: str
 
 
-class ErrorRow(BaseModel):
+class MeaningRow(BaseModel):
     """A row of `model_errors.toml`, whose head says when it fits."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -151,10 +151,10 @@ class ErrorRow(BaseModel):
 
 
 @cache
-def table() -> tuple[ErrorRow, ...]:
+def table() -> tuple[MeaningRow, ...]:
     """The rows of `model_errors.toml`: of two rows that fit, the first one counts."""
     rows = tomllib.loads(ERRORS_FILE.read_text(encoding="utf-8"))["row"]
-    return tuple(sorted(map(ErrorRow.model_validate, rows), key=lambda row: (not row.texts, not row.statuses)))
+    return tuple(sorted(map(MeaningRow.model_validate, rows), key=lambda row: (not row.texts, not row.statuses)))
 
 
 def codes() -> Mapping[str, Meaning]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from activities.toolbox.mcp.loading import ForeignTools
-from activities.toolbox.mcp.replies import MAX_TOOLS, Unreadable, tidy_result, tool_of
+from activities.toolbox.mcp.replies import MAX_TOOLS, UnreadableEntry, tidy_result, tool_of
 from activities.toolbox.registry import ToolMistakes
 from console.commands import doctor
 from server.gateway import own_tools, results
@@ -94,7 +94,7 @@ def test_an_entry_that_is_no_tool_is_left_out_with_its_reason() -> None:
     for name, (entry, said) in LEFT_OUT.items():
         try:
             wrong.append(f"{name}: {tool_of(entry)}")
-        except Unreadable as why:
+        except UnreadableEntry as why:
             wrong += [] if said in str(why) else [f"{name}: {why}"]
 
     assert wrong == []

@@ -51,7 +51,7 @@ _OF_TOOL = ("title", "description", "icons", "annotations", "execution", "output
 log = structlog.get_logger("replan.mcp")
 
 
-class Unreadable(Exception):
+class UnreadableEntry(Exception):
     """A part of an answer cannot be read; the message says why."""
 
 
@@ -66,7 +66,7 @@ async def by_part(server: str, streams: AbstractAsyncContextManager[Streams]) ->
         yield _Incoming(incoming, methods, server), _Outgoing(outgoing, methods, server)
 
 
-class _Stream:
+class _TidyStream:
     def __init__(self, inner: Any, methods: dict[str, str], server: str) -> None:
         """`methods` has the methods of the requests under way that are read by part, by the ids of the requests."""
         self._inner = inner
@@ -84,7 +84,7 @@ class _Stream:
         return await self._inner.__aexit__(*error)
 
 
-class _Outgoing(_Stream):
+class _Outgoing(_TidyStream):
     async def send(self, item: Any) -> None:
         match item.message:
             case JSONRPCRequest(method=method, id=number) if method in (_CALL, *_LISTS):
@@ -94,7 +94,7 @@ class _Outgoing(_Stream):
         await self._inner.send(item)
 
 
-class _Incoming(_Stream):
+class _Incoming(_TidyStream):
     def __aiter__(self) -> Self:
         return self
 
@@ -132,7 +132,7 @@ def _for_sdk(method: str, result: dict[str, Any], server: str) -> dict[str, Any]
     for entry in sent if isinstance(sent, list) else []:
         try:
             kept.append(_repaired(entry, core, lambda part: _is_valid(method, {**_ENVELOPE, name: [part]}))[0])
-        except Unreadable:
+        except UnreadableEntry:
             odd.append(_what(entry.get("name")) if isinstance(entry, dict) else _what(entry))
     if odd or not isinstance(sent, list):
         reason = f"{name}: {', '.join(odd[:20]) or _what(sent)}"
@@ -155,14 +155,14 @@ def _is_valid(method: str, result: Mapping[str, Any]) -> bool:
 def _repaired(
     part: Any, core: Collection[str], fits: Callable[[dict[str, Any]], bool]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The part without those fields that do not fit, and the names of these. Raises Unreadable if `core` is odd."""
+    """The part without those fields that do not fit, and the names of these. Raises UnreadableEntry if `core` is odd."""
     if not isinstance(part, dict):
-        raise Unreadable(f"it is {_what(part)}, and no object")
+        raise UnreadableEntry(f"it is {_what(part)}, and no object")
     if (core or part) and fits(part):
         return part, []
     kept, odd = {name: part[name] for name in core if name in part}, list[str]()
     if not fits(kept):
-        raise Unreadable("the protocol has no such part")
+        raise UnreadableEntry("the protocol has no such part")
     for name, value in part.items():
         if name in core:
             continue
@@ -232,7 +232,7 @@ def _tidy_block(block: Any) -> dict[str, Any]:
         for candidate in candidates:
             try:
                 return _repaired(candidate, core, _is_block)[0]
-            except Unreadable:
+            except UnreadableEntry:
                 continue
     whole = block if isinstance(block, str) else to_json(block, inf_nan_mode="null").decode()
     return {"type": "text", "text": whole}
@@ -310,20 +310,20 @@ def _tools(result: Mapping[str, Any]) -> Iterator[ServerTool | tuple[str, str]]:
         name = entry.get("name") if isinstance(entry, dict) else None
         try:
             yield tool_of(entry)
-        except Unreadable as why:
+        except UnreadableEntry as why:
             yield name if isinstance(name, str) else "", str(why)
 
 
 def tool_of(entry: Any) -> ServerTool:
     """Read a tool as a server lists it, without the fields that are odd and only describe it.
 
-    Raises Unreadable if it cannot be called: without a name, or without a schema of its arguments.
+    Raises UnreadableEntry if it cannot be called: without a name, or without a schema of its arguments.
     """
     if not isinstance(entry, dict):
-        raise Unreadable(f"it is {_what(entry)}, and no object")
+        raise UnreadableEntry(f"it is {_what(entry)}, and no object")
     name, oddities = entry.get("name"), list[str]()
     if not isinstance(name, str) or not name:
-        raise Unreadable(f"its name is {_what(name)}")
+        raise UnreadableEntry(f"its name is {_what(name)}")
     schema = _input_schema(entry.get("inputSchema"), oddities)
     core = {"name": name, "inputSchema": schema}
     described = {field: entry[field] for field in _OF_TOOL if entry.get(field) is not None}
@@ -340,8 +340,8 @@ def tool_of(entry: Any) -> ServerTool:
         oddities.append(f"its outputSchema is {_what(output)}, and is not used")
     try:
         listed, odd = _repaired({**core, **described}, core, _is_tool)
-    except Unreadable:
-        raise Unreadable("the properties of its inputSchema are no schemas") from None
+    except UnreadableEntry:
+        raise UnreadableEntry("the properties of its inputSchema are no schemas") from None
     oddities += [f"its {field} is {_what(entry[field])}, and is not used" for field in odd]
     annotations, execution = listed.get("annotations", {}), listed.get("execution", {})
     return ServerTool(
@@ -363,11 +363,11 @@ def _is_tool(tool: dict[str, Any]) -> bool:
 
 
 def _input_schema(schema: Any, oddities: list[str]) -> dict[str, Any]:
-    """The schema of a tool's arguments, of an object; `oddities` gets what is left out of it. Raises Unreadable."""
+    """The schema of a tool's arguments, of an object; `oddities` gets what is left out of it. Raises UnreadableEntry."""
     if not isinstance(schema, dict):
-        raise Unreadable(f"its inputSchema is {_what(schema)}, so that its arguments are not known")
+        raise UnreadableEntry(f"its inputSchema is {_what(schema)}, so that its arguments are not known")
     if (whole := _object_schema(schema)) is None:
-        raise Unreadable(f"its inputSchema is no schema of an object: its type is {_what(schema['type'])}")
+        raise UnreadableEntry(f"its inputSchema is no schema of an object: its type is {_what(schema['type'])}")
     for name, kind in (("$schema", str), ("required", list), ("properties", dict)):
         value = whole.get(name)
         is_odd = not isinstance(value, kind) or (kind is list and not all(isinstance(item, str) for item in value))

@@ -303,13 +303,13 @@ def _read(foreign: Mapping[str, Any]) -> tuple[JsonSchema, dict[str, Any]]:
     read = JsonSchema.foreign(foreign)
     most = max(MAX_PARTS, 2 * size(dict(read.schema)))
     for depth in MAX_DEPTHS if read.properties is not None else ():
-        with suppress(_TooLarge):
+        with suppress(_FormTooLarge):
             form: dict[str, Any] = _PlainForm(read, most, depth).of(read.schema, read.resolver, 0)
             return read, form
     raise BadSchema(f"it has more than {most} parts")
 
 
-class _TooLarge(Exception):
+class _FormTooLarge(Exception):
     """A plain form has too many parts."""
 
 
@@ -320,7 +320,7 @@ class _PlainForm:
         self._schema, self._left, self._max_depth = schema, most, max_depth
 
     def of(self, value: Any, resolver: Any, depth: int) -> Any:
-        """The plain form of a schema, or of a list of schemas; raises _TooLarge."""
+        """The plain form of a schema, or of a list of schemas; raises _FormTooLarge."""
         self._spend(1)
         if isinstance(value, list):
             return [self.of(item, resolver, depth + 1) for item in value]
@@ -363,7 +363,7 @@ class _PlainForm:
     def _spend(self, parts: int) -> None:
         self._left -= parts
         if self._left < 0:
-            raise _TooLarge
+            raise _FormTooLarge
 
 
 def _has_reference(value: Any) -> bool:
