@@ -155,7 +155,7 @@ def _is_valid(method: str, result: Mapping[str, Any]) -> bool:
 def _repaired(
     part: Any, core: Collection[str], fits: Callable[[dict[str, Any]], bool]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The part without those fields that do not fit, and the names of these. Raises UnreadableEntry if `core` is odd."""
+    """The part without those fields that do not fit, and their names. Raises UnreadableEntry if `core` is odd."""
     if not isinstance(part, dict):
         raise UnreadableEntry(f"it is {_what(part)}, and no object")
     if (core or part) and fits(part):
@@ -363,7 +363,7 @@ def _is_tool(tool: dict[str, Any]) -> bool:
 
 
 def _input_schema(schema: Any, oddities: list[str]) -> dict[str, Any]:
-    """The schema of a tool's arguments, of an object; `oddities` gets what is left out of it. Raises UnreadableEntry."""
+    """The schema of a tool's arguments, an object; `oddities` gets what is left out of it. Raises UnreadableEntry."""
     if not isinstance(schema, dict):
         raise UnreadableEntry(f"its inputSchema is {_what(schema)}, so that its arguments are not known")
     if (whole := _object_schema(schema)) is None:
