@@ -102,6 +102,13 @@ EVENTS: Mapping[str, Event] = {
         "model remedy",
         _IDS,
     ),
+    "vendor_fields": Event(
+        "replan.model",
+        "warning",
+        "A model's server wants fields of its own in all turns, or takes none back: it is learned from its rejection.",
+        "model reason",
+        _IDS,
+    ),
     "no_responses": Event(
         "replan.model",
         "warning",

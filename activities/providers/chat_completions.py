@@ -129,7 +129,8 @@ class ChatCompletions(ModelAdapter):
             self._learn_fields(request, str(error))
             if self._known_fields() == before:  # else it is known now, perhaps from another request
                 raise
-        log.warning("vendor_fields", model=self.name, missing=sorted(before[0] ^ self._known_fields()[0]))
+        learned = sorted(self._known_fields()[0] - before[0])
+        log.warning("vendor_fields", model=self.name, reason=", ".join(learned) or "none is taken back")
         current_reply().rejected += 1
         return await super()._sent(client, request)
 

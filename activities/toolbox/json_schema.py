@@ -18,6 +18,7 @@ from pydantic import JsonValue
 from pydantic_core import SchemaError as PatternError, SchemaValidator, ValidationError, core_schema
 
 from workflows.json_values import canonical, items
+from workflows.text import stream_safe
 
 MAX_SCHEMA = 32 * 1024
 """The most bytes of a user's or model's schema."""
@@ -493,7 +494,7 @@ def _is_schema(value: Any, keyword: str) -> bool:
 
 def _is_address(text: str) -> bool:
     with suppress(ValueError):
-        return bool(urlsplit(text) or True)
+        return bool(urlsplit(stream_safe(text)) or True)
     return False
 
 

@@ -96,11 +96,12 @@ def test_what_is_open_stays_word_for_word() -> None:
     assert "taken: 14:30 is free" in user(told[0]).text
 
 
-def test_what_a_provider_signed_before_a_summary_is_left_out() -> None:
-    """It belongs to another conversation now; what it signed afterwards does not."""
+def test_what_a_provider_signed_before_a_summary_is_marked() -> None:
+    """It belongs to another conversation now, and each wire knows whether its provider takes it; the rest does not."""
     told = turns([past(1), past(2, "r1"), past(3, "r2"), summary(4, upto=2), past(5, "r3")], news(6))
+    said = [turn for turn in told if isinstance(turn, AssistantTurn)]
 
-    assert [turn.blocks for turn in told if isinstance(turn, AssistantTurn)] == [(), THOUGHT]
+    assert [(turn.blocks, turn.follows_summary) for turn in said] == [(THOUGHT, True), (THOUGHT, False)]
 
 
 def test_a_second_summary_takes_the_place_of_the_first() -> None:
