@@ -136,7 +136,10 @@ class MeaningRow(BaseModel):
     statuses: tuple[int, ...] = ()
     texts: tuple[str, ...] = ()
     source: str = Field(pattern="^https://")
-    seen: date
+    seen: date | None = None
+    """The day when the error was met at the source; None if its wording there was not compared."""
+    written: date | None = None
+    """The day of a row that is not `seen`."""
     examples: tuple[Example, ...] = Field(min_length=1)
 
     def fits(self, error: "_Error", status: int) -> bool:

@@ -49,6 +49,11 @@ async def misread(wire: str, cases: list[Case]) -> list[tuple[Case, Code]]:
     return wrong
 
 
+def test_each_row_says_when_it_was_met_or_written() -> None:
+    """One of the two: a reader sees which rows were compared with their source."""
+    assert [row.source for row in table() if (row.seen is None) is (row.written is None)] == []
+
+
 @pytest.mark.parametrize("wire", ["anthropic", "openai"])
 @pytest.mark.parametrize("vendor", VENDORS)
 async def test_the_examples_of_a_vendor_mean_what_their_rows_say(vendor: str, wire: str) -> None:
