@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from activities.toolbox.json_schema import MAX_FOREIGN, MAX_FOREIGN_PARTS
 from activities.toolbox.mcp.answers import MAX_EFFECT, MAX_READ
 from activities.toolbox.mcp.schema import MAX_PARTS
 from activities.toolbox.mcp.tools_file import ErrorRow, ServerTable, ToolsFile, ToolTable, read
 from activities.toolbox.mcp.transports import LINES_PER_MINUTE, MAX_MESSAGE
+from activities.toolbox.schemas.reading import MAX_FOREIGN, MAX_FOREIGN_PARTS
 from tests.documentation import tables
 from tests.processes import ROOT
 

@@ -16,7 +16,8 @@ from activities.providers.registry import takes_effort
 from activities.toolbox.declare.arguments import unknown_arguments, wrong_arguments
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import folder
-from activities.toolbox.json_schema import BadSchema, JsonSchema
+from activities.toolbox.json_schema import JsonSchema
+from activities.toolbox.schemas.drafts import BadSchema
 from workflows.json_values import depth
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Price

@@ -18,7 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from activities.borders.sql import DATABASE_ERRORS
 from activities.storage.store import REPLAN_TABLES, clock, insert_new, reading, transaction, write
 from activities.toolbox.declare.kind import Kind
-from activities.toolbox.json_schema import BadSchema, JsonSchema
+from activities.toolbox.json_schema import JsonSchema
+from activities.toolbox.schemas.drafts import BadSchema
 from workflows.json_values import digest
 from workflows.plans.catalogue import ToolSpec
 from workflows.plans.references import references

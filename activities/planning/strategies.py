@@ -21,7 +21,8 @@ from activities.providers.messages import Reply, Request, ToolCall, ToolDefiniti
 from activities.providers.untrusted import cleaned
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.find_tools import NAME as FIND_TOOLS
-from activities.toolbox.json_schema import BadSchema, JsonSchema
+from activities.toolbox.json_schema import JsonSchema
+from activities.toolbox.schemas.drafts import BadSchema
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import Effect
 from workflows.plans.contract import MAX_ARGUMENTS, MAX_COUNT, MAX_VALUES, AllowedEffect, Term

@@ -8,7 +8,8 @@ from hypothesis import given, strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # ships no types
 from pydantic import JsonValue
 
-from activities.toolbox.json_schema import MAX_NAMED, BadSchema, JsonSchema
+from activities.toolbox.json_schema import MAX_NAMED, JsonSchema
+from activities.toolbox.schemas.drafts import BadSchema
 
 Schema = dict[str, Any]
 

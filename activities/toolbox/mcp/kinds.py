@@ -18,7 +18,6 @@ from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.declare.tool import Companion, Origin, Tool, ToolOptions
 from activities.toolbox.expressions.evaluation import Type
 from activities.toolbox.injection import Key
-from activities.toolbox.json_schema import BadSchema
 from activities.toolbox.mcp import tools_file
 from activities.toolbox.mcp.ahead import Ahead, Noted, mark_of
 from activities.toolbox.mcp.answers import ToolAnswer
@@ -33,6 +32,7 @@ from activities.toolbox.mcp.schema import (
     unread_arguments,
 )
 from activities.toolbox.mcp.servers import Servers
+from activities.toolbox.schemas.drafts import BadSchema
 from workflows.json_values import canonical
 from workflows.plans.catalogue import Effect
 from workflows.plans.references import pick

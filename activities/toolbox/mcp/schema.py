@@ -26,18 +26,10 @@ from pydantic_core import PydanticCustomError
 from pydantic_core.core_schema import CoreSchema
 
 from activities.borders.validation import MAX_NAME, RULE
-from activities.toolbox.json_schema import (
-    DYNAMIC,
-    INNER,
-    LISTED,
-    NAMED,
-    REFERENCE_ALONE,
-    BadSchema,
-    JsonSchema,
-    matches,
-    size,
-    target,
-)
+from activities.toolbox.json_schema import JsonSchema
+from activities.toolbox.schemas.bounded import matches, size
+from activities.toolbox.schemas.drafts import NAMED, REFERENCE_ALONE, BadSchema, target
+from activities.toolbox.schemas.reading import DYNAMIC, INNER, LISTED
 from workflows.json_values import canonical, items
 
 MAX_PARTS = 2_000

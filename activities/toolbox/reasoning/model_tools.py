@@ -13,8 +13,9 @@ from activities.errors import Refused
 from activities.providers.messages import LanguageModel, Reply, Request, StopReason, ToolDefinition, UserTurn
 from activities.providers.untrusted import fenced, remove_hidden
 from activities.toolbox.declare.tool import Tool, tool
-from activities.toolbox.json_schema import BadSchema, JsonSchema
+from activities.toolbox.json_schema import JsonSchema
 from activities.toolbox.reasoning import compose as plain, summarise as extractive
+from activities.toolbox.schemas.drafts import BadSchema
 from workflows.faults.fault import Code
 from workflows.limits.spending import BYTES_PER_TOKEN
 
