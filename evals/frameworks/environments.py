@@ -1,10 +1,11 @@
 """The environment of each framework: made once, with the versions that its requirements pin."""
 
 import asyncio
+import fcntl
 import hashlib
 import site
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -25,27 +26,31 @@ def requirements(name: str) -> Path:
 async def python_of(wanted: Path, say: Say, *, is_over: bool = False) -> Path:
     """The Python of an environment with a file of requirements, which is made if there is none.
 
-    With `is_over`, the environment lies over the packages of this one.
+    With `is_over`, the environment lies over the packages of this one, and is for this one alone.
 
     Raises:
         NoEnvironment: it could not be made.
     """
     name = wanted.stem.removesuffix("-requirements") if wanted.stem != "requirements" else wanted.parent.name
-    folder = user_cache_path("replan") / "frameworks" / f"{name}-{_digest(wanted)}"
+    under = site.getsitepackages() if is_over else []
+    folder = user_cache_path("replan") / "frameworks" / f"{name}-{_digest(wanted, under)}"
     python, made = folder / "bin" / "python", folder / "complete"
-    if not made.exists():
-        say(f"{name}: making its environment, once")
-        await _run(sys.executable, "-m", "venv", "--clear", str(folder))
-        if is_over:
-            (own,) = folder.glob("lib/python*/site-packages")
-            (own / "replan.pth").write_text("\n".join(site.getsitepackages()))
-        await _run(str(python), "-m", "pip", "install", "--quiet", "--requirement", str(wanted))
-        made.touch()
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        await asyncio.to_thread(fcntl.flock, lock, fcntl.LOCK_EX)  # other processes may make the same
+        if not made.exists():
+            say(f"{name}: making its environment, once")
+            await _run(sys.executable, "-m", "venv", "--clear", str(folder))
+            if under:
+                (own,) = folder.glob("lib/python*/site-packages")
+                (own / "replan.pth").write_text("\n".join(under))
+            await _run(str(python), "-m", "pip", "install", "--quiet", "--requirement", str(wanted))
+            made.touch()
     return python
 
 
-def _digest(wanted: Path) -> str:
-    return hashlib.sha256(wanted.read_bytes() + sys.version.encode()).hexdigest()[:12]
+def _digest(wanted: Path, under: Sequence[str]) -> str:
+    return hashlib.sha256(wanted.read_bytes() + "\n".join([sys.version, *under]).encode()).hexdigest()[:12]
 
 
 async def _run(*command: str) -> None:
