@@ -114,7 +114,11 @@ def look(args: A) -> A:
     ("line", "said"),
     [
         ("json.dumps = lambda *args, **options: 1 / 0", "replaced json.dumps by <lambda> of "),
-        ("os.fork()", "forked the worker's process, and went on in the child"),
+        # The worker waits, so that the child has said it before the worker ends.
+        (
+            "child = os.fork()\nif child:\n    os.waitpid(child, 0)",
+            "forked the worker's process, and went on in the child",
+        ),
     ],
 )
 def test_a_tools_file_that_does_it_while_it_is_loaded_is_named(place: Broken, line: str, said: str) -> None:
