@@ -195,7 +195,7 @@ class FaultsPlugin(client.Plugin, worker.Plugin):
         info = activity.info()
         if not isinstance(error, ApplicationError) or error.non_retryable:
             return None
-        if self._libraries_of(info.activity_type, function) is not None:
+        if not _is_of_framework(function):
             return None
         reason = f"{info.activity_type} failed with {error.type}, which does not say whether it had its effect."
         fault = Fault(Quadrant.TRANSIENT_INFRASTRUCTURAL, Code.UNREACHABLE, reason, Applied.UNKNOWN)
@@ -322,12 +322,16 @@ def _pass_through(config: WorkerConfig | ReplayerConfig) -> None:
         config["workflow_runner"] = replace(runner, restrictions=passed)
 
 
+def _is_of_framework(function: Callable[..., Any]) -> bool:
+    """Whether an installed package defines an activity, and not the program itself."""
+    named = getattr(function, "__func__", function)
+    return is_foreign(named if isinstance(named, FunctionType) else type(named))
+
+
 def _libraries_of(function: Callable[..., Any]) -> frozenset[str] | None:
     """The packages that an activity can use; None for an activity of a framework, which calls what nobody can see."""
-    named = getattr(function, "__func__", function)
     try:
-        is_seen = not is_foreign(named if isinstance(named, FunctionType) else type(named))
-        return libraries_of(function) if is_seen else None
+        return None if _is_of_framework(function) else libraries_of(function)
     except Exception:  # of an object on the way, which may be anything
         return None
 
@@ -377,13 +381,13 @@ def _saved(info: activity.Info) -> tuple[int | None, float]:
     left = (info.scheduled_time + deadline - datetime.now(UTC)).total_seconds() if deadline else None
     if policy is None or not policy.maximum_attempts:
         return None, max(0.0, left or 0.0)
-    more, first = max(0, policy.maximum_attempts - info.attempt), policy.initial_interval.total_seconds()
-    longest = policy.maximum_interval.total_seconds() if policy.maximum_interval else 100 * first
-    waits = (
-        min(longest, first * policy.backoff_coefficient ** min(info.attempt - 1 + one, 60))
-        for one in range(min(more, 1000))
-    )
-    return more, min(sum(waits), max(0.0, left)) if left is not None else sum(waits)
+    wait = policy.initial_interval.total_seconds()
+    longest = policy.maximum_interval.total_seconds() if policy.maximum_interval else 100 * wait
+    waits = 0.0
+    for number in range(1, min(policy.maximum_attempts, 1000)):
+        waits += wait if number >= info.attempt else 0.0
+        wait = min(longest, wait * policy.backoff_coefficient)
+    return max(0, policy.maximum_attempts - info.attempt), waits if left is None else min(waits, max(0.0, left))
 
 
 def _tell(info: activity.Info, fault: Fault, meter: MetricMeter, *, is_dry_run: bool) -> None:
