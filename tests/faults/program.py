@@ -107,6 +107,18 @@ def fail_in_thread(call: Call) -> str:
     return "done"
 
 
+MANY = [[[number] for number in range(100)] for _ in range(100)]
+"""More than a search for libraries visits."""
+
+
+@activity.defn
+async def fail_in_a_large_program(call: Call) -> str:
+    """Fail as it is told, with so much around it that nobody can say which libraries it uses."""
+    if call.attempt() <= call.times:
+        ODD[call.raises]()
+    return f"done {len(MANY)}"
+
+
 @activity.defn
 def charge(call: Call) -> str:
     """Send requests that change something."""
@@ -183,7 +195,7 @@ class Program:
         return Ended(result=result)
 
 
-ACTIVITIES = (fail, fail_in_thread, charge, hang, later)
+ACTIVITIES = (fail, fail_in_thread, fail_in_a_large_program, charge, hang, later)
 
 
 class Place:

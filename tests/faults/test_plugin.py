@@ -19,11 +19,12 @@ from temporalio.worker import (
     UnsandboxedWorkflowRunner,
 )
 
+from activities.libraries import libraries_of
 from replan import FaultsPlugin
 from replan.faults import fault
 from replan.testing.http_server import SILENCE, reply, serving
 from runtime.dev_server import DevServer
-from tests.faults.program import Done, Place, Program, ShopError
+from tests.faults.program import Done, Place, Program, ShopError, fail_in_a_large_program
 from tests.processes import ROOT
 
 
@@ -348,10 +349,13 @@ async def test_an_unkeyed_call_of_a_killed_worker_is_not_made_again(place: Place
 
 
 async def test_failures_of_the_program_are_retried_for_an_unkeyed_call_too(place: Place) -> None:
-    """It said so itself, by an ApplicationError that may be retried."""
-    done = await called(place, [FaultsPlugin(effects={"fail": "unkeyed"})], "fail", raises="own", times=2)
+    """It said so itself, by an ApplicationError that may be retried; also if it is too large to be searched."""
+    names = ("fail", "fail_in_a_large_program")
+    async with place.worker(FaultsPlugin(effects=dict.fromkeys(names, "unkeyed"))):
+        ended = [await place.call(name, raises="own", times=2) for name in names]
 
-    assert (done.attempts, done.ended.result) == (3, "done")
+    assert libraries_of(fail_in_a_large_program) is None
+    assert [(done.attempts, done.ended.result) for done in ended] == [(3, "done"), (3, "done 100")]
 
 
 # --- mistakes
