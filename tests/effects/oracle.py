@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Excuse(StrEnum):
-    """The rows of docs/guarantees.md that do not hold wholly: a call under one of them is not held against the floor."""
+    """The rows of docs/guarantees.md that do not hold wholly: what they allow is no violation."""
 
     LATE_EFFECT = "reconcile looks before a late effect lands"
     SLEEPER = "a process sleeps between check and send"
