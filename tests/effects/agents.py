@@ -62,7 +62,7 @@ class Agent:
         file = Path(tempfile.mkdtemp(dir=agents.folder)) / "agent.py"
         file.write_text(PRELUDE + f"begin({str(agents.folder)!r}, {agents.url!r}, {dict(options)!r})\n")
         with file.open("a") as out:
-            out.write(textwrap.dedent(source) + "\nend()\n")
+            out.write(textwrap.dedent(source) + "\nend()\nraise SystemExit(0)\n")
         self.output, errors = file.with_suffix(".out"), file.with_suffix(".err")
         with self.output.open("w") as written, errors.open("w") as complaints:
             streams = [written.fileno(), complaints.fileno()]
@@ -73,7 +73,7 @@ class Agent:
         """What it printed, after its end."""
         code = self.process.wait(seconds)
         printed = self.output.read_text().splitlines()
-        assert code in (0, -signal.SIGKILL), self.errors.read_text()
+        assert code in (0, -signal.SIGKILL), (code, printed, self.errors.read_text())
         return [*printed, "killed"] if code else printed
 
     def wait_for(self, line: str, seconds: float = 15) -> None:

@@ -7,9 +7,9 @@ def test_a_call_that_still_runs_is_joined(agents: Agents) -> None:
     """An abandoned thread goes on; an equal call waits for it, gets its result, and is told so."""
     lines = agents.run("""
         async def main():
-            befalls(before=0.3)
+            befalls(before=0.6)
             try:
-                await asyncio.wait_for(asyncio.to_thread(pay, "a", "x"), 0.05)
+                await asyncio.wait_for(asyncio.to_thread(pay, "a", "x"), 0.2)
             except TimeoutError:
                 say("gave up")
             say("returned", await asyncio.to_thread(pay, "a", "x"))
@@ -24,11 +24,11 @@ def test_an_answer_that_nobody_got_is_handed_out(agents: Agents) -> None:
     """The abandoned thread has ended: its result is recorded, and given to the next equal call, in any process."""
     lines = agents.run("""
         async def main():
-            befalls(before=0.2)
+            befalls(before=0.4)
             try:
-                await asyncio.wait_for(asyncio.to_thread(pay, "a", "x"), 0.05)
+                await asyncio.wait_for(asyncio.to_thread(pay, "a", "x"), 0.2)
             except TimeoutError:
-                await asyncio.sleep(0.4)
+                await asyncio.sleep(0.6)
         asyncio.run(main())
         tell(pay, "a", "x")
         tell(pay, "a", "x")
@@ -41,11 +41,11 @@ def test_a_call_of_another_process_gets_it_too(agents: Agents) -> None:
     """The process that gave up has ended in order."""
     agents.run("""
         async def main():
-            befalls(before=0.2)
+            befalls(before=0.4)
             try:
-                await asyncio.wait_for(a_pay("a", "x"), 0.05)
+                await asyncio.wait_for(a_pay("a", "x"), 0.2)
             except TimeoutError:
-                await asyncio.sleep(0.4)
+                await asyncio.sleep(0.6)
         asyncio.run(main())
     """)
 

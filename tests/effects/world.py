@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
 from replan import Refused
@@ -46,7 +47,8 @@ class Moment:
     """Where the process is killed: `before` or `after` the effect."""
 
 
-MOMENT: ContextVar[Moment] = ContextVar("moment", default=Moment("nobody"))
+NOBODY = Moment("nobody")
+MOMENT: ContextVar[Moment] = ContextVar("moment", default=NOBODY)
 
 
 class World:
@@ -127,10 +129,17 @@ def functions(
     words = _options(timeout)
 
     @effects.transactional(bank, **words)
-    def move(to: str, body: str, tx: Transaction) -> str:
+    def move(to: str, body: str, tx: Connection) -> str:
         return _moved(tx, "move", to, body)
 
-    return {**found, "move": move}
+    a_bank = create_async_engine(f"sqlite+aiosqlite:///{world.bank}", poolclass=NullPool)
+
+    @effects.transactional(a_bank, name="a_move", **words)
+    async def moved(to: str, body: str, tx: Transaction) -> str:
+        await asyncio.sleep(MOMENT.get().before)
+        return await tx.run_sync(_moved, "a_move", to, body)
+
+    return {**found, "move": move, "a_move": moved}
 
 
 def _moved(tx: Connection, function: str, to: str, body: str) -> str:
@@ -138,8 +147,7 @@ def _moved(tx: Connection, function: str, to: str, body: str) -> str:
     moment = MOMENT.get()
     time.sleep(moment.before)
     _befalls("before")
-    row = {"function": function, "arguments": json.dumps({"to": to, "body": body}), "meant": moment.meant}
-    row["arguments"] = json.dumps({"body": body, "to": to})
+    row = {"function": function, "arguments": json.dumps({"body": body, "to": to}), "meant": moment.meant}
     done = tx.execute(
         text("insert into journal (function, arguments, meant) values (:function, :arguments, :meant)"), row
     )
