@@ -34,7 +34,7 @@ from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.attempt import attempt_of
 from activities.boundary.breakers.rows import Breakers
 from activities.boundary.breakers.states import Breaker, BreakerState
-from activities.boundary.ledger import effects_of, known_keys
+from activities.effects.ledger import effects_of, known_keys
 from activities.errors import NeedsPerson
 from activities.planning.transcript import Transcript
 from activities.storage.store import REPLAN_TABLES, file_of, metadata, reading, spoken, transaction

@@ -49,11 +49,8 @@ _CONNECTORS = frozenset(
     {"http", "urllib3", "httpcore", "httpcore2", "anyio", "aiohttp", "aiohappyeyeballs", "sqlalchemy"}
 )
 """Top-level packages that connect for requests that are counted."""
-_LEAVING = (
-    *("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn"),
-    "socket.sendto",
-)
-"""Python's audit events of actions that may send something, which is then not counted."""
+_PROCESSES = ("subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn")
+"""Python's audit events of processes that are started: what they send is not counted."""
 _TELEMETRY = ("Otel", "sentry", "ddtrace", "datadog")
 """Beginnings of the names of threads that send telemetry of the process, which belongs to no call."""
 
@@ -70,6 +67,8 @@ class Sends:
     """Whether the function may have sent something else, which is not counted."""
     strays: int = 0
     """How many requests of this process had belonged to no call when the function was called."""
+    on_process: Callable[[], None] = lambda: None
+    """Called when the function starts a process, which may go on when this one is dead."""
 
     def add(self, changes: bool) -> None:
         """Count a request or a statement; `changes`: it may have changed something."""
@@ -205,6 +204,11 @@ def _hook(process: _Process) -> Callable[[str, tuple[Any, ...]], None]:
         if (sends := _SENDS.get()) is not None:
             sends.is_uncounted = True
 
+    def on_process(args: tuple[Any, ...]) -> None:
+        if (sends := _SENDS.get()) is not None:
+            sends.on_process()
+        on_uncounted(args)
+
     def on_message(args: tuple[Any, ...]) -> None:
         if args[1] is not None:  # else it goes over a connection, whose requests are counted
             on_uncounted(args)
@@ -213,7 +217,8 @@ def _hook(process: _Process) -> Callable[[str, tuple[Any, ...]], None]:
         "http.client.send": on_http,
         "socket.connect": on_connect,
         "socket.sendmsg": on_message,
-        **dict.fromkeys(_LEAVING, on_uncounted),
+        "socket.sendto": on_uncounted,
+        **dict.fromkeys(_PROCESSES, on_process),
     }.get
 
     def hook(event: str, args: tuple[Any, ...]) -> None:

@@ -17,7 +17,7 @@ from rich.table import Table as Rows
 from sqlalchemy import Column, Integer, MetaData, String, Table, insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from activities.boundary.ledger import LedgerEntry, apply_in_transaction
+from activities.effects.ledger import LedgerEntry, apply_in_transaction
 from activities.storage.store import open_store, sqlite_url, writing
 from benchmarks import report
 from benchmarks.report import Figure, Figures, Goal, Machine, Report, Verdict

@@ -27,11 +27,11 @@ from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.attempt import Attempt, FaultRaised, attempt_of, is_interruption
 from activities.boundary.breakers.guard import BreakerGuard
 from activities.boundary.breakers.rows import Breakers
-from activities.boundary.effects import Effects
+from activities.boundary.effects import StepEffects
 from activities.boundary.failpoints import Failpoint, FaultInjection
-from activities.boundary.ledger import EffectResult
 from activities.boundary.threads import StillRunning, Threads
 from activities.boundary.tool_loop import ToolBlocks, ToolLoop, contained
+from activities.effects.ledger import EffectResult
 from activities.extent import fault_of_extent
 from activities.log_redaction import shape
 from activities.providers.metering import total
@@ -85,7 +85,7 @@ class Boundary:
         """
         self._resources = resources
         self._faults = faults or FaultInjection((), {})
-        self._effects = Effects(resources.engine, store, tuple(ledgers) or (resources.engine,))
+        self._effects = StepEffects(resources.engine, store, tuple(ledgers) or (resources.engine,))
         self._loop = loop
         self.threads = threads or Threads()
         self.breakers = breakers or Breakers(resources.engine)

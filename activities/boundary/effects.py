@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from temporalio import activity
 
-from activities.boundary import ledger
 from activities.boundary.attempt import Attempt, FaultRaised, attempt_of
-from activities.boundary.ledger import ArgumentsDiffer, EffectResult, EffectUndone, LedgerEntry, OutcomeUnknown, Work
+from activities.effects import ledger
+from activities.effects.errors import EffectUndone, KeyConflict, OutcomeUnknown
+from activities.effects.ledger import EffectResult, LedgerEntry, Work
 from activities.errors import Refused
 from workflows.faults import retries
 from workflows.faults.fault import Applied, Code, Fault
@@ -21,7 +22,7 @@ _OTHER_KEY = "for another effect, start a task with another effect key."
 
 
 @dataclass(frozen=True)
-class Effects:
+class StepEffects:
     """Makes calls so that each effect is applied once, with the help of one worker's ledgers."""
 
     engine: AsyncEngine
@@ -73,7 +74,7 @@ class Effects:
         except EffectUndone:
             used_up = "was done and then undone, so its id is used up"
             raise _conflict(attempt, f"The step {step!r} {used_up}") from None
-        except ArgumentsDiffer:
+        except KeyConflict:
             raise _conflict(attempt, f"The step {step!r} has called {spec.kind} before with other arguments") from None
         except OutcomeUnknown:
             attempt.called = True  # by the attempt that claimed the key
@@ -123,7 +124,7 @@ class EffectFinder:
     def __init__(self, ledgers: Iterable[AsyncEngine], store: str | None = None) -> None:
         """`ledgers` are the databases with a ledger, the store first; `store` is the id of the store."""
         self._ledgers = tuple(ledgers)
-        self._effects = Effects(self._ledgers[0], store, self._ledgers)
+        self._effects = StepEffects(self._ledgers[0], store, self._ledgers)
 
     @activity.defn(name=retries.FIND_EFFECT.kind)
     async def find_effect(self, request: dict[str, str]) -> StepReturn:

@@ -43,6 +43,7 @@ from activities.storage.migrations import Newer, Stream, is_newest, migrate
 
 log = structlog.get_logger("replan.store")
 T = TypeVar("T")
+E = TypeVar("E", Engine, AsyncEngine)
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a statement waits for a lock."""
@@ -118,7 +119,7 @@ def tune(sync: Engine) -> None:
         event.listen(sync, "connect", _set_up_postgresql)
 
 
-def expect_file(engine: AsyncEngine) -> None:
+def expect_file(engine: Engine | AsyncEngine) -> None:
     """Make later transactions and connections raise DatabaseFileGone if the SQLite file was deleted or replaced.
 
     An engine without a file, such as one for PostgreSQL, is left as it is.
@@ -133,8 +134,9 @@ def expect_file(engine: AsyncEngine) -> None:
         if _File.at(file.path) != file:
             raise DatabaseFileGone(file.path)
 
-    writer = _writer_of(engine)
-    for sync in (engine.sync_engine, *([writer.engine] if writer else [])):
+    writer = _writer_of(engine) if isinstance(engine, AsyncEngine) else None
+    own = engine.sync_engine if isinstance(engine, AsyncEngine) else engine
+    for sync in (own, *([writer.engine] if writer else [])):
         event.listen(sync, "do_connect", check)
         event.listen(sync, "begin", check, insert=True)
 
@@ -142,7 +144,7 @@ def expect_file(engine: AsyncEngine) -> None:
 IN_FILE = "use a file, as in sqlite+aiosqlite:///FILE.db"
 
 
-def file_of(engine: AsyncEngine) -> Path | None:
+def file_of(engine: Engine | AsyncEngine) -> Path | None:
     """The file of a SQLite database that is not in memory; None for PostgreSQL."""
     return _file_at(engine.url) if engine.dialect.name == "sqlite" else None
 
@@ -155,7 +157,7 @@ def _file_at(url: URL) -> Path:
     return Path(unquote(database.removeprefix("file:").partition("?")[0].removeprefix("//")))
 
 
-def is_in_memory(engine: AsyncEngine) -> bool:
+def is_in_memory(engine: Engine | AsyncEngine) -> bool:
     """Whether the database is SQLite without a file: two event loops cannot use it, and it does not outlive them."""
     database = engine.url.database or ":memory:"
     name, _, query = database.removeprefix("file:").partition("?")
@@ -289,6 +291,64 @@ async def open_store(url: str, cipher: Cipher | None = None) -> AsyncEngine:
             await engine.dispose()
             raise
     return engine
+
+
+def open_blocking(url: str, cipher: Cipher | None = None) -> Engine:
+    """Open the same store as `open_store`, for a program that need not have an event loop.
+
+    Raises as `open_store`.
+    """
+    with _opening("The store", url, "check the URL", "use a newer Replan, or another store"):
+        parsed = make_url(url)
+        driver = _BLOCKING.get(parsed.get_backend_name())
+        if driver is None:
+            raise StoreUnavailable(f"The store {spoken(url)} is neither SQLite nor PostgreSQL: use one of them.")
+        engine = _blocking_engine(parsed.set(drivername=driver))
+        if is_in_memory(engine):
+            raise StoreUnavailable(
+                f"The store {spoken(url)} is a database in memory: use a file, as in sqlite:///FILE.db."
+            )
+        setattr(engine.dialect, _CIPHER, cipher)
+        _prepare_blocking(engine, Stream.LEDGER, Stream.STORE)
+        try:
+            with reading(engine).begin() as tx:
+                is_new = _is_new_key(tx, cipher, engine.url)
+            if is_new and cipher is not None:
+                with writing(engine).begin() as tx:
+                    insert_new(tx, KEYS, _check_row(cipher))
+        except BaseException:
+            engine.dispose()
+            raise
+    return engine
+
+
+def adopt_blocking(engine: Engine, cipher: Cipher | None = None) -> None:
+    """`adopt` for an engine that is used without an event loop; raises as `adopt`."""
+    setattr(engine.dialect, _CIPHER, cipher)
+    with _opening("The datasource", engine.url, "check that the program may create tables there", "use a newer Replan"):
+        _prepare_blocking(engine, Stream.LEDGER)
+
+
+_BLOCKING = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}
+"""The drivers of `open_blocking`, by the name of the database."""
+
+
+def _prepare_blocking(engine: Engine, *streams: Stream) -> None:
+    """`_prepare` for an engine without an event loop."""
+    tune(engine)
+    engine.dispose()  # connections from before are not tuned
+    if engine.dialect.name == "sqlite":
+        _open_file(engine)
+    try:
+        with reading(engine).connect() as connection:
+            is_ready = _is_prepared(connection, streams, None)
+        if not is_ready:
+            with writing(engine).begin() as tx:
+                migrate(tx, *streams)
+    except BaseException:
+        engine.dispose()
+        raise
+    expect_file(engine)
 
 
 async def store_id(engine: AsyncEngine) -> str:
@@ -453,19 +513,29 @@ async def _require_keys(engine: AsyncEngine, cipher: Cipher | None) -> None:
     Raises StoreUnavailable if a key is missing, or the cipher has another key with its id.
     """
     async with reading(engine).begin() as tx:
-        rows = (await tx.execute(select(KEYS))).all()
+        is_new = await tx.run_sync(_is_new_key, cipher, engine.url)
+    # Only then, since a worker that is frozen may hold the lock for writing.
+    if is_new and cipher is not None:
+        row = _check_row(cipher)
+        await write(engine, lambda tx: insert_new(tx, KEYS, row))
+
+
+def _is_new_key(tx: Connection, cipher: Cipher | None, url: URL) -> bool:
+    """Whether the cipher's first key has not encrypted anything here yet; raises as `_require_keys`."""
+    rows = tx.execute(select(KEYS)).all()
     for row in rows:
-        named = f"The store {spoken(engine.url)} was written with the key {row.id!r}"
+        named = f"The store {spoken(url)} was written with the key {row.id!r}"
         if cipher is None or row.id not in cipher.ids:
             raise StoreUnavailable(f"{named}, which this worker lacks: give it a keyring that has the key (--keys).")
         try:
             cipher.open(row.check)
         except Exception as error:
             raise StoreUnavailable(f"{named}, and --keys has another key of this name: give the first one.") from error
-    # Only then, since a worker that is frozen may hold the lock for writing.
-    if cipher is not None and cipher.ids[0] not in {row.id for row in rows}:
-        new = {"id": cipher.ids[0], "check": cipher.seal(_PLAINTEXT)}
-        await write(engine, lambda tx: insert_new(tx, KEYS, new))
+    return cipher is not None and cipher.ids[0] not in {row.id for row in rows}
+
+
+def _check_row(cipher: Cipher) -> dict[str, str]:
+    return {"id": cipher.ids[0], "check": cipher.seal(_PLAINTEXT)}
 
 
 class Moment(TypeDecorator[datetime]):
@@ -644,13 +714,13 @@ async def write(engine: AsyncEngine, work: Callable[[Connection], T], *, follows
         return await tx.run_sync(work)
 
 
-def writing(engine: AsyncEngine) -> AsyncEngine:
+def writing(engine: E) -> E:
     """The same engine, for transactions that write: with SQLite, they lock the database when they begin."""
     # A SQLite transaction that reads first and locks later can fail at its first write.
     return engine.execution_options(replan_writes=True)
 
 
-def reading(engine: AsyncEngine) -> AsyncEngine:
+def reading(engine: E) -> E:
     """The same engine, for transactions that only read: a write raises WriteInReadTransaction."""
     return engine.execution_options(replan_reads=True, postgresql_readonly=True)
 
@@ -680,18 +750,27 @@ async def transaction(engine: AsyncEngine) -> AsyncIterator[AsyncConnection]:
 
 
 def _engine(url: str) -> AsyncEngine:
-    engine = create_async_engine(url, hide_parameters=True)
-    if engine.dialect.name == "sqlite":
-        return engine
-    lacks_limit = engine.dialect.driver == "psycopg" and "connect_timeout" not in engine.url.query
+    parsed = create_async_engine(url, hide_parameters=True)
+    if parsed.dialect.name == "sqlite":
+        return parsed
+    return create_async_engine(url, **_pool_options(parsed.url))
+
+
+def _blocking_engine(url: URL) -> Engine:
+    """An engine without an event loop; threads wait for each other's connections only with PostgreSQL."""
+    if url.get_backend_name() == "sqlite":
+        return create_engine(url, hide_parameters=True)
+    return create_engine(url, **_pool_options(url))
+
+
+def _pool_options(url: URL) -> dict[str, Any]:
+    lacks_limit = url.get_driver_name() == "psycopg" and "connect_timeout" not in url.query
     options = {"connect_timeout": CONNECT_SECONDS} if lacks_limit else {}
     # The server may have restarted since a pooled connection was used.
-    return create_async_engine(
-        url, hide_parameters=True, pool_pre_ping=True, pool_timeout=POOL_SECONDS, connect_args=options
-    )
+    return {"hide_parameters": True, "pool_pre_ping": True, "pool_timeout": POOL_SECONDS, "connect_args": options}
 
 
-def _open_file(engine: AsyncEngine) -> None:
+def _open_file(engine: Engine | AsyncEngine) -> None:
     """Open and close a SQLite file, so that a file that cannot be opened raises its error here."""
     # Not with aiosqlite, whose thread would not end after a failure (its issue 241).
     args, more = engine.dialect.create_connect_args(engine.url)

@@ -8,6 +8,7 @@ from pathlib import Path
 import httpx2
 from sqlalchemy.ext.asyncio import AsyncConnection as Transaction
 
+from activities.effects.key import Key
 from activities.errors import NeedsPerson
 from activities.providers.messages import LanguageModel
 from activities.toolbox.documents.excerpt import DocumentText, read_from
@@ -18,15 +19,6 @@ from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.workspace import Workspace
 
 __all__ = ["INJECTABLE", "Documents", "Key", "LanguageModel", "Servers", "Services", "Transaction", "Web", "Workspace"]
-
-
-class Key(str):
-    """The idempotency key of the call: the same after a retry, crash, replay or reset.
-
-    Send it to the service, which then applies the effect only once.
-    """
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from activities.boundary import ledger
-from activities.boundary.ledger import EffectResult, LedgerEntry, Work
+from activities.effects import ledger
+from activities.effects.ledger import EffectResult, LedgerEntry, Work
 from workflows import agent
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from temporalio.testing import ActivityEnvironment
 
 import activities.words  # noqa: F401 - the tables of a worker, also of the modules that this test does not need
-from activities.boundary.ledger import LEDGER
+from activities.effects.ledger import LEDGER
 from activities.inspection import Host
 from activities.storage.store import Datasources, StoreUnavailable, adopt, open_store, sqlite_url
 from tests.activities.test_store import differences

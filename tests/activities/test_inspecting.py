@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from temporalio.testing import ActivityEnvironment
 
-from activities.boundary.ledger import LedgerEntry, apply_in_transaction
+from activities.effects.ledger import LedgerEntry, apply_in_transaction
 from activities.inspection import Host, Inspector
 from activities.planning.planner import Exchange, RecordedTurn
 from activities.planning.transcript import Transcript

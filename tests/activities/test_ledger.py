@@ -10,8 +10,8 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from structlog.testing import capture_logs
 
-from activities.boundary.ledger import (
-    ArgumentsDiffer,
+from activities.effects.errors import KeyConflict
+from activities.effects.ledger import (
     EffectResult,
     LedgerEntry,
     apply_at_most_once,
@@ -82,7 +82,7 @@ async def test_the_same_key_with_other_arguments_is_refused(engine: AsyncEngine)
     """It would be given the result of another call."""
     await add(engine, "one")
 
-    with pytest.raises(ArgumentsDiffer):
+    with pytest.raises(KeyConflict):
         await add(engine, "two", ENTRY._replace(digest="def"))
 
 

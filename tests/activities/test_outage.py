@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from activities.borders import classify
 from activities.borders.sql import is_unavailable
-from activities.boundary.ledger import LedgerEntry, apply_in_transaction
+from activities.effects.ledger import LedgerEntry, apply_in_transaction
 from activities.errors import DatabaseUnavailable
 from activities.storage.store import (
     StoreUnavailable,

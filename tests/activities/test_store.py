@@ -19,7 +19,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
 
 from activities.boundary.breakers.rows import BREAKERS
-from activities.boundary.ledger import LEDGER
+from activities.effects.ledger import LEDGER
 from activities.planning.transcript import TURNS
 from activities.storage.migrations import Stream
 from activities.storage.store import (

@@ -19,9 +19,9 @@ from structlog.testing import capture_logs
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo
 
-from activities.boundary import ledger
 from activities.boundary.breakers.rows import Breakers
-from activities.boundary.ledger import LedgerEntry
+from activities.effects import ledger
+from activities.effects.ledger import LedgerEntry
 from activities.errors import DatabaseUnavailable
 from activities.planning.planner import RecordedTurn
 from activities.planning.transcript import Transcript

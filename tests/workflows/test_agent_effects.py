@@ -12,7 +12,7 @@ import requests
 from pydantic import BaseModel, JsonValue
 from temporalio.client import Client
 
-from activities.boundary.ledger import LedgerEntry, apply_claimed
+from activities.effects.ledger import LedgerEntry, apply_claimed
 from activities.storage.store import open_store
 from client.follow import View
 from client.undo import PlannedUndo, undo

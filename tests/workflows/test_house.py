@@ -23,6 +23,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "scrubbing",
         "progress",
         "storage",
+        "effects",
         "providers",
         "words",
         "toolbox",

@@ -14,10 +14,25 @@ from typing import Any, NamedTuple
 
 import structlog
 from pydantic import JsonValue
-from sqlalchemy import Column, ColumnElement, Connection, Integer, String, Table, delete, select, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Float,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    delete,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from activities.borders.sql import DATABASE_ERRORS
+from activities.effects.errors import EffectUndone, KeyConflict, OutcomeUnknown
 from activities.storage.store import (
     REPLAN_TABLES,
     Moment,
@@ -44,10 +59,32 @@ LEDGER = Table(
     Column("claim", Integer, nullable=False, default=0),
     Column("undone_at", Moment),
     Column("undone_by", String(1200)),
+    Column("session", String(1000)),
+    Column("effect", String(20)),
+    Column("state", String(20)),
+    Column("arguments", SealedText),
+    Column("caller_key", String(1000)),
+    Column("run", String(1000)),
+    Column("call", String(1000)),
+    Column("family", String(1000)),
+    Column("owner", String(32)),
+    Column("reader", String(32)),
+    Column("seq", BigInteger),
+    Column("read_seq", BigInteger),
+    Column("expires", Float),
+    Column("missed_at", Float),
+    Column("is_unproven", Integer),
+    Column("is_abandoned", Integer),
+    Column("joined", Integer),
+    Column("about", String(1200)),
+    Column("why", Text),
+    Index("replan_ledger_session", "session", "kind", "state"),
+    Index("replan_ledger_seq", "seq"),
 )
 """`digest` is the digest of kind and arguments, `result` is JSON, and `claim` is the fencing token of the call.
 
-`undone_by` is the key of the call that undid the effect.
+`undone_by` is the key of the call that undid the effect. The columns from `session` on are empty for a call of a task;
+`activities.effects.calls` explains them.
 """
 
 MAX_KEYS = 500
@@ -84,23 +121,11 @@ class EffectResult(NamedTuple):
     """Whether the result was recorded by an earlier call."""
 
 
-class OutcomeUnknown(Exception):
-    """The key was claimed, but no result is recorded: the effect may have been applied."""
-
-
-class EffectUndone(Exception):
-    """The effect was applied and then undone, so its recorded result must not be returned."""
-
-
-class ArgumentsDiffer(Exception):
-    """The key belongs to a call with other arguments."""
-
-
 async def apply_in_transaction(tx: AsyncConnection, entry: LedgerEntry, work: Work) -> EffectResult:
     """Apply an effect in the transaction `tx`, or return its recorded result.
 
     Raises:
-        ArgumentsDiffer: the key was used with other arguments.
+        KeyConflict: the key was used with other arguments.
         EffectUndone: the effect was undone.
         DatabaseUnavailable: the datasource cannot be reached; nothing was done.
     """
@@ -108,6 +133,15 @@ async def apply_in_transaction(tx: AsyncConnection, entry: LedgerEntry, work: Wo
         return recorded
     result = await work()
     await tx.run_sync(_record, entry, result)
+    return EffectResult(result, replayed=False)
+
+
+def apply_in_blocking_transaction(tx: Connection, entry: LedgerEntry, work: Callable[[], JsonValue]) -> EffectResult:
+    """`apply_in_transaction` without an event loop; raises as it does."""
+    if recorded := _claim(tx, entry):
+        return recorded
+    result = work()
+    _record(tx, entry, result)
     return EffectResult(result, replayed=False)
 
 
@@ -120,7 +154,7 @@ async def apply_at_most_once(
 
     Raises:
         OutcomeUnknown: an earlier attempt claimed the key and recorded no result.
-        ArgumentsDiffer: the key was used with other arguments.
+        KeyConflict: the key was used with other arguments.
         EffectUndone: the effect was undone.
         DatabaseUnavailable: the store cannot be reached; nothing was done.
     """
@@ -168,7 +202,12 @@ async def find_result(engine: AsyncEngine, key: str) -> EffectResult | None:
         OutcomeUnknown: the key was claimed, but no result is recorded.
     """
     async with transaction(reading(engine)) as tx:
-        row = (await tx.execute(select(LEDGER.c.result, LEDGER.c.undone_at).where(LEDGER.c.key == key))).first()
+        return await tx.run_sync(find_result_in, key)
+
+
+def find_result_in(tx: Connection, key: str) -> EffectResult | None:
+    """`find_result` in a transaction; raises as it does."""
+    row = tx.execute(select(LEDGER.c.result, LEDGER.c.undone_at).where(LEDGER.c.key == key)).first()
     if row is None:
         return None
     if row.undone_at is not None:
@@ -236,7 +275,7 @@ def _where_claimed_by(entry: LedgerEntry) -> tuple[ColumnElement[bool], ...]:
 def _recorded(tx: Connection, entry: LedgerEntry) -> EffectResult | None:
     """The recorded result of a key that this call could not claim; None if the row was deleted meanwhile.
 
-    Raises EffectUndone, ArgumentsDiffer or OutcomeUnknown if the row has no result that this call may return.
+    Raises EffectUndone, KeyConflict or OutcomeUnknown if the row has no result that this call may return.
     """
     columns = select(LEDGER.c.digest, LEDGER.c.result, LEDGER.c.undone_at).where(LEDGER.c.key == entry.key)
     row = tx.execute(columns).one_or_none()
@@ -245,7 +284,7 @@ def _recorded(tx: Connection, entry: LedgerEntry) -> EffectResult | None:
     if row.undone_at is not None:
         raise EffectUndone(entry.key)
     if row.digest != entry.digest:
-        raise ArgumentsDiffer(entry.key)
+        raise KeyConflict(entry.key)
     if row.result is None:
         raise OutcomeUnknown(entry.key)
     return EffectResult(json.loads(row.result), replayed=True)

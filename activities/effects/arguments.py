@@ -1,0 +1,249 @@
+"""The arguments of a call: as JSON, which of them are only words, and what a framework says of the call in them."""
+
+import inspect
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic import JsonValue, PydanticSchemaGenerationError, TypeAdapter
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from activities.effects.key import Key
+from workflows.json_values import digest
+from workflows.text import nearest
+
+FRAMEWORKS = frozenset(
+    {"pydantic_ai", "agents", "langgraph", "langchain", "langchain_core", "google", "agno", "mcp", "fastmcp", "dbos"}
+)
+"""Packages whose objects are contexts of a call, and no arguments of it."""
+WORDS = frozenset(
+    [
+        "body",
+        "caption",
+        "comment",
+        "comments",
+        "content",
+        "description",
+        "detail",
+        "details",
+        "explanation",
+        "instructions",
+        "memo",
+        "message",
+        "note",
+        "notes",
+        "reason",
+        "remark",
+        "remarks",
+        "subject",
+        "summary",
+        "text",
+        "title",
+    ]
+)
+"""Names of arguments that are only words, unless `authority=` names them."""
+MANY_WORDS = 4
+"""A text of so many words is only words, whatever the name of its argument."""
+
+
+class Arguments:
+    """The parameters of a function, and what becomes of each of them."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        ignore: Collection[str] = (),
+        authority: Collection[str] | None = None,
+        content: Collection[str] = (),
+    ) -> None:
+        """Read the signature of `function`.
+
+        Raises TypeError if one of the names is that of no parameter, or if there is a parameter `*args` or `**kwargs`.
+        """
+        self._name = getattr(function, "__name__", "the function")
+        self.signature = inspect.signature(function)
+        self._hints = _hints(function)
+        parameters = self.signature.parameters
+        for option, names in (("ignore", ignore), ("authority", authority or ()), ("content", content)):
+            if isinstance(names, str):
+                raise TypeError(
+                    f"{option}= of {self._name} is a text: give a list of names, as in {option}=[{names!r}]."
+                )
+            if missing := [name for name in names if name not in parameters]:
+                near = nearest(missing[0], list(parameters))
+                raise TypeError(f"{option}= of {self._name} names {missing[0]!r}{near}, which is no parameter.")
+        self.key = next((name for name in parameters if self._hints.get(name) is Key), None)
+        self.transaction = next((name for name in parameters if _is_transaction(self._hints.get(name))), None)
+        injected = {self.key, self.transaction}
+        skipped = {*ignore, *(name for name in parameters if self._is_context(name)), *injected}
+        self.own = tuple(name for name in parameters if name not in skipped)
+        """The names of the arguments that identify a call and are recorded."""
+        self._authority, self._content = authority, frozenset(content)
+        self._adapters = {name: _adapter(self._hints.get(name, Any)) for name in self.own}
+        self.returns = self._hints.get("return", Any)
+        """The declared type of the result."""
+        self.public = self.signature.replace(
+            parameters=[one for one in parameters.values() if one.name not in injected]
+        )
+        """The signature for callers, without what is injected."""
+
+    def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> "Bound":
+        """The arguments of a call; raises TypeError as the function itself would."""
+        bound = self.public.bind(*args, **named)
+        bound.apply_defaults()
+        values = {name: value for name, value in bound.arguments.items() if name in self.own}
+        contexts = [value for name, value in bound.arguments.items() if name not in self.own]
+        return Bound(dict(bound.arguments), self._encode(values), [*contexts, *self._call_ids(bound.arguments)])
+
+    def call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+        """Call `function` with these values of its parameters."""
+        given = {name: values[name] for name in self.signature.parameters if name in values}
+        bound = inspect.BoundArguments(self.signature, given)
+        return function(*bound.args, **bound.kwargs)
+
+    def decode(self, arguments: Mapping[str, JsonValue], bound: "Bound") -> dict[str, Any]:
+        """The recorded arguments of an earlier call as values, and those that are not recorded from `bound`."""
+        given = {
+            name: self._adapters[name].validate_python(value) for name, value in arguments.items() if name in self.own
+        }
+        return {**bound.values, **given}
+
+    def differ_in_words(self, one: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> bool:
+        """Whether two calls have different arguments, but only in what is words."""
+        mine, theirs = dict(_leaves(dict(one))), dict(_leaves(dict(other)))
+        different = [path for path in {*mine, *theirs} if digest([mine.get(path)]) != digest([theirs.get(path)])]
+        return bool(different) and all(self._is_words(path, mine.get(path), theirs.get(path)) for path in different)
+
+    def _is_words(self, path: tuple[str, ...], *values: JsonValue) -> bool:
+        parameter, last = path[0], next(name for name in reversed(path) if not name.isdigit() or len(path) == 1)
+        if parameter in self._content:
+            return True
+        if self._authority is not None:
+            return parameter not in self._authority
+        texts = [value for value in values if value is not None]
+        if not all(isinstance(value, str) for value in texts):
+            return False
+        return last.lower() in WORDS or any(_is_prose(str(value)) for value in texts)
+
+    def _encode(self, values: Mapping[str, Any]) -> dict[str, JsonValue]:
+        done = dict[str, JsonValue]()
+        for name, value in values.items():
+            if _is_of_framework(type(value)):
+                continue
+            try:
+                done[name] = to_jsonable_python(value, inf_nan_mode="strings")
+                digest(done[name])  # a lone surrogate cannot be stored
+            except (PydanticSerializationError, ValueError, RecursionError):
+                raise TypeError(
+                    f"The argument {name!r} of {self._name}, a {type(value).__name__}, cannot be written as JSON: pass"
+                    f" plain data, or name it in ignore=[{name!r}] if it does not belong to what the call is."
+                ) from None
+        return done
+
+    def _is_context(self, name: str) -> bool:
+        if name in ("self", "cls"):
+            return True
+        return any(map(_is_of_framework, _types_in(self._hints.get(name, self.signature.parameters[name].annotation))))
+
+    def _call_ids(self, values: Mapping[str, Any]) -> Iterator[Any]:
+        """A parameter of LangChain that is injected with the id of the call."""
+        for name, value in values.items():
+            if isinstance(value, str) and any(
+                getattr(kind, "__name__", "") == "InjectedToolCallId" for kind in _types_in(self._hints.get(name))
+            ):
+                yield CallId(value)
+
+
+@dataclass(frozen=True)
+class CallId:
+    """The id that a framework gave to a call, where it passes nothing else."""
+
+    tool_call_id: str
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The arguments of one call."""
+
+    values: dict[str, Any]
+    """All arguments by name, as the function gets them."""
+    json: dict[str, JsonValue]
+    """Those that identify the call."""
+    contexts: list[Any]
+    """Those that do not."""
+
+    @cached_property
+    def ids(self) -> tuple[str | None, str | None]:
+        """The ids of the run and of the call that a framework passed in a context; None for what it did not."""
+        for context in self.contexts:
+            call = getattr(context, "tool_call_id", None)
+            if isinstance(call, str) and call:
+                run = _thread(context) or getattr(context, "run_id", None)
+                return (str(run) if run else None), call
+        return None, None
+
+
+def _thread(context: Any) -> str | None:
+    """The id of LangGraph's thread, which it keeps when the run is resumed."""
+    config = getattr(context, "config", None)
+    settings = config.get("configurable") if isinstance(config, Mapping) else None
+    thread = settings.get("thread_id") if isinstance(settings, Mapping) else None
+    return str(thread) if thread else None
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except Exception:  # a name that only a type checker sees
+        return {}
+
+
+def _is_transaction(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Connection | AsyncConnection)
+
+
+def _types_in(hint: Any) -> Iterator[Any]:
+    """The classes in a type, also those that `Annotated` adds to it."""
+    if hint is None or hint is inspect.Parameter.empty:
+        return
+    if metadata := getattr(hint, "__metadata__", ()):
+        yield from (one if isinstance(one, type) else type(one) for one in metadata)
+    if arguments := typing.get_args(hint):
+        yield typing.get_origin(hint)
+        for argument in arguments:
+            yield from _types_in(argument)
+    elif isinstance(hint, type):
+        yield hint
+
+
+def _is_of_framework(kind: Any) -> bool:
+    return str(getattr(kind, "__module__", "")).partition(".")[0] in FRAMEWORKS
+
+
+def _adapter(hint: Any) -> TypeAdapter[Any]:
+    try:
+        return TypeAdapter(hint)
+    except (PydanticSchemaGenerationError, TypeError, NameError):
+        return TypeAdapter(Any)
+
+
+def _leaves(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], JsonValue]]:
+    """The values inside a JSON value that hold no others, each with the names on the way to it."""
+    if isinstance(value, dict) and value:
+        for name, item in value.items():
+            yield from _leaves(item, (*path, name))
+    elif isinstance(value, list) and value:
+        for number, item in enumerate(value):
+            yield from _leaves(item, (*path, str(number)))
+    else:
+        yield path, value
+
+
+def _is_prose(text: str) -> bool:
+    words = text.split()
+    return len(words) >= MANY_WORDS and sum(word.strip(".,;:!?'\"()").isalpha() for word in words) * 2 > len(words)

@@ -1,0 +1,509 @@
+"""The rows of calls without a task: recognised and claimed in one transaction, recorded, settled.
+
+A row is `open` from its claim until its result is recorded: then `applied`. A call that failed is `void` if it is
+proven that nothing was applied, else `unknown`. A `doubtful` row is a call that was not made; `same` and `another` are
+what a person has answered about it. `undone`: applied, and undone by another call.
+"""
+
+import json
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    String,
+    Table,
+    and_,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
+
+from activities.effects.ledger import LEDGER
+from activities.effects.owner import OWNERS, Evidence, Life, evidence
+from activities.effects.recognition import CallStanding, Earlier, Identity, Recognised, Relation, recognise
+from activities.storage.store import REPLAN_TABLES, insert_new
+from workflows.faults import retries
+from workflows.plans.catalogue import Effect
+
+SESSIONS = Table("replan_sessions", REPLAN_TABLES, Column("id", String(1000), primary_key=True))
+"""A row for each session; a call locks it while it is recognised and claimed."""
+
+GRACE = retries.GRACE.total_seconds()
+
+
+class State(StrEnum):
+    """The state of a row; see the top of this module."""
+
+    OPEN = "open"
+    APPLIED = "applied"
+    UNKNOWN = "unknown"
+    VOID = "void"
+    DOUBTFUL = "doubtful"
+    SAME = "same"
+    ANOTHER = "another"
+    UNDONE = "undone"
+
+
+UNSETTLED = (State.OPEN, State.UNKNOWN, State.DOUBTFUL, State.SAME, State.ANOTHER)
+"""The states of rows that are never deleted."""
+
+
+@dataclass(frozen=True)
+class CallRequest:
+    """A call that is to be made once."""
+
+    session: str
+    function: str
+    effect: Effect
+    identity: Identity
+    arguments: Mapping[str, JsonValue]
+    key: str
+    """The key of its row, if it gets a new one."""
+    timeout: float
+    differs_in_words: Callable[[Mapping[str, JsonValue]], bool]
+    """Whether its arguments differ from these only in words."""
+    can_look: bool = False
+    """Whether `reconcile=`, or the database of a transactional function, can say whether a call was applied."""
+    client: Any = None
+    """What `Calls.running` has of the call while it runs."""
+
+
+class Claim(NamedTuple):
+    """The call is to be made now, by this process."""
+
+    key: str
+    token: int
+    seq: int
+    is_unproven: bool = False
+    """Whether an earlier attempt of the call may have been applied."""
+
+
+class Answer(NamedTuple):
+    """The call was made before; its recorded result."""
+
+    key: str
+    result: str | None
+    is_joined: bool
+    """Whether it is only taken for the earlier call, so that the caller must be told."""
+    at: datetime
+    why: str
+    caller_key: str | None
+
+
+class Wait(NamedTuple):
+    """The call runs, in this process or in another one."""
+
+    key: str
+    is_joined: bool
+    where: str
+
+
+class Look(NamedTuple):
+    """The outcome of an earlier call has to be found out first."""
+
+    key: str
+    token: int
+    arguments: Mapping[str, JsonValue]
+    what: str
+    """What is known of it, in words."""
+
+
+class Doubt(NamedTuple):
+    """The call is not made: it has a row that a person can settle."""
+
+    key: str
+    about: str
+    what: str
+
+
+class Conflict(NamedTuple):
+    """The key belongs to a call with other arguments."""
+
+    key: str
+
+
+class Undone(NamedTuple):
+    """The call was applied and undone."""
+
+    key: str
+
+
+Step = Claim | Answer | Wait | Look | Doubt | Conflict | Undone
+
+
+class Miss(NamedTuple):
+    """What follows when a look did not find an effect: settled as void, or another look, or nobody knows."""
+
+    is_void: bool = False
+    look_again_in: float | None = None
+    """Seconds until a second look can prove it; None if none can."""
+    why: str = ""
+
+
+@dataclass
+class Calls:
+    """The rows of one store, as one owner sees them."""
+
+    owner: str
+    """The id of the owner."""
+    owner_row: Mapping[str, Any]
+    clock: Callable[[Connection], float]
+    """The time of the store."""
+    is_local: bool
+    restarts: bool = False
+    running: dict[str, Any] = field(default_factory=dict)
+    """By key, the calls that run in this process; each says whether its client still waits (`is_abandoned`)."""
+    is_registered: bool = False
+
+    def begin(self, tx: Connection, request: CallRequest, follow: str | None, has_looked: bool) -> Step:
+        """Recognise a call and claim it, or say what stands in its way.
+
+        `follow` is the key of the call for which this one has waited. `has_looked`: a look left it unknown whether an
+        earlier call was applied. A claimed call is in `running` before the claim can be seen.
+        """
+        self._lock(tx, request.session)
+        rows = self._rows(tx, request)
+        if follow is not None and (row := self.row(tx, follow)) is not None:
+            earlier = self._earlier(tx, request, row)
+            if earlier.standing not in (CallStanding.VOID, CallStanding.UNDONE):
+                return self._same(tx, request, row, earlier, is_joined=True)
+        if answered := self._answered_doubt(tx, request, rows):
+            return answered
+        known = [self._earlier(tx, request, row) for row in rows if row.about is None]
+        match = recognise(
+            request.identity, known, restarts=self.restarts, is_harmless=request.effect is Effect.IDEMPOTENT
+        )
+        if match.earlier is None:
+            return self._insert(tx, request)
+        row = _by_key(rows, match.earlier.name)
+        return self._follows(tx, request, match, match.earlier, row, rows, has_looked=has_looked)
+
+    def _follows(
+        self,
+        tx: Connection,
+        request: CallRequest,
+        match: Recognised,
+        earlier: Earlier,
+        row: Any,
+        rows: Sequence[Any],
+        *,
+        has_looked: bool,
+    ) -> Step:
+        if match.verdict is Relation.CONFLICT:
+            return Conflict(row.key)
+        if match.verdict is not Relation.DOUBTFUL:
+            return self._same(tx, request, row, earlier, is_joined=match.verdict is Relation.JOINED)
+        if earlier.standing is CallStanding.STOPPED and request.can_look and not has_looked:
+            return self._look(tx, row)
+        return self._doubt(tx, request, row, rows, self._told(tx, row, earlier.standing))
+
+    def _same(self, tx: Connection, request: CallRequest, row: Any, earlier: Earlier, *, is_joined: bool) -> Step:
+        """What follows if the call is the earlier one."""
+        match earlier.standing:
+            case CallStanding.RUNNING:
+                return Wait(row.key, is_joined, self._place(tx, row))
+            case CallStanding.STOPPED if request.effect is Effect.UNKEYED:
+                return self._look(tx, row)
+            case CallStanding.STOPPED:
+                return self._take_over(tx, request, row, is_unproven=True)
+            case CallStanding.VOID:
+                return self._take_over(tx, request, row, is_unproven=False)
+            case CallStanding.UNDONE:
+                return Undone(row.key)
+            case _:
+                return self._answer(tx, row, earlier.standing, is_joined=is_joined)
+
+    def _answer(self, tx: Connection, row: Any, standing: CallStanding, *, is_joined: bool) -> Answer:
+        why = self._told(tx, row, standing)
+        read = {"reader": self.owner, "read_seq": self._newest(tx), "joined": (row.joined or 0) + 1}
+        tx.execute(update(LEDGER).where(LEDGER.c.key == row.key).values(read))
+        self._register(tx)
+        return Answer(row.key, row.result, is_joined, row.at, why, row.caller_key)
+
+    def _insert(self, tx: Connection, request: CallRequest) -> Claim:
+        self._register(tx)
+        identity, seq = request.identity, self._newest(tx) + 1
+        row = {
+            "key": request.key,
+            "task": "",
+            "step": "",
+            "kind": request.function,
+            "digest": identity.digest,
+            "claim": 1,
+            "session": request.session,
+            "effect": request.effect.value,
+            "arguments": json.dumps(dict(request.arguments)),
+            "caller_key": identity.key,
+            "run": identity.run,
+            "call": identity.call,
+            "family": identity.family,
+            "joined": 0,
+            **self._claimed(tx, request, seq),
+        }
+        tx.execute(insert(LEDGER).values(row))
+        self.running[request.key] = request.client
+        return Claim(request.key, 1, seq)
+
+    def _take_over(self, tx: Connection, request: CallRequest, row: Any, *, is_unproven: bool) -> Claim:
+        """Claim a row again, whose earlier attempt is over."""
+        self._register(tx)
+        seq, is_unproven = self._newest(tx) + 1, bool(is_unproven or row.is_unproven)
+        claim = {"claim": row.claim + 1, "is_unproven": int(is_unproven), **self._claimed(tx, request, seq)}
+        tx.execute(update(LEDGER).where(LEDGER.c.key == row.key).values(claim))
+        self.running[row.key] = request.client
+        return Claim(row.key, row.claim + 1, seq, is_unproven)
+
+    def _claimed(self, tx: Connection, request: CallRequest, seq: int) -> dict[str, Any]:
+        return {
+            "state": State.OPEN.value,
+            "owner": self.owner,
+            "reader": None,
+            "seq": seq,
+            "read_seq": None,
+            "expires": self.clock(tx) + request.timeout,
+            "missed_at": None,
+            "is_abandoned": 0,
+            "result": None,
+            "about": None,
+            "why": None,
+            "at": datetime.now(UTC),
+        }
+
+    def _doubt(self, tx: Connection, request: CallRequest, row: Any, rows: Sequence[Any], what: str) -> Doubt:
+        known = next((one for one in rows if one.about == row.key and one.digest == request.identity.digest), None)
+        if known is not None and known.state == State.DOUBTFUL:
+            return Doubt(known.key, row.key, what)
+        self._register(tx)
+        claim = self._insert(tx, replace(request, key=f"doubt-{secrets.token_hex(6)}"))
+        mark = {"state": State.DOUBTFUL.value, "about": row.key, "why": _why("doubtful", what), "claim": 0}
+        tx.execute(update(LEDGER).where(LEDGER.c.key == claim.key).values(mark))
+        self.running.pop(claim.key, None)
+        return Doubt(claim.key, row.key, what)
+
+    def _answered_doubt(self, tx: Connection, request: CallRequest, rows: Sequence[Any]) -> Step | None:
+        """What follows if a person has said of this doubtful call whether it is the earlier one."""
+        for row in rows:
+            if row.digest != request.identity.digest or row.about is None:
+                continue
+            if row.state == State.ANOTHER:
+                return self._take_over(tx, request, row, is_unproven=False)
+            if row.state == State.SAME and (about := self.row(tx, row.about)) is not None:
+                tx.execute(update(LEDGER).where(LEDGER.c.key == row.key).values(state=State.VOID.value))
+                return self._answer(tx, about, CallStanding.UNREAD, is_joined=True)
+        return None
+
+    def _look(self, tx: Connection, row: Any) -> Look:
+        arguments = json.loads(row.arguments) if row.arguments else {}
+        return Look(row.key, row.claim, arguments, self._told(tx, row, CallStanding.STOPPED))
+
+    def is_mine(self, tx: Connection, claim: Claim) -> bool:
+        """Whether this process still holds its claim: nobody has settled the call meanwhile, or taken it over."""
+        held = select(LEDGER.c.key).where(*_held(claim.key, claim.token), LEDGER.c.owner == self.owner)
+        return tx.execute(held.where(LEDGER.c.state == State.OPEN.value)).first() is not None
+
+    def record(self, tx: Connection, claim: Claim, result: str | None, *, is_read: bool) -> bool:
+        """Record the result of a call; `is_read`: its client waits for it. False if the row was taken away."""
+        reader = self.owner if is_read else None
+        done = {"state": State.APPLIED.value, "result": result, "reader": reader, "read_seq": self._newest(tx)}
+        return self._change(tx, claim, {**done, "why": None})
+
+    def fail(self, tx: Connection, claim: Claim, state: State, why: str) -> bool:
+        """Record that a call ended without a result, as `void` or `unknown`."""
+        return self._change(tx, claim, {"state": state.value, "why": why})
+
+    def _change(self, tx: Connection, claim: Claim, values: Mapping[str, Any]) -> bool:
+        mine = (*_held(claim.key, claim.token), LEDGER.c.owner == self.owner, LEDGER.c.state == State.OPEN.value)
+        return tx.execute(update(LEDGER).where(*mine).values(values)).rowcount == 1
+
+    def release(self, tx: Connection, client: Any) -> None:
+        """Give back what a claim has taken whose commit failed, or may have failed: nothing was called."""
+        for key in [key for key, running in self.running.items() if running is client]:
+            row = self.row(tx, key)
+            if row is not None and (row.owner, row.state) == (self.owner, State.OPEN):
+                state = State.UNKNOWN if row.is_unproven else State.VOID
+                tx.execute(update(LEDGER).where(LEDGER.c.key == key).values(state=state.value))
+            self.running.pop(key, None)
+
+    def abandon(self, tx: Connection, key: str) -> None:
+        """Note that the client of a call has given up: nobody has its answer, or will have it."""
+        mine = (LEDGER.c.key == key, LEDGER.c.owner == self.owner)
+        tx.execute(update(LEDGER).where(*mine, LEDGER.c.state == State.OPEN.value).values(is_abandoned=1))
+        read = (LEDGER.c.reader == self.owner, LEDGER.c.state == State.APPLIED.value)
+        tx.execute(update(LEDGER).where(*mine, *read).values(reader=None))
+
+    def unread(self, tx: Connection, key: str) -> None:
+        """Note that the answer that this owner was given did not reach its client."""
+        mine = (LEDGER.c.key == key, LEDGER.c.reader == self.owner, LEDGER.c.state == State.APPLIED.value)
+        tx.execute(update(LEDGER).where(*mine).values(reader=None))
+
+    def found(self, tx: Connection, look: Look, result: str | None) -> bool:
+        """Record that a look found the effect."""
+        done = {"state": State.APPLIED.value, "result": result, "reader": None, "read_seq": self._newest(tx)}
+        return self._settle(tx, look, {**done, "why": _why("found", "It was found by reconcile=.")})
+
+    def missed(self, tx: Connection, look: Look, settle: float) -> Miss:
+        """What follows if a look did not find the effect; `settle` is in seconds.
+
+        That proves something only if nothing can send any more, and only if it is seen twice, `settle` seconds apart.
+        """
+        row, now = self.row(tx, look.key), self.clock(tx)
+        if row is None or row.claim != look.token or row.state not in (State.OPEN, State.UNKNOWN):
+            return Miss(is_void=True)  # somebody else has settled it: begin again
+        seen = self._evidence(tx, row.owner, now)
+        is_over = seen.life in (Life.DEAD, Life.ENDED) and not seen.has_started_processes
+        if not is_over and not (row.expires is not None and now > row.expires + GRACE):
+            left = max(0.0, (row.expires or now) + GRACE - now)
+            return Miss(why=f"it was not found, but may still arrive: that proves something in {left:.0f} s")
+        if row.missed_at is None or row.missed_at > now:
+            tx.execute(update(LEDGER).where(*_held(look.key, look.token)).values(missed_at=now))
+            return Miss(look_again_in=settle)
+        if now - row.missed_at < settle:
+            return Miss(look_again_in=settle - (now - row.missed_at))
+        why = _why("not_found", "It was not found, twice, by reconcile=.")
+        self._settle(tx, look, {"state": State.VOID.value, "why": why})
+        return Miss(is_void=True)
+
+    def _settle(self, tx: Connection, look: Look, values: Mapping[str, Any]) -> bool:
+        open_ = LEDGER.c.state.in_([State.OPEN.value, State.UNKNOWN.value])
+        return tx.execute(update(LEDGER).where(*_held(look.key, look.token), open_).values(values)).rowcount == 1
+
+    def row(self, tx: Connection, key: str) -> Any:
+        """The row with this key; None if there is none."""
+        return tx.execute(select(LEDGER).where(LEDGER.c.key == key)).one_or_none()
+
+    def _lock(self, tx: Connection, session: str) -> None:
+        """Let one call of the session at a time be recognised; SQLite has one writer anyway."""
+        if tx.dialect.name == "postgresql":  # a row that is not there locks nothing
+            insert_new(tx, SESSIONS, {"id": session})
+            tx.execute(select(SESSIONS.c.id).where(SESSIONS.c.id == session).with_for_update())
+
+    def _register(self, tx: Connection) -> None:
+        if not self.is_registered:
+            insert_new(tx, OWNERS, self.owner_row)
+
+    def _newest(self, tx: Connection) -> int:
+        return int(tx.execute(select(func.max(LEDGER.c.seq))).scalar() or 0)
+
+    def _rows(self, tx: Connection, request: CallRequest) -> Sequence[Any]:
+        """The rows of the session that may have to do with a call, the oldest first."""
+        identity = request.identity
+        mine = (LEDGER.c.session == request.session, LEDGER.c.kind == request.function)
+        ended = select(OWNERS.c.id).where(OWNERS.c.ended_at.is_not(None))
+        unread = or_(
+            LEDGER.c.reader.is_(None),
+            and_(LEDGER.c.reader != self.owner, LEDGER.c.reader.not_in(ended)),
+        )
+        known: list[ColumnElement[bool]] = [
+            LEDGER.c.state.in_([state.value for state in UNSETTLED]),
+            and_(LEDGER.c.state == State.APPLIED.value, unread),
+        ]
+        if identity.key is not None:
+            known.append(LEDGER.c.caller_key == identity.key)
+        if identity.call is not None:
+            known.append(and_(LEDGER.c.call == identity.call, LEDGER.c.digest == identity.digest))
+        if identity.family is not None:
+            known.append(and_(LEDGER.c.family == identity.family, LEDGER.c.digest == identity.digest))
+        return tx.execute(select(LEDGER).where(*mine, or_(*known)).order_by(LEDGER.c.seq)).all()
+
+    def _earlier(self, tx: Connection, request: CallRequest, row: Any) -> Earlier:
+        standing, here = self._standing(tx, row), self.running.get(row.key)
+        is_reworded = row.digest != request.identity.digest and request.differs_in_words(
+            json.loads(row.arguments) if row.arguments else {}
+        )
+        return Earlier(
+            row.key,
+            Identity(row.digest, row.caller_key, row.run, row.call, row.family),
+            standing,
+            is_reworded=is_reworded,
+            is_waited_for=here is not None and not here.is_abandoned(),
+            is_abandoned=bool(row.is_abandoned) or (here is not None and here.is_abandoned()),
+            order=row.seq or 0,
+        )
+
+    def _standing(self, tx: Connection, row: Any) -> CallStanding:
+        match row.state:
+            case State.OPEN if row.owner == self.owner:
+                return CallStanding.RUNNING if row.key in self.running else CallStanding.STOPPED
+            case State.OPEN:
+                lives = self._evidence(tx, row.owner, self.clock(tx)).life is Life.LIVES
+                return CallStanding.RUNNING if lives else CallStanding.STOPPED
+            case State.UNKNOWN:
+                return CallStanding.STOPPED
+            case State.UNDONE:
+                return CallStanding.UNDONE
+            case State.APPLIED if row.reader is None:
+                return CallStanding.UNREAD
+            case State.APPLIED if row.reader == self.owner:
+                return CallStanding.READ
+            case State.APPLIED:
+                if self._evidence(tx, row.reader, self.clock(tx)).life in (Life.LIVES, Life.ENDED):
+                    return CallStanding.READ
+                later = (LEDGER.c.session == row.session, LEDGER.c.owner == row.reader, LEDGER.c.seq > row.read_seq)
+                has_gone_on = tx.execute(select(LEDGER.c.key).where(*later).limit(1)).first() is not None
+                return CallStanding.PASSED if has_gone_on else CallStanding.LAST
+            case _:
+                return CallStanding.VOID
+
+    def _evidence(self, tx: Connection, owner: str | None, now: float) -> Evidence:
+        """What is known of an owner; a proven death is written down, since its file may go."""
+        row = tx.execute(select(OWNERS).where(OWNERS.c.id == owner)).one_or_none()
+        if row is None:
+            return Evidence(Life.UNKNOWN, has_started_processes=True)
+        found = evidence(row, now, is_local=self.is_local)
+        if found.life is Life.DEAD and row.died_at is None:
+            tx.execute(update(OWNERS).where(OWNERS.c.id == owner).values(died_at=datetime.now(UTC)))
+        return found
+
+    def _place(self, tx: Connection, row: Any) -> str:
+        """Where a call runs or ran, in words."""
+        owner = tx.execute(select(OWNERS).where(OWNERS.c.id == row.owner)).one_or_none()
+        if owner is None:
+            return "a process that is not known any more"
+        here = "" if owner.host == socket.gethostname() else f" on {owner.host}"
+        return f"process {owner.pid}{here}"
+
+    def _told(self, tx: Connection, row: Any, standing: CallStanding) -> str:
+        """What is known of an earlier call, in a clause that follows its name and time."""
+        where = self._place(tx, row)
+        match standing:
+            case CallStanding.RUNNING:
+                return f"runs in {where}, and its client has given up"
+            case CallStanding.STOPPED if row.state == State.UNKNOWN:
+                return f"ended without a proof of its outcome ({told_why(row.why)})"
+            case CallStanding.STOPPED:
+                return f"was begun by {where}, which has recorded no result and is gone"
+            case CallStanding.UNREAD:
+                return "was applied, and its answer reached nobody"
+            case CallStanding.LAST | CallStanding.PASSED:
+                return f"was applied, and answered by {where}, which was killed later"
+            case _:
+                return f"was applied by {where}"
+
+
+def _by_key(rows: Sequence[Any], key: str) -> Any:
+    return next((row for row in rows if row.key == key), None)
+
+
+def _held(key: str, token: int) -> tuple[ColumnElement[bool], ...]:
+    return LEDGER.c.key == key, LEDGER.c.claim == token
+
+
+def _why(code: str, reason: str, **more: JsonValue) -> str:
+    """Why a row is in its state, as the JSON of its column."""
+    return json.dumps({"code": code, "reason": reason, **more})
+
+
+def told_why(why: str | None) -> str:
+    """The sentence of the column `why`; empty without one."""
+    return str(json.loads(why).get("reason", "")).rstrip(".") if why else ""

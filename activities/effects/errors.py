@@ -1,0 +1,38 @@
+"""The errors of effects: in each case the function was not called, or nobody knows what its call did.
+
+EffectError
+├── OutcomeUnknown  nobody knows whether the call was applied
+├── DoubtfulCall    the call may be an earlier call once more, or another one
+├── KeyConflict     the key of the call belongs to a call with other arguments
+└── EffectUndone    the effect was applied and undone: its result must not be returned again
+"""
+
+
+class EffectError(Exception):
+    """The base of the errors of effects; it is not raised itself."""
+
+    def __init__(self, key: str, message: str = "") -> None:
+        """`key` is the key of the row in the ledger; `message` says what is known, and what to do."""
+        super().__init__(message or key)
+        self.key = key
+
+
+class OutcomeUnknown(EffectError):
+    """The call was begun and no result is recorded: the effect may have been applied."""
+
+
+class DoubtfulCall(EffectError):
+    """The call may be an earlier call once more, or another one: it was not made."""
+
+    def __init__(self, key: str, message: str = "", about: str = "") -> None:
+        super().__init__(key, message)
+        self.about = about
+        """The key of the earlier call."""
+
+
+class KeyConflict(EffectError):
+    """The key belongs to a call with other arguments."""
+
+
+class EffectUndone(EffectError):
+    """The effect was applied and then undone, so its recorded result must not be returned."""

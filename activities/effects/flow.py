@@ -1,0 +1,328 @@
+"""The life of one call: recognise and claim, send, record; or join, settle, refuse.
+
+It is written once, as a generator that yields what is to be done: transactions of the store, calls of functions, waits.
+`function.py` does these things, with an event loop or without one.
+"""
+
+import functools
+import json
+import secrets
+import time
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
+from sqlalchemy import Connection
+
+from activities.effects import calls
+from activities.effects.calls import (
+    GRACE,
+    Answer,
+    CallRequest,
+    Calls,
+    Claim,
+    Conflict,
+    Doubt,
+    Look,
+    State,
+    Undone,
+    Wait,
+)
+from activities.effects.errors import DoubtfulCall, EffectUndone, KeyConflict, OutcomeUnknown
+from activities.storage.store import StoreUnavailable
+
+
+@dataclass(frozen=True)
+class Transact:
+    """Run `work` in a transaction of the store, and return its result."""
+
+    work: Callable[[Connection], Any]
+    is_read: bool = False
+
+
+@dataclass(frozen=True)
+class Invoke:
+    """Call `function`; it may return an awaitable if the function of the call does. `seconds`: its time limit."""
+
+    function: Callable[[], Any]
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Wait, until the future has a result if one is given; at most so many seconds."""
+
+    seconds: float
+    future: "Future[None] | None" = None
+
+
+Action = Transact | Invoke | Pause
+Flow = Generator[Action, Any, Any]
+
+
+class Joined(NamedTuple):
+    """A call that was taken for an earlier one: it was not made, and got the earlier call's result."""
+
+    key: str
+    """The key of the earlier call."""
+    function: str
+    session: str
+    arguments: Mapping[str, JsonValue]
+    at: datetime
+    """When the earlier call was made."""
+    why: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.function} was not called again: an equal call of the session {self.session!r} {self.why}. It got"
+            f" that call's result ({self.key}). If it was meant as another call, give it a key of its own:"
+            ' effects.scope(key="...").'
+        )
+
+
+@dataclass
+class Running:
+    """A call that runs in this process."""
+
+    done: "Future[None]" = field(default_factory=Future)
+    key: str = ""
+    """The key of its row, once it has one."""
+    has_given_up: bool = False
+    """Whether its client was cancelled."""
+    client_has_left: Callable[[], bool] = lambda: False
+    parents: "tuple[Running, ...]" = ()
+    """The calls inside whose function it was made, which it cannot wait for."""
+
+    def is_abandoned(self) -> bool:
+        """Whether its client certainly does not wait any more."""
+        return self.has_given_up or self.client_has_left()
+
+
+@dataclass(frozen=True)
+class Work:
+    """How a call is made, and how its outcome is found out."""
+
+    make: Callable[[Claim], Callable[[], Any]]
+    """Gives the function that makes the call with a claim."""
+    encode: Callable[[Any], str | None]
+    """The result as JSON; None if it cannot be recorded."""
+    decode: Callable[[str | None], Any]
+    look: Callable[[Look], Callable[[], Any]] | None
+    """Gives the function that looks whether a call was applied: it returns the result, or None."""
+    proves_no_effect: Callable[[BaseException], bool]
+    raises_unknown: bool
+    """Whether a failure without proof raises OutcomeUnknown; else, a repetition is harmless."""
+    settle: float
+    remedy: Callable[[str], str]
+    """How a person settles the call with this key."""
+    on_joined: Callable[[Joined], None]
+    later: Callable[[Callable[[Connection], Any]], None]
+    """Runs a transaction in the background until it succeeds."""
+    note: Callable[[int], None]
+
+
+def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> Flow:
+    """Make a call once, and return its result; `client` says whether somebody waits for it.
+
+    Raises EffectError, StoreUnavailable (nothing was called), or what the function raised.
+    """
+    follow, has_looked, until = None, False, time.monotonic() + request.timeout + GRACE
+    while True:
+        step = yield from _begin(request, rows, work, follow, has_looked=has_looked)
+        match step:
+            case Claim():
+                return (yield from _make(request, rows, work, client, step))
+            case Answer():
+                return _answered(request, rows, work, client, step)
+            case Wait():
+                yield from _wait(request, rows, work, client, step, until)
+                follow = step.key
+            case Look():
+                follow, has_looked = None, (yield from _settle(request, rows, work, client, step))
+            case Doubt():
+                raise DoubtfulCall(step.key, _doubtful(request, step, work), step.about)
+            case Conflict():
+                raise KeyConflict(step.key, _conflict(request, step.key))
+            case Undone():
+                raise EffectUndone(step.key, f"{request.function} was applied and undone: its key is used up.")
+
+
+def _begin(request: CallRequest, rows: Calls, work: Work, follow: str | None, *, has_looked: bool) -> Flow:
+    def begin(tx: Connection) -> calls.Step:
+        return rows.begin(tx, request, follow, has_looked)
+
+    try:
+        step = yield Transact(begin)
+    except BaseException:
+        # The commit may have come through although it failed; the function is not called.
+        work.later(lambda tx: rows.release(tx, request.client))
+        raise
+    if not isinstance(step, Wait | Look):
+        rows.is_registered = True
+    if isinstance(step, Claim):
+        work.note(step.seq)
+    return step
+
+
+def _make(request: CallRequest, rows: Calls, work: Work, client: Running, claim: Claim) -> Flow:
+    client.key = claim.key
+    is_written = True
+    try:
+        if client.is_abandoned() or not (yield Transact(lambda tx: rows.is_mine(tx, claim), is_read=True)):
+            yield from _give_back(rows, work, claim)
+            raise OutcomeUnknown(claim.key, f"{request.function} was not called: its claim was taken away meanwhile.")
+        try:
+            value = yield Invoke(work.make(claim), request.timeout)
+        except BaseException as error:
+            return (yield from _failed(request, rows, work, client, claim, error))
+        result = work.encode(value)
+        is_written = yield from _record(rows, work, client, claim, result)
+        return value
+    finally:
+        if is_written:
+            _end(rows, claim.key, client)
+
+
+def _end(rows: Calls, key: str, client: Running) -> None:
+    rows.running.pop(key, None)
+    if not client.done.done():
+        client.done.set_result(None)
+
+
+def _give_back(rows: Calls, work: Work, claim: Claim) -> Flow:
+    state = State.UNKNOWN if claim.is_unproven else State.VOID
+    why = json.dumps({"code": "not_called", "reason": "The function was not called."})
+    try:
+        yield Transact(lambda tx: rows.fail(tx, claim, state, why))
+    except StoreUnavailable:
+        work.later(lambda tx: rows.fail(tx, claim, state, why))
+
+
+def _record(rows: Calls, work: Work, client: Running, claim: Claim, result: str | None) -> Flow:
+    """Record the result; returns False if that goes on in the background, until it succeeds."""
+
+    def record(tx: Connection) -> None:
+        rows.record(tx, claim, result, is_read=not client.is_abandoned())
+
+    def record_later(tx: Connection) -> None:
+        record(tx)
+        _end(rows, claim.key, client)
+
+    try:
+        yield Transact(record)
+    except StoreUnavailable:
+        work.later(record_later)
+        return False
+    return True
+
+
+def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, claim: Claim, error: BaseException) -> Flow:
+    """Record that the function raised `error`, and raise it, or OutcomeUnknown; or return what a look found."""
+    is_void = not claim.is_unproven and work.proves_no_effect(error)
+    why = json.dumps({"code": "void" if is_void else "unknown", "reason": f"It raised {type(error).__name__}."})
+    state = State.VOID if is_void else State.UNKNOWN
+    try:
+        yield Transact(lambda tx: rows.fail(tx, claim, state, why))
+    except StoreUnavailable:
+        work.later(lambda tx: rows.fail(tx, claim, state, why))
+    if is_void or not work.raises_unknown or not isinstance(error, Exception):
+        raise error
+    look = Look(claim.key, claim.token, request.arguments, f"raised {type(error).__name__}")
+    known = ""
+    if work.look is not None:
+        try:
+            value = yield Invoke(work.look(look), request.timeout)
+        except Exception as failed:
+            known = f", and reconcile= failed ({type(failed).__name__})"
+        else:
+            if value is not None:
+                result = work.encode(value)
+                yield Transact(lambda tx: rows.found(tx, look, result))
+                return value
+            known = ", and reconcile= has not found it so far"
+    what = f"The outcome of {request.function} is unknown: it {look.what}{known}. "
+    raise OutcomeUnknown(claim.key, what + work.remedy(claim.key)) from error
+
+
+def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Answer) -> Any:
+    client.key = answer.key
+    if client.is_abandoned():
+        work.later(lambda tx: rows.unread(tx, answer.key))
+    if answer.is_joined:
+        work.on_joined(Joined(answer.key, request.function, request.session, request.arguments, answer.at, answer.why))
+    if answer.result is None:
+        raise OutcomeUnknown(
+            answer.key, f"{request.function} was applied, but its result is not known. {work.remedy(answer.key)}"
+        )
+    return work.decode(answer.result)
+
+
+def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: Wait, until: float) -> Flow:
+    """Wait until a running call of this or another process ends, as long as a call may last."""
+    here = rows.running.get(step.key)
+    if here is not None and any(here is parent for parent in client.parents):
+        raise RuntimeError(f"{request.function} was called with equal arguments by its own call: it waits for itself.")
+    left = until - time.monotonic()
+    if left <= 0:
+        raise OutcomeUnknown(
+            step.key,
+            f"An equal call of {request.function} still runs in {step.where} after {request.timeout:g} s:"
+            " wait for it, or end that process.",
+        )
+    yield Pause(min(left, POLL_SECONDS if here is None else left), here.done if here else None)
+
+
+POLL_SECONDS = 0.05
+"""Seconds between two looks at a call of another process."""
+
+
+def _settle(request: CallRequest, rows: Calls, work: Work, client: Running, step: Look) -> Flow:
+    """Find out whether an earlier call was applied; returns True if that stays unknown and the call is reworded."""
+    is_equal = not request.differs_in_words(step.arguments)
+    while work.look is not None:
+        try:
+            value = yield Invoke(work.look(step), request.timeout)
+        except Exception as error:
+            return _stays_unknown(request, work, step, f"reconcile= failed ({type(error).__name__})", is_equal, error)
+        if value is not None:
+            yield Transact(functools.partial(rows.found, look=step, result=work.encode(value)))
+            return False
+        miss = yield Transact(lambda tx: rows.missed(tx, step, work.settle))
+        if miss.is_void:
+            return False
+        if miss.look_again_in is None:
+            return _stays_unknown(request, work, step, miss.why, is_equal, None)
+        yield Pause(miss.look_again_in)
+    return _stays_unknown(request, work, step, "it has no reconcile= that could find out", is_equal, None)
+
+
+def _stays_unknown(
+    request: CallRequest, work: Work, step: Look, why: str, is_equal: bool, error: Exception | None
+) -> bool:
+    """Raise OutcomeUnknown for an equal call; a reworded one is doubtful."""
+    if not is_equal:
+        return True
+    what = f"The outcome of {request.function} is unknown: an equal call {step.what}, and {why}. "
+    raise OutcomeUnknown(step.key, what + work.remedy(step.key)) from error
+
+
+def _doubtful(request: CallRequest, step: Doubt, work: Work) -> str:
+    return (
+        f"{request.function} was not called: it may be the call {step.about} once more, which {step.what}. Nobody can"
+        f' know. {work.remedy(step.key)} Or give it a key of its own: effects.scope(key="...").'
+    )
+
+
+def _conflict(request: CallRequest, key: str) -> str:
+    return (
+        f"{request.function} was called before with the key {request.identity.key!r} and other arguments: another call"
+        f" needs another key ({key})."
+    )
+
+
+def new_key(function: str) -> str:
+    """A key for the row of a call without a caller's key."""
+    return f"{function}-{secrets.token_hex(8)}"

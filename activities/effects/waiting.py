@@ -1,0 +1,43 @@
+"""Whether the client of a call still waits for it, where that shows: a framework gives up without a word.
+
+The client of an `async def` is told by its cancel. A plain function runs in a thread, which no cancel reaches; but the
+future that its event loop waits for is cancelled, and stands in the frames below the function.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+
+def client_of_thread() -> Callable[[], bool]:
+    """Return a function that says whether the client of the current thread's call has certainly given up.
+
+    Known are threads of `concurrent.futures`, so also of `asyncio.to_thread`, and those of anyio.
+    """
+    sources = list(_sources(sys._getframe(1)))
+    # Each time anew: a thread may begin before the event loop waits for it.
+    return lambda: any(future.cancelled() for source in sources for future in _waiting_for(source))
+
+
+def _sources(frame: FrameType | None) -> Iterator[Any]:
+    """The futures that get the result of this thread's work."""
+    while frame is not None:
+        module, name = frame.f_globals.get("__name__"), frame.f_code.co_name
+        if module == "concurrent.futures.thread" and name == "run":
+            yield getattr(frame.f_locals.get("self"), "future", None)
+        elif module == "anyio._backends._asyncio" and name == "run":
+            yield frame.f_locals.get("future")
+        frame = frame.f_back
+
+
+def _waiting_for(source: Any) -> Iterator[asyncio.Future[Any]]:
+    """The futures of event loops that wait for a future: itself, or those of `asyncio.wrap_future`."""
+    if isinstance(source, asyncio.Future):
+        yield source
+        return
+    for callback in list(getattr(source, "_done_callbacks", ())):
+        for cell in getattr(callback, "__closure__", None) or ():
+            if isinstance(cell.cell_contents, asyncio.Future):
+                yield cell.cell_contents
