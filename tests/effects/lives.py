@@ -23,6 +23,7 @@ from activities import effects as floor
 from replan.effects import Effects, Joined
 from tests.effects.drawing import Life, Scenario, Step, Wish
 from tests.effects.oracle import Effect
+from tests.effects.settling import calls, settle
 from tests.effects.world import MOMENT, Moment, World, bank_of, functions
 
 FLOOR = str(Path(floor.__file__).parent)
@@ -224,11 +225,11 @@ def at_line(line: int, number: int) -> Callable[[], int]:
                     time.sleep(0)
         return lines
 
-    def calls(frame: FrameType, _: str, __: Any) -> Any:
+    def called(frame: FrameType, _: str, __: Any) -> Any:
         return lines if frame.f_code.co_filename.startswith(FLOOR) else None
 
-    threading.settrace(calls)
-    sys.settrace(calls)
+    threading.settrace(called)
+    sys.settrace(called)
     return lambda: count
 
 
@@ -255,7 +256,7 @@ class Person:
                 self._answer(one["key"], meant[one["call"]])
 
     def _rows(self) -> list[Any]:
-        return list(self.effects.calls(self.session))
+        return calls(self.effects, self.session)
 
     def _settle(self, row: Any) -> None:
         """Say whether the call of a row was applied: whether the world has an effect that no row accounts for."""
@@ -265,10 +266,10 @@ class Person:
         for function, effect in self.place.world.effects():
             if function == row.function and effect.arguments == row.arguments and effect.name not in known:
                 self.place.log.write("settled", key=row.key, how="applied", result=effect.name)
-                self.effects.settle(row.key, "applied", result=effect.name)
+                settle(self.effects, row.key, "applied", effect.name)
                 return
         self.place.log.write("settled", key=row.key, how="not-applied")
-        self.effects.settle(row.key, "not-applied")
+        settle(self.effects, row.key, "not-applied")
 
     def _answer(self, key: str, meant: str) -> None:
         """Say whether a doubtful call was made before."""
@@ -278,7 +279,7 @@ class Person:
         was_applied = any(effect.meant == meant for _, effect in self.place.world.effects())
         how = "same" if was_applied else "another"
         self.place.log.write("settled", key=key, how=how)
-        self.effects.settle(key, how)
+        settle(self.effects, key, how)
 
     async def finish(self) -> None:
         """Have each meant call done that did not return."""
@@ -309,7 +310,7 @@ class Person:
 
 def recorded(effects: Effects, session: str) -> list[tuple[str, str, str]]:
     """Function, state and result of each row."""
-    return [(one.function, one.state, str(one.result)) for one in effects.calls(session)]
+    return [(one.function, one.state, str(one.result)) for one in calls(effects, session)]
 
 
 def accounted(rows: Sequence[tuple[str, str, str]], world: Sequence[tuple[str, Effect]]) -> list[str]:

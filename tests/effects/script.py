@@ -14,6 +14,7 @@ from typing import Any
 from replan import Refused
 from replan.effects import DoubtfulCall, Effects, Joined, Key, OutcomeUnknown, Transaction
 from tests.effects.lives import at_line
+from tests.effects.settling import calls, settle
 from tests.effects.world import MOMENT, Conflict, Moment, World, bank_of, functions
 
 effects: Effects
@@ -43,6 +44,7 @@ def begin(folder: str, url: str, options: Mapping[str, Any]) -> None:
     made = {"effects": floor, "world": there, **functions(floor, there, bank_of(there), settle, timeout)}
     globals().update(made)
     sys._getframe(1).f_globals.update(made)
+    floor.open()
 
 
 def end() -> None:
@@ -77,7 +79,30 @@ def tell(function: Callable[..., Any], *arguments: str, **ids: Any) -> str | Non
 
 
 __all__ = [
-    "Conflict", "DoubtfulCall", "Effects", "Joined", "Key", "MOMENT", "Moment", "OutcomeUnknown", "Path", "Refused",
-    "ThreadPoolExecutor", "Transaction", "asyncio", "at_line", "befalls", "begin", "die", "end", "os", "say", "signal",
-    "tell", "threading", "time",
+    "MOMENT",
+    "Conflict",
+    "DoubtfulCall",
+    "Effects",
+    "Joined",
+    "Key",
+    "Moment",
+    "OutcomeUnknown",
+    "Path",
+    "Refused",
+    "ThreadPoolExecutor",
+    "Transaction",
+    "asyncio",
+    "at_line",
+    "befalls",
+    "begin",
+    "calls",
+    "die",
+    "end",
+    "os",
+    "say",
+    "settle",
+    "signal",
+    "tell",
+    "threading",
+    "time",
 ]  # fmt: skip

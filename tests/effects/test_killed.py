@@ -22,7 +22,7 @@ def again(agents: Agents, function: str) -> list[str]:
     for key in keys(lines):
         happened = agents.happened()
         how = f'"applied", result="{agents.world.effects()[0][1].name}"' if happened else '"not-applied"'
-        lines = agents.run(f'effects.settle("{key}", {how})\ntell({function}, "a", "x")')
+        lines = agents.run(f'settle(effects, "{key}", {how})\ntell({function}, "a", "x")')
     return lines
 
 
@@ -37,7 +37,10 @@ def stopped(agent: Agent) -> None:
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_a_process_may_be_killed_anywhere(agents: Agents, tmp_path: Path, function: str) -> None:
     """Before, in and after a call: one effect, by the floor or with a person who tells the truth."""
-    deaths = [f"at_line({line}, signal.SIGKILL)" for line in LINES] + ['befalls(dies="before")', 'befalls(dies="after")']
+    deaths = [f"at_line({line}, signal.SIGKILL)" for line in LINES] + [
+        'befalls(dies="before")',
+        'befalls(dies="after")',
+    ]
     wrong = []
     for number, death in enumerate(deaths):
         folder = tmp_path / str(number)

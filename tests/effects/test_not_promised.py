@@ -72,8 +72,8 @@ SETTLES = """
     @effects.unkeyed
     def asleep(text: str) -> str:
         return world.apply("asleep", {"text": text})
-    [row] = effects.calls()
-    effects.settle(row.key, "not-applied")
+    [row] = calls(effects)
+    settle(effects, row.key, "not-applied")
     tell(asleep, "x")
 """
 
@@ -206,5 +206,3 @@ def test_what_a_process_had_read_before_an_orderly_end_is_made_again(agents: Age
     agents.run('tell(pay, "a", "x")\neffects.close()\nraise SystemExit(0)')
 
     assert agents.run('tell(pay, "a", "x")') == ["returned w2"]
-
-

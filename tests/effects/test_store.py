@@ -79,7 +79,7 @@ def test_pruning_keeps_what_is_open(agents_of_both: Agents) -> None:
         import datetime, sqlalchemy
         from activities.effects.ledger import LEDGER
         old = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=400)
-        effects.database.write(lambda tx: tx.execute(sqlalchemy.update(LEDGER).values(at=old)))
+        effects._store.database.write(lambda tx: tx.execute(sqlalchemy.update(LEDGER).values(at=old)))
         effects.prune(30)
         say(*sorted(row.state for row in effects.calls()))
     """)
