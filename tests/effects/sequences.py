@@ -272,17 +272,25 @@ def calls_of(scenario: Scenario, records: Sequence[Record]) -> Iterator[Call]:
 
 
 def _is_needless(scenario: Scenario, records: Sequence[Record], at: int) -> bool:
-    """Whether each equal call before had returned, in this process, in one that still lives, or that ended in order."""
+    """Whether each equal call had returned before this one, in this process, in one that lives or ended in order.
+
+    Equal calls that are made at the same time do not count: they are one.
+    """
     mine = records[at]
     wishes = {wish.meant.name: wish for wish in scenario.wishes}
+    over = next((n for n, one in enumerate(records) if one["event"] == "end" and one["call"] == mine["call"]), at)
     equal = [
         one
-        for one in records[:at]
-        if one["event"] == "begin" and wishes[one["meant"]].meant.equals(wishes[mine["meant"]].meant)
+        for one in records[:over]
+        if one["event"] == "begin"
+        and one is not mine
+        and wishes[one["meant"]].meant.equals(wishes[mine["meant"]].meant)
     ]
     ended = {one["call"] for one in records[:at] if one["event"] == "end"}
     killed = {one["life"] for one in records if one["event"] in ("killed", "crashed", "hangs")}
-    return all(one["call"] in ended and (one["life"] == mine["life"] or one["life"] not in killed) for one in equal)
+    return bool(equal) and all(
+        one["call"] in ended and (one["life"] == mine["life"] or one["life"] not in killed) for one in equal
+    )
 
 
 def _excuses(scenario: Scenario, records: Sequence[Record], at: int) -> Iterator[Excuse]:
