@@ -155,7 +155,7 @@ class Function:
     def _do(self, action: Action) -> Any:
         match action:
             case Transact(work, is_read):
-                return self.store.database.read(work) if is_read else self.store.database.write(work)
+                return self.store.database.look(work) if is_read else self.store.database.write(work)
             case Invoke(function):
                 return function()
             case Pause(seconds, future):
