@@ -135,7 +135,7 @@ class Claim(NamedTuple):
     """Whether an earlier attempt of the call may have been applied."""
 
 
-class Answer(NamedTuple):
+class Recorded(NamedTuple):
     """The call was made before; its recorded result."""
 
     key: str
@@ -185,7 +185,7 @@ class Undone(NamedTuple):
     key: str
 
 
-Step = Claim | Answer | Wait | Look | Doubt | Conflict | Undone
+Step = Claim | Recorded | Wait | Look | Doubt | Conflict | Undone
 
 
 class Miss(NamedTuple):
@@ -274,12 +274,12 @@ class Calls:
             case _:
                 return self._answer(tx, row, earlier.standing, is_joined=is_joined)
 
-    def _answer(self, tx: Connection, row: Any, standing: CallStanding, *, is_joined: bool) -> Answer:
+    def _answer(self, tx: Connection, row: Any, standing: CallStanding, *, is_joined: bool) -> Recorded:
         why = self._told(tx, row, standing)
         read = {"reader": self.owner, "read_seq": self._newest(tx), "joined": (row.joined or 0) + 1}
         tx.execute(_UPDATE, {"of_key": row.key, **read})
         self._register(tx)
-        return Answer(row.key, row.result, is_joined, row.at, why, row.caller_key)
+        return Recorded(row.key, row.result, is_joined, row.at, why, row.caller_key)
 
     def _insert(self, tx: Connection, request: CallRequest) -> Claim:
         self._register(tx)
