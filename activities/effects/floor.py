@@ -154,8 +154,8 @@ class Effects:
         self._store.begin()
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        self._store.close(is_in_order=kind is None)
 
     def _identify(self, name: str, bound: Bound) -> tuple[Identity, str]:
         """The identity of a call, and its session; raises ValueError without a session."""

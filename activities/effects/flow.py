@@ -20,13 +20,13 @@ from sqlalchemy import Connection
 from activities.effects import calls
 from activities.effects.calls import (
     GRACE,
-    Answer,
     CallRequest,
     Calls,
     Claim,
     Conflict,
     Doubt,
     Look,
+    Recorded,
     State,
     Undone,
     Wait,
@@ -52,14 +52,14 @@ class Invoke:
 
 
 @dataclass(frozen=True)
-class Pause:
+class WaitFor:
     """Wait, until the future has a result if one is given; at most so many seconds."""
 
     seconds: float
     future: "Future[None] | None" = None
 
 
-Action = Transact | Invoke | Pause
+Action = Transact | Invoke | WaitFor
 Flow = Generator[Action, Any, Any]
 
 
@@ -135,7 +135,7 @@ def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> F
         match step:
             case Claim():
                 return (yield from _make(request, rows, work, client, step))
-            case Answer():
+            case Recorded():
                 return _answered(request, rows, work, client, step)
             case Wait():
                 yield from _wait(request, rows, work, client, step, until)
@@ -247,7 +247,7 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
     raise OutcomeUnknown(claim.key, what + work.remedy(claim.key)) from error
 
 
-def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Answer) -> Any:
+def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Recorded) -> Any:
     client.key = answer.key
     if client.is_abandoned():
         work.later(lambda tx: rows.unread(tx, answer.key))
@@ -272,7 +272,7 @@ def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: 
             f"An equal call of {request.function} still runs in {step.where} after {request.timeout:g} s:"
             " wait for it, or end that process.",
         )
-    yield Pause(min(left, POLL_SECONDS if here is None else left), here.done if here else None)
+    yield WaitFor(min(left, POLL_SECONDS if here is None else left), here.done if here else None)
 
 
 POLL_SECONDS = 0.05
@@ -295,7 +295,7 @@ def _settle(request: CallRequest, rows: Calls, work: Work, client: Running, step
             return False
         if miss.look_again_in is None:
             return _stays_unknown(request, work, step, miss.why, is_equal, None)
-        yield Pause(miss.look_again_in)
+        yield WaitFor(miss.look_again_in)
     return _stays_unknown(request, work, step, "it has no reconcile= that could find out", is_equal, None)
 
 
