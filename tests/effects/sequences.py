@@ -418,7 +418,14 @@ def _tell(seed: int, times: int) -> None:
             played = stage.play(seed, logs.extend)
             if played.violations or number == times - 1:
                 for record in logs:
-                    print("   ", *(f"{key}={value}" for key, value in record.items() if value is not None and value is not False))
+                    print(
+                        "   ",
+                        *(
+                            f"{key}={value}"
+                            for key, value in record.items()
+                            if value is not None and value is not False
+                        ),
+                    )
                 print(played)
                 return
 
