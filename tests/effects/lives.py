@@ -183,7 +183,10 @@ def todo(scenario: Scenario, number: int, records: Sequence[Record]) -> Iterator
     """
     life = scenario.lives[number]
     meant = {one["call"]: one["meant"] for one in records if one["event"] == "begin"}
-    answered = {meant[one["call"]]: one["life"] for one in records if one["event"] == "end"}
+    answered = dict[str, set[int]]()
+    for one in records:
+        if one["event"] == "end":
+            answered.setdefault(meant[one["call"]], set()).add(one["life"])
     ended = {one["life"] for one in records if one["event"] == "ended"}
     killed = {one["life"] for one in records if one["event"] == "killed"}
     for index, wish in enumerate(scenario.wishes):
@@ -191,9 +194,10 @@ def todo(scenario: Scenario, number: int, records: Sequence[Record]) -> Iterator
             continue
         if wish.meant.name in answered:
             by = answered[wish.meant.name]
-            was_killed = by in killed and by not in ended
-            is_same = wish.key is not None or (wish.has_ids and life.ids == "same")
-            if life.begins == "unfinished" or not (was_killed or is_same):
+            were_killed = by <= killed - ended
+            ids = {scenario.lives[one].ids for one in by} | {life.ids}
+            is_same = wish.key is not None or (wish.has_ids and ids == {"same"})
+            if life.begins == "unfinished" or not (were_killed or is_same):
                 continue
         yield index, wish
 
