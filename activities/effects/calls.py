@@ -215,6 +215,8 @@ class Calls:
     restarts: bool = False
     running: dict[str, Any] = field(default_factory=dict)
     """By key, the calls that run in this process; each says whether its client still waits (`is_abandoned`)."""
+    given_up: set[str] = field(default_factory=set)
+    """The keys of calls whose client has given up, until that is written down: at the latest before the next call."""
     is_registered: bool = False
     is_closed: bool = False
     """Whether the owner ends in order: then no call begins any more."""
@@ -228,6 +230,9 @@ class Calls:
         if self.is_closed:
             raise StoreUnavailable("The store of effects was closed by this process: the function was not called.")
         self._lock(tx, request.session)
+        for key in tuple(self.given_up):
+            self.abandon(tx, key)
+            self.given_up.discard(key)
         rows = self._rows(tx, request)
         if follow is not None and (row := self.row(tx, follow)) is not None:
             earlier = self._earlier(tx, request, row)
@@ -280,12 +285,16 @@ class Calls:
             case CallStanding.UNDONE:
                 return Undone(row.key)
             case _:
-                return self._answer(tx, row, earlier.standing, is_joined=is_joined)
+                return self._answer(tx, request, row, earlier.standing, is_joined=is_joined)
 
-    def _answer(self, tx: Connection, row: Any, standing: CallStanding, *, is_joined: bool) -> Recorded:
+    def _answer(
+        self, tx: Connection, request: CallRequest, row: Any, standing: CallStanding, *, is_joined: bool
+    ) -> Recorded:
         why = self._told(tx, row, standing)
-        read = {"reader": self.owner, "read_seq": self._newest(tx), "joined": (row.joined or 0) + 1}
-        tx.execute(_UPDATE, {"of_key": row.key, **read})
+        request.client.key = row.key  # a client that gives up from now on has it in `given_up`
+        reader = None if request.client.is_abandoned() else self.owner
+        read = {"reader": reader, "read_seq": self._newest(tx), "joined": (row.joined or 0) + 1}
+        tx.execute(_UPDATE, {"of_key": row.key, **read, **_adopted(row, request.identity)})
         self._register(tx)
         return Recorded(row.key, row.result, is_joined, row.at, why, row.caller_key)
 
@@ -327,6 +336,7 @@ class Calls:
             "digest": request.identity.digest,
             "arguments": json.dumps(dict(request.arguments)),
             **self._claimed(tx, request, seq),
+            **_adopted(row, request.identity),
         }
         tx.execute(_UPDATE, {"of_key": row.key, **claim})
         self.running[row.key] = request.client
@@ -368,7 +378,7 @@ class Calls:
                 return self._take_over(tx, request, row, is_unproven=False)
             if row.state == State.SAME and (about := self.row(tx, row.about)) is not None:
                 tx.execute(_UPDATE, {"of_key": row.key, "state": State.VOID.value})
-                return self._answer(tx, about, CallStanding.UNREAD, is_joined=True)
+                return self._answer(tx, request, about, CallStanding.UNREAD, is_joined=True)
         return None
 
     def _look(self, tx: Connection, row: Any) -> Look:
@@ -412,13 +422,8 @@ class Calls:
         """Note that the client of a call has given up: nobody has its answer, or will have it."""
         mine = (LEDGER.c.key == key, LEDGER.c.owner == self.owner)
         tx.execute(update(LEDGER).where(*mine, LEDGER.c.state == State.OPEN.value).values(is_abandoned=1))
-        read = (LEDGER.c.reader == self.owner, LEDGER.c.state == State.APPLIED.value)
-        tx.execute(update(LEDGER).where(*mine, *read).values(reader=None))
-
-    def unread(self, tx: Connection, key: str) -> None:
-        """Note that the answer that this owner was given did not reach its client."""
-        mine = (LEDGER.c.key == key, LEDGER.c.reader == self.owner, LEDGER.c.state == State.APPLIED.value)
-        tx.execute(update(LEDGER).where(*mine).values(reader=None))
+        read = (LEDGER.c.key == key, LEDGER.c.reader == self.owner, LEDGER.c.state == State.APPLIED.value)
+        tx.execute(update(LEDGER).where(*read).values(reader=None))
 
     def found(self, tx: Connection, look: Look, result: str | None, *, is_read: bool = False) -> bool:
         """Record that a look found the effect; `is_read`: its own client gets the result."""
@@ -561,6 +566,13 @@ class Calls:
                 return f"was applied, and answered by {where}, which was killed later"
             case _:
                 return f"was applied by {where}"
+
+
+def _adopted(row: Any, identity: Identity) -> dict[str, Any]:
+    """The key and the ids by which a row is found from now on: those of the call that is taken for it, if it has none."""
+    has_ids = row.call is not None or identity.family is not None
+    ids = {} if has_ids else {"run": identity.run, "call": identity.call}
+    return {"caller_key": row.caller_key or identity.key, **ids}
 
 
 def _by_key(rows: Sequence[Any], key: str) -> Any:

@@ -201,10 +201,11 @@ class EffectStore:
         """Write down that the client of a call has given up."""
         if client.key and self._rows is not None:
             rows, key = self._rows, client.key
+            rows.given_up.add(key)
 
             def note(tx: Connection) -> None:
-                rows.abandon(tx, key)
-                rows.unread(tx, key)
+                if key in rows.given_up:  # else the next call has written it down, and may have got the answer
+                    rows.abandon(tx, key)
 
             self.later(note)
 

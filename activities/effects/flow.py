@@ -138,7 +138,7 @@ def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> F
             case Claim():
                 return (yield from _make(request, rows, work, client, step))
             case Recorded():
-                return _answered(request, rows, work, client, step)
+                return _answered(request, work, step)
             case Wait():
                 yield from _wait(request, rows, work, client, step, until)
                 follow = step.key
@@ -155,6 +155,8 @@ def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> F
 def _begin(
     request: CallRequest, rows: Calls, work: Work, client: Running, follow: str | None, *, has_looked: bool
 ) -> Flow:
+    given_up = set(rows.given_up)
+
     def begin(tx: Connection) -> calls.Step:
         return rows.begin(tx, request, follow, has_looked)
 
@@ -162,6 +164,7 @@ def _begin(
         step = yield Transact(begin)
     except BaseException:
         # The commit may have come through although it failed; the function is not called.
+        rows.given_up |= given_up
         if any(running is client for running in list(rows.running.values())):
             work.later(lambda tx: rows.release(tx, client))
         raise
@@ -254,10 +257,7 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
     raise OutcomeUnknown(claim.key, what + work.remedy(claim.key)) from error
 
 
-def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Recorded) -> Any:
-    client.key = answer.key
-    if client.is_abandoned():
-        work.later(lambda tx: rows.unread(tx, answer.key))
+def _answered(request: CallRequest, work: Work, answer: Recorded) -> Any:
     if answer.is_joined:
         _tell(request, work, answer.key, answer.at, answer.why)
     if answer.result is None:

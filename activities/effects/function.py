@@ -144,6 +144,8 @@ class Function:
                 try:
                     action = send()
                 except StopIteration as end:
+                    if client.is_abandoned():
+                        self.store.abandoned(client)
                     return end.value
                 try:
                     value = self._do(action)
