@@ -195,7 +195,8 @@ def todo(scenario: Scenario, number: int, records: Sequence[Record]) -> Iterator
         if wish.meant.name in answered:
             by = answered[wish.meant.name]
             were_killed = by <= killed - ended
-            ids = {scenario.lives[one].ids for one in by} | {life.ids}
+            begun = {one["life"] for one in records if one["event"] == "begin" and one["meant"] == wish.meant.name}
+            ids = {scenario.lives[one].ids for one in begun} | {life.ids}
             is_same = wish.key is not None or (wish.has_ids and ids == {"same"})
             if life.begins == "unfinished" or not (were_killed or is_same):
                 continue
