@@ -569,7 +569,7 @@ class Calls:
 
 
 def _adopted(row: Any, identity: Identity) -> dict[str, Any]:
-    """The key and the ids by which a row is found from now on: those of the call that is taken for it, if it has none."""
+    """The key and the ids by which a row without any is found from now on: those of the call that is taken for it."""
     has_ids = row.call is not None or identity.family is not None
     ids = {} if has_ids else {"run": identity.run, "call": identity.call}
     return {"caller_key": row.caller_key or identity.key, **ids}
