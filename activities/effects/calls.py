@@ -222,7 +222,7 @@ class Calls:
         """
         if self.is_closed:
             raise StoreUnavailable("The store of effects was closed by this process: the function was not called.")
-        self._lock(tx, request.session)
+        self.lock(tx, request.session)
         rows = self._rows(tx, request)
         if follow is not None and (row := self.row(tx, follow)) is not None:
             earlier = self._earlier(tx, request, row)
@@ -262,7 +262,7 @@ class Calls:
         """What follows if the call is the earlier one."""
         match earlier.standing:
             case CallStanding.RUNNING:
-                return Wait(row.key, is_joined, self._place(tx, row))
+                return Wait(row.key, is_joined, self.place_of(tx, row))
             case CallStanding.STOPPED if request.effect is Effect.UNKEYED:
                 return self._look(tx, row)
             case CallStanding.STOPPED:
@@ -277,6 +277,7 @@ class Calls:
     def _answer(self, tx: Connection, row: Any, standing: CallStanding, *, is_joined: bool) -> Recorded:
         why = self._told(tx, row, standing)
         read = {"reader": self.owner, "read_seq": self._newest(tx), "joined": (row.joined or 0) + 1}
+        read["why"] = _with_answer(row.why, standing, is_joined=is_joined, told=why)
         tx.execute(_UPDATE, {"of_key": row.key, **read})
         self._register(tx)
         return Recorded(row.key, row.result, is_joined, row.at, why, row.caller_key)
@@ -349,6 +350,8 @@ class Calls:
             if row.state == State.ANOTHER:
                 return self._take_over(tx, request, row, is_unproven=False)
             if row.state == State.SAME and (about := self.row(tx, row.about)) is not None:
+                if self._standing(tx, about) is CallStanding.UNDONE:
+                    return Undone(about.key)
                 tx.execute(_UPDATE, {"of_key": row.key, "state": State.VOID.value})
                 return self._answer(tx, about, CallStanding.UNREAD, is_joined=True)
         return None
@@ -411,7 +414,7 @@ class Calls:
         row, now = self.row(tx, look.key), self.clock(tx)
         if row is None or row.claim != look.token or row.state not in (State.OPEN, State.UNKNOWN):
             return Miss(is_void=True)  # somebody else has settled it: begin again
-        seen = self._evidence(tx, row.owner, now)
+        seen = self.evidence_of(tx, row.owner, now)
         is_over = seen.life in (Life.DEAD, Life.ENDED) and not seen.has_started_processes
         if not is_over and not (row.expires is not None and now > row.expires + GRACE):
             left = max(0.0, (row.expires or now) + GRACE - now)
@@ -432,7 +435,7 @@ class Calls:
         """The row with this key; None if there is none."""
         return tx.execute(_ROW, {"key": key}).one_or_none()
 
-    def _lock(self, tx: Connection, session: str) -> None:
+    def lock(self, tx: Connection, session: str) -> None:
         """Let one call of the session at a time be recognised; SQLite has one writer anyway."""
         if tx.dialect.name == "postgresql":  # a row that is not there locks nothing
             insert_new(tx, SESSIONS, {"id": session})
@@ -480,18 +483,20 @@ class Calls:
             case State.OPEN if row.owner == self.owner:
                 return CallStanding.RUNNING if row.key in self.running else CallStanding.STOPPED
             case State.OPEN:
-                lives = self._evidence(tx, row.owner, self.clock(tx)).life in (Life.LIVES, Life.SEEN)
+                lives = self.evidence_of(tx, row.owner, self.clock(tx)).life in (Life.LIVES, Life.SEEN)
                 return CallStanding.RUNNING if lives else CallStanding.STOPPED
             case State.UNKNOWN:
                 return CallStanding.STOPPED
             case State.UNDONE:
+                return CallStanding.UNDONE
+            case State.APPLIED if row.undone_by is not None:  # to be undone, and perhaps undone already
                 return CallStanding.UNDONE
             case State.APPLIED if row.reader is None:
                 return CallStanding.UNREAD
             case State.APPLIED if row.reader == self.owner:
                 return CallStanding.READ
             case State.APPLIED:
-                if self._evidence(tx, row.reader, self.clock(tx)).life in (Life.LIVES, Life.ENDED):
+                if self.evidence_of(tx, row.reader, self.clock(tx)).life in (Life.LIVES, Life.ENDED):
                     return CallStanding.READ
                 later = {"session": row.session, "owner": row.reader, "read_seq": row.read_seq}
                 has_gone_on = tx.execute(_HAS_GONE_ON, later).first() is not None
@@ -499,7 +504,7 @@ class Calls:
             case _:
                 return CallStanding.VOID
 
-    def _evidence(self, tx: Connection, owner: str | None, now: float) -> Evidence:
+    def evidence_of(self, tx: Connection, owner: str | None, now: float) -> Evidence:
         """What is known of an owner; a proven death is written down, since its file may go."""
         row = tx.execute(_OWNER, {"owner": owner}).one_or_none()
         if row is None:
@@ -509,7 +514,7 @@ class Calls:
             tx.execute(update(OWNERS).where(OWNERS.c.id == owner).values(died_at=datetime.now(UTC)))
         return found
 
-    def _place(self, tx: Connection, row: Any) -> str:
+    def place_of(self, tx: Connection, row: Any) -> str:
         """Where a call runs or ran, in words."""
         owner = tx.execute(_OWNER, {"owner": row.owner}).one_or_none()
         if owner is None:
@@ -519,7 +524,7 @@ class Calls:
 
     def _told(self, tx: Connection, row: Any, standing: CallStanding) -> str:
         """What is known of an earlier call, in a clause that follows its name and time."""
-        where = self._place(tx, row)
+        where = self.place_of(tx, row)
         match standing:
             case CallStanding.RUNNING:
                 return f"runs in {where}, and its client has given up"
@@ -542,6 +547,12 @@ def _by_key(rows: Sequence[Any], key: str) -> Any:
 def _why(code: str, reason: str, **more: JsonValue) -> str:
     """Why a row is in its state, as the JSON of its column."""
     return json.dumps({"code": code, "reason": reason, **more})
+
+
+def _with_answer(before: str | None, standing: CallStanding, *, is_joined: bool, told: str) -> str:
+    """The column `why` with what is known of the newest call that got the recorded result."""
+    answer = {"at": datetime.now(UTC).isoformat(), "standing": standing.value, "joined": is_joined, "reason": told}
+    return json.dumps({**(json.loads(before) if before else {}), "answer": answer})
 
 
 def told_why(why: str | None) -> str:

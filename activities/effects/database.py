@@ -67,13 +67,15 @@ class Mark(NamedTuple):
 class Database:
     """A store in SQLite or PostgreSQL. Nothing is opened before it is used."""
 
-    def __init__(self, url: str, cipher: Cipher | None = None) -> None:
+    def __init__(self, url: str, cipher: Cipher | None = None, *, must_exist: bool = False) -> None:
         """`url` is that of a database, or the path of a SQLite file.
 
-        Raises ValueError for a text that is neither.
+        `must_exist`: for a person who looks, no store is made, and none is migrated. Raises ValueError for a text that
+        is neither.
         """
         self.url = _full(url)
         self.cipher = cipher
+        self._must_exist = must_exist
         self._engine: Engine | None = None
         self._opening = threading.RLock()
         self._mark: int | None = None
@@ -163,11 +165,14 @@ class Database:
         marked = _read_mark(file) if file else None
         if file:
             _check_place(file, marked)
-        engine = open_blocking(self.url, self.cipher)
+        if file and self._must_exist and not file.is_file():
+            raise StoreUnavailable(f"There is no store {file}: check the path, or run the program that makes it.")
+        engine = open_blocking(self.url, self.cipher, may_migrate=not self._must_exist)
         if engine.dialect.name == "postgresql":
             event.listen(engine, "connect", _limit_idle)
         if file:
-            self._mark = _check_mark(engine, file, marked)
+            right = _check_mark(engine, file, marked)
+            self._mark = None if self._must_exist else _open_mark(file, marked, right)
         return engine
 
     @contextlib.contextmanager
@@ -252,8 +257,8 @@ def _check_place(file: Path, marked: Mark | None) -> None:
         )
 
 
-def _check_mark(engine: Engine, file: Path, marked: Mark | None) -> int:
-    """Compare the store with the mark beside it, and open the mark to be kept up to date.
+def _check_mark(engine: Engine, file: Path, marked: Mark | None) -> Mark:
+    """Compare the store with the mark beside it, and return what the mark should be.
 
     Raises StoreUnavailable if it is another store, or an older copy.
     """
@@ -270,10 +275,15 @@ def _check_mark(engine: Engine, file: Path, marked: Mark | None) -> int:
             f"The store {file} was replaced by an older copy: it has effects up to number {newest}, and number"
             f" {marked.seq} was recorded: bring the newer one back. {accept}"
         )
+    return Mark(id, newest)
+
+
+def _open_mark(file: Path, marked: Mark | None, right: Mark) -> int:
+    """Open the mark beside a store, which is made if there is none, to be kept up to date."""
     _beside(file).mkdir(exist_ok=True)
     mark = os.open(_beside(file) / "store", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if marked is None:
-        os.pwrite(mark, f"{newest:>{_DIGITS}} {json.dumps({'store': id})}".encode(), 0)
+        os.pwrite(mark, f"{right.seq:>{_DIGITS}} {json.dumps({'store': right.store})}".encode(), 0)
     return mark
 
 

@@ -18,11 +18,12 @@ from sqlalchemy import Connection, Engine, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities import sends
+from activities.effects import remedies
 from activities.effects.calls import Calls
 from activities.effects.database import Database
 from activities.effects.flow import Joined, Running
 from activities.effects.owner import OWNERS, Owner, after_fork
-from activities.storage.store import StoreUnavailable, adopt, adopt_blocking, clock, file_of, spoken
+from activities.storage.store import StoreUnavailable, adopt, adopt_blocking, clock, file_of
 
 LEASE_SECONDS, RENEW_SECONDS = 15.0, 4.0
 """How long an owner on another machine counts as alive after its last sign, and how often it gives one (PostgreSQL)."""
@@ -165,10 +166,9 @@ class EffectStore:
                 " for the other. Give the store a file of its own."
             )
 
-    def remedy(self, key: str) -> str:
-        """How a person settles the call with this key, in a sentence."""
-        kind = "same|another" if key.startswith("doubt-") else "applied|not-applied"
-        return f"Settle it: replan settle {key} {kind} --store {spoken(self.database.url)}."
+    def remedy(self, key: str, missing: str) -> str:
+        """How a person settles the call with this key, in a sentence; `missing` is one of `remedies`."""
+        return remedies.to_settle(key, missing, self.database.url)
 
     @contextmanager
     def nested(self, client: Running) -> Iterator[None]:

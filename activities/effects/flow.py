@@ -32,6 +32,7 @@ from activities.effects.calls import (
     Wait,
 )
 from activities.effects.errors import DoubtfulCall, EffectUndone, KeyConflict, OutcomeUnknown
+from activities.effects.remedies import IDENTITY, OUTCOME, RESULT
 from activities.storage.store import StoreUnavailable
 
 
@@ -116,8 +117,10 @@ class Work:
     raises_unknown: bool
     """Whether a failure without proof raises OutcomeUnknown; else, a repetition is harmless."""
     settle: float
-    remedy: Callable[[str], str]
-    """How a person settles the call with this key."""
+    returns_nothing: bool
+    """Whether the function has no result, so that nothing is missing if none is recorded."""
+    remedy: Callable[[str, str], str]
+    """How a person settles the call with this key; the second argument what is missing, as in `remedies`."""
     on_joined: Callable[[Joined], None]
     later: Callable[[Callable[[Connection], Any]], None]
     """Runs a transaction in the background until it succeeds."""
@@ -244,7 +247,7 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
                 return value
             known = ", and reconcile= has not found it so far"
     what = f"The outcome of {request.function} is unknown: it {look.what}{known}. "
-    raise OutcomeUnknown(claim.key, what + work.remedy(claim.key)) from error
+    raise OutcomeUnknown(claim.key, what + work.remedy(claim.key, OUTCOME)) from error
 
 
 def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Recorded) -> Any:
@@ -253,10 +256,9 @@ def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, an
         work.later(lambda tx: rows.unread(tx, answer.key))
     if answer.is_joined:
         work.on_joined(Joined(answer.key, request.function, request.session, request.arguments, answer.at, answer.why))
-    if answer.result is None:
-        raise OutcomeUnknown(
-            answer.key, f"{request.function} was applied, but its result is not known. {work.remedy(answer.key)}"
-        )
+    if answer.result is None and not work.returns_nothing:
+        what = f"{request.function} was applied, but its result is not known. "
+        raise OutcomeUnknown(answer.key, what + work.remedy(answer.key, RESULT))
     return work.decode(answer.result)
 
 
@@ -306,13 +308,13 @@ def _stays_unknown(
     if not is_equal:
         return True
     what = f"The outcome of {request.function} is unknown: an equal call {step.what}, and {why}. "
-    raise OutcomeUnknown(step.key, what + work.remedy(step.key)) from error
+    raise OutcomeUnknown(step.key, what + work.remedy(step.key, OUTCOME)) from error
 
 
 def _doubtful(request: CallRequest, step: Doubt, work: Work) -> str:
     return (
         f"{request.function} was not called: it may be the call {step.about} once more, which {step.what}. Nobody can"
-        f' know. {work.remedy(step.key)} Or give it a key of its own: effects.scope(key="...").'
+        f' know. {work.remedy(step.key, IDENTITY)} Or give it a key of its own: effects.scope(key="...").'
     )
 
 

@@ -38,6 +38,10 @@ MAX_RESULT = 1024 * 1024
 """The most bytes of a result as JSON."""
 
 
+MAX_KEY = 250
+"""The most characters of the key of a row."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EffectOptions:
     """What a decorator of `Effects` is told about a function."""
@@ -220,20 +224,25 @@ class Function:
 
     def _flow(self, bound: Bound, client: Running) -> Flow:
         identity, session = self.identify(self.name, bound)
-        key = f"{session}/{self.name}/{identity.key}" if identity.key is not None else new_key(self.name)
+        key = self.key_of(session, identity.key) if identity.key is not None else new_key(self.name)
         request = CallRequest(
             session=session,
             function=self.name,
             effect=self.effect,
             identity=identity,
             arguments=bound.json,
-            key=key if len(key) <= 250 else f"{self.name}-{digest(key)}",
+            key=key,
             timeout=self.options.timeout,
             differs_in_words=lambda earlier: self.arguments.differ_in_words(bound.json, earlier),
             can_look=self.options.reconcile is not None or self.effect is Effect.TRANSACTIONAL,
             client=client,
         )
         return calling(request, self.store.rows, self._work(request, bound), client)
+
+    def key_of(self, session: str, key: str) -> str:
+        """The key of the row of a call that has a caller's key."""
+        whole = f"{session}/{self.name}/{key}"
+        return whole if len(whole) <= MAX_KEY else f"{self.name}-{digest(whole)}"
 
     def _work(self, request: CallRequest, bound: Bound) -> Work:
         attempt = _Attempt(sends.Sends(on_process=self.store.owner.note_started_process))
@@ -245,6 +254,7 @@ class Function:
             proves_no_effect=lambda error: self._proves_no_effect(error, attempt),
             raises_unknown=self.effect is not Effect.IDEMPOTENT,
             settle=self.options.settle if self.effect is not Effect.TRANSACTIONAL else 0.0,
+            returns_nothing=self.arguments.returns in (None, type(None)),
             remedy=self.store.remedy,
             on_joined=self.store.on_joined,
             later=self.store.later,
