@@ -121,6 +121,8 @@ class CallRequest:
     """Whether its arguments differ from these only in words."""
     can_look: bool = False
     """Whether `reconcile=`, or the database of a transactional function, can say whether a call was applied."""
+    returns_nothing: bool = False
+    """Whether nothing is missing if an applied call has no recorded result."""
     client: Any = None
     """What `Calls.running` has of the call while it runs."""
 
@@ -272,12 +274,15 @@ class Calls:
             case CallStanding.UNDONE:
                 return Undone(row.key)
             case _:
-                return self._answer(tx, row, earlier.standing, is_joined=is_joined)
+                return self._answer(tx, request, row, earlier.standing, is_joined=is_joined)
 
-    def _answer(self, tx: Connection, row: Any, standing: CallStanding, *, is_joined: bool) -> Recorded:
+    def _answer(
+        self, tx: Connection, request: CallRequest, row: Any, standing: CallStanding, *, is_joined: bool
+    ) -> Recorded:
         why = self._told(tx, row, standing)
-        read = {"reader": self.owner, "read_seq": self._newest(tx), "joined": (row.joined or 0) + 1}
-        read["why"] = _with_answer(row.why, standing, is_joined=is_joined, told=why)
+        read = {"joined": (row.joined or 0) + 1, "why": _with_answer(row.why, standing, is_joined=is_joined, told=why)}
+        if row.result is not None or request.returns_nothing:  # else the caller gets an error, and calls again
+            read |= {"reader": self.owner, "read_seq": self._newest(tx)}
         tx.execute(_UPDATE, {"of_key": row.key, **read})
         self._register(tx)
         return Recorded(row.key, row.result, is_joined, row.at, why, row.caller_key)
@@ -353,7 +358,7 @@ class Calls:
                 if self._standing(tx, about) is CallStanding.UNDONE:
                     return Undone(about.key)
                 tx.execute(_UPDATE, {"of_key": row.key, "state": State.VOID.value})
-                return self._answer(tx, about, CallStanding.UNREAD, is_joined=True)
+                return self._answer(tx, request, about, CallStanding.UNREAD, is_joined=True)
         return None
 
     def _look(self, tx: Connection, row: Any) -> Look:

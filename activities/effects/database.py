@@ -100,6 +100,23 @@ class Database:
         return self.engine.dialect.name == "sqlite"
 
     @property
+    def file(self) -> Path | None:
+        """The file of a SQLite store; None for PostgreSQL. Opens nothing."""
+        url = make_url(self.url)
+        is_file = url.get_backend_name() == "sqlite" and url.database
+        return Path(url.database or "").resolve() if is_file else None
+
+    @property
+    def file_system(self) -> str:
+        """The kind of the file system that has the file of the store; empty if it is not known."""
+        return _file_system(self.file, _mounts()) if self.file else ""
+
+    @property
+    def mark(self) -> Mark | None:
+        """What the file beside a SQLite store says of it; None without one."""
+        return _read_mark(self.file) if self.file else None
+
+    @property
     def folder(self) -> Path:
         """The folder with the locks of the owners, and for SQLite with the mark of the store."""
         file = file_of(self.engine)
@@ -123,6 +140,14 @@ class Database:
         """Run `work` in a transaction that writes; raises StoreUnavailable, and then it may have been committed."""
         with self._named(), writing(self.engine).begin() as tx:
             return work(tx)
+
+    def rehearse(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a transaction that writes, and roll it back; raises StoreUnavailable."""
+        with self._named(), writing(self.engine).connect() as connection, connection.begin() as tx:
+            try:
+                return work(connection)
+            finally:
+                tx.rollback()
 
     def submit(self, work: Callable[[], T]) -> "Future[T]":
         """Run `work` in a thread of the store."""
@@ -160,8 +185,7 @@ class Database:
                 self._mark = None
 
     def _open(self) -> Engine:
-        url = make_url(self.url)
-        file = Path(url.database).resolve() if url.get_backend_name() == "sqlite" and url.database else None
+        file = self.file
         marked = _read_mark(file) if file else None
         if file:
             _check_place(file, marked)
@@ -296,6 +320,11 @@ def _mounts() -> str:
 
 def file_system_of(file: Path, mounts: str) -> str | None:
     """The kind of the network file system that has `file`, by the table `mounts` of /proc; None if it has none."""
+    found = _file_system(file, mounts)
+    return found if found.startswith(NETWORK_FILE_SYSTEMS) else None
+
+
+def _file_system(file: Path, mounts: str) -> str:
     best, found = "", ""
     for line in mounts.splitlines():
         fields = line.split()
@@ -304,4 +333,4 @@ def file_system_of(file: Path, mounts: str) -> str | None:
         place = fields[1].replace("\\040", " ").rstrip("/") or "/"
         if (place == "/" or file == Path(place) or Path(place) in file.parents) and len(place) >= len(best):
             best, found = place, fields[2]
-    return found if found.startswith(NETWORK_FILE_SYSTEMS) else None
+    return found

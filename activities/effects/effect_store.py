@@ -85,6 +85,10 @@ class EffectStore:
             reference = weakref.ref(self)
             atexit.register(_close_at_exit, reference)
 
+    def own_calls(self) -> Calls | None:
+        """The calls of this process; None if it has not opened the store. Opens nothing."""
+        return self._rows
+
     @property
     def is_open(self) -> bool:
         """Whether the store was opened by this process."""
@@ -98,6 +102,7 @@ class EffectStore:
         """
         with self._opening:
             if self._rows is None or self._owner is None:
+                self.database.close()  # it may have been asked about calls
                 return
             rows, owner, until = self._rows, self._owner, time.monotonic() + CLOSE_SECONDS
             rows.is_closed = True  # before the look at what runs: a call that begins is in `running` before its claim

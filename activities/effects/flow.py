@@ -117,8 +117,6 @@ class Work:
     raises_unknown: bool
     """Whether a failure without proof raises OutcomeUnknown; else, a repetition is harmless."""
     settle: float
-    returns_nothing: bool
-    """Whether the function has no result, so that nothing is missing if none is recorded."""
     remedy: Callable[[str, str], str]
     """How a person settles the call with this key; the second argument what is missing, as in `remedies`."""
     on_joined: Callable[[Joined], None]
@@ -256,7 +254,7 @@ def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, an
         work.later(lambda tx: rows.unread(tx, answer.key))
     if answer.is_joined:
         work.on_joined(Joined(answer.key, request.function, request.session, request.arguments, answer.at, answer.why))
-    if answer.result is None and not work.returns_nothing:
+    if answer.result is None and not request.returns_nothing:
         what = f"{request.function} was applied, but its result is not known. "
         raise OutcomeUnknown(answer.key, what + work.remedy(answer.key, RESULT))
     return work.decode(answer.result)

@@ -235,6 +235,7 @@ class Function:
             timeout=self.options.timeout,
             differs_in_words=lambda earlier: self.arguments.differ_in_words(bound.json, earlier),
             can_look=self.options.reconcile is not None or self.effect is Effect.TRANSACTIONAL,
+            returns_nothing=self.arguments.returns in (None, type(None)),
             client=client,
         )
         return calling(request, self.store.rows, self._work(request, bound), client)
@@ -254,7 +255,6 @@ class Function:
             proves_no_effect=lambda error: self._proves_no_effect(error, attempt),
             raises_unknown=self.effect is not Effect.IDEMPOTENT,
             settle=self.options.settle if self.effect is not Effect.TRANSACTIONAL else 0.0,
-            returns_nothing=self.arguments.returns in (None, type(None)),
             remedy=self.store.remedy,
             on_joined=self.store.on_joined,
             later=self.store.later,

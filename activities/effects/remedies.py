@@ -20,7 +20,7 @@ def to_settle(key: str, missing: str, store: str) -> str:
     words = {
         OUTCOME: f"{settle} applied{{}}` (its result: `--result JSON`), or with `not-applied`",
         RESULT: f"{settle} applied --result null{{}}`, with its result in place of null",
-        IDENTITY: f"{settle} another{{}}`, or with `same`",
+        IDENTITY: f"{settle} same{{}}`, or with `another`",
     }[missing]
     return f"Settle it: `{words.format(f' --store {as_argument(store)}')}.{_password(store)}"
 
