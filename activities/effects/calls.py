@@ -6,6 +6,7 @@ what a person has answered about it. `undone`: applied, and undone by another ca
 """
 
 import json
+import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -237,7 +238,8 @@ class Calls:
             request.identity, known, restarts=self.restarts, is_harmless=request.effect is Effect.IDEMPOTENT
         )
         if match.earlier is None:
-            return self._insert(tx, request)
+            free = self._void_with_key(rows, request.identity.key)
+            return self._insert(tx, request) if free is None else self._take_over(tx, request, free, is_unproven=False)
         row = _by_key(rows, match.earlier.name)
         return self._follows(tx, request, match, match.earlier, row, rows, has_looked=has_looked)
 
@@ -311,11 +313,21 @@ class Calls:
         self.running[request.key] = request.client
         return Claim(request.key, 1, seq)
 
+    def _void_with_key(self, rows: Sequence[Any], key: str | None) -> Any:
+        """The row of a call with this key that was certainly not applied, and had other arguments."""
+        return next((row for row in rows if key is not None and row.caller_key == key and row.about is None), None)
+
     def _take_over(self, tx: Connection, request: CallRequest, row: Any, *, is_unproven: bool) -> Claim:
         """Claim a row again, whose earlier attempt is over."""
         self._register(tx)
         seq, is_unproven = self._newest(tx) + 1, bool(is_unproven or row.is_unproven)
-        claim = {"claim": row.claim + 1, "is_unproven": int(is_unproven), **self._claimed(tx, request, seq)}
+        claim = {
+            "claim": row.claim + 1,
+            "is_unproven": int(is_unproven),
+            "digest": request.identity.digest,
+            "arguments": json.dumps(dict(request.arguments)),
+            **self._claimed(tx, request, seq),
+        }
         tx.execute(_UPDATE, {"of_key": row.key, **claim})
         self.running[row.key] = request.client
         return Claim(row.key, row.claim + 1, seq, is_unproven)
@@ -383,6 +395,10 @@ class Calls:
         return tx.execute(_UPDATE_MINE, {**self._mine(claim), **values}).rowcount == 1
 
     def _mine(self, claim: Claim) -> dict[str, Any]:
+        if os.getpid() != self.owner_row["pid"]:
+            raise RuntimeError(
+                "A process that an effect's function has forked came back from it: end it by os._exit()."
+            )
         return {"of_key": claim.key, "of_claim": claim.token, "of_owner": self.owner}
 
     def release(self, tx: Connection, client: Any) -> None:
@@ -406,9 +422,10 @@ class Calls:
         mine = (LEDGER.c.key == key, LEDGER.c.reader == self.owner, LEDGER.c.state == State.APPLIED.value)
         tx.execute(update(LEDGER).where(*mine).values(reader=None))
 
-    def found(self, tx: Connection, look: Look, result: str | None) -> bool:
-        """Record that a look found the effect."""
-        done = {"state": State.APPLIED.value, "result": result, "reader": None, "read_seq": self._newest(tx)}
+    def found(self, tx: Connection, look: Look, result: str | None, *, is_read: bool = False) -> bool:
+        """Record that a look found the effect; `is_read`: its own client gets the result."""
+        reader = self.owner if is_read else None
+        done = {"state": State.APPLIED.value, "result": result, "reader": reader, "read_seq": self._newest(tx)}
         return self._settle(tx, look, {**done, "why": _why("found", "It was found by reconcile=.")})
 
     def missed(self, tx: Connection, look: Look, settle: float) -> Miss:
@@ -439,6 +456,11 @@ class Calls:
     def row(self, tx: Connection, key: str) -> Any:
         """The row with this key; None if there is none."""
         return tx.execute(_ROW, {"key": key}).one_or_none()
+
+    def is_open(self, tx: Connection, key: str) -> bool:
+        """Whether a call has no result yet."""
+        row = self.row(tx, key)
+        return row is not None and row.state == State.OPEN
 
     def lock(self, tx: Connection, session: str) -> None:
         """Let one call of the session at a time be recognised; SQLite has one writer anyway."""

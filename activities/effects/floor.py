@@ -97,11 +97,12 @@ class Effects:
             on_joined: Called when a call was taken for an earlier one; by default a warning is logged.
 
         Raises:
-            ValueError: `store` is no URL of a database.
+            ValueError: `store` is no URL of a database, or `session` is empty.
         """
         self._store = EffectStore(Database(store, cipher), restarts=restarts, watch=watch, on_joined=on_joined)
         self._desk = Desk(self._store.database, self._store.own_calls)
-        self._session, self._ordinals = session, identity.Ordinals()
+        self._session = identity.checked("session", session) if session is not None else None
+        self._ordinals = identity.Ordinals()
         self.functions = dict[str, Function]()
         """The functions that were declared, by name."""
         self.idempotent = Decorator(self, Effect.IDEMPOTENT, EffectOptions)

@@ -216,6 +216,8 @@ async def test_a_store_of_the_version_before_there_were_owners_is_brought_along(
         "DROP TABLE replan_words",
         "DROP TABLE replan_keys",
         "DROP TABLE replan_catalogues",
+        "DROP TABLE replan_sessions",
+        "DROP TABLE replan_owners",
         "DROP TABLE replan_listeners",
         "DROP TABLE replan_checked",
         "DROP INDEX replan_payloads_owner",
