@@ -136,6 +136,10 @@ class Claim(NamedTuple):
     seq: int
     is_unproven: bool = False
     """Whether an earlier attempt of the call may have been applied."""
+    begun: datetime | None = None
+    """When the call was made for which this one is taken, so that the caller must be told if it gets its result."""
+    why: str = ""
+    """What is known of that call."""
 
 
 class Recorded(NamedTuple):
@@ -270,7 +274,9 @@ class Calls:
             case CallStanding.STOPPED if request.effect is Effect.UNKEYED:
                 return self._look(tx, row)
             case CallStanding.STOPPED:
-                return self._take_over(tx, request, row, is_unproven=True)
+                why = self._told(tx, row, earlier.standing)
+                claim = self._take_over(tx, request, row, is_unproven=True)
+                return claim._replace(begun=row.at, why=why) if is_joined else claim
             case CallStanding.VOID:
                 return self._take_over(tx, request, row, is_unproven=False)
             case CallStanding.UNDONE:

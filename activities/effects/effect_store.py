@@ -62,6 +62,8 @@ class EffectStore:
         """The owner of calls that had not ended when it was closed."""
         self._is_closed = False
         self._adopted = set[Engine | AsyncEngine]()
+        self._adopting = threading.Lock()
+        self._adopting_here = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
 
     def begin(self) -> None:
         """Open the store; a call does so by itself.
@@ -149,19 +151,21 @@ class EffectStore:
 
         Raises StoreUnavailable if that fails, or if it is the file of the store itself.
         """
-        if datasource in self._adopted:
-            return
-        self._refuse_own_file(datasource)
-        adopt_blocking(datasource, self.database.cipher)
-        self._adopted.add(datasource)
+        with self._adopting:  # to prepare an engine twice at once breaks the connections of one of the two
+            if datasource in self._adopted:
+                return
+            self._refuse_own_file(datasource)
+            adopt_blocking(datasource, self.database.cipher)
+            self._adopted.add(datasource)
 
     async def prepare_async(self, datasource: AsyncEngine) -> None:
         """`prepare` for a database with an event loop; raises as it does."""
-        if datasource in self._adopted:
-            return
-        self._refuse_own_file(datasource.sync_engine)
-        await adopt(datasource, self.database.cipher)
-        self._adopted.add(datasource)
+        async with self._adopting_here.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            if datasource in self._adopted:
+                return
+            self._refuse_own_file(datasource.sync_engine)
+            await adopt(datasource, self.database.cipher)
+            self._adopted.add(datasource)
 
     def _refuse_own_file(self, datasource: Engine) -> None:
         mine, theirs = file_of(self.database.engine), file_of(datasource)

@@ -65,7 +65,7 @@ Flow = Generator[Action, Any, Any]
 
 
 class Joined(NamedTuple):
-    """A call that was taken for an earlier one: it was not made, and got the earlier call's result."""
+    """A call that was taken for an earlier one, and got its result."""
 
     key: str
     """The key of the earlier call."""
@@ -78,8 +78,8 @@ class Joined(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.function} was not called again: an equal call of the session {self.session!r} {self.why}. It got"
-            f" that call's result ({self.key}). If it was meant as another call, give it a key of its own:"
+            f"{self.function} was not made as another call: an equal call of the session {self.session!r} {self.why}."
+            f" It got that call's result ({self.key}). If it was meant as another call, give it a key of its own:"
             ' effects.scope(key="...").'
         )
 
@@ -119,6 +119,8 @@ class Work:
     settle: float
     remedy: Callable[[str, str], str]
     """How a person settles the call with this key; the second argument what is missing, as in `remedies`."""
+    is_earlier: Callable[[Claim], bool]
+    """Whether the result of a call with a claim may be that of an attempt before it."""
     on_joined: Callable[[Joined], None]
     later: Callable[[Callable[[Connection], Any]], None]
     """Runs a transaction in the background until it succeeds."""
@@ -184,6 +186,8 @@ def _make(request: CallRequest, rows: Calls, work: Work, client: Running, claim:
             return (yield from _failed(request, rows, work, client, claim, error))
         result = work.encode(value)
         is_written = yield from _record(rows, work, client, claim, result)
+        if claim.begun is not None and work.is_earlier(claim):
+            _tell(request, work, claim.key, claim.begun, claim.why)
         return value
     finally:
         if is_written:
@@ -256,11 +260,15 @@ def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, an
     if client.is_abandoned():
         work.later(lambda tx: rows.unread(tx, answer.key))
     if answer.is_joined:
-        work.on_joined(Joined(answer.key, request.function, request.session, request.arguments, answer.at, answer.why))
+        _tell(request, work, answer.key, answer.at, answer.why)
     if answer.result is None and not request.returns_nothing:
         what = f"{request.function} was applied, but its result is not known. "
         raise OutcomeUnknown(answer.key, what + work.remedy(answer.key, RESULT))
     return work.decode(answer.result)
+
+
+def _tell(request: CallRequest, work: Work, key: str, at: datetime, why: str) -> None:
+    work.on_joined(Joined(key, request.function, request.session, request.arguments, at, why))
 
 
 def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: Wait, until: float) -> Flow:

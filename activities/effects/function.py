@@ -256,6 +256,7 @@ class Function:
             raises_unknown=self.effect is not Effect.IDEMPOTENT,
             settle=self.options.settle if self.effect is not Effect.TRANSACTIONAL else 0.0,
             remedy=self.store.remedy,
+            is_earlier=lambda claim: attempt.is_replayed or (self.effect is Effect.KEYED and claim.is_unproven),
             on_joined=self.store.on_joined,
             later=self.store.later,
             note=self.store.database.note,
@@ -300,7 +301,7 @@ class Function:
                         return _plain(self.encode(await call({name: tx})))
 
                     done = await ledger.apply_in_transaction(tx, entry, work)
-                    attempt.is_committing = True
+                    attempt.is_committing, attempt.is_replayed = True, done.replayed
                 return self.decode(json.dumps(done.result))
 
             return apply
@@ -309,7 +310,7 @@ class Function:
             with writing(_blocking(datasource)).begin() as tx:
                 work = lambda: _plain(self.encode(call({name: tx})))  # noqa: E731
                 done = ledger.apply_in_blocking_transaction(tx, entry, work)
-                attempt.is_committing = True
+                attempt.is_committing, attempt.is_replayed = True, done.replayed
             return self.decode(json.dumps(done.result))
 
         return apply_here
@@ -413,6 +414,8 @@ class _Attempt:
     is_called: bool = False
     is_committing: bool = False
     """Whether the transaction of the function may have been committed."""
+    is_replayed: bool = False
+    """Whether the function's database had the result already."""
 
 
 def _blocking(datasource: Engine | AsyncEngine | None) -> Engine:
