@@ -10,8 +10,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from typing import Any
 
+_NUMBER: ContextVar[int] = ContextVar("number of the call")
 MOMENTS = {
     "sending": "during the effect, before the world has it",
     "committed": "right after the world has it",
@@ -54,28 +56,27 @@ class Bank:
 
         @functools.wraps(function)
         async def passing(*args: Any, **named: Any) -> Any:
-            before = self._calls
+            self._calls += 1
+            number = self._calls
+            _NUMBER.set(number)
             value = await function(*args, **named)
-            if self._calls > before:
-                self._come("recorded", self._calls)
-                self._come("returned", self._calls)
+            self._come("recorded", number)
+            self._come("returned", number)
             return value
 
         return passing
 
     def _change(self, kind: str, what: str, key: str | None) -> str:
-        self._calls += 1
-        mine = self._calls
-        self._come("sending", mine)
+        number = _NUMBER.get()
+        self._come("sending", number)
         with self._opened() as book:
             book.execute(
                 "INSERT INTO book (kind, what, key) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", (kind, what, key)
             )
-            number = book.execute(
-                "SELECT max(rowid) FROM book WHERE kind = ? AND what = ? AND key IS ?", (kind, what, key)
-            ).fetchone()[0]
-        self._come("committed", mine)
-        return f"{kind} {number}"
+            same = "SELECT max(rowid) FROM book WHERE kind = ? AND what = ? AND key IS ?"
+            receipt = book.execute(same, (kind, what, key)).fetchone()[0]
+        self._come("committed", number)
+        return f"{kind} {receipt}"
 
     def _opened(self) -> sqlite3.Connection:
         book = sqlite3.connect(self._book, timeout=30)

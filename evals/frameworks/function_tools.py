@@ -27,6 +27,8 @@ CALLS = sum(WANTED.values())
 MOST_SECONDS = {"sending": 0.02, "committed": 0.02, "recorded": 0.0, "returned": 0.02}
 """The most seconds after a moment at which the agent is killed."""
 
+MIN_SECONDS = 1e-5
+
 
 class End(StrEnum):
     """What a run came to."""
@@ -99,6 +101,8 @@ async def play(kill: Kill, python: Path, folder: Path, model: BankModel) -> None
     Raises TrialFailed if it is not killed, or does not end.
     """
     while not await _is_killed(kill, python, folder, model):
+        if kill.seconds < MIN_SECONDS:
+            raise TrialFailed(f"{kill.framework} was not killed at {kill}.")
         kill.seconds /= 4  # it had ended before
         shutil.rmtree(folder)
     again = await _start(kill, python, folder, "never", model)
