@@ -154,7 +154,7 @@ def play(situation: Situation, arm: Arm, folder: Path, template: Path, draw: ran
     is_new = draw.random() < 0.5 if situation.in_new_process is None else situation.in_new_process
     answers = list[str]()
     for part in _processes(situation.calls, is_new=is_new):
-        answers += _forked(partial(_run, Agent(arm, folder, world, is_async=is_async), part, answers))
+        answers += _forked(partial(_run, partial(Agent, arm, folder, world, is_async=is_async), part, answers))
     asked = UNKNOWN & {*answers[-1:]}
     return end_of(world.count(), situation.wanted, is_asked=bool(asked))
 
@@ -168,9 +168,9 @@ def _processes(calls: Sequence[Call], *, is_new: bool) -> Iterator[list[tuple[in
         yield numbered
 
 
-def _run(agent: Agent, calls: Sequence[tuple[int, Call]], before: Sequence[str]) -> list[str]:
+def _run(begin: Callable[[], Agent], calls: Sequence[tuple[int, Call]], before: Sequence[str]) -> list[str]:
     """Make calls in a process; one that is meant as the first one is made only if that has no answer yet."""
-    answers = list[str]()
+    agent, answers = begin(), list[str]()
     for number, call in calls:
         told = [*before, *answers]
         if call.is_again and any(answer.startswith("{") for answer in told):
