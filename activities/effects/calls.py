@@ -6,6 +6,7 @@ what a person has answered about it. `undone`: applied, and undone by another ca
 """
 
 import json
+import os
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -17,11 +18,11 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 from sqlalchemy import (
     Column,
-    ColumnElement,
     Connection,
     String,
     Table,
     and_,
+    bindparam,
     func,
     insert,
     or_,
@@ -32,7 +33,7 @@ from sqlalchemy import (
 from activities.effects.ledger import LEDGER
 from activities.effects.owner import OWNERS, Evidence, Life, evidence
 from activities.effects.recognition import CallStanding, Earlier, Identity, Recognised, Relation, recognise
-from activities.storage.store import REPLAN_TABLES, insert_new
+from activities.storage.store import REPLAN_TABLES, StoreUnavailable, insert_new
 from workflows.faults import retries
 from workflows.plans.catalogue import Effect
 
@@ -40,6 +41,52 @@ SESSIONS = Table("replan_sessions", REPLAN_TABLES, Column("id", String(1000), pr
 """A row for each session; a call locks it while it is recognised and claimed."""
 
 GRACE = retries.GRACE.total_seconds()
+
+# Statements are made once: to make one takes longer than SQLite needs to execute it.
+_NEWEST = select(func.coalesce(func.max(LEDGER.c.seq), 0))
+_ROW = select(LEDGER).where(LEDGER.c.key == bindparam("key"))
+_INSERT = insert(LEDGER)
+_UPDATE = update(LEDGER).where(LEDGER.c.key == bindparam("of_key"))
+_OWNER = select(OWNERS).where(OWNERS.c.id == bindparam("owner"))
+_HELD = (LEDGER.c.key == bindparam("of_key"), LEDGER.c.claim == bindparam("of_claim"))
+_UPDATE_HELD = update(LEDGER).where(*_HELD)
+_MINE = (*_HELD, LEDGER.c.owner == bindparam("of_owner"), LEDGER.c.state == "open")
+_UPDATE_MINE = update(LEDGER).where(*_MINE)
+_IS_MINE = select(LEDGER.c.key).where(*_MINE)
+_SETTLE = _UPDATE_HELD.where(LEDGER.c.state.in_(["open", "unknown"]))
+_ENDED = select(OWNERS.c.id).where(OWNERS.c.ended_at.is_not(None))
+_ROWS = (
+    select(LEDGER)
+    .where(
+        LEDGER.c.session == bindparam("session"),
+        LEDGER.c.kind == bindparam("function"),
+        or_(
+            LEDGER.c.state.in_(["open", "unknown", "doubtful", "same", "another"]),
+            and_(
+                LEDGER.c.state == "applied",
+                or_(
+                    LEDGER.c.reader.is_(None),
+                    and_(LEDGER.c.reader != bindparam("owner"), LEDGER.c.reader.not_in(_ENDED)),
+                ),
+            ),
+            # A value that is not known is NULL, and equals nothing.
+            LEDGER.c.caller_key == bindparam("caller_key"),
+            and_(LEDGER.c.call == bindparam("call"), LEDGER.c.digest == bindparam("digest")),
+            and_(LEDGER.c.family == bindparam("family"), LEDGER.c.digest == bindparam("digest")),
+        ),
+    )
+    .order_by(LEDGER.c.seq)
+)
+"""The rows of a session that may have to do with a call, the oldest first; not those whose answer was surely read."""
+_HAS_GONE_ON = (
+    select(LEDGER.c.key)
+    .where(
+        LEDGER.c.session == bindparam("session"),
+        LEDGER.c.owner == bindparam("owner"),
+        LEDGER.c.seq > bindparam("read_seq"),
+    )
+    .limit(1)
+)
 
 
 class State(StrEnum):
@@ -89,7 +136,7 @@ class Claim(NamedTuple):
     """Whether an earlier attempt of the call may have been applied."""
 
 
-class Answer(NamedTuple):
+class Recorded(NamedTuple):
     """The call was made before; its recorded result."""
 
     key: str
@@ -139,7 +186,7 @@ class Undone(NamedTuple):
     key: str
 
 
-Step = Claim | Answer | Wait | Look | Doubt | Conflict | Undone
+Step = Claim | Recorded | Wait | Look | Doubt | Conflict | Undone
 
 
 class Miss(NamedTuple):
@@ -165,6 +212,8 @@ class Calls:
     running: dict[str, Any] = field(default_factory=dict)
     """By key, the calls that run in this process; each says whether its client still waits (`is_abandoned`)."""
     is_registered: bool = False
+    is_closed: bool = False
+    """Whether the owner ends in order: then no call begins any more."""
 
     def begin(self, tx: Connection, request: CallRequest, follow: str | None, has_looked: bool) -> Step:
         """Recognise a call and claim it, or say what stands in its way.
@@ -172,6 +221,8 @@ class Calls:
         `follow` is the key of the call for which this one has waited. `has_looked`: a look left it unknown whether an
         earlier call was applied. A claimed call is in `running` before the claim can be seen.
         """
+        if self.is_closed:
+            raise StoreUnavailable("The store of effects was closed by this process: the function was not called.")
         self._lock(tx, request.session)
         rows = self._rows(tx, request)
         if follow is not None and (row := self.row(tx, follow)) is not None:
@@ -185,7 +236,8 @@ class Calls:
             request.identity, known, restarts=self.restarts, is_harmless=request.effect is Effect.IDEMPOTENT
         )
         if match.earlier is None:
-            return self._insert(tx, request)
+            free = self._void_with_key(rows, request.identity.key)
+            return self._insert(tx, request) if free is None else self._take_over(tx, request, free, is_unproven=False)
         row = _by_key(rows, match.earlier.name)
         return self._follows(tx, request, match, match.earlier, row, rows, has_looked=has_looked)
 
@@ -224,12 +276,12 @@ class Calls:
             case _:
                 return self._answer(tx, row, earlier.standing, is_joined=is_joined)
 
-    def _answer(self, tx: Connection, row: Any, standing: CallStanding, *, is_joined: bool) -> Answer:
+    def _answer(self, tx: Connection, row: Any, standing: CallStanding, *, is_joined: bool) -> Recorded:
         why = self._told(tx, row, standing)
         read = {"reader": self.owner, "read_seq": self._newest(tx), "joined": (row.joined or 0) + 1}
-        tx.execute(update(LEDGER).where(LEDGER.c.key == row.key).values(read))
+        tx.execute(_UPDATE, {"of_key": row.key, **read})
         self._register(tx)
-        return Answer(row.key, row.result, is_joined, row.at, why, row.caller_key)
+        return Recorded(row.key, row.result, is_joined, row.at, why, row.caller_key)
 
     def _insert(self, tx: Connection, request: CallRequest) -> Claim:
         self._register(tx)
@@ -251,16 +303,26 @@ class Calls:
             "joined": 0,
             **self._claimed(tx, request, seq),
         }
-        tx.execute(insert(LEDGER).values(row))
+        tx.execute(_INSERT, row)
         self.running[request.key] = request.client
         return Claim(request.key, 1, seq)
+
+    def _void_with_key(self, rows: Sequence[Any], key: str | None) -> Any:
+        """The row of a call with this key that was certainly not applied, and had other arguments."""
+        return next((row for row in rows if key is not None and row.caller_key == key and row.about is None), None)
 
     def _take_over(self, tx: Connection, request: CallRequest, row: Any, *, is_unproven: bool) -> Claim:
         """Claim a row again, whose earlier attempt is over."""
         self._register(tx)
         seq, is_unproven = self._newest(tx) + 1, bool(is_unproven or row.is_unproven)
-        claim = {"claim": row.claim + 1, "is_unproven": int(is_unproven), **self._claimed(tx, request, seq)}
-        tx.execute(update(LEDGER).where(LEDGER.c.key == row.key).values(claim))
+        claim = {
+            "claim": row.claim + 1,
+            "is_unproven": int(is_unproven),
+            "digest": request.identity.digest,
+            "arguments": json.dumps(dict(request.arguments)),
+            **self._claimed(tx, request, seq),
+        }
+        tx.execute(_UPDATE, {"of_key": row.key, **claim})
         self.running[row.key] = request.client
         return Claim(row.key, row.claim + 1, seq, is_unproven)
 
@@ -287,7 +349,7 @@ class Calls:
         self._register(tx)
         claim = self._insert(tx, replace(request, key=f"doubt-{secrets.token_hex(6)}"))
         mark = {"state": State.DOUBTFUL.value, "about": row.key, "why": _why("doubtful", what), "claim": 0}
-        tx.execute(update(LEDGER).where(LEDGER.c.key == claim.key).values(mark))
+        tx.execute(_UPDATE, {"of_key": claim.key, **mark})
         self.running.pop(claim.key, None)
         return Doubt(claim.key, row.key, what)
 
@@ -299,7 +361,7 @@ class Calls:
             if row.state == State.ANOTHER:
                 return self._take_over(tx, request, row, is_unproven=False)
             if row.state == State.SAME and (about := self.row(tx, row.about)) is not None:
-                tx.execute(update(LEDGER).where(LEDGER.c.key == row.key).values(state=State.VOID.value))
+                tx.execute(_UPDATE, {"of_key": row.key, "state": State.VOID.value})
                 return self._answer(tx, about, CallStanding.UNREAD, is_joined=True)
         return None
 
@@ -309,8 +371,7 @@ class Calls:
 
     def is_mine(self, tx: Connection, claim: Claim) -> bool:
         """Whether this process still holds its claim: nobody has settled the call meanwhile, or taken it over."""
-        held = select(LEDGER.c.key).where(*_held(claim.key, claim.token), LEDGER.c.owner == self.owner)
-        return tx.execute(held.where(LEDGER.c.state == State.OPEN.value)).first() is not None
+        return tx.execute(_IS_MINE, self._mine(claim)).first() is not None
 
     def record(self, tx: Connection, claim: Claim, result: str | None, *, is_read: bool) -> bool:
         """Record the result of a call; `is_read`: its client waits for it. False if the row was taken away."""
@@ -323,8 +384,14 @@ class Calls:
         return self._change(tx, claim, {"state": state.value, "why": why})
 
     def _change(self, tx: Connection, claim: Claim, values: Mapping[str, Any]) -> bool:
-        mine = (*_held(claim.key, claim.token), LEDGER.c.owner == self.owner, LEDGER.c.state == State.OPEN.value)
-        return tx.execute(update(LEDGER).where(*mine).values(values)).rowcount == 1
+        return tx.execute(_UPDATE_MINE, {**self._mine(claim), **values}).rowcount == 1
+
+    def _mine(self, claim: Claim) -> dict[str, Any]:
+        if os.getpid() != self.owner_row["pid"]:
+            raise RuntimeError(
+                "A process that an effect's function has forked came back from it: end it by os._exit()."
+            )
+        return {"of_key": claim.key, "of_claim": claim.token, "of_owner": self.owner}
 
     def release(self, tx: Connection, client: Any) -> None:
         """Give back what a claim has taken whose commit failed, or may have failed: nothing was called."""
@@ -332,7 +399,7 @@ class Calls:
             row = self.row(tx, key)
             if row is not None and (row.owner, row.state) == (self.owner, State.OPEN):
                 state = State.UNKNOWN if row.is_unproven else State.VOID
-                tx.execute(update(LEDGER).where(LEDGER.c.key == key).values(state=state.value))
+                tx.execute(_UPDATE, {"of_key": key, "state": state.value})
             self.running.pop(key, None)
 
     def abandon(self, tx: Connection, key: str) -> None:
@@ -347,9 +414,10 @@ class Calls:
         mine = (LEDGER.c.key == key, LEDGER.c.reader == self.owner, LEDGER.c.state == State.APPLIED.value)
         tx.execute(update(LEDGER).where(*mine).values(reader=None))
 
-    def found(self, tx: Connection, look: Look, result: str | None) -> bool:
-        """Record that a look found the effect."""
-        done = {"state": State.APPLIED.value, "result": result, "reader": None, "read_seq": self._newest(tx)}
+    def found(self, tx: Connection, look: Look, result: str | None, *, is_read: bool = False) -> bool:
+        """Record that a look found the effect; `is_read`: its own client gets the result."""
+        reader = self.owner if is_read else None
+        done = {"state": State.APPLIED.value, "result": result, "reader": reader, "read_seq": self._newest(tx)}
         return self._settle(tx, look, {**done, "why": _why("found", "It was found by reconcile=.")})
 
     def missed(self, tx: Connection, look: Look, settle: float) -> Miss:
@@ -366,7 +434,7 @@ class Calls:
             left = max(0.0, (row.expires or now) + GRACE - now)
             return Miss(why=f"it was not found, but may still arrive: that proves something in {left:.0f} s")
         if row.missed_at is None or row.missed_at > now:
-            tx.execute(update(LEDGER).where(*_held(look.key, look.token)).values(missed_at=now))
+            tx.execute(_UPDATE_HELD, {"of_key": look.key, "of_claim": look.token, "missed_at": now})
             return Miss(look_again_in=settle)
         if now - row.missed_at < settle:
             return Miss(look_again_in=settle - (now - row.missed_at))
@@ -375,12 +443,16 @@ class Calls:
         return Miss(is_void=True)
 
     def _settle(self, tx: Connection, look: Look, values: Mapping[str, Any]) -> bool:
-        open_ = LEDGER.c.state.in_([State.OPEN.value, State.UNKNOWN.value])
-        return tx.execute(update(LEDGER).where(*_held(look.key, look.token), open_).values(values)).rowcount == 1
+        return tx.execute(_SETTLE, {"of_key": look.key, "of_claim": look.token, **values}).rowcount == 1
 
     def row(self, tx: Connection, key: str) -> Any:
         """The row with this key; None if there is none."""
-        return tx.execute(select(LEDGER).where(LEDGER.c.key == key)).one_or_none()
+        return tx.execute(_ROW, {"key": key}).one_or_none()
+
+    def is_open(self, tx: Connection, key: str) -> bool:
+        """Whether a call has no result yet."""
+        row = self.row(tx, key)
+        return row is not None and row.state == State.OPEN
 
     def _lock(self, tx: Connection, session: str) -> None:
         """Let one call of the session at a time be recognised; SQLite has one writer anyway."""
@@ -393,28 +465,22 @@ class Calls:
             insert_new(tx, OWNERS, self.owner_row)
 
     def _newest(self, tx: Connection) -> int:
-        return int(tx.execute(select(func.max(LEDGER.c.seq))).scalar() or 0)
+        return int(tx.execute(_NEWEST).scalar_one())
 
     def _rows(self, tx: Connection, request: CallRequest) -> Sequence[Any]:
-        """The rows of the session that may have to do with a call, the oldest first."""
         identity = request.identity
-        mine = (LEDGER.c.session == request.session, LEDGER.c.kind == request.function)
-        ended = select(OWNERS.c.id).where(OWNERS.c.ended_at.is_not(None))
-        unread = or_(
-            LEDGER.c.reader.is_(None),
-            and_(LEDGER.c.reader != self.owner, LEDGER.c.reader.not_in(ended)),
-        )
-        known: list[ColumnElement[bool]] = [
-            LEDGER.c.state.in_([state.value for state in UNSETTLED]),
-            and_(LEDGER.c.state == State.APPLIED.value, unread),
-        ]
-        if identity.key is not None:
-            known.append(LEDGER.c.caller_key == identity.key)
-        if identity.call is not None:
-            known.append(and_(LEDGER.c.call == identity.call, LEDGER.c.digest == identity.digest))
-        if identity.family is not None:
-            known.append(and_(LEDGER.c.family == identity.family, LEDGER.c.digest == identity.digest))
-        return tx.execute(select(LEDGER).where(*mine, or_(*known)).order_by(LEDGER.c.seq)).all()
+        return tx.execute(
+            _ROWS,
+            {
+                "session": request.session,
+                "function": request.function,
+                "owner": self.owner,
+                "caller_key": identity.key,
+                "call": identity.call,
+                "family": identity.family,
+                "digest": identity.digest,
+            },
+        ).all()
 
     def _earlier(self, tx: Connection, request: CallRequest, row: Any) -> Earlier:
         standing, here = self._standing(tx, row), self.running.get(row.key)
@@ -436,7 +502,7 @@ class Calls:
             case State.OPEN if row.owner == self.owner:
                 return CallStanding.RUNNING if row.key in self.running else CallStanding.STOPPED
             case State.OPEN:
-                lives = self._evidence(tx, row.owner, self.clock(tx)).life is Life.LIVES
+                lives = self._evidence(tx, row.owner, self.clock(tx)).life in (Life.LIVES, Life.SEEN)
                 return CallStanding.RUNNING if lives else CallStanding.STOPPED
             case State.UNKNOWN:
                 return CallStanding.STOPPED
@@ -449,15 +515,15 @@ class Calls:
             case State.APPLIED:
                 if self._evidence(tx, row.reader, self.clock(tx)).life in (Life.LIVES, Life.ENDED):
                     return CallStanding.READ
-                later = (LEDGER.c.session == row.session, LEDGER.c.owner == row.reader, LEDGER.c.seq > row.read_seq)
-                has_gone_on = tx.execute(select(LEDGER.c.key).where(*later).limit(1)).first() is not None
+                later = {"session": row.session, "owner": row.reader, "read_seq": row.read_seq}
+                has_gone_on = tx.execute(_HAS_GONE_ON, later).first() is not None
                 return CallStanding.PASSED if has_gone_on else CallStanding.LAST
             case _:
                 return CallStanding.VOID
 
     def _evidence(self, tx: Connection, owner: str | None, now: float) -> Evidence:
         """What is known of an owner; a proven death is written down, since its file may go."""
-        row = tx.execute(select(OWNERS).where(OWNERS.c.id == owner)).one_or_none()
+        row = tx.execute(_OWNER, {"owner": owner}).one_or_none()
         if row is None:
             return Evidence(Life.UNKNOWN, has_started_processes=True)
         found = evidence(row, now, is_local=self.is_local)
@@ -467,7 +533,7 @@ class Calls:
 
     def _place(self, tx: Connection, row: Any) -> str:
         """Where a call runs or ran, in words."""
-        owner = tx.execute(select(OWNERS).where(OWNERS.c.id == row.owner)).one_or_none()
+        owner = tx.execute(_OWNER, {"owner": row.owner}).one_or_none()
         if owner is None:
             return "a process that is not known any more"
         here = "" if owner.host == socket.gethostname() else f" on {owner.host}"
@@ -493,10 +559,6 @@ class Calls:
 
 def _by_key(rows: Sequence[Any], key: str) -> Any:
     return next((row for row in rows if row.key == key), None)
-
-
-def _held(key: str, token: int) -> tuple[ColumnElement[bool], ...]:
-    return LEDGER.c.key == key, LEDGER.c.claim == token
 
 
 def _why(code: str, reason: str, **more: JsonValue) -> str:

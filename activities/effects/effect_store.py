@@ -3,6 +3,7 @@
 import asyncio
 import atexit
 import logging
+import sys
 import threading
 import time
 import weakref
@@ -57,7 +58,7 @@ class EffectStore:
         self._has_late = threading.Condition()
         self._worker: threading.Thread | None = None
         self._left: Owner | None = None
-        """The owner of calls that had not ended when it was closed: its lock is held until the process ends."""
+        """The owner of calls that had not ended when it was closed."""
         self._is_closed = False
         self._adopted = set[Engine | AsyncEngine]()
 
@@ -88,28 +89,38 @@ class EffectStore:
         """Whether the store was opened by this process."""
         return self._rows is not None
 
-    def close(self) -> None:
-        """End in order: wait for what is to be recorded, and say that all answers were handed over."""
+    def close(self, *, is_in_order: bool = True) -> None:
+        """Wait for what is to be recorded, and end as an owner.
+
+        `is_in_order`: whoever called has the answers. After an exception nobody knows what became of them: then this
+        owner counts as killed.
+        """
         with self._opening:
             if self._rows is None or self._owner is None:
                 return
-            rows, owner = self._rows, self._owner
-            until = time.monotonic() + CLOSE_SECONDS
+            rows, owner, until = self._rows, self._owner, time.monotonic() + CLOSE_SECONDS
+            rows.is_closed = True  # before the look at what runs: a call that begins is in `running` before its claim
+            wait_for([running.done for running in list(rows.running.values())], CLOSE_SECONDS)
             with self._has_late:
                 self._is_closed = True
                 self._has_late.notify_all()
             if self._worker is not None:
-                self._worker.join(CLOSE_SECONDS)
-            wait_for([running.done for running in list(rows.running.values())], max(0.0, until - time.monotonic()))
-            if not rows.running and not self._late:
-                ended = update(OWNERS).where(OWNERS.c.id == owner.id).values(ended_at=datetime.now(UTC))
-                with suppress(StoreUnavailable):
-                    if rows.is_registered:
-                        self.database.write(lambda tx: tx.execute(ended).rowcount)
-                    owner.close()
-                self._owner = None
-            self._rows, self._left, self._owner = None, self._owner, None
+                self._worker.join(max(0.0, until - time.monotonic()))
+            if rows.running or self._late:
+                self._left = owner  # its lock is held until the process ends
+            else:
+                self._end(rows, owner, is_in_order=is_in_order)
+            self._rows = self._owner = None
             self.database.close()
+
+    def _end(self, rows: Calls, owner: Owner, *, is_in_order: bool) -> None:
+        ended = update(OWNERS).where(OWNERS.c.id == owner.id).values(ended_at=datetime.now(UTC))
+        try:
+            if rows.is_registered and is_in_order:
+                self.database.write(lambda tx: tx.execute(ended).rowcount)
+        except StoreUnavailable:
+            is_in_order = False
+        owner.close(is_in_order=is_in_order)
 
     @property
     def rows(self) -> Calls:
@@ -244,5 +255,7 @@ def _renew_lease(tx: Connection, owner: str) -> None:
 
 
 def _close_at_exit(reference: "weakref.ref[EffectStore]") -> None:
+    # Python keeps the exception that ends it. A program that dies of one has not used its answers.
+    has_failed = getattr(sys, "last_value", None) is not None or getattr(sys, "last_exc", None) is not None
     if (store := reference()) is not None:
-        store.close()
+        store.close(is_in_order=not has_failed)

@@ -93,10 +93,11 @@ class Effects:
             on_joined: Called when a call was taken for an earlier one; by default a warning is logged.
 
         Raises:
-            ValueError: `store` is no URL of a database.
+            ValueError: `store` is no URL of a database, or `session` is empty.
         """
         self._store = EffectStore(Database(store, cipher), restarts=restarts, watch=watch, on_joined=on_joined)
-        self._session, self._ordinals = session, identity.Ordinals()
+        self._session = identity.checked("session", session) if session is not None else None
+        self._ordinals = identity.Ordinals()
         self.functions = dict[str, Function]()
         """The functions that were declared, by name."""
         self.idempotent = Decorator(self, Effect.IDEMPOTENT, EffectOptions)
@@ -154,8 +155,8 @@ class Effects:
         self._store.begin()
         return self
 
-    def __exit__(self, *_error: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        self._store.close(is_in_order=kind is None)
 
     def _identify(self, name: str, bound: Bound) -> tuple[Identity, str]:
         """The identity of a call, and its session; raises ValueError without a session."""

@@ -20,13 +20,13 @@ from sqlalchemy import Connection
 from activities.effects import calls
 from activities.effects.calls import (
     GRACE,
-    Answer,
     CallRequest,
     Calls,
     Claim,
     Conflict,
     Doubt,
     Look,
+    Recorded,
     State,
     Undone,
     Wait,
@@ -52,14 +52,14 @@ class Invoke:
 
 
 @dataclass(frozen=True)
-class Pause:
+class WaitFor:
     """Wait, until the future has a result if one is given; at most so many seconds."""
 
     seconds: float
     future: "Future[None] | None" = None
 
 
-Action = Transact | Invoke | Pause
+Action = Transact | Invoke | WaitFor
 Flow = Generator[Action, Any, Any]
 
 
@@ -131,11 +131,11 @@ def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> F
     """
     follow, has_looked, until = None, False, time.monotonic() + request.timeout + GRACE
     while True:
-        step = yield from _begin(request, rows, work, follow, has_looked=has_looked)
+        step = yield from _begin(request, rows, work, client, follow, has_looked=has_looked)
         match step:
             case Claim():
                 return (yield from _make(request, rows, work, client, step))
-            case Answer():
+            case Recorded():
                 return _answered(request, rows, work, client, step)
             case Wait():
                 yield from _wait(request, rows, work, client, step, until)
@@ -150,7 +150,9 @@ def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> F
                 raise EffectUndone(step.key, f"{request.function} was applied and undone: its key is used up.")
 
 
-def _begin(request: CallRequest, rows: Calls, work: Work, follow: str | None, *, has_looked: bool) -> Flow:
+def _begin(
+    request: CallRequest, rows: Calls, work: Work, client: Running, follow: str | None, *, has_looked: bool
+) -> Flow:
     def begin(tx: Connection) -> calls.Step:
         return rows.begin(tx, request, follow, has_looked)
 
@@ -158,9 +160,10 @@ def _begin(request: CallRequest, rows: Calls, work: Work, follow: str | None, *,
         step = yield Transact(begin)
     except BaseException:
         # The commit may have come through although it failed; the function is not called.
-        work.later(lambda tx: rows.release(tx, request.client))
+        if any(running is client for running in list(rows.running.values())):
+            work.later(lambda tx: rows.release(tx, client))
         raise
-    if not isinstance(step, Wait | Look):
+    if isinstance(step, Claim | Recorded | Doubt):
         rows.is_registered = True
     if isinstance(step, Claim):
         work.note(step.seq)
@@ -239,15 +242,15 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
             known = f", and reconcile= failed ({type(failed).__name__})"
         else:
             if value is not None:
-                result = work.encode(value)
-                yield Transact(lambda tx: rows.found(tx, look, result))
+                result, is_read = work.encode(value), not client.is_abandoned()
+                yield Transact(lambda tx: rows.found(tx, look, result, is_read=is_read))
                 return value
             known = ", and reconcile= has not found it so far"
     what = f"The outcome of {request.function} is unknown: it {look.what}{known}. "
     raise OutcomeUnknown(claim.key, what + work.remedy(claim.key)) from error
 
 
-def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Answer) -> Any:
+def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Recorded) -> Any:
     client.key = answer.key
     if client.is_abandoned():
         work.later(lambda tx: rows.unread(tx, answer.key))
@@ -272,11 +275,17 @@ def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: 
             f"An equal call of {request.function} still runs in {step.where} after {request.timeout:g} s:"
             " wait for it, or end that process.",
         )
-    yield Pause(min(left, POLL_SECONDS if here is None else left), here.done if here else None)
+    if here is not None:
+        yield WaitFor(left, here.done)
+        return
+    for _ in range(POLLS):  # its process may die meanwhile, which only `begin` finds out
+        yield WaitFor(min(left, POLL_SECONDS))
+        if not (yield Transact(lambda tx: rows.is_open(tx, step.key), is_read=True)):
+            return
 
 
-POLL_SECONDS = 0.05
-"""Seconds between two looks at a call of another process."""
+POLL_SECONDS, POLLS = 0.05, 10
+"""Seconds between two looks at the row of a call of another process, and how many before a look at the process."""
 
 
 def _settle(request: CallRequest, rows: Calls, work: Work, client: Running, step: Look) -> Flow:
@@ -295,7 +304,7 @@ def _settle(request: CallRequest, rows: Calls, work: Work, client: Running, step
             return False
         if miss.look_again_in is None:
             return _stays_unknown(request, work, step, miss.why, is_equal, None)
-        yield Pause(miss.look_again_in)
+        yield WaitFor(miss.look_again_in)
     return _stays_unknown(request, work, step, "it has no reconcile= that could find out", is_equal, None)
 
 

@@ -23,7 +23,7 @@ from activities.effects.arguments import Arguments, Bound
 from activities.effects.calls import CallRequest, Claim, Look
 from activities.effects.database import settled
 from activities.effects.effect_store import EffectStore
-from activities.effects.flow import Action, Flow, Invoke, Pause, Running, Transact, Work, calling, new_key
+from activities.effects.flow import Action, Flow, Invoke, Running, Transact, WaitFor, Work, calling, new_key
 from activities.effects.key import Key
 from activities.effects.ledger import LedgerEntry
 from activities.effects.recognition import Identity
@@ -155,10 +155,10 @@ class Function:
     def _do(self, action: Action) -> Any:
         match action:
             case Transact(work, is_read):
-                return self.store.database.read(work) if is_read else self.store.database.write(work)
+                return self.store.database.look(work) if is_read else self.store.database.write(work)
             case Invoke(function):
                 return function()
-            case Pause(seconds, future):
+            case WaitFor(seconds, future):
                 self.store.wait(seconds, future)
                 return None
 
@@ -204,13 +204,13 @@ class Function:
                 else:
                     send = functools.partial(flow.send, value)
 
-    async def _do_async(self, action: Invoke | Pause) -> Any:
+    async def _do_async(self, action: Invoke | WaitFor) -> Any:
         match action:
             case Invoke(function, seconds):
                 async with asyncio.timeout(seconds):
                     value = function()
                     return await value if inspect.isawaitable(value) else value
-            case Pause(seconds, future):
+            case WaitFor(seconds, future):
                 waiting = [asyncio.wrap_future(future)] if future else [asyncio.ensure_future(asyncio.sleep(seconds))]
                 try:
                     await asyncio.wait(waiting, timeout=seconds)

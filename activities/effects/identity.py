@@ -20,6 +20,17 @@ class Scope:
     call: str | None = None
 
 
+MAX_LENGTH = 1000
+"""The most characters of a session, a key or an id."""
+
+
+def checked(what: str, value: str) -> str:
+    """A session, key or id as it was given; raises ValueError if no store can keep it."""
+    if not isinstance(value, str) or not value or len(value) > MAX_LENGTH or not value.isprintable():
+        raise ValueError(f"{what}={value!r}: give a text of 1 to {MAX_LENGTH} printable characters.")
+    return value
+
+
 _SCOPE: ContextVar[Scope] = ContextVar("replan_effects_scope", default=Scope())  # noqa: B039  # it is frozen
 
 
@@ -27,7 +38,8 @@ _SCOPE: ContextVar[Scope] = ContextVar("replan_effects_scope", default=Scope()) 
 def scope(session: str | None, key: str | None, run: str | None, call: str | None) -> Iterator[None]:
     """Inside the block, calls have these; what is None stays as it is outside of it."""
     outside = _SCOPE.get()
-    given = {name: value for name, value in (("session", session), ("key", key), ("run", run), ("call", call)) if value}
+    named = (("session", session), ("key", key), ("run", run), ("call", call))
+    given = {name: checked(name, value) for name, value in named if value is not None}
     token = _SCOPE.set(replace(outside, **given))
     try:
         yield

@@ -49,6 +49,9 @@ class Life(Enum):
     """What is known of an owner."""
 
     LIVES = "lives"
+    """Its process certainly runs, though it may be stopped."""
+    SEEN = "seen"
+    """It runs on another machine, and gave a sign of life lately; it may be dead since then."""
     ENDED = "ended"
     """It ended in order: whatever it returned was handed over."""
     DEAD = "dead"
@@ -93,11 +96,12 @@ class Owner:
         with suppress(OSError):
             os.pwrite(self._lock, _STARTED, 0)
 
-    def close(self) -> None:
-        """Free the lock and delete its file: nothing of this owner is open any more."""
+    def close(self, *, is_in_order: bool) -> None:
+        """Free the lock; if the owner ended in order, its file is not needed any more."""
         if self._close.detach():
-            with suppress(OSError):
-                self.file.unlink()
+            if is_in_order:
+                with suppress(OSError):
+                    self.file.unlink()
             os.close(self._lock)
 
     def _forget(self) -> None:
@@ -127,15 +131,17 @@ def evidence(row: Any, now: float, *, is_local: bool) -> Evidence:
         # A file of this machine is used by its own kernel only, so the kernel of the owner is gone.
         if is_local:
             return Evidence(Life.DEAD)
-        return Evidence(Life.LIVES if row.lease is not None and row.lease > now else Life.UNKNOWN)
+        return Evidence(_by_lease(row, now))
     is_dead = _is_unlocked(row)
     if is_dead is None:
         is_dead = _is_gone(row)
     if is_dead:
         return Evidence(Life.DEAD, _has_started(row))
-    if is_dead is None and not is_local and not (row.lease is not None and row.lease > now):
-        return Evidence(Life.UNKNOWN)
-    return Evidence(Life.LIVES)
+    return Evidence(Life.LIVES if is_dead is False else _by_lease(row, now))
+
+
+def _by_lease(row: Any, now: float) -> Life:
+    return Life.SEEN if row.lease is not None and row.lease > now else Life.UNKNOWN
 
 
 def _is_unlocked(row: Any) -> bool | None:

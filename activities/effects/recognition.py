@@ -169,7 +169,10 @@ def _rules(*, restarts: bool, is_harmless: bool) -> Sequence[RecognitionRule]:
 
     by_key = (
         RecognitionRule(lambda call, earlier: _same_key(call, earlier) and _equal(call, earlier), Relation.SAME),
-        RecognitionRule(_same_key, Relation.CONFLICT),
+        RecognitionRule(
+            lambda call, earlier: _same_key(call, earlier) and earlier.standing is not CallStanding.VOID,
+            Relation.CONFLICT,
+        ),
         RecognitionRule(
             lambda call, earlier: (
                 _same_ids(call, earlier) and _equal(call, earlier) and not _is_other_by_key(call, earlier)
