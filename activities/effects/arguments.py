@@ -179,21 +179,39 @@ class Bound:
 
     @cached_property
     def ids(self) -> tuple[str | None, str | None]:
-        """The ids of the run and of the call that a framework passed in a context; None for what it did not."""
-        for context in self.contexts:
-            call = getattr(context, "tool_call_id", None)
-            if isinstance(call, str) and call:
-                run = _thread(context) or getattr(context, "run_id", None)
-                return (str(run) if run else None), call
-        return None, None
+        """The ids of the run and of the call that a framework passed in a context; None for what it did not.
+
+        They stay the same when the framework resumes the run. Some servers of models give equal ids to calls of
+        different turns, so the place of the turn in the run belongs to the id.
+        """
+        call = next(filter(None, (_text(context, "tool_call_id") for context in self.contexts)), None)
+        if call is None:
+            return None, None
+        run, turn = next(filter(any, map(_place, self.contexts)), (None, None))
+        return run, f"{turn}/{call}" if turn else call
 
 
-def _thread(context: Any) -> str | None:
-    """The id of LangGraph's thread, which it keeps when the run is resumed."""
-    config = getattr(context, "config", None)
+def _place(context: Any) -> tuple[str | None, str | None]:
+    """The run to which a context belongs, and where in the run its turn is; None for what it does not say."""
+    if settings := _settings(context):  # of LangGraph, which names the thread, and by the checkpoint its task
+        return _text(settings, "thread_id"), _text(settings, "checkpoint_ns")
+    # Of pydantic-ai, in which a resumed run has another id, but belongs to the same conversation.
+    run = _text(context, "conversation_id") or _text(context, "run_id")
+    messages = getattr(context, "messages", None)
+    return run, str(len(messages)) if isinstance(messages, list) else None
+
+
+def _settings(context: Any) -> Mapping[str, Any]:
+    """What LangGraph has configured for a run; empty if `context` is neither its configuration nor has it."""
+    config = context if isinstance(context, Mapping) else getattr(context, "config", None)
     settings = config.get("configurable") if isinstance(config, Mapping) else None
-    thread = settings.get("thread_id") if isinstance(settings, Mapping) else None
-    return str(thread) if thread else None
+    return settings if isinstance(settings, Mapping) else {}
+
+
+def _text(context: Any, name: str) -> str | None:
+    """The value of this name as text; None if there is none."""
+    value = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
+    return str(value) if value else None
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
