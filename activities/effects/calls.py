@@ -434,6 +434,10 @@ class Calls:
         tx.execute(_ABANDON_OPEN, mine)
         tx.execute(_ABANDON_READ, mine)
 
+    def answer_doubt(self, tx: Connection, key: str, state: State) -> None:
+        """Answer whether a doubtful call is the earlier one (`same`) or another one (`another`)."""
+        tx.execute(_UPDATE.where(LEDGER.c.state == "doubtful"), {"of_key": key, "state": state.value})
+
     def go_on(self, tx: Connection, asker: str) -> None:
         """Note that a client has asked for something else: it has, or does not want, its earlier answers."""
         tx.execute(_GO_ON, {"of_reader": asker})

@@ -98,6 +98,8 @@ class Running:
     tells_when_it_leaves: bool = True
     asker: str = ""
     """As in `CallRequest`."""
+    joined_by: int = 0
+    """How many equal calls have waited for its result."""
     parents: "tuple[Running, ...]" = ()
     """The calls inside whose function it was made, which it cannot wait for."""
 
@@ -286,6 +288,7 @@ def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: 
             " wait for it, or end that process.",
         )
     if here is not None:
+        here.joined_by += 1
         yield WaitFor(left, here.done)
         return
     for _ in range(POLLS):  # its process may die meanwhile, which only `begin` finds out
