@@ -205,13 +205,8 @@ class EffectStore:
     def abandoned(self, client: Running) -> None:
         """Write down that the client of a call has given up."""
         if client.key and self._rows is not None:
-            rows, key = self._rows, client.key
-
-            def note(tx: Connection) -> None:
-                rows.abandon(tx, key)
-                rows.unread(tx, key)
-
-            self.later(note)
+            rows, key, asker = self._rows, client.key, client.asker
+            self.later(lambda tx: rows.abandon(tx, key, asker or rows.owner))
 
     def later(self, work: Callable[[Connection], Any]) -> None:
         """Run a transaction in the background, again and again until it succeeds or the process ends."""

@@ -94,12 +94,23 @@ class Running:
     has_given_up: bool = False
     """Whether its client was cancelled."""
     client_has_left: Callable[[], bool] = lambda: False
+    is_late: Callable[[], bool] = lambda: False
+    """Whether clients that say nothing when they give up may have given up."""
+    tells_when_it_leaves: bool = True
+    asker: str = ""
+    """As in `CallRequest`."""
+    joined_by: int = 0
+    """How many equal calls have waited for its result."""
     parents: "tuple[Running, ...]" = ()
     """The calls inside whose function it was made, which it cannot wait for."""
 
-    def is_abandoned(self) -> bool:
+    def has_left(self) -> bool:
         """Whether its client certainly does not wait any more."""
         return self.has_given_up or self.client_has_left()
+
+    def is_abandoned(self) -> bool:
+        """Whether its client does not wait any more, or may not."""
+        return self.has_left() or self.is_late()
 
 
 @dataclass(frozen=True)
@@ -177,7 +188,7 @@ def _make(request: CallRequest, rows: Calls, work: Work, client: Running, claim:
     client.key = claim.key
     is_written = True
     try:
-        if client.is_abandoned() or not (yield Transact(lambda tx: rows.is_mine(tx, claim), is_read=True)):
+        if client.has_left() or not (yield Transact(lambda tx: rows.is_mine(tx, claim), is_read=True)):
             yield from _give_back(rows, work, claim)
             raise OutcomeUnknown(claim.key, f"{request.function} was not called: its claim was taken away meanwhile.")
         try:
@@ -213,7 +224,8 @@ def _record(rows: Calls, work: Work, client: Running, claim: Claim, result: str 
     """Record the result; returns False if that goes on in the background, until it succeeds."""
 
     def record(tx: Connection) -> None:
-        rows.record(tx, claim, result, is_read=not client.is_abandoned())
+        reader = None if client.has_left() else client.asker or rows.owner
+        rows.record(tx, claim, result, reader=reader, is_late=client.is_abandoned())
 
     def record_later(tx: Connection) -> None:
         record(tx)
@@ -247,8 +259,8 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
             known = f", and reconcile= failed ({type(failed).__name__})"
         else:
             if value is not None:
-                result, is_read = work.encode(value), not client.is_abandoned()
-                yield Transact(lambda tx: rows.found(tx, look, result, is_read=is_read))
+                result, reader = work.encode(value), None if client.is_abandoned() else client.asker or rows.owner
+                yield Transact(lambda tx: rows.found(tx, look, result, reader=reader))
                 return value
             known = ", and reconcile= has not found it so far"
     what = f"The outcome of {request.function} is unknown: it {look.what}{known}. "
@@ -258,7 +270,7 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
 def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Recorded) -> Any:
     client.key = answer.key
     if client.is_abandoned():
-        work.later(lambda tx: rows.unread(tx, answer.key))
+        work.later(lambda tx: rows.abandon(tx, answer.key, client.asker or rows.owner))
     if answer.is_joined:
         _tell(request, work, answer.key, answer.at, answer.why)
     if answer.result is None and not request.returns_nothing:
@@ -284,6 +296,7 @@ def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: 
             " wait for it, or end that process.",
         )
     if here is not None:
+        here.joined_by += 1
         yield WaitFor(left, here.done)
         return
     for _ in range(POLLS):  # its process may die meanwhile, which only `begin` finds out
