@@ -54,6 +54,15 @@ _MINE = (*_HELD, LEDGER.c.owner == bindparam("of_owner"), LEDGER.c.state == "ope
 _UPDATE_MINE = update(LEDGER).where(*_MINE)
 _IS_MINE = select(LEDGER.c.key).where(*_MINE)
 _SETTLE = _UPDATE_HELD.where(LEDGER.c.state.in_(["open", "unknown"]))
+_ABANDON_OPEN = _UPDATE.where(LEDGER.c.asker == bindparam("of_reader"), LEDGER.c.state == "open").values(is_abandoned=1)
+_ABANDON_READ = _UPDATE.where(LEDGER.c.reader == bindparam("of_reader"), LEDGER.c.state == "applied").values(
+    reader=None
+)
+_GO_ON = (
+    update(LEDGER)
+    .where(LEDGER.c.reader == bindparam("of_reader"), LEDGER.c.state == "applied", LEDGER.c.read_seq >= 0)
+    .values(is_abandoned=0, read_seq=-1)
+)
 _ENDED = select(OWNERS.c.id).where(OWNERS.c.ended_at.is_not(None))
 _ROWS = (
     select(LEDGER)
@@ -66,7 +75,8 @@ _ROWS = (
                 LEDGER.c.state == "applied",
                 or_(
                     LEDGER.c.reader.is_(None),
-                    and_(LEDGER.c.reader != bindparam("owner"), LEDGER.c.reader.not_in(_ENDED)),
+                    LEDGER.c.is_abandoned == 1,
+                    and_(LEDGER.c.reader.not_in(bindparam("readers", expanding=True)), LEDGER.c.reader.not_in(_ENDED)),
                 ),
             ),
             # A value that is not known is NULL, and equals nothing.
@@ -82,7 +92,7 @@ _HAS_GONE_ON = (
     select(LEDGER.c.key)
     .where(
         LEDGER.c.session == bindparam("session"),
-        LEDGER.c.owner == bindparam("owner"),
+        LEDGER.c.asker == bindparam("asker"),
         LEDGER.c.seq > bindparam("read_seq"),
     )
     .limit(1)
@@ -122,8 +132,12 @@ class CallRequest:
     """Whether its arguments differ from these only in words."""
     can_look: bool = False
     """Whether `reconcile=`, or the database of a transactional function, can say whether a call was applied."""
+    returns_nothing: bool = False
+    """Whether nothing is missing if an applied call has no recorded result."""
     client: Any = None
     """What `Calls.running` has of the call while it runs."""
+    asker: str = ""
+    """Who asks for the call, if one process makes calls for others: the id of a connection; else empty."""
 
 
 class Claim(NamedTuple):
@@ -215,11 +229,13 @@ class Calls:
     restarts: bool = False
     running: dict[str, Any] = field(default_factory=dict)
     """By key, the calls that run in this process; each says whether its client still waits (`is_abandoned`)."""
-    given_up: set[str] = field(default_factory=set)
-    """The keys of calls whose client has given up, until that is written down: at the latest before the next call."""
+    given_up: dict[str, str] = field(default_factory=dict)
+    """The calls whose client has given up, and who that was, until the next call or a thread has written it down."""
     is_registered: bool = False
     is_closed: bool = False
     """Whether the owner ends in order: then no call begins any more."""
+    askers: dict[str, None] = field(default_factory=dict)
+    """The connections for which this process makes calls, and which are open."""
 
     def begin(self, tx: Connection, request: CallRequest, follow: str | None, has_looked: bool) -> Step:
         """Recognise a call and claim it, or say what stands in its way.
@@ -229,10 +245,10 @@ class Calls:
         """
         if self.is_closed:
             raise StoreUnavailable("The store of effects was closed by this process: the function was not called.")
-        self._lock(tx, request.session)
-        for key in tuple(self.given_up):
-            self.abandon(tx, key)
-            self.given_up.discard(key)
+        self.lock(tx, request.session)
+        for key, reader in list(self.given_up.items()):
+            self.abandon(tx, key, reader)
+            self.given_up.pop(key, None)
         rows = self._rows(tx, request)
         if follow is not None and (row := self.row(tx, follow)) is not None:
             earlier = self._earlier(tx, request, row)
@@ -273,7 +289,7 @@ class Calls:
         """What follows if the call is the earlier one."""
         match earlier.standing:
             case CallStanding.RUNNING:
-                return Wait(row.key, is_joined, self._place(tx, row))
+                return Wait(row.key, is_joined, self.place_of(tx, row))
             case CallStanding.STOPPED if request.effect is Effect.UNKEYED:
                 return self._look(tx, row)
             case CallStanding.STOPPED:
@@ -291,9 +307,11 @@ class Calls:
         self, tx: Connection, request: CallRequest, row: Any, standing: CallStanding, *, is_joined: bool
     ) -> Recorded:
         why = self._told(tx, row, standing)
-        request.client.key = row.key  # a client that gives up from now on has it in `given_up`
-        reader = None if request.client.is_abandoned() else self.owner
-        read = {"reader": reader, "read_seq": self._newest(tx), "joined": (row.joined or 0) + 1}
+        read = {"joined": (row.joined or 0) + 1, "why": _with_answer(row.why, standing, is_joined=is_joined, told=why)}
+        if row.result is not None or request.returns_nothing:  # else the caller gets an error, and calls again
+            request.client.key = row.key  # a client that leaves from now on is in `given_up`
+            reader = None if request.client.has_left() else request.asker or self.owner
+            read |= {"reader": reader, "is_abandoned": 0, "read_seq": self._newest(tx)}
         tx.execute(_UPDATE, {"of_key": row.key, **read, **_adopted(row, request.identity)})
         self._register(tx)
         return Recorded(row.key, row.result, is_joined, row.at, why, row.caller_key)
@@ -346,6 +364,7 @@ class Calls:
         return {
             "state": State.OPEN.value,
             "owner": self.owner,
+            "asker": request.asker or self.owner,
             "reader": None,
             "seq": seq,
             "read_seq": None,
@@ -377,6 +396,8 @@ class Calls:
             if row.state == State.ANOTHER:
                 return self._take_over(tx, request, row, is_unproven=False)
             if row.state == State.SAME and (about := self.row(tx, row.about)) is not None:
+                if self._standing(tx, about) is CallStanding.UNDONE:
+                    return Undone(about.key)
                 tx.execute(_UPDATE, {"of_key": row.key, "state": State.VOID.value})
                 return self._answer(tx, request, about, CallStanding.UNREAD, is_joined=True)
         return None
@@ -389,11 +410,15 @@ class Calls:
         """Whether this process still holds its claim: nobody has settled the call meanwhile, or taken it over."""
         return tx.execute(_IS_MINE, self._mine(claim)).first() is not None
 
-    def record(self, tx: Connection, claim: Claim, result: str | None, *, is_read: bool) -> bool:
-        """Record the result of a call; `is_read`: its client waits for it. False if the row was taken away."""
-        reader = self.owner if is_read else None
+    def record(
+        self, tx: Connection, claim: Claim, result: str | None, *, reader: str | None, is_late: bool = False
+    ) -> bool:
+        """Record the result of a call for the `reader` who waits for it, None for nobody. False if the row was taken.
+
+        `is_late`: nobody knows whether the reader still waits.
+        """
         done = {"state": State.APPLIED.value, "result": result, "reader": reader, "read_seq": self._newest(tx)}
-        return self._change(tx, claim, {**done, "why": None})
+        return self._change(tx, claim, {**done, "is_abandoned": int(is_late), "why": None})
 
     def fail(self, tx: Connection, claim: Claim, state: State, why: str) -> bool:
         """Record that a call ended without a result, as `void` or `unknown`."""
@@ -418,16 +443,22 @@ class Calls:
                 tx.execute(_UPDATE, {"of_key": key, "state": state.value})
             self.running.pop(key, None)
 
-    def abandon(self, tx: Connection, key: str) -> None:
-        """Note that the client of a call has given up: nobody has its answer, or will have it."""
-        mine = (LEDGER.c.key == key, LEDGER.c.owner == self.owner)
-        tx.execute(update(LEDGER).where(*mine, LEDGER.c.state == State.OPEN.value).values(is_abandoned=1))
-        read = (LEDGER.c.key == key, LEDGER.c.reader == self.owner, LEDGER.c.state == State.APPLIED.value)
-        tx.execute(update(LEDGER).where(*read).values(reader=None))
+    def abandon(self, tx: Connection, key: str, reader: str) -> None:
+        """Note that the client of a call has given up: it has no answer, and will have none."""
+        mine = {"of_key": key, "of_reader": reader}
+        tx.execute(_ABANDON_OPEN, mine)
+        tx.execute(_ABANDON_READ, mine)
 
-    def found(self, tx: Connection, look: Look, result: str | None, *, is_read: bool = False) -> bool:
-        """Record that a look found the effect; `is_read`: its own client gets the result."""
-        reader = self.owner if is_read else None
+    def answer_doubt(self, tx: Connection, key: str, state: State) -> None:
+        """Answer whether a doubtful call is the earlier one (`same`) or another one (`another`)."""
+        tx.execute(_UPDATE.where(LEDGER.c.state == "doubtful"), {"of_key": key, "state": state.value})
+
+    def go_on(self, tx: Connection, asker: str) -> None:
+        """Note that a client has asked for something else: it has, or does not want, its earlier answers."""
+        tx.execute(_GO_ON, {"of_reader": asker})
+
+    def found(self, tx: Connection, look: Look, result: str | None, *, reader: str | None = None) -> bool:
+        """Record that a look found the effect; `reader`: who gets the result of the very call, None for nobody."""
         done = {"state": State.APPLIED.value, "result": result, "reader": reader, "read_seq": self._newest(tx)}
         return self._settle(tx, look, {**done, "why": _why("found", "It was found by reconcile=.")})
 
@@ -439,7 +470,7 @@ class Calls:
         row, now = self.row(tx, look.key), self.clock(tx)
         if row is None or row.claim != look.token or row.state not in (State.OPEN, State.UNKNOWN):
             return Miss(is_void=True)  # somebody else has settled it: begin again
-        seen = self._evidence(tx, row.owner, now)
+        seen = self.evidence_of(tx, row.owner, now)
         is_over = seen.life in (Life.DEAD, Life.ENDED) and not seen.has_started_processes
         if not is_over and not (row.expires is not None and now > row.expires + GRACE):
             left = max(0.0, (row.expires or now) + GRACE - now)
@@ -465,7 +496,7 @@ class Calls:
         row = self.row(tx, key)
         return row is not None and row.state == State.OPEN
 
-    def _lock(self, tx: Connection, session: str) -> None:
+    def lock(self, tx: Connection, session: str) -> None:
         """Let one call of the session at a time be recognised; SQLite has one writer anyway."""
         if tx.dialect.name == "postgresql":  # a row that is not there locks nothing
             insert_new(tx, SESSIONS, {"id": session})
@@ -485,7 +516,7 @@ class Calls:
             {
                 "session": request.session,
                 "function": request.function,
-                "owner": self.owner,
+                "readers": [self.owner, *self.askers],
                 "caller_key": identity.key,
                 "call": identity.call,
                 "family": identity.family,
@@ -503,7 +534,7 @@ class Calls:
             Identity(row.digest, row.caller_key, row.run, row.call, row.family),
             standing,
             is_reworded=is_reworded,
-            is_waited_for=here is not None and not here.is_abandoned(),
+            is_waited_for=here is not None and here.tells_when_it_leaves and not here.is_abandoned(),
             is_abandoned=bool(row.is_abandoned) or (here is not None and here.is_abandoned()),
             order=row.seq or 0,
         )
@@ -513,26 +544,33 @@ class Calls:
             case State.OPEN if row.owner == self.owner:
                 return CallStanding.RUNNING if row.key in self.running else CallStanding.STOPPED
             case State.OPEN:
-                lives = self._evidence(tx, row.owner, self.clock(tx)).life in (Life.LIVES, Life.SEEN)
+                lives = self.evidence_of(tx, row.owner, self.clock(tx)).life in (Life.LIVES, Life.SEEN)
                 return CallStanding.RUNNING if lives else CallStanding.STOPPED
             case State.UNKNOWN:
                 return CallStanding.STOPPED
             case State.UNDONE:
                 return CallStanding.UNDONE
+            case State.APPLIED if row.undone_by is not None:  # to be undone, and perhaps undone already
+                return CallStanding.UNDONE
             case State.APPLIED if row.reader is None:
                 return CallStanding.UNREAD
-            case State.APPLIED if row.reader == self.owner:
-                return CallStanding.READ
             case State.APPLIED:
-                if self._evidence(tx, row.reader, self.clock(tx)).life in (Life.LIVES, Life.ENDED):
-                    return CallStanding.READ
-                later = {"session": row.session, "owner": row.reader, "read_seq": row.read_seq}
+                if self._has_reader(tx, row.reader):
+                    return CallStanding.UNREAD if row.is_abandoned else CallStanding.READ
+                later = {"session": row.session, "asker": row.reader, "read_seq": row.read_seq}
                 has_gone_on = tx.execute(_HAS_GONE_ON, later).first() is not None
                 return CallStanding.PASSED if has_gone_on else CallStanding.LAST
             case _:
                 return CallStanding.VOID
 
-    def _evidence(self, tx: Connection, owner: str | None, now: float) -> Evidence:
+    def _has_reader(self, tx: Connection, reader: str) -> bool:
+        """Whether who got an answer lives, or has ended in order; a connection lives with its process at most."""
+        owner, _, connection = reader.partition(":")
+        if owner == self.owner:
+            return not connection or reader in self.askers
+        return self.evidence_of(tx, owner, self.clock(tx)).life in (Life.LIVES, Life.ENDED)
+
+    def evidence_of(self, tx: Connection, owner: str | None, now: float) -> Evidence:
         """What is known of an owner; a proven death is written down, since its file may go."""
         row = tx.execute(_OWNER, {"owner": owner}).one_or_none()
         if row is None:
@@ -542,7 +580,7 @@ class Calls:
             tx.execute(update(OWNERS).where(OWNERS.c.id == owner).values(died_at=datetime.now(UTC)))
         return found
 
-    def _place(self, tx: Connection, row: Any) -> str:
+    def place_of(self, tx: Connection, row: Any) -> str:
         """Where a call runs or ran, in words."""
         owner = tx.execute(_OWNER, {"owner": row.owner}).one_or_none()
         if owner is None:
@@ -552,7 +590,7 @@ class Calls:
 
     def _told(self, tx: Connection, row: Any, standing: CallStanding) -> str:
         """What is known of an earlier call, in a clause that follows its name and time."""
-        where = self._place(tx, row)
+        where = self.place_of(tx, row)
         match standing:
             case CallStanding.RUNNING:
                 return f"runs in {where}, and its client has given up"
@@ -582,6 +620,12 @@ def _by_key(rows: Sequence[Any], key: str) -> Any:
 def _why(code: str, reason: str, **more: JsonValue) -> str:
     """Why a row is in its state, as the JSON of its column."""
     return json.dumps({"code": code, "reason": reason, **more})
+
+
+def _with_answer(before: str | None, standing: CallStanding, *, is_joined: bool, told: str) -> str:
+    """The column `why` with what is known of the newest call that got the recorded result."""
+    answer = {"at": datetime.now(UTC).isoformat(), "standing": standing.value, "joined": is_joined, "reason": told}
+    return json.dumps({**(json.loads(before) if before else {}), "answer": answer})
 
 
 def told_why(why: str | None) -> str:

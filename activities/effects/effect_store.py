@@ -18,11 +18,12 @@ from sqlalchemy import Connection, Engine, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities import sends
+from activities.effects import remedies
 from activities.effects.calls import Calls
 from activities.effects.database import Database
 from activities.effects.flow import Joined, Running
 from activities.effects.owner import OWNERS, Owner, after_fork
-from activities.storage.store import StoreUnavailable, adopt, adopt_blocking, clock, file_of, spoken
+from activities.storage.store import StoreUnavailable, adopt, adopt_blocking, clock, file_of
 
 LEASE_SECONDS, RENEW_SECONDS = 15.0, 4.0
 """How long an owner on another machine counts as alive after its last sign, and how often it gives one (PostgreSQL)."""
@@ -86,6 +87,10 @@ class EffectStore:
             reference = weakref.ref(self)
             atexit.register(_close_at_exit, reference)
 
+    def own_calls(self) -> Calls | None:
+        """The calls of this process; None if it has not opened the store. Opens nothing."""
+        return self._rows
+
     @property
     def is_open(self) -> bool:
         """Whether the store was opened by this process."""
@@ -99,6 +104,7 @@ class EffectStore:
         """
         with self._opening:
             if self._rows is None or self._owner is None:
+                self.database.close()  # it may have been asked about calls
                 return
             rows, owner, until = self._rows, self._owner, time.monotonic() + CLOSE_SECONDS
             rows.is_closed = True  # before the look at what runs: a call that begins is in `running` before its claim
@@ -169,10 +175,9 @@ class EffectStore:
                 " for the other. Give the store a file of its own."
             )
 
-    def remedy(self, key: str) -> str:
-        """How a person settles the call with this key, in a sentence."""
-        kind = "same|another" if key.startswith("doubt-") else "applied|not-applied"
-        return f"Settle it: replan settle {key} {kind} --store {spoken(self.database.url)}."
+    def remedy(self, key: str, missing: str) -> str:
+        """How a person settles the call with this key, in a sentence; `missing` is one of `remedies`."""
+        return remedies.to_settle(key, missing, self.database.url)
 
     @contextmanager
     def nested(self, client: Running) -> Iterator[None]:
@@ -200,12 +205,12 @@ class EffectStore:
     def abandoned(self, client: Running) -> None:
         """Write down that the client of a call has given up."""
         if client.key and self._rows is not None:
-            rows, key = self._rows, client.key
-            rows.given_up.add(key)
+            rows, key, reader = self._rows, client.key, client.asker or self._rows.owner
+            rows.given_up[key] = reader
 
             def note(tx: Connection) -> None:
                 if key in rows.given_up:  # else the next call has written it down, and may have got the answer
-                    rows.abandon(tx, key)
+                    rows.abandon(tx, key, reader)
 
             self.later(note)
 

@@ -32,6 +32,7 @@ from activities.effects.calls import (
     Wait,
 )
 from activities.effects.errors import DoubtfulCall, EffectUndone, KeyConflict, OutcomeUnknown
+from activities.effects.remedies import IDENTITY, OUTCOME, RESULT
 from activities.storage.store import StoreUnavailable
 
 
@@ -93,12 +94,23 @@ class Running:
     has_given_up: bool = False
     """Whether its client was cancelled."""
     client_has_left: Callable[[], bool] = lambda: False
+    is_late: Callable[[], bool] = lambda: False
+    """Whether clients that say nothing when they give up may have given up."""
+    tells_when_it_leaves: bool = True
+    asker: str = ""
+    """As in `CallRequest`."""
+    joined_by: int = 0
+    """How many equal calls have waited for its result."""
     parents: "tuple[Running, ...]" = ()
     """The calls inside whose function it was made, which it cannot wait for."""
 
-    def is_abandoned(self) -> bool:
+    def has_left(self) -> bool:
         """Whether its client certainly does not wait any more."""
         return self.has_given_up or self.client_has_left()
+
+    def is_abandoned(self) -> bool:
+        """Whether its client does not wait any more, or may not."""
+        return self.has_left() or self.is_late()
 
 
 @dataclass(frozen=True)
@@ -116,8 +128,8 @@ class Work:
     raises_unknown: bool
     """Whether a failure without proof raises OutcomeUnknown; else, a repetition is harmless."""
     settle: float
-    remedy: Callable[[str], str]
-    """How a person settles the call with this key."""
+    remedy: Callable[[str, str], str]
+    """How a person settles the call with this key; the second argument what is missing, as in `remedies`."""
     is_earlier: Callable[[Claim], bool]
     """Whether the result of a call with a claim may be that of an attempt before it."""
     on_joined: Callable[[Joined], None]
@@ -138,7 +150,7 @@ def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> F
             case Claim():
                 return (yield from _make(request, rows, work, client, step))
             case Recorded():
-                return _answered(request, work, step)
+                return _answered(request, rows, work, client, step)
             case Wait():
                 yield from _wait(request, rows, work, client, step, until)
                 follow = step.key
@@ -155,7 +167,7 @@ def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> F
 def _begin(
     request: CallRequest, rows: Calls, work: Work, client: Running, follow: str | None, *, has_looked: bool
 ) -> Flow:
-    given_up = set(rows.given_up)
+    given_up = dict(rows.given_up)
 
     def begin(tx: Connection) -> calls.Step:
         return rows.begin(tx, request, follow, has_looked)
@@ -163,8 +175,8 @@ def _begin(
     try:
         step = yield Transact(begin)
     except BaseException:
-        # The commit may have come through although it failed; the function is not called.
         rows.given_up |= given_up
+        # The commit may have come through although it failed; the function is not called.
         if any(running is client for running in list(rows.running.values())):
             work.later(lambda tx: rows.release(tx, client))
         raise
@@ -179,7 +191,7 @@ def _make(request: CallRequest, rows: Calls, work: Work, client: Running, claim:
     client.key = claim.key
     is_written = True
     try:
-        if client.is_abandoned() or not (yield Transact(lambda tx: rows.is_mine(tx, claim), is_read=True)):
+        if client.has_left() or not (yield Transact(lambda tx: rows.is_mine(tx, claim), is_read=True)):
             yield from _give_back(rows, work, claim)
             raise OutcomeUnknown(claim.key, f"{request.function} was not called: its claim was taken away meanwhile.")
         try:
@@ -215,7 +227,8 @@ def _record(rows: Calls, work: Work, client: Running, claim: Claim, result: str 
     """Record the result; returns False if that goes on in the background, until it succeeds."""
 
     def record(tx: Connection) -> None:
-        rows.record(tx, claim, result, is_read=not client.is_abandoned())
+        reader = None if client.has_left() else client.asker or rows.owner
+        rows.record(tx, claim, result, reader=reader, is_late=client.is_abandoned())
 
     def record_later(tx: Connection) -> None:
         record(tx)
@@ -249,21 +262,23 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
             known = f", and reconcile= failed ({type(failed).__name__})"
         else:
             if value is not None:
-                result, is_read = work.encode(value), not client.is_abandoned()
-                yield Transact(lambda tx: rows.found(tx, look, result, is_read=is_read))
+                result, reader = work.encode(value), None if client.is_abandoned() else client.asker or rows.owner
+                yield Transact(lambda tx: rows.found(tx, look, result, reader=reader))
                 return value
             known = ", and reconcile= has not found it so far"
     what = f"The outcome of {request.function} is unknown: it {look.what}{known}. "
-    raise OutcomeUnknown(claim.key, what + work.remedy(claim.key)) from error
+    raise OutcomeUnknown(claim.key, what + work.remedy(claim.key, OUTCOME)) from error
 
 
-def _answered(request: CallRequest, work: Work, answer: Recorded) -> Any:
+def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Recorded) -> Any:
+    client.key = answer.key
+    if client.is_late():
+        work.later(lambda tx: rows.abandon(tx, answer.key, client.asker or rows.owner))
     if answer.is_joined:
         _tell(request, work, answer.key, answer.at, answer.why)
-    if answer.result is None:
-        raise OutcomeUnknown(
-            answer.key, f"{request.function} was applied, but its result is not known. {work.remedy(answer.key)}"
-        )
+    if answer.result is None and not request.returns_nothing:
+        what = f"{request.function} was applied, but its result is not known. "
+        raise OutcomeUnknown(answer.key, what + work.remedy(answer.key, RESULT))
     return work.decode(answer.result)
 
 
@@ -284,6 +299,7 @@ def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: 
             " wait for it, or end that process.",
         )
     if here is not None:
+        here.joined_by += 1
         yield WaitFor(left, here.done)
         return
     for _ in range(POLLS):  # its process may die meanwhile, which only `begin` finds out
@@ -323,13 +339,13 @@ def _stays_unknown(
     if not is_equal:
         return True
     what = f"The outcome of {request.function} is unknown: an equal call {step.what}, and {why}. "
-    raise OutcomeUnknown(step.key, what + work.remedy(step.key)) from error
+    raise OutcomeUnknown(step.key, what + work.remedy(step.key, OUTCOME)) from error
 
 
 def _doubtful(request: CallRequest, step: Doubt, work: Work) -> str:
     return (
         f"{request.function} was not called: it may be the call {step.about} once more, which {step.what}. Nobody can"
-        f' know. {work.remedy(step.key)} Or give it a key of its own: effects.scope(key="...").'
+        f' know. {work.remedy(step.key, IDENTITY)} Or give it a key of its own: effects.scope(key="...").'
     )
 
 
