@@ -132,7 +132,7 @@ def draw(seed: int, postgresql: bool = False) -> Scenario:
 def _wishes(random: Random) -> Iterator[Wish]:
     """Two to five calls; equal ones, and ones that differ in words alone, among them."""
     made: list[Wish] = []
-    for number in range(random.choice((1, 2, 2, 3, 3, 4, 5))):
+    for number in range(random.choice((1, 2, 2, 2, 3, 3, 4))):
         function = random.choice(("", "a_")) + random.choice(FUNCTIONS)
         arguments = {"to": random.choice("ab"), "body": random.choice(("x", "y", "z"))}
         if made and random.random() < 0.45:
@@ -167,7 +167,7 @@ def _step(random: Random, calm: bool) -> Step:
 
 def _lives(random: Random, wishes: tuple[Wish, ...]) -> Iterator[Life]:
     """Two to four processes."""
-    number = random.choice((2, 2, 2, 3, 3, 4))
+    number = random.choice((2, 2, 2, 2, 3, 4))
     agents = random.choice((1, 1, 1, 2))
     restarts = random.random() < 0.4
     for index in range(number):

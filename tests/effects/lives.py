@@ -94,14 +94,15 @@ class Agent:
         """Make the calls, and end as the life ends."""
         wishes = list(todo(self.scenario, self.number, self.log.read()))
         with _fault(self.life):
-            asyncio.run(self._live(wishes))
+            asyncio.run(self.live(wishes))
         if self.life.ends_in_order:
             self.effects.close()
             self.log.write("ended", life=self.number)
             os._exit(0)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    async def _live(self, wishes: Sequence[tuple[int, Wish]]) -> None:
+    async def live(self, wishes: Sequence[tuple[int, Wish]]) -> None:
+        """Make the calls of the wishes."""
         at = 0
         while at < len(wishes):
             number, _ = wishes[at]
