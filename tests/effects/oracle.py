@@ -71,7 +71,7 @@ class Call:
     is_repetition: bool = False
     """Whether the agent made the meant call before."""
     was_said: bool = False
-    """Whether `on_joined` said that this is an earlier call's result."""
+    """Whether `on_joined` said of the meant call that its result is that of an earlier one."""
     by_person: bool = False
     """Whether a person decided that the call gets that result."""
     is_needless: bool = False

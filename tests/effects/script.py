@@ -14,7 +14,6 @@ from typing import Any
 from replan import Refused
 from replan.effects import DoubtfulCall, Effects, Joined, Key, OutcomeUnknown, Transaction
 from tests.effects.lives import at_line
-from tests.effects.settling import calls, settle
 from tests.effects.world import MOMENT, Conflict, Moment, World, bank_of, functions
 
 effects: Effects
@@ -38,7 +37,7 @@ def say(*words: object) -> None:
 def begin(folder: str, url: str, options: Mapping[str, Any]) -> None:
     """Open the floor; `settle` and `timeout` among the options are those of the functions."""
     rest = dict(options)
-    settle, timeout = rest.pop("settle", 0.01), rest.pop("timeout", 5.0)
+    settle, timeout = rest.pop(0.01), rest.pop("timeout", 5.0)
     floor = Effects(url, on_joined=lambda joined: say("said", joined.function), **rest)
     there = World(Path(folder))
     made = {"effects": floor, "world": there, **functions(floor, there, bank_of(there), settle, timeout)}
@@ -95,12 +94,10 @@ __all__ = [
     "at_line",
     "befalls",
     "begin",
-    "calls",
     "die",
     "end",
     "os",
     "say",
-    "settle",
     "signal",
     "tell",
     "threading",

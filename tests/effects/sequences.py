@@ -76,7 +76,9 @@ class Stage:
     def _warm_up(self) -> None:
         """Live one life here, so that forks need not load what it loads."""
         step = Step(in_thread=True)
-        wishes = [Wish(Meant(name, name, {"to": "a", "body": "b"})) for name in (*FUNCTIONS, *map("a_{}".format, FUNCTIONS))]
+        wishes = [
+            Wish(Meant(name, name, {"to": "a", "body": "b"})) for name in (*FUNCTIONS, *map("a_{}".format, FUNCTIONS))
+        ]
         scenario = Scenario(0, tuple(wishes), (Life(steps=(step,) * len(wishes)), Life()))
         for url in ["", *([self.postgresql] if self.postgresql else [])]:
             place = self._place(scenario)
@@ -290,7 +292,8 @@ def _counts(records: Sequence[Record], effects: Sequence[object]) -> dict[str, i
 def calls_of(scenario: Scenario, records: Sequence[Record]) -> Iterator[Call]:
     """The calls of the log as the oracle reads them."""
     results = {one["call"]: one["result"] for one in records if one["event"] == "end"}
-    said = {one["call"] for one in records if one["event"] == "said"}
+    meant = {one["call"]: one["meant"] for one in records if one["event"] == "begin"}
+    said = {meant.get(one["call"]) for one in records if one["event"] == "said"}
     begins = [(at, one) for at, one in enumerate(records) if one["event"] == "begin"]
     for number, (at, begin) in enumerate(begins):
         before = [one for _, one in begins[:number]]
@@ -298,7 +301,7 @@ def calls_of(scenario: Scenario, records: Sequence[Record]) -> Iterator[Call]:
             begin["meant"],
             results.get(begin["call"]),
             is_repetition=any(one["meant"] == begin["meant"] for one in before),
-            was_said=begin["call"] in said,
+            was_said=begin["meant"] in said,
             by_person=begin["person"],
             is_needless=_is_needless(scenario, records, at),
             excuses=frozenset(_excuses(scenario, records, at)),

@@ -22,7 +22,7 @@ def again(agents: Agents, function: str) -> list[str]:
     for key in keys(lines):
         happened = agents.happened()
         how = f'"applied", result="{agents.world.effects()[0][1].name}"' if happened else '"not-applied"'
-        lines = agents.run(f'settle(effects, "{key}", {how})\ntell({function}, "a", "x")')
+        lines = agents.run(f'effects.settle("{key}", {how})\ntell({function}, "a", "x")')
     return lines
 
 

@@ -72,8 +72,8 @@ SETTLES = """
     @effects.unkeyed
     def asleep(text: str) -> str:
         return world.apply("asleep", {"text": text})
-    [row] = calls(effects)
-    settle(effects, row.key, "not-applied")
+    [row] = effects.calls()
+    effects.settle(row.key, "not-applied")
     tell(asleep, "x")
 """
 
