@@ -3,8 +3,10 @@
 import inspect
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any
 
 from pydantic import JsonValue, PydanticSchemaGenerationError, TypeAdapter
@@ -88,9 +90,22 @@ class Arguments:
         self.returns = self._hints.get("return", Any)
         """The declared type of the result."""
         self.public = self.signature.replace(
-            parameters=[one for one in parameters.values() if one.name not in injected]
+            parameters=[
+                one.replace(annotation=self._hints.get(one.name, one.annotation))
+                for one in parameters.values()
+                if one.name not in injected
+            ],
+            return_annotation=self._hints.get("return", self.signature.return_annotation),
         )
-        """The signature for callers, without what is injected."""
+        """The signature for callers, without what is injected, and with types in place of their names as text, for which
+        a framework would look in the module of the wrapper."""
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """The types of the parameters for callers, and of the result, by name."""
+        public = {name: one.annotation for name, one in self.public.parameters.items()}
+        public["return"] = self.public.return_annotation
+        return {name: hint for name, hint in public.items() if hint is not inspect.Parameter.empty}
 
     def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> "Bound":
         """The arguments of a call; raises TypeError as the function itself would."""
@@ -215,10 +230,16 @@ def _text(context: Any, name: str) -> str | None:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except Exception:  # a name that only a type checker sees
-        return {}
+    """The types of the parameters, also of those that are written as text; without those that cannot be found."""
+    inner = inspect.unwrap(function)
+    while isinstance(inner, partial):
+        inner = inspect.unwrap(inner.func)
+    names, found = getattr(inner, "__globals__", {}), dict[str, Any]()
+    for name, annotation in inspect.get_annotations(inner).items():
+        with suppress(Exception):  # a name that only a type checker sees
+            alone = SimpleNamespace(__annotations__={name: annotation})
+            found |= typing.get_type_hints(alone, globalns=names, include_extras=True)
+    return found
 
 
 def _is_transaction(hint: Any) -> bool:
