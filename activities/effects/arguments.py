@@ -97,8 +97,8 @@ class Arguments:
             ],
             return_annotation=self._hints.get("return", self.signature.return_annotation),
         )
-        """The signature for callers, without what is injected, and with types in place of their names as text, for which
-        a framework would look in the module of the wrapper."""
+        """The signature for callers, without what is injected, and with types in place of their names as text, which a
+        framework would look for in the module of the wrapper."""
 
     @property
     def annotations(self) -> dict[str, Any]:
