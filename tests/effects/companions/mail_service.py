@@ -1,4 +1,4 @@
-"""The mails of the recipes in docs/effects.md: what the world has of them, and when their program is killed.
+"""What the recipes of docs/effects.md call: mails in a book, and a kill of their program.
 
 `BOOK` is a file; `KILL` is empty, or the number of a mail of this process and `before`, `after` or `answered`.
 """
@@ -15,7 +15,7 @@ def _book():
     return book
 
 
-def send(to, subject):
+def send(to: str, subject: str) -> str:
     """Send a mail; returns its number."""
     number = next(NUMBERS)
     _come(number, "before")
@@ -27,7 +27,7 @@ def send(to, subject):
     return f"mail {mail} to {to}"
 
 
-def find_mail(to, subject):
+def find_mail(to: str, subject: str) -> str | None:
     """What `send` returned for the newest mail with these arguments; None if there is none."""
     with _book() as book:
         query = "SELECT max(rowid) FROM mails WHERE too = ? AND subject = ?"
