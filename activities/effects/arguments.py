@@ -130,20 +130,7 @@ class Arguments:
 
     def differ_in_words(self, one: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> bool:
         """Whether two calls have different arguments, but only in what is words."""
-        mine, theirs = dict(_leaves(dict(one))), dict(_leaves(dict(other)))
-        different = [path for path in {*mine, *theirs} if digest([mine.get(path)]) != digest([theirs.get(path)])]
-        return bool(different) and all(self._is_words(path, mine.get(path), theirs.get(path)) for path in different)
-
-    def _is_words(self, path: tuple[str, ...], *values: JsonValue) -> bool:
-        parameter, last = path[0], next(name for name in reversed(path) if not name.isdigit() or len(path) == 1)
-        if parameter in self._content:
-            return True
-        if self._authority is not None:
-            return parameter not in self._authority
-        texts = [value for value in values if value is not None]
-        if not all(isinstance(value, str) for value in texts):
-            return False
-        return last.lower() in WORDS or any(_is_prose(str(value)) for value in texts)
+        return differ_in_words(one, other, self._authority, self._content)
 
     def _encode(self, values: Mapping[str, Any]) -> dict[str, JsonValue]:
         done = dict[str, JsonValue]()
@@ -172,6 +159,38 @@ class Arguments:
                 getattr(kind, "__name__", "") == "InjectedToolCallId" for kind in _types_in(self._hints.get(name))
             ):
                 yield CallId(value)
+
+
+def differ_in_words(
+    one: Mapping[str, JsonValue],
+    other: Mapping[str, JsonValue],
+    authority: Collection[str] | None = None,
+    content: Collection[str] = (),
+) -> bool:
+    """Whether two calls have different arguments, but only in what is words.
+
+    The arguments in `content` are only words; if `authority` is given, all but those are. Else it is guessed.
+    """
+    mine, theirs = dict(_leaves(dict(one))), dict(_leaves(dict(other)))
+    different = [path for path in {*mine, *theirs} if digest([mine.get(path)]) != digest([theirs.get(path)])]
+
+    def is_words(path: tuple[str, ...]) -> bool:
+        if path[0] in content:
+            return True
+        if authority is not None:
+            return path[0] not in authority
+        return _is_words(path, mine.get(path), theirs.get(path))
+
+    return bool(different) and all(map(is_words, different))
+
+
+def _is_words(path: tuple[str, ...], *values: JsonValue) -> bool:
+    """Whether a value is only words, by the name of its argument or by what stands in it."""
+    name = next((part for part in reversed(path) if not part.isdigit()), "")
+    texts = [value for value in values if value is not None]
+    if not all(isinstance(value, str) for value in texts):
+        return False
+    return name.lower() in WORDS or any(_is_prose(str(value)) for value in texts)
 
 
 @dataclass(frozen=True)
