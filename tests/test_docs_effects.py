@@ -167,7 +167,7 @@ async def test_a_killed_agent_of_a_framework_pays_and_mails_once(
         python = await python_of(requirements(name), print)
     except NoEnvironment as error:
         pytest.skip(f"{name} cannot be installed: {error}")
-    kills = [Kill(name, 2, "committed", 0.0), Kill(name, 3, "sending", 0.0), Kill(name, 1, "returned", 0.001)]
+    kills = [Kill(name, 3, "called", 0.0), Kill(name, 2, "committed", 0.0), Kill(name, 3, "sending", 0.0)]
     model = BankModel([], repeats_ids=has_equal_ids)
     async with running(model):
         for number, kill in enumerate(kills):
