@@ -8,8 +8,8 @@ from dbos import DBOS, SetWorkflowID
 
 @DBOS.workflow()
 def order():
-    """Mail three times."""
-    return [with_dbos.mail(to, "receipt") for to in ("ann", "bob", "cid")]
+    """Mail three times, twice the same."""
+    return [with_dbos.mail(to, "receipt") for to in ("ann", "bob", "ann")]
 
 
 DBOS(config={"name": "shop", "system_database_url": "sqlite:///shop.sqlite"})
