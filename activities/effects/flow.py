@@ -136,6 +136,8 @@ class Work:
     later: Callable[[Callable[[Connection], Any]], None]
     """Runs a transaction in the background until it succeeds."""
     note: Callable[[int], None]
+    is_over: Callable[[BaseException], bool] = lambda error: False
+    """Whether after a failure nothing can still send anything."""
     name_of: Callable[[BaseException], str] = lambda error: type(error).__name__
     """The name of an exception of the function, for people."""
     key_words: str = 'effects.scope(key="...")'
@@ -249,10 +251,11 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
     raised = f"raised {work.name_of(error)}"
     why = json.dumps({"code": "void" if is_void else "unknown", "reason": f"It {raised}."})
     state = State.VOID if is_void else State.UNKNOWN
+    is_over = work.is_over(error)
     try:
-        yield Transact(lambda tx: rows.fail(tx, claim, state, why))
+        yield Transact(lambda tx: rows.fail(tx, claim, state, why, is_over=is_over))
     except StoreUnavailable:
-        work.later(lambda tx: rows.fail(tx, claim, state, why))
+        work.later(lambda tx: rows.fail(tx, claim, state, why, is_over=is_over))
     if is_void or not work.raises_unknown or not isinstance(error, Exception):
         raise error
     look = Look(claim.key, claim.token, request.arguments, raised)

@@ -63,6 +63,9 @@ class Tools(Protocol):
     def kind(self, name: str) -> Kind | None:
         """A tool by its kind; None if there is none any more."""
 
+    def is_over(self, kind: Kind) -> bool:
+        """Whether nothing that a call of this tool has started runs any more, as when its server has ended."""
+
     async def call(self, kind: Kind, args: BaseModel, key: str, called: Callable[[], None]) -> JsonValue:
         """Call a tool, and return its checked result as JSON; `called` is called when it has returned something."""
 
@@ -134,8 +137,11 @@ class EffectCalls:
         """The answer to a call that was not made, or whose outcome nobody knows."""
         match error:
             case OutcomeUnknown():
+                cause = error.__cause__
+                said = {"text": cause.verdict.words} if isinstance(cause, _Failed) and cause.verdict.words else None
+                unknown = Applied.UNKNOWN.value
                 return fault(
-                    Do.PERSON, code="unknown_outcome", reason=str(error), applied=Applied.UNKNOWN.value, task=error.key
+                    Do.PERSON, code="unknown_outcome", reason=str(error), observed=said, applied=unknown, task=error.key
                 )
             case DoubtfulCall():
                 return fault(Do.PERSON, code="doubtful", reason=str(error), task=error.key)
@@ -277,6 +283,7 @@ class _Call:
             on_joined=self.told.append,
             later=self.calls.store.later,
             note=self.calls.store.database.note,
+            is_over=lambda error: self.calls.tools.is_over(self.kind),
             name_of=lambda error: type(error.error if isinstance(error, _Failed) else error).__name__,
             key_words="`replan/key` in the `_meta` of the call",
         )
@@ -408,8 +415,9 @@ def _of_failure(failed: _Failed, fault: Callable[..., dict[str, Any]]) -> dict[s
 
 def _joined_note(joined: Joined) -> str:
     return (
-        f"Not done again: this is the result of an equal call, which {joined.why} ({joined.key}). If it should be done"
-        " once more, call again with a key of its own in _meta, replan/key, or once more after this answer."
+        f"Not done again: this is the result of an equal call of {joined.at:%Y-%m-%d %H:%M:%S} UTC, which {joined.why}"
+        f" ({joined.key}). If it should be done once more, call again after this answer, or with a key of its own in"
+        " _meta, replan/key."
     )
 
 

@@ -85,6 +85,9 @@ class Shop:
     def kind(self, name: str) -> Kind | None:
         return self._kinds.get(name)
 
+    def is_over(self, kind: Kind) -> bool:
+        return False
+
     async def call(self, kind: Kind, args: BaseModel, key: str, called: Callable[[], None]) -> JsonValue:
         value = await kind.function(args)
         called()
