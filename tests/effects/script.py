@@ -8,15 +8,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from replan import Refused
-from replan.effects import DoubtfulCall, Effects, Joined, Key, OutcomeUnknown, Transaction
+from replan.effects import DoubtfulCall, Effects, Joined, Key, OutcomeUnknown, StoreUnavailable, Transaction
 from tests.effects.lives import at_line
 from tests.effects.world import MOMENT, Conflict, Moment, World, bank_of, functions
 
-effects: Effects
+effects: Effects = Effects("none.db")
 world: World
 pay: Callable[..., str]
 mail: Callable[..., str]
@@ -37,13 +38,14 @@ def say(*words: object) -> None:
 def begin(folder: str, url: str, options: Mapping[str, Any]) -> None:
     """Open the floor; `settle` and `timeout` among the options are those of the functions."""
     rest = dict(options)
-    settle, timeout = rest.pop(0.01), rest.pop("timeout", 5.0)
+    settle, timeout = rest.pop("settle", 0.01), rest.pop("timeout", 5.0)
     floor = Effects(url, on_joined=lambda joined: say("said", joined.function), **rest)
     there = World(Path(folder))
     made = {"effects": floor, "world": there, **functions(floor, there, bank_of(there), settle, timeout)}
     globals().update(made)
     sys._getframe(1).f_globals.update(made)
-    floor.open()
+    with suppress(StoreUnavailable):  # so that a call takes no longer because it is the first
+        floor.open()
 
 
 def end() -> None:
