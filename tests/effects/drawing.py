@@ -15,6 +15,8 @@ LINES_OF_A_CALL = 420
 Error = Literal["none", "refused", "conflict", "lost answer", "no service"]
 Fault = Literal["none", "kill", "kill in the world", "freeze", "full disk"]
 Ids = Literal["same", "new", "none"]
+Asks = Literal["no", "equal", "reworded"]
+ASKS: tuple[Asks, ...] = ("no", "equal", "equal", "reworded")
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Step:
     in_thread: bool = False
     """Whether a `def` is called in a thread, which is abandoned if the client gives up."""
     error: Error = "none"
-    asks_again: Literal["no", "equal", "reworded"] = "no"
+    asks_again: Asks = "no"
     """What the agent does at once if it got no result."""
     with_next: bool = False
     """Whether the next step begins at the same time."""
@@ -158,7 +160,7 @@ def _step(random: Random, calm: bool) -> Step:
     step = Step(random.choice(times), random.choice(times), in_thread=random.random() < 0.3)
     if calm or random.random() < 0.55:
         return replace(step, with_next=not calm and random.random() < 0.15)
-    asks = random.choice(("no", "equal", "equal", "reworded"))
+    asks: Asks = random.choice(ASKS)
     if random.random() < 0.5:
         return replace(step, gives_up=random.choice((0.0, 0.002, 0.006, 0.012, 0.02)), asks_again=asks)
     errors: tuple[Error, ...] = ("refused", "conflict", "lost answer", "lost answer", "no service")

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from activities import effects as floor
 from replan.effects import Effects, Joined
@@ -216,7 +216,7 @@ def _fault(life: Life) -> Iterator[None]:
         at_line(life.line, signal.SIGKILL if life.fault == "kill" else signal.SIGSTOP)
     yield
     sys.settrace(None)
-    threading.settrace(None)  # type: ignore[arg-type]  # None ends it
+    threading.settrace(None)
 
 
 def at_line(line: int, number: int) -> Callable[[], int]:
@@ -288,7 +288,7 @@ class Person:
         about = next((one for one in self._rows() if one.key == row.about), None)
         if was_applied and (about is None or about.state != "applied"):
             return  # another row has its effect, so the doubt is about the wrong call
-        how = "same" if was_applied else "another"
+        how: Literal["same", "another"] = "same" if was_applied else "another"
         self.place.log.write("settled", key=key, how=how)
         self.effects.settle(key, how)
 

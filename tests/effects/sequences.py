@@ -344,7 +344,7 @@ def _excuses(scenario: Scenario, records: Sequence[Record], at: int) -> Iterator
         if _has_gone_on(records, one, at) and (one["reworded"] != mine["reworded"]):
             yield Excuse.IDENTITY
         if one["thread"] and _event(records, one["call"], "raised"):
-            yield Excuse.IDENTITY  # its event loop may have had the answer in the very moment in which the client gave up
+            yield Excuse.IDENTITY  # its event loop may have got the answer as the client gave up
         over = {done["life"] for done in records[:at] if done["event"] in ("killed", "ended", "crashed")}
         if one["life"] != mine["life"] and one["life"] not in over and not wish.is_identified:
             yield Excuse.IDENTITY
