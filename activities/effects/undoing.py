@@ -5,6 +5,7 @@ killed anywhere leaves what the next `undo` of the same key finishes.
 """
 
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ from sqlalchemy import Connection, update
 from activities.effects import identity
 from activities.effects.arguments import Bound
 from activities.effects.calls import State
-from activities.effects.desk import CallRecord, Desk, in_words
 from activities.effects.errors import EffectRefused
 from activities.effects.function import Function
 from activities.effects.ledger import LEDGER
+from activities.effects.register import CallRecord, CallRegister, in_words
 from activities.effects.remedies import to_see
 from activities.storage.store import StoreUnavailable
 
@@ -53,10 +54,10 @@ def undo_of(function: Function) -> Function | None:
 
 
 @dataclass(frozen=True)
-class PlannedUndo:
+class UndoingCall:
     """The call that undoes another one: `begin`, `make`, then `end` or `take_back`."""
 
-    desk: Desk
+    register: CallRegister
     key: str
     """The key of the call that is undone."""
     by: str
@@ -85,30 +86,32 @@ class PlannedUndo:
 
     def _mark(self, states: Sequence[State], values: Mapping[str, Any]) -> None:
         row = (LEDGER.c.key == self.key, LEDGER.c.state.in_([state.value for state in states]))
-        changed = self.desk.database.write(lambda tx: tx.execute(update(LEDGER).where(*row).values(values)).rowcount)
+        changed = self.register.database.write(
+            lambda tx: tx.execute(update(LEDGER).where(*row).values(values)).rowcount
+        )
         if not changed:
-            reason, look = f"The call {self.key} has changed meanwhile", to_see(self.desk.database.url, "effects")
+            reason, look = f"The call {self.key} has changed meanwhile", to_see(self.register.database.url, "effects")
             raise EffectRefused("changed", self.key, reason, f"{look} shows what it is now")
 
     def take_back(self) -> None:
         """Record that the call failed: unless it may have been applied, the other one stands as before."""
 
         def work(tx: Connection) -> None:
-            by = self.desk.viewer.row(tx, self.by)
+            by = self.register.viewer.row(tx, self.by)
             if by is None or by.state == State.VOID:
                 mine = (LEDGER.c.key == self.key, LEDGER.c.state == State.APPLIED.value, LEDGER.c.undone_by == self.by)
                 tx.execute(update(LEDGER).where(*mine).values(undone_by=None))
 
         with suppress(StoreUnavailable):  # then the next `undo` finds out
-            self.desk.database.write(work)
+            self.register.database.write(work)
 
 
-def plan_undo(desk: Desk, functions: Mapping[str, Function], key: str) -> PlannedUndo | None:
+def plan_undo(register: CallRegister, functions: Mapping[str, Function], key: str) -> UndoingCall | None:
     """The call that undoes the call with this key; None if it is undone already.
 
     Raises EffectRefused if it was not applied, or nothing can undo it.
     """
-    call = desk.call(key)
+    call = register.call(key)
     if call.state is State.UNDONE:
         return None
     if call.state is not State.APPLIED:
@@ -121,8 +124,8 @@ def plan_undo(desk: Desk, functions: Mapping[str, Function], key: str) -> Planne
     undo = undo_of(function)
     if undo is None:
         raise EffectRefused("no_undo", key, f"{call.function} has no undo=", "name a function that undoes it")
-    return PlannedUndo(
-        desk, key, undo.key_of(call.session, f"undo/{key}"), call.session, undo, _values(call, function, undo)
+    return UndoingCall(
+        register, key, undo.key_of(call.session, f"undo/{key}"), call.session, undo, _values(call, function, undo)
     )
 
 
@@ -134,5 +137,5 @@ def _values(call: CallRecord, function: Function, undo: Function) -> dict[str, A
         if not call.has_result and wanted[RESULT].default is inspect.Parameter.empty:
             remedy = "settle it as applied, with its result"
             raise EffectRefused("no_undo", call.key, f"The result of {call.key} is not known", remedy)
-        values[RESULT] = call.result
+        values[RESULT] = function.decode(json.dumps(call.result)) if call.has_result else None
     return {name: value for name, value in values.items() if name in wanted}
