@@ -62,6 +62,8 @@ class EffectStore:
         """The owner of calls that had not ended when it was closed."""
         self._is_closed = False
         self._adopted = set[Engine | AsyncEngine]()
+        self._adopting = threading.Lock()
+        self._adopting_here = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
 
     def begin(self) -> None:
         """Open the store; a call does so by itself.
@@ -149,19 +151,21 @@ class EffectStore:
 
         Raises StoreUnavailable if that fails, or if it is the file of the store itself.
         """
-        if datasource in self._adopted:
-            return
-        self._refuse_own_file(datasource)
-        adopt_blocking(datasource, self.database.cipher)
-        self._adopted.add(datasource)
+        with self._adopting:  # to prepare an engine twice at once breaks the connections of one of the two
+            if datasource in self._adopted:
+                return
+            self._refuse_own_file(datasource)
+            adopt_blocking(datasource, self.database.cipher)
+            self._adopted.add(datasource)
 
     async def prepare_async(self, datasource: AsyncEngine) -> None:
         """`prepare` for a database with an event loop; raises as it does."""
-        if datasource in self._adopted:
-            return
-        self._refuse_own_file(datasource.sync_engine)
-        await adopt(datasource, self.database.cipher)
-        self._adopted.add(datasource)
+        async with self._adopting_here.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            if datasource in self._adopted:
+                return
+            self._refuse_own_file(datasource.sync_engine)
+            await adopt(datasource, self.database.cipher)
+            self._adopted.add(datasource)
 
     def _refuse_own_file(self, datasource: Engine) -> None:
         mine, theirs = file_of(self.database.engine), file_of(datasource)
@@ -201,11 +205,12 @@ class EffectStore:
     def abandoned(self, client: Running) -> None:
         """Write down that the client of a call has given up."""
         if client.key and self._rows is not None:
-            rows, key = self._rows, client.key
+            rows, key, reader = self._rows, client.key, client.asker or self._rows.owner
+            rows.given_up[key] = reader
 
             def note(tx: Connection) -> None:
-                rows.abandon(tx, key)
-                rows.unread(tx, key)
+                if key in rows.given_up:  # else the next call has written it down, and may have got the answer
+                    rows.abandon(tx, key, reader)
 
             self.later(note)
 

@@ -12,13 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from activities.effects import identity
 from activities.effects.arguments import Arguments, Bound
 from activities.effects.database import Database
+from activities.effects.desk import UNSAID, CallRecord, Desk, Settlement
 from activities.effects.effect_store import EffectStore
 from activities.effects.flow import Joined
 from activities.effects.function import EffectOptions, Function
 from activities.effects.recognition import Identity
-from activities.effects.register import UNSAID, CallRecord, CallRegister, Settlement
 from activities.effects.undoing import check_undo, plan_undo
-from activities.effects.upkeep import PrunedCalls, prune
+from activities.effects.upkeep import Pruned, prune
 from activities.storage.store import Cipher
 from workflows.json_values import digest
 from workflows.plans.catalogue import Effect
@@ -100,7 +100,7 @@ class Effects:
             ValueError: `store` is no URL of a database, or `session` is empty.
         """
         self._store = EffectStore(Database(store, cipher), restarts=restarts, watch=watch, on_joined=on_joined)
-        self._register = CallRegister(self._store.database, self._store.own_calls)
+        self._desk = Desk(self._store.database, self._store.own_calls)
         self._session = identity.checked("session", session) if session is not None else None
         self._ordinals = identity.Ordinals()
         self.functions = dict[str, Function]()
@@ -158,7 +158,7 @@ class Effects:
 
     def calls(self, session: str | None = None) -> list[CallRecord]:
         """The calls of a session, or of all sessions of the store, the oldest first; raises StoreUnavailable."""
-        return self._register.calls(session)
+        return self._desk.calls(session)
 
     def settle(self, key: str, answer: Settlement, *, result: Any = UNSAID, by: str = "") -> CallRecord:
         """Say what became of a call of which nobody knows it, or whether a doubtful call is the earlier one again.
@@ -174,7 +174,7 @@ class Effects:
             EffectRefused: it is settled already, still runs, or has another question.
             StoreUnavailable: the store cannot be reached.
         """
-        return self._register.settle(key, answer, result=result, by=by)
+        return self._desk.settle(key, answer, result=result, by=by)
 
     def undo(self, key: str) -> CallRecord:
         """Undo an applied call with its `undo=` function; of a call that is undone already, nothing is called.
@@ -187,7 +187,7 @@ class Effects:
             TypeError: the `undo=` function is an `async def`: use `undo_async`.
             EffectError, StoreUnavailable, or what the function raises: as any call of it.
         """
-        planned = plan_undo(self._register, self.functions, key)
+        planned = plan_undo(self._desk, self.functions, key)
         if planned is not None:
             if planned.function.is_async:
                 raise TypeError(f"{planned.function.name} is an async function: await effects.undo_async({key!r}).")
@@ -198,11 +198,11 @@ class Effects:
                 planned.take_back()
                 raise
             planned.end()
-        return self._register.call(key)
+        return self._desk.call(key)
 
     async def undo_async(self, key: str) -> CallRecord:
         """`undo` in an event loop, for an `undo=` function of either sort; raises as it does."""
-        planned = await asyncio.to_thread(plan_undo, self._register, self.functions, key)
+        planned = await asyncio.to_thread(plan_undo, self._desk, self.functions, key)
         if planned is not None and planned.function.is_async:
             await asyncio.to_thread(planned.begin)
             try:
@@ -213,18 +213,18 @@ class Effects:
             await asyncio.to_thread(planned.end)
         return await asyncio.to_thread(self.undo, key)
 
-    def prune(self, days: float, *, dry_run: bool = False) -> PrunedCalls:
+    def prune(self, days: float, *, dry_run: bool = False) -> Pruned:
         """Delete calls that were made more than `days` ago and are settled, and owners that nothing needs any more.
 
         A call that is not in the store any more is made when it comes again, whatever its key. With `dry_run`, nothing
         is deleted. Raises StoreUnavailable.
         """
-        return prune(self._register, days, is_dry_run=dry_run)
+        return prune(self._desk, days, is_dry_run=dry_run)
 
     @property
-    def register(self) -> CallRegister:
+    def desk(self) -> Desk:
         """What a person can ask about the calls of the store."""
-        return self._register
+        return self._desk
 
     def __enter__(self) -> Self:
         self._store.begin()
@@ -245,7 +245,7 @@ class Effects:
         own = digest(name, bound.json)
         if temporal := self._ordinals.ids(own):
             return Identity(own, said.key, temporal.run, temporal.call, temporal.workflow), session
-        return Identity(own, said.key, said.run or run, said.call or call), session
+        return Identity(own, said.key, said.run or run, said.call or call, answered=bound.answered), session
 
     def declare(
         self, effect: Effect, function: Callable[..., Any], options: EffectOptions, datasource: Any = None

@@ -65,7 +65,7 @@ Flow = Generator[Action, Any, Any]
 
 
 class Joined(NamedTuple):
-    """A call that was taken for an earlier one: it was not made, and got the earlier call's result."""
+    """A call that was taken for an earlier one, and got its result."""
 
     key: str
     """The key of the earlier call."""
@@ -78,8 +78,8 @@ class Joined(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.function} was not called again: an equal call of the session {self.session!r} {self.why}. It got"
-            f" that call's result ({self.key}). If it was meant as another call, give it a key of its own:"
+            f"{self.function} was not made as another call: an equal call of the session {self.session!r} {self.why}."
+            f" It got that call's result ({self.key}). If it was meant as another call, give it a key of its own:"
             ' effects.scope(key="...").'
         )
 
@@ -94,12 +94,23 @@ class Running:
     has_given_up: bool = False
     """Whether its client was cancelled."""
     client_has_left: Callable[[], bool] = lambda: False
+    is_late: Callable[[], bool] = lambda: False
+    """Whether clients that say nothing when they give up may have given up."""
+    tells_when_it_leaves: bool = True
+    asker: str = ""
+    """As in `CallRequest`."""
+    joined_by: int = 0
+    """How many equal calls have waited for its result."""
     parents: "tuple[Running, ...]" = ()
     """The calls inside whose function it was made, which it cannot wait for."""
 
-    def is_abandoned(self) -> bool:
+    def has_left(self) -> bool:
         """Whether its client certainly does not wait any more."""
         return self.has_given_up or self.client_has_left()
+
+    def is_abandoned(self) -> bool:
+        """Whether its client does not wait any more, or may not."""
+        return self.has_left() or self.is_late()
 
 
 @dataclass(frozen=True)
@@ -119,10 +130,18 @@ class Work:
     settle: float
     remedy: Callable[[str, str], str]
     """How a person settles the call with this key; the second argument what is missing, as in `remedies`."""
+    is_earlier: Callable[[Claim], bool]
+    """Whether the result of a call with a claim may be that of an attempt before it."""
     on_joined: Callable[[Joined], None]
     later: Callable[[Callable[[Connection], Any]], None]
     """Runs a transaction in the background until it succeeds."""
     note: Callable[[int], None]
+    is_over: Callable[[BaseException], bool] = lambda error: False
+    """Whether after a failure nothing can still send anything."""
+    name_of: Callable[[BaseException], str] = lambda error: type(error).__name__
+    """The name of an exception of the function, for people."""
+    key_words: str = 'effects.scope(key="...")'
+    """How a caller gives a key."""
 
 
 def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> Flow:
@@ -154,12 +173,15 @@ def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> F
 def _begin(
     request: CallRequest, rows: Calls, work: Work, client: Running, follow: str | None, *, has_looked: bool
 ) -> Flow:
+    given_up = dict(rows.given_up)
+
     def begin(tx: Connection) -> calls.Step:
         return rows.begin(tx, request, follow, has_looked)
 
     try:
         step = yield Transact(begin)
     except BaseException:
+        rows.given_up |= given_up
         # The commit may have come through although it failed; the function is not called.
         if any(running is client for running in list(rows.running.values())):
             work.later(lambda tx: rows.release(tx, client))
@@ -175,7 +197,7 @@ def _make(request: CallRequest, rows: Calls, work: Work, client: Running, claim:
     client.key = claim.key
     is_written = True
     try:
-        if client.is_abandoned() or not (yield Transact(lambda tx: rows.is_mine(tx, claim), is_read=True)):
+        if client.has_left() or not (yield Transact(lambda tx: rows.is_mine(tx, claim), is_read=True)):
             yield from _give_back(rows, work, claim)
             raise OutcomeUnknown(claim.key, f"{request.function} was not called: its claim was taken away meanwhile.")
         try:
@@ -184,6 +206,8 @@ def _make(request: CallRequest, rows: Calls, work: Work, client: Running, claim:
             return (yield from _failed(request, rows, work, client, claim, error))
         result = work.encode(value)
         is_written = yield from _record(rows, work, client, claim, result)
+        if claim.begun is not None and work.is_earlier(claim):
+            _tell(request, work, claim.key, claim.begun, claim.why)
         return value
     finally:
         if is_written:
@@ -209,7 +233,8 @@ def _record(rows: Calls, work: Work, client: Running, claim: Claim, result: str 
     """Record the result; returns False if that goes on in the background, until it succeeds."""
 
     def record(tx: Connection) -> None:
-        rows.record(tx, claim, result, is_read=not client.is_abandoned())
+        reader = None if client.has_left() else client.asker or rows.owner
+        rows.record(tx, claim, result, reader=reader, is_late=client.is_abandoned())
 
     def record_later(tx: Connection) -> None:
         record(tx)
@@ -226,15 +251,17 @@ def _record(rows: Calls, work: Work, client: Running, claim: Claim, result: str 
 def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, claim: Claim, error: BaseException) -> Flow:
     """Record that the function raised `error`, and raise it, or OutcomeUnknown; or return what a look found."""
     is_void = not claim.is_unproven and work.proves_no_effect(error)
-    why = json.dumps({"code": "void" if is_void else "unknown", "reason": f"It raised {type(error).__name__}."})
+    raised = f"raised {work.name_of(error)}"
+    why = json.dumps({"code": "void" if is_void else "unknown", "reason": f"It {raised}."})
     state = State.VOID if is_void else State.UNKNOWN
+    is_over = work.is_over(error)
     try:
-        yield Transact(lambda tx: rows.fail(tx, claim, state, why))
+        yield Transact(lambda tx: rows.fail(tx, claim, state, why, is_over=is_over))
     except StoreUnavailable:
-        work.later(lambda tx: rows.fail(tx, claim, state, why))
+        work.later(lambda tx: rows.fail(tx, claim, state, why, is_over=is_over))
     if is_void or not work.raises_unknown or not isinstance(error, Exception):
         raise error
-    look = Look(claim.key, claim.token, request.arguments, f"raised {type(error).__name__}")
+    look = Look(claim.key, claim.token, request.arguments, raised)
     known = ""
     if work.look is not None:
         try:
@@ -243,8 +270,8 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
             known = f", and reconcile= failed ({type(failed).__name__})"
         else:
             if value is not None:
-                result, is_read = work.encode(value), not client.is_abandoned()
-                yield Transact(lambda tx: rows.found(tx, look, result, is_read=is_read))
+                result, reader = work.encode(value), None if client.is_abandoned() else client.asker or rows.owner
+                yield Transact(lambda tx: rows.found(tx, look, result, reader=reader))
                 return value
             known = ", and reconcile= has not found it so far"
     what = f"The outcome of {request.function} is unknown: it {look.what}{known}. "
@@ -253,14 +280,18 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
 
 def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Recorded) -> Any:
     client.key = answer.key
-    if client.is_abandoned():
-        work.later(lambda tx: rows.unread(tx, answer.key))
+    if client.is_late():
+        work.later(lambda tx: rows.abandon(tx, answer.key, client.asker or rows.owner))
     if answer.is_joined:
-        work.on_joined(Joined(answer.key, request.function, request.session, request.arguments, answer.at, answer.why))
+        _tell(request, work, answer.key, answer.at, answer.why)
     if answer.result is None and not request.returns_nothing:
         what = f"{request.function} was applied, but its result is not known. "
         raise OutcomeUnknown(answer.key, what + work.remedy(answer.key, RESULT))
     return work.decode(answer.result)
+
+
+def _tell(request: CallRequest, work: Work, key: str, at: datetime, why: str) -> None:
+    work.on_joined(Joined(key, request.function, request.session, request.arguments, at, why))
 
 
 def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: Wait, until: float) -> Flow:
@@ -276,6 +307,7 @@ def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: 
             " wait for it, or end that process.",
         )
     if here is not None:
+        here.joined_by += 1
         yield WaitFor(left, here.done)
         return
     for _ in range(POLLS):  # its process may die meanwhile, which only `begin` finds out
@@ -295,7 +327,7 @@ def _settle(request: CallRequest, rows: Calls, work: Work, client: Running, step
         try:
             value = yield Invoke(work.look(step), request.timeout)
         except Exception as error:
-            return _stays_unknown(request, work, step, f"reconcile= failed ({type(error).__name__})", is_equal, error)
+            return _stays_unknown(request, work, step, f"reconcile= failed ({work.name_of(error)})", is_equal, error)
         if value is not None:
             yield Transact(functools.partial(rows.found, look=step, result=work.encode(value)))
             return False
@@ -321,7 +353,7 @@ def _stays_unknown(
 def _doubtful(request: CallRequest, step: Doubt, work: Work) -> str:
     return (
         f"{request.function} was not called: it may be the call {step.about} once more, which {step.what}. Nobody can"
-        f' know. {work.remedy(step.key, IDENTITY)} Or give it a key of its own: effects.scope(key="...").'
+        f" know. {work.remedy(step.key, IDENTITY)} Or give it a key of its own: {work.key_words}."
     )
 
 

@@ -17,10 +17,10 @@ from sqlalchemy import Connection, update
 from activities.effects import identity
 from activities.effects.arguments import Bound
 from activities.effects.calls import State
+from activities.effects.desk import CallRecord, Desk, in_words
 from activities.effects.errors import EffectRefused
 from activities.effects.function import Function
 from activities.effects.ledger import LEDGER
-from activities.effects.register import CallRecord, CallRegister, in_words
 from activities.effects.remedies import to_see
 from activities.storage.store import StoreUnavailable
 
@@ -54,21 +54,50 @@ def undo_of(function: Function) -> Function | None:
 
 
 @dataclass(frozen=True)
-class UndoingCall:
-    """The call that undoes another one: `begin`, `make`, then `end` or `take_back`."""
+class Undoing:
+    """What the row of a call says while another call undoes it: `begin`, then `end` or `take_back`."""
 
-    register: CallRegister
+    desk: Desk
     key: str
     """The key of the call that is undone."""
     by: str
     """The key of the row of the call that undoes it."""
-    session: str
-    function: Function
-    values: Mapping[str, Any]
 
     def begin(self) -> None:
         """Record that the call is about to be made; raises EffectRefused if the other one was undone meanwhile."""
         self._mark([State.APPLIED], {"undone_by": self.by})
+
+    def end(self) -> None:
+        """Record that the call was applied."""
+        self._mark([State.APPLIED, State.UNDONE], {"state": State.UNDONE.value, "undone_at": datetime.now(UTC)})
+
+    def _mark(self, states: Sequence[State], values: Mapping[str, Any]) -> None:
+        row = (LEDGER.c.key == self.key, LEDGER.c.state.in_([state.value for state in states]))
+        changed = self.desk.database.write(lambda tx: tx.execute(update(LEDGER).where(*row).values(values)).rowcount)
+        if not changed:
+            reason, look = f"The call {self.key} has changed meanwhile", to_see(self.desk.database.url, "effects")
+            raise EffectRefused("changed", self.key, reason, f"{look} shows what it is now")
+
+    def take_back(self) -> None:
+        """Record that the call failed: unless it may have been applied, the other one stands as before."""
+
+        def work(tx: Connection) -> None:
+            by = self.desk.viewer.row(tx, self.by)
+            if by is None or by.state == State.VOID:
+                mine = (LEDGER.c.key == self.key, LEDGER.c.state == State.APPLIED.value, LEDGER.c.undone_by == self.by)
+                tx.execute(update(LEDGER).where(*mine).values(undone_by=None))
+
+        with suppress(StoreUnavailable):  # then the next `undo` finds out
+            self.desk.database.write(work)
+
+
+@dataclass(frozen=True)
+class UndoCall(Undoing):
+    """The call that undoes another one: `begin`, `make`, then `end` or `take_back`."""
+
+    session: str
+    function: Function
+    values: Mapping[str, Any]
 
     def make(self) -> None:
         """Make the call of a plain function."""
@@ -80,38 +109,13 @@ class UndoingCall:
         with identity.scope(self.session, f"undo/{self.key}", None, None):
             await self.function.wrapper()(**self.values)
 
-    def end(self) -> None:
-        """Record that the call was applied."""
-        self._mark([State.APPLIED, State.UNDONE], {"state": State.UNDONE.value, "undone_at": datetime.now(UTC)})
 
-    def _mark(self, states: Sequence[State], values: Mapping[str, Any]) -> None:
-        row = (LEDGER.c.key == self.key, LEDGER.c.state.in_([state.value for state in states]))
-        changed = self.register.database.write(
-            lambda tx: tx.execute(update(LEDGER).where(*row).values(values)).rowcount
-        )
-        if not changed:
-            reason, look = f"The call {self.key} has changed meanwhile", to_see(self.register.database.url, "effects")
-            raise EffectRefused("changed", self.key, reason, f"{look} shows what it is now")
-
-    def take_back(self) -> None:
-        """Record that the call failed: unless it may have been applied, the other one stands as before."""
-
-        def work(tx: Connection) -> None:
-            by = self.register.viewer.row(tx, self.by)
-            if by is None or by.state == State.VOID:
-                mine = (LEDGER.c.key == self.key, LEDGER.c.state == State.APPLIED.value, LEDGER.c.undone_by == self.by)
-                tx.execute(update(LEDGER).where(*mine).values(undone_by=None))
-
-        with suppress(StoreUnavailable):  # then the next `undo` finds out
-            self.register.database.write(work)
-
-
-def plan_undo(register: CallRegister, functions: Mapping[str, Function], key: str) -> UndoingCall | None:
+def plan_undo(desk: Desk, functions: Mapping[str, Function], key: str) -> UndoCall | None:
     """The call that undoes the call with this key; None if it is undone already.
 
     Raises EffectRefused if it was not applied, or nothing can undo it.
     """
-    call = register.call(key)
+    call = desk.call(key)
     if call.state is State.UNDONE:
         return None
     if call.state is not State.APPLIED:
@@ -124,8 +128,8 @@ def plan_undo(register: CallRegister, functions: Mapping[str, Function], key: st
     undo = undo_of(function)
     if undo is None:
         raise EffectRefused("no_undo", key, f"{call.function} has no undo=", "name a function that undoes it")
-    return UndoingCall(
-        register, key, undo.key_of(call.session, f"undo/{key}"), call.session, undo, _values(call, function, undo)
+    return UndoCall(
+        desk, key, undo.key_of(call.session, f"undo/{key}"), call.session, undo, _values(call, function, undo)
     )
 
 

@@ -14,9 +14,9 @@ from sqlalchemy import Connection, delete, func, select
 
 from activities.effects.calls import UNSETTLED, State
 from activities.effects.database import Database
+from activities.effects.desk import CallRecord, Desk, place
 from activities.effects.ledger import LEDGER
 from activities.effects.owner import OWNERS, Life, boot_id, evidence, is_unlocked
-from activities.effects.register import CallRecord, CallRegister, place
 from activities.effects.remedies import IDENTITY, OUTCOME, to_settle
 from activities.storage.migrations import Stream
 from activities.storage.store import StoreUnavailable, spoken
@@ -30,7 +30,7 @@ MAX_KEYS = 500
 
 
 @dataclass(frozen=True)
-class PrunedCalls:
+class Pruned:
     """What was deleted, or would be."""
 
     calls: Sequence[CallRecord]
@@ -42,7 +42,7 @@ class PrunedCalls:
     before: datetime
 
 
-def prune(register: CallRegister, days: float, *, is_dry_run: bool) -> PrunedCalls:
+def prune(desk: Desk, days: float, *, is_dry_run: bool) -> Pruned:
     """Delete calls that were claimed more than `days` ago, and what nothing needs any more; raises StoreUnavailable.
 
     What is not settled stays, and what such a call may be again, and the newest call: the file beside the store has its
@@ -50,9 +50,9 @@ def prune(register: CallRegister, days: float, *, is_dry_run: bool) -> PrunedCal
     """
     before = datetime.now(UTC) - timedelta(days=days)
 
-    def work(tx: Connection) -> PrunedCalls:
+    def work(tx: Connection) -> Pruned:
         calls, kept = _old_calls(tx, before)
-        owners = _idle_owners(register.database, tx, [call.key for call in calls])
+        owners = _idle_owners(desk.database, tx, [call.key for call in calls])
         if not is_dry_run:
             for at in range(0, len(calls), MAX_KEYS):
                 keys = [call.key for call in calls[at : at + MAX_KEYS]]
@@ -61,12 +61,12 @@ def prune(register: CallRegister, days: float, *, is_dry_run: bool) -> PrunedCal
                 tx.execute(delete(LEDGER).where(LEDGER.c.key.in_(keys), LEDGER.c.at < before, settled))
             for owner in owners:
                 tx.execute(delete(OWNERS).where(OWNERS.c.id == owner.id))
-        files = [*(owner.lock_file for owner in owners if _is_own_file(owner)), *_orphans(register.database, tx)]
-        return PrunedCalls(register.records(tx, calls), kept, len(owners), files, before)
+        files = [*(owner.lock_file for owner in owners if _is_own_file(owner)), *_orphans(desk.database, tx)]
+        return Pruned(desk.records(tx, calls), kept, len(owners), files, before)
 
     if is_dry_run:
-        return register.database.read(work)
-    done = register.database.write(work)
+        return desk.database.read(work)
+    done = desk.database.write(work)
     for file in done.files:  # after the commit: a file proves more than its absence
         Path(file).unlink(missing_ok=True)
     return done
@@ -127,7 +127,7 @@ def _orphans(database: Database, tx: Connection) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class StoreCheck:
+class Finding:
     """The result of one check."""
 
     name: str
@@ -139,58 +139,56 @@ class StoreCheck:
 CHECKS = ("store", "revision", "keys", "file system", "owners folder", "owners", "unknown", "doubtful", "clock")
 
 
-def check(register: CallRegister) -> list[StoreCheck]:
+def check(desk: Desk) -> list[Finding]:
     """Whether a store can be used, and what in it waits for a person."""
-    database = register.database
+    database = desk.database
     try:
-        identity = register.store_id()
-        calls = register.calls()
+        identity = desk.store_id()
+        calls = desk.calls()
     except StoreUnavailable as error:
-        return [_unusable(error), *(StoreCheck(name, "skipped", "the store cannot be used") for name in CHECKS[1:])]
+        return [_unusable(error), *(Finding(name, "skipped", "the store cannot be used") for name in CHECKS[1:])]
     return [
-        StoreCheck("store", "ok", f"{spoken(database.url)}, with {_count(len(calls), 'call')} ({identity})"),
-        StoreCheck("revision", "ok", ", ".join(f"{stream} {stream.newest}" for stream in Stream) + ", the newest"),
-        StoreCheck("keys", "ok", f"encrypted with {database.cipher.ids[0]}" if database.cipher else "not encrypted"),
+        Finding("store", "ok", f"{spoken(database.url)}, with {_count(len(calls), 'call')} ({identity})"),
+        Finding("revision", "ok", ", ".join(f"{stream} {stream.newest}" for stream in Stream) + ", the newest"),
+        Finding("keys", "ok", f"encrypted with {database.cipher.ids[0]}" if database.cipher else "not encrypted"),
         _file_system(database),
-        _folder(register),
-        _owners(register),
-        _unknown(register, calls),
-        _doubtful(register, calls),
-        _clock(register),
+        _folder(desk),
+        _owners(desk),
+        _unknown(desk, calls),
+        _doubtful(desk, calls),
+        _clock(desk),
     ]
 
 
-def _unusable(error: StoreUnavailable) -> StoreCheck:
+def _unusable(error: StoreUnavailable) -> Finding:
     found, _, remedy = str(error).removesuffix(".").rpartition(": ")
-    return StoreCheck("store", "fail", found, remedy)
+    return Finding("store", "fail", found, remedy)
 
 
-def _file_system(database: Database) -> StoreCheck:
+def _file_system(database: Database) -> Finding:
     if (file := database.file) is None:
-        return StoreCheck("file system", "ok", "PostgreSQL keeps the store")
+        return Finding("file system", "ok", "PostgreSQL keeps the store")
     free = shutil.disk_usage(file.parent).free
     found = f"{database.file_system or 'not known'}, {free // 1_000_000} MB free"
     if free < 50_000_000:
-        return StoreCheck(
-            "file system", "warn", found, "make room: without it no call can be claimed, and none is made"
-        )
-    return StoreCheck("file system", "ok", found)
+        return Finding("file system", "warn", found, "make room: without it no call can be claimed, and none is made")
+    return Finding("file system", "ok", found)
 
 
-def _folder(register: CallRegister) -> StoreCheck:
+def _folder(desk: Desk) -> Finding:
     """The folder with the locks of owners, and beside a SQLite file the mark that another file does not replace it."""
-    folder, name = register.database.folder, "owners folder"
+    folder, name = desk.database.folder, "owners folder"
     if not folder.is_dir():
-        return StoreCheck(name, "warn", f"{folder} is not there", "the next program that uses the store makes it")
+        return Finding(name, "warn", f"{folder} is not there", "the next program that uses the store makes it")
     if not os.access(folder, os.W_OK):
-        return StoreCheck(name, "fail", f"{folder} cannot be written by this user", "run as the user who owns it")
-    mark, locks = register.database.mark, len(list(folder.glob("*.lock")))
-    seq = f", mark {mark.seq}" if mark else ", without a mark" if register.database.file else ""
-    return StoreCheck(name, "ok", f"{folder}: {_count(locks, 'lock file')}{seq}")
+        return Finding(name, "fail", f"{folder} cannot be written by this user", "run as the user who owns it")
+    mark, locks = desk.database.mark, len(list(folder.glob("*.lock")))
+    seq = f", mark {mark.seq}" if mark else ", without a mark" if desk.database.file else ""
+    return Finding(name, "ok", f"{folder}: {_count(locks, 'lock file')}{seq}")
 
 
-def _owners(register: CallRegister) -> StoreCheck:
-    database = register.database
+def _owners(desk: Desk) -> Finding:
+    database = desk.database
 
     def work(tx: Connection) -> list[tuple[Any, Life]]:
         now, is_local = database.now(tx), database.is_local
@@ -200,23 +198,23 @@ def _owners(register: CallRegister) -> StoreCheck:
     found = ", ".join(f"{lives.count(life)} {life.value}" for life in Life if life in lives) or "none"
     if Life.UNKNOWN in lives:
         remedy = "on other machines, without a sign of life: look there whether their processes run"
-        return StoreCheck("owners", "warn", found, remedy)
-    return StoreCheck("owners", "ok", found)
+        return Finding("owners", "warn", found, remedy)
+    return Finding("owners", "ok", found)
 
 
-def _unknown(register: CallRegister, calls: Sequence[CallRecord]) -> StoreCheck:
+def _unknown(desk: Desk, calls: Sequence[CallRecord]) -> Finding:
     found = [call for call in calls if call.is_unsettled and call.state is not State.DOUBTFUL]
     if not found:
-        return StoreCheck("unknown", "ok", "no call has an unknown outcome")
+        return Finding("unknown", "ok", "no call has an unknown outcome")
     first = "the program settles what it can when it makes the calls again. "
-    return StoreCheck("unknown", "warn", _named(found), first + _commands(register, found, OUTCOME))
+    return Finding("unknown", "warn", _named(found), first + _commands(desk, found, OUTCOME))
 
 
-def _doubtful(register: CallRegister, calls: Sequence[CallRecord]) -> StoreCheck:
+def _doubtful(desk: Desk, calls: Sequence[CallRecord]) -> Finding:
     found = [call for call in calls if call.state is State.DOUBTFUL]
     if not found:
-        return StoreCheck("doubtful", "ok", "no call is doubtful")
-    return StoreCheck("doubtful", "warn", _named(found), _commands(register, found, IDENTITY))
+        return Finding("doubtful", "ok", "no call is doubtful")
+    return Finding("doubtful", "warn", _named(found), _commands(desk, found, IDENTITY))
 
 
 def _named(calls: Sequence[CallRecord]) -> str:
@@ -225,20 +223,20 @@ def _named(calls: Sequence[CallRecord]) -> str:
     return f"{_count(len(calls), 'call')}: {named}{more}"
 
 
-def _commands(register: CallRegister, calls: Sequence[CallRecord], missing: str) -> str:
-    return " ".join(to_settle(call.key, missing, register.database.url) for call in calls[:MAX_NAMED]).removesuffix(".")
+def _commands(desk: Desk, calls: Sequence[CallRecord], missing: str) -> str:
+    return " ".join(to_settle(call.key, missing, desk.database.url) for call in calls[:MAX_NAMED]).removesuffix(".")
 
 
-def _clock(register: CallRegister) -> StoreCheck:
-    database = register.database
+def _clock(desk: Desk) -> Finding:
+    database = desk.database
     now = database.read(database.now)
     if not database.is_local:
         apart = abs(now - time.time())
         found = f"of the database, {apart:.1f} s from this machine's, which decides nothing"
-        return StoreCheck("clock", "ok", found)
+        return Finding("clock", "ok", found)
     earlier = select(func.count()).select_from(OWNERS).where(OWNERS.c.boot != boot_id())
     before = database.read(lambda tx: tx.execute(earlier).scalar_one())
-    return StoreCheck(
+    return Finding(
         "clock", "ok", f"{socket.gethostname()} is up for {now:.0f} s; {_count(before, 'owner')} of other boots"
     )
 

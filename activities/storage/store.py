@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote
 
-import structlog
 from sqlalchemy import (
     Column,
     ColumnElement,
@@ -41,7 +40,6 @@ from activities.borders.sql import DATABASE_ERRORS, cause, is_unavailable
 from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
 from activities.storage.migrations import Newer, Stream, is_newest, migrate
 
-log = structlog.get_logger("replan.store")
 T = TypeVar("T")
 E = TypeVar("E", Engine, AsyncEngine)
 
@@ -617,7 +615,9 @@ class _Writer:
             if error is not None and is_locked(error):
                 if time.monotonic() >= until:
                     holder = _holder_of(self.engine.url)
-                    log.warning("store_locked", holder=holder, remedy="end the process that holds it, or continue it")
+                    _log().warning(
+                        "store_locked", holder=holder, remedy="end the process that holds it, or continue it"
+                    )
                 elif follows_effect or not cancelled:
                     continue
             if cancelled:
@@ -689,6 +689,12 @@ def _holder_of(url: str | URL) -> int | None:
         return None
     held = (line.split() for line in locks.splitlines() if "->" not in line)
     return next((int(row[4]) for row in held if row[5].endswith(f":{number}") and row[6] == _WRITE_LOCK), None)
+
+
+def _log() -> Any:
+    import structlog  # which takes a tenth of the time to import the floor of effects
+
+    return structlog.get_logger("replan.store")
 
 
 def _add_writer(engine: AsyncEngine) -> None:

@@ -19,11 +19,11 @@ from pydantic import JsonValue
 
 from activities.effects.calls import State
 from activities.effects.database import Database
+from activities.effects.desk import UNSAID, CallRecord, Desk, in_words
 from activities.effects.errors import EffectError, EffectRefused
 from activities.effects.explanation import explain, items_of, todo_of
 from activities.effects.floor import Effects
-from activities.effects.register import UNSAID, CallRecord, CallRegister, in_words
-from activities.effects.upkeep import PrunedCalls, check, prune
+from activities.effects.upkeep import Pruned, check, prune
 from activities.storage.store import StoreUnavailable, spoken
 from client import document
 from client.placeholders import Placeholders
@@ -72,12 +72,12 @@ class StoreOptions:
     ] = None
 
     @contextmanager
-    def register(self) -> Iterator[CallRegister]:
+    def desk(self) -> Iterator[Desk]:
         """The opened store. Inside the block, its errors become Problems."""
         with _problems():
             database = Database(self.store, _cipher(self.keys), must_exist=True)
             try:
-                yield CallRegister(database)
+                yield Desk(database)
             finally:
                 database.close()
 
@@ -135,20 +135,18 @@ def effects_command(
     options: StoreOptions,
 ) -> int:
     """Print the calls of a store, the oldest first."""
-    with options.register() as register:
+    with options.desk() as desk:
         if web:
-            return _serve(register, port, token)
-        calls = [register.find(key)] if key else register.calls(session)
+            return _serve(desk, port, token)
+        calls = [desk.find(key)] if key else desk.calls(session)
         if options.json:
             shown = (
-                _fields(calls[0])
-                if key
-                else {"store": spoken(register.database.url), "calls": list(map(_fields, calls))}
+                _fields(calls[0]) if key else {"store": spoken(desk.database.url), "calls": list(map(_fields, calls))}
             )
             print(document.of_anything(shown))
             return Exit.COMPLETED
-        lines = [line for call in calls for line in _lines(register, call)]
-        where = f"The session {session}" if session else f"The store {spoken(register.database.url)}"
+        lines = [line for call in calls for line in _lines(desk, call)]
+        where = f"The session {session}" if session else f"The store {spoken(desk.database.url)}"
         print_lines(map(printable, lines or [f"{where} has no calls."]))
         waiting = sum(call.is_unsettled for call in calls)
         if waiting and not key:
@@ -176,19 +174,19 @@ def settle_command(
 ) -> int:
     """Record what a person says of a call, and print what it is now."""
     value: Any = UNSAID if result is None else read_json(result, "The result is", """write JSON, e.g. '"sent"'""")
-    with options.register() as register:
-        call = register.settle(register.find(key).key, answer, result=value, by=by if by is not None else _login())
+    with options.desk() as desk:
+        call = desk.settle(desk.find(key).key, answer, result=value, by=by if by is not None else _login())
         if options.json:
             print(document.of_anything(_fields(call)))
         else:
-            print_lines(map(printable, _lines(register, call)))
+            print_lines(map(printable, _lines(desk, call)))
         return Exit.COMPLETED
 
 
 def explain_command(*, key: Key, options: StoreOptions) -> int:
     """Print why a call is as it is, and what follows when it is made again."""
-    with options.register() as register:
-        explained = explain(register, register.find(key))
+    with options.desk() as desk:
+        explained = explain(desk, desk.find(key))
         if options.json:
             print(document.of_anything(explained.document()))
             return Exit.COMPLETED
@@ -209,18 +207,18 @@ def undo_command(
     options: StoreOptions,
 ) -> int:
     """Undo a call with the `undo=` of its function, which is imported from the current folder."""
-    with options.register() as register:
-        found = register.find(key).key
+    with options.desk() as desk:
+        found = desk.find(key).key
         effects = _effects(app)
         with _problems():
-            if effects.register.store_id() != register.store_id():
-                theirs = spoken(effects.register.database.url)
+            if effects.desk.store_id() != desk.store_id():
+                theirs = spoken(effects.desk.database.url)
                 raise Problem("usage", f"{app} records its effects in {theirs}, and not in --store", "name that store")
             call = _undo(effects, found)
             if options.json:
                 print(document.of_anything(_fields(call)))
             else:
-                print_lines(map(printable, _lines(register, call)))
+                print_lines(map(printable, _lines(desk, call)))
         return Exit.COMPLETED
 
 
@@ -272,12 +270,12 @@ def export_command(
     if session is not None and key is not None:  # the only word is the file
         file, key = key, None
     require_writable(file, force=force)
-    with options.register() as register:
-        calls = [register.find(key)] if key else register.calls(session)
+    with options.desk() as desk:
+        calls = [desk.find(key)] if key else desk.calls(session)
         names = Placeholders() if redact else None
-        exported = [_exported(register, call, names) for call in calls]
+        exported = [_exported(desk, call, names) for call in calls]
         at = datetime.now(UTC).isoformat()
-        whole = {"store_id": register.store_id(), "exported_at": at, "redacted": redact, "calls": exported}
+        whole = {"store_id": desk.store_id(), "exported_at": at, "redacted": redact, "calls": exported}
     text = document.of_anything(whole)
     if file == STDOUT:
         print(text)
@@ -288,9 +286,9 @@ def export_command(
     return Exit.COMPLETED
 
 
-def _exported(register: CallRegister, call: CallRecord, names: Placeholders | None) -> dict[str, Any]:
+def _exported(desk: Desk, call: CallRecord, names: Placeholders | None) -> dict[str, Any]:
     """A call with its explanation, with placeholders in place of values if `names` makes them."""
-    explained = explain(register, call).document()
+    explained = explain(desk, call).document()
     if names is None:
         return {**_fields(call), "explain": explained}
     shown = redacted(call, names)
@@ -343,8 +341,8 @@ def prune_command(
     options: StoreOptions,
 ) -> int:
     """Delete settled calls that are old, and what is left of processes that are gone."""
-    with options.register() as register:
-        done = prune(register, max(days, MIN_DAYS), is_dry_run=dry_run)
+    with options.desk() as desk:
+        done = prune(desk, max(days, MIN_DAYS), is_dry_run=dry_run)
     if options.json:
         fields = {"pruned": len(done.calls), "kept": done.kept, "owners": done.owners, "files": len(done.files)}
         keys = [call.key for call in done.calls]
@@ -354,7 +352,7 @@ def prune_command(
     return Exit.COMPLETED
 
 
-def _pruned_lines(done: PrunedCalls, *, is_dry_run: bool) -> Iterator[str]:
+def _pruned_lines(done: Pruned, *, is_dry_run: bool) -> Iterator[str]:
     if is_dry_run:
         yield from (printable(f"{_moment(call.at)}  {call.function}  {call.key}") for call in done.calls)
     verb = "would be pruned" if is_dry_run else "pruned"
@@ -369,7 +367,7 @@ def doctor_command(*, options: StoreOptions) -> int:
     with _problems():
         database = Database(options.store, _cipher(options.keys), must_exist=True)
     try:
-        found = [Check(one.name, Status(one.status), one.found, one.remedy) for one in check(CallRegister(database))]
+        found = [Check(one.name, Status(one.status), one.found, one.remedy) for one in check(Desk(database))]
     finally:
         database.close()
     if options.json:
@@ -379,19 +377,19 @@ def doctor_command(*, options: StoreOptions) -> int:
     return Exit.FAILED if any(one.status is Status.FAIL for one in found) else Exit.COMPLETED
 
 
-def _serve(register: CallRegister, port: int, token: str | None) -> int:
+def _serve(desk: Desk, port: int, token: str | None) -> int:
     require_extra("--web", "web")
     from server.access import Access  # of the extra, like what follows
     from server.connections import most_connections
     from server.listening import serve
     from server.page.store import make_store_app
 
-    register.store_id()  # opens the store, so that what is wrong with it is said now
-    app = make_store_app(register, Access(token or None))
+    desk.store_id()  # opens the store, so that what is wrong with it is said now
+    app = make_store_app(desk, Access(token or None))
 
     def ready(place: str) -> None:
         how = "with a token" if token else "for this machine only"
-        print(f"ready  {place}  {how}  store {spoken(register.database.url)}", flush=True)
+        print(f"ready  {place}  {how}  store {spoken(desk.database.url)}", flush=True)
 
     asyncio.run(serve(app, LOOPBACK, port, most_connections(), on_ready=ready, on_stop=lambda: None))
     print("stopped", flush=True)
@@ -402,7 +400,7 @@ def _fields(call: CallRecord) -> dict[str, Any]:
     return call.model_dump(mode="json")
 
 
-def _lines(register: CallRegister, call: CallRecord) -> list[str]:
+def _lines(desk: Desk, call: CallRecord) -> list[str]:
     """A call in a few lines."""
     kind = f" ({call.effect})" if call.effect else ""
     often = f", attempt {call.attempts}" if call.attempts > 1 else ""
@@ -416,7 +414,7 @@ def _lines(register: CallRegister, call: CallRecord) -> list[str]:
         lines.append(f"    {call.joined} later calls got its result")
     if call.why and call.why.get("reason") and call.state is not State.APPLIED:
         lines.append(f"    {one_line(str(call.why['reason']))}")
-    return [*lines, *(f"    {sentence}" for sentence in todo_of(register, call))]
+    return [*lines, *(f"    {sentence}" for sentence in todo_of(desk, call))]
 
 
 def _moment(when: datetime) -> str:

@@ -11,9 +11,9 @@ from fastapi.responses import RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
 from activities.effects.calls import State
+from activities.effects.desk import UNSAID, CallRecord, Desk, Settlement, in_words
 from activities.effects.errors import EffectRefused
 from activities.effects.explanation import explain
-from activities.effects.register import UNSAID, CallRecord, CallRegister, Settlement, in_words
 from activities.storage.store import StoreUnavailable, spoken
 from client import document
 from client.problem import Problem
@@ -62,10 +62,10 @@ class CallRow(NamedTuple):
         return self.call.state is State.DOUBTFUL
 
 
-def make_store_app(register: CallRegister, access: Access) -> FastAPI:
+def make_store_app(desk: Desk, access: Access) -> FastAPI:
     """Make the server of one store, for this machine; `access` has the rules of access."""
     app = FastAPI(title="Replan", docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.register, app.state.access, app.state.places = register, access, ((HOME, "Effects", ""),)
+    app.state.desk, app.state.access, app.state.places = desk, access, ((HOME, "Effects", ""),)
     app.include_router(sign_in.router)
     app.include_router(router)
     app.add_api_route("/static/{name}", static, include_in_schema=False)
@@ -80,15 +80,15 @@ def make_store_app(register: CallRegister, access: Access) -> FastAPI:
 
 @router.get(HOME)
 async def list_page(request: Request, session: str = "", show: str = "") -> Response:
-    register: CallRegister = request.app.state.register
+    desk: Desk = request.app.state.desk
     states = OPEN_STATES if show == "open" else tuple(State)
-    calls = await asyncio.to_thread(register.calls, session or None, states=states, limit=LISTED)
+    calls = await asyncio.to_thread(desk.calls, session or None, states=states, limit=LISTED)
     rows = [_row(call) for call in reversed(calls)]
     waiting = [row for row in rows if row.call.is_unsettled]
     others = [row for row in rows if not row.call.is_unsettled]
     if show == "open":
         others = [row for row in others if row.call.state is State.OPEN]
-    store = spoken(register.database.url)
+    store = spoken(desk.database.url)
     values: dict[str, Any] = {"waiting": waiting, "others": others, "store": store, "limit": LISTED, "show": show}
     return render(request, "store.html", session=session, is_full=len(rows) == LISTED, **values)
 
@@ -101,11 +101,11 @@ async def call_page(request: Request, key: str) -> Response:
 @router.post(f"{HOME}/{{key}}/settle")
 async def settle(request: Request, key: str) -> Response:
     """Settle the call as the form says, and redirect to its page; a form that is not accepted is shown again."""
-    form, register, name = await read_form(request), request.app.state.register, unquote(key)
+    form, desk, name = await read_form(request), request.app.state.desk, unquote(key)
     try:
         answer = _answer(form.get("answer", ""))
         result = _result(form.get("result", "")) if answer == "applied" else UNSAID
-        await asyncio.to_thread(register.settle, name, answer, result=result, by=name_of_visitor(request))
+        await asyncio.to_thread(desk.settle, name, answer, result=result, by=name_of_visitor(request))
     except Problem as problem:
         return await _call_page(request, name, str(problem), form)
     except EffectRefused as refused:
@@ -120,21 +120,21 @@ async def settled_before(key: str) -> Response:
 
 
 async def _call_page(request: Request, key: str, wrong: str = "", form: Mapping[str, str] | None = None) -> Response:
-    register: CallRegister = request.app.state.register
+    desk: Desk = request.app.state.desk
 
     def look() -> tuple[CallRow, Any, CallRow | None]:
-        call = register.call(key)
-        return _row(call), explain(register, call), _earlier(register, call)
+        call = desk.call(key)
+        return _row(call), explain(desk, call), _earlier(desk, call)
 
     row, explained, earlier = await asyncio.to_thread(look)
     values: dict[str, Any] = {"row": row, "explained": explained, "earlier": earlier, "wrong": wrong}
     return render(request, "store_call.html", 409 if wrong else 200, form=form or {}, **values)
 
 
-def _earlier(register: CallRegister, call: CallRecord) -> CallRow | None:
+def _earlier(desk: Desk, call: CallRecord) -> CallRow | None:
     """The call that a doubtful one may be again; None if there is none, or it is gone."""
     try:
-        return _row(register.call(call.about)) if call.about else None
+        return _row(desk.call(call.about)) if call.about else None
     except EffectRefused:
         return None
 

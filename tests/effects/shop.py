@@ -93,7 +93,7 @@ class Shop:
 
     def state(self, key: str) -> str:
         """The state of a call."""
-        return str(self.effects.register.call(key).state)
+        return str(self.effects.desk.call(key).state)
 
     def dies(self, work: Callable[[], Any]) -> None:
         """Run `work` in a forked process, which is killed in it or, if it ends, after it."""

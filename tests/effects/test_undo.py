@@ -62,7 +62,7 @@ def test_an_undo_that_was_killed_in_the_middle_is_finished_by_the_next(shop: Sho
     shop.dies(lambda: shop.order("deadly"))
     key = shop.key("applied")
     shop.dies(lambda: shop.effects.undo(key))
-    between = shop.effects.register.call(key)
+    between = shop.effects.desk.call(key)
     shop.order("deadly")
     undone = shop.effects.undo(key)
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from activities.effects.database import Database
+from activities.effects.desk import Desk
 from activities.effects.explanation import explain
-from activities.effects.register import CallRegister
 from activities.effects.remedies import as_argument, to_settle
 from activities.effects.upkeep import check
 from replan.effects import DoubtfulCall, EffectRefused, Effects, OutcomeUnknown, StoreUnavailable
@@ -38,7 +38,7 @@ def refusal(shop: Shop, key: str, answer: Any, **more: Any) -> str:
 def test_a_call_of_a_killed_process_is_listed_as_unknown(shop: Shop) -> None:
     """Its row is open, but no process has it: with what was called, by whom, and how often."""
     key = shop.unknown()
-    call = shop.effects.register.call(key)
+    call = shop.effects.desk.call(key)
 
     assert (call.state, call.function, call.session, call.effect) == ("unknown", "_order", "order 17", "unkeyed")
     assert (call.arguments, call.attempts, call.has_result) == ({"item": "lamp", "note": "after"}, 1, False)
@@ -179,7 +179,7 @@ def test_a_call_that_is_settled_right_after_its_claim_is_not_made(shop: Shop) ->
 def test_a_doubtful_call_is_the_same(shop: Shop) -> None:
     """It gets the earlier result, once that is known."""
     doubt = shop.doubtful()
-    about = shop.effects.register.call(doubt).about
+    about = shop.effects.desk.call(doubt).about
     assert about is not None
     with pytest.raises(EffectRefused, match=f"{about} was begun by process .* gone.*settle {about} applied") as first:
         shop.effects.settle(doubt, "same")
@@ -212,7 +212,7 @@ def test_a_doubtful_call_has_two_answers(shop: Shop) -> None:
 def test_a_doubtful_call_is_not_the_same_as_one_without_a_result(shop: Shop, end: str) -> None:
     """Nothing is there that it could get."""
     doubt = shop.doubtful()
-    about = shop.effects.register.call(doubt).about or ""
+    about = shop.effects.desk.call(doubt).about or ""
     if end == "undone":
         shop.effects.settle(about, "applied", result={"id": "lamp"})
         shop.effects.undo(about)
@@ -225,7 +225,7 @@ def test_a_doubtful_call_is_not_the_same_as_one_without_a_result(shop: Shop, end
 def test_a_call_that_was_said_to_be_the_same_does_not_get_the_result_of_what_was_undone_since(shop: Shop) -> None:
     """The result of an undone effect is never returned."""
     doubt = shop.doubtful()
-    about = shop.effects.register.call(doubt).about or ""
+    about = shop.effects.desk.call(doubt).about or ""
     shop.effects.settle(about, "applied", result={"id": "lamp"})
     shop.effects.settle(doubt, "same")
     shop.effects.undo(about)
@@ -239,7 +239,7 @@ def test_the_beginning_of_no_key_finds_none(shop: Shop, beginning: str) -> None:
     """No sign stands for others."""
     shop.unknown()
     with pytest.raises(EffectRefused):
-        shop.effects.register.find(beginning if beginning != "_" else "_x")
+        shop.effects.desk.find(beginning if beginning != "_" else "_x")
 
 
 def test_the_beginning_of_a_key_is_enough_if_it_is_of_one(shop: Shop) -> None:
@@ -247,15 +247,15 @@ def test_the_beginning_of_a_key_is_enough_if_it_is_of_one(shop: Shop) -> None:
     key = shop.unknown()
     shop.dies(lambda: shop.order("chair"))
 
-    assert shop.effects.register.find(key[:-3]).key == key
+    assert shop.effects.desk.find(key[:-3]).key == key
     with pytest.raises(EffectRefused, match="2 keys begin with '_order'"):
-        shop.effects.register.find("_order")
+        shop.effects.desk.find("_order")
 
 
 def test_looking_makes_no_store(tmp_path: Path) -> None:
     """A mistyped path is named, and no file is there afterwards."""
     with pytest.raises(StoreUnavailable, match="There is no store"):
-        CallRegister(Database(str(tmp_path / "typo.db"), must_exist=True)).calls()
+        Desk(Database(str(tmp_path / "typo.db"), must_exist=True)).calls()
 
     assert list(tmp_path.iterdir()) == []
 
@@ -265,7 +265,7 @@ def test_looking_migrates_no_store(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "other.db") as database:
         database.execute("CREATE TABLE mine (x)")
     with pytest.raises(StoreUnavailable, match="has no effects yet"):
-        CallRegister(Database(str(tmp_path / "other.db"), must_exist=True)).calls()
+        Desk(Database(str(tmp_path / "other.db"), must_exist=True)).calls()
 
     with sqlite3.connect(tmp_path / "other.db") as database:
         assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("mine",)]
@@ -276,7 +276,7 @@ def test_explain_says_why_a_call_was_not_made_again(shop: Shop) -> None:
     shop.dies(lambda: shop.order("lamp"))
     shop.order("lamp")
     [call] = shop.effects.calls()
-    explained = explain(shop.effects.register, call)
+    explained = explain(shop.effects.desk, call)
 
     assert [item.decision for item in explained.items] == ["made", "answered"]
     assert explained.items[1].data["standing"] == "last" and "killed later" in (explained.items[1].why or "")
@@ -285,7 +285,7 @@ def test_explain_says_why_a_call_was_not_made_again(shop: Shop) -> None:
 
 def test_explain_says_what_follows_of_an_unknown_call(shop: Shop) -> None:
     """And how a person settles it."""
-    explained = explain(shop.effects.register, shop.effects.register.call(shop.unknown()))
+    explained = explain(shop.effects.desk, shop.effects.desk.call(shop.unknown()))
 
     assert explained.following.decision == "found_out_first"
     assert [item.decision for item in explained.items] == ["made", "unknown"]
@@ -294,12 +294,12 @@ def test_explain_says_what_follows_of_an_unknown_call(shop: Shop) -> None:
 
 def test_explain_says_that_a_doubtful_call_stays_doubtful(shop: Shop) -> None:
     """Until somebody answers."""
-    call = shop.effects.register.call(shop.doubtful())
-    before = explain(shop.effects.register, call).following.decision
+    call = shop.effects.desk.call(shop.doubtful())
+    before = explain(shop.effects.desk, call).following.decision
     shop.effects.settle(call.key, "another")
 
     assert before == "doubtful"
-    assert explain(shop.effects.register, shop.effects.register.call(call.key)).following.decision == "made"
+    assert explain(shop.effects.desk, shop.effects.desk.call(call.key)).following.decision == "made"
 
 
 def test_what_a_person_is_told_to_type_is_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,7 +365,7 @@ def test_doctor_names_what_waits_with_its_command(shop: Shop) -> None:
     """And that all else is well."""
     doubt = shop.doubtful()
     shop.effects.close()
-    found = {one.name: one for one in check(CallRegister(Database(shop.store, must_exist=True)))}
+    found = {one.name: one for one in check(Desk(Database(shop.store, must_exist=True)))}
 
     assert {one.status for one in found.values()} == {"ok", "warn"}
     assert f"settle {doubt} same" in found["doubtful"].remedy
@@ -375,7 +375,7 @@ def test_doctor_names_what_waits_with_its_command(shop: Shop) -> None:
 
 def test_doctor_of_a_store_that_cannot_be_used_says_why(tmp_path: Path) -> None:
     """All other checks are skipped."""
-    first, *others = check(CallRegister(Database(str(tmp_path / "none.db"), must_exist=True)))
+    first, *others = check(Desk(Database(str(tmp_path / "none.db"), must_exist=True)))
 
     assert (first.status, first.remedy) == ("fail", "check the path, or run the program that makes it")
     assert {one.status for one in others} == {"skipped"}
@@ -399,12 +399,12 @@ def test_an_encrypted_store_shows_its_values_with_its_keys(tmp_path: Path) -> No
     assert (call.arguments, call.result) == ({"word": "secret"}, "secret")
     assert b"secret" not in raw
     with pytest.raises(StoreUnavailable, match="--keys"):
-        CallRegister(Database(str(tmp_path / "agent.db"), must_exist=True)).calls()
+        Desk(Database(str(tmp_path / "agent.db"), must_exist=True)).calls()
 
 
 def test_a_record_can_be_written_as_json(shop: Shop) -> None:
     """Programs read it."""
     key = shop.unknown()
-    fields = json.loads(shop.effects.register.call(key).model_dump_json())
+    fields = json.loads(shop.effects.desk.call(key).model_dump_json())
 
     assert (fields["key"], fields["state"], fields["process"]["life"]) == (key, "unknown", "dead")

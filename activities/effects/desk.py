@@ -88,7 +88,7 @@ class Unsaid:
 UNSAID = Unsaid()
 
 
-class CallRegister:
+class Desk:
     """A store of effects, for a person or a program that asks about its calls."""
 
     def __init__(self, database: Database, own: Callable[[], Calls | None] = lambda: None) -> None:
