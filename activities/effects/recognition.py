@@ -139,16 +139,21 @@ def recognise(
     """Decide how a call relates to the earlier calls of its function in its session.
 
     `restarts`: after a kill, the agent begins from its start again. `is_harmless`: a repetition changes nothing.
-    Of the earlier calls that decide the same, the oldest counts.
+    Of the earlier calls that decide the same, the oldest counts. One that was certainly not applied says nothing of the
+    others: the call is made as that one only if no other one decides.
     """
     rules = _rules(restarts=restarts, is_harmless=is_harmless)
     known = (replace(one, standing=CallStanding.READ) if _is_on_record(call, one) else one for one in earlier)
     oldest_first = sorted(known, key=lambda one: one.order)
+    void = Recognised(Relation.OTHER)
     for rule in rules:
         for candidate in oldest_first:
-            if rule.holds(call, candidate):
+            if not rule.holds(call, candidate):
+                continue
+            if candidate.standing is not CallStanding.VOID:
                 return Recognised(rule.verdict, candidate)
-    return Recognised(Relation.OTHER)
+            void = Recognised(rule.verdict, candidate) if void.earlier is None else void
+    return void
 
 
 def _rules(*, restarts: bool, is_harmless: bool) -> Sequence[RecognitionRule]:

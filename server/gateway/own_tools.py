@@ -39,27 +39,29 @@ class Asked:
     args: dict[str, JsonValue]
 
 
-class _Args(BaseModel):
+class OwnArgs(BaseModel):
+    """The arguments of a tool of the gateway itself."""
+
     model_config = ConfigDict(extra="forbid")
 
 
-class OfCall(_Args):
+class OfCall(OwnArgs):
     id: str = Field(description="The id that the call's answer named.", max_length=200)
 
 
-class OfSession(_Args):
+class OfSession(OwnArgs):
     pass
 
 
-class TaskArgs(_Args):
+class TaskArgs(OwnArgs):
     task: str = Field(description="What is to be done, in plain words.", min_length=1, max_length=MAX_TEXT)
 
 
-class Undone(_Args):
+class Undone(OwnArgs):
     id: str | None = Field(default=None, description="Only this call; without it, all calls of the session.")
 
 
-class Reply(_Args):
+class Reply(OwnArgs):
     id: str = Field(description="The id of the task that asks.", max_length=200)
     text: str = Field(description="The answer to its question.", min_length=1, max_length=4000)
 
@@ -68,7 +70,7 @@ class Reply(_Args):
 class OwnTool:
     """A tool of the gateway itself; `answer` gets a call and the checked arguments, and returns a CallToolResult."""
 
-    args: type[_Args]
+    args: type[OwnArgs]
     words: str
     answer: Callable[[Asked, Any], Awaitable[dict[str, Any]]]
     is_read: bool = True
