@@ -58,7 +58,7 @@ from workflows.people.requests import CHOICES, HumanRequest
 from workflows.unfinished import Unfinished
 
 FOLDER = ROOT / "docs" / "surface"
-MODULES = ("replan", "replan.faults", "replan.forms", "replan.testing", "replan.testing.worker")
+MODULES = ("replan", "replan.effects", "replan.faults", "replan.forms", "replan.testing", "replan.testing.worker")
 """The modules whose names users may import."""
 READ_ONLY = (
     *(TaskEvent, TaskHandle, TaskNotCompleted, Outcome, HumanRequest, Problem, Remedy),
@@ -621,7 +621,7 @@ def codes() -> Surface:
 
 
 DOORS: Mapping[str, Door] = {
-    "python": Door(python, "docs/client.md, docs/tools.md, docs/faults.md"),
+    "python": Door(python, "docs/client.md, docs/tools.md, docs/faults.md, docs/effects.md"),
     "workflow": Door(workflow, "docs/client.md, docs/people.md"),
     "documents": Door(documents, "docs/console.md"),
     "http": Door(http, "docs/web.md"),
