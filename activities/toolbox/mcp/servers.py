@@ -28,16 +28,26 @@ class Servers:
     """
 
     def __init__(
-        self, configs: Mapping[str, Config], engine: AsyncEngine | None, web: Web, *, has_layout: bool = False
+        self,
+        configs: Mapping[str, Config],
+        engine: "AsyncEngine | None",
+        web: Web,
+        *,
+        has_layout: bool = False,
+        **options: Any,
     ) -> None:
-        """With `has_layout`, `ToolAnswer.layout` (the order of the content's blocks) is filled in, for a gateway."""
+        """With `has_layout`, `ToolAnswer.layout` (the order of the content's blocks) is filled in, for a gateway.
+
+        `options` are those of `Kept`, for all servers.
+        """
         self._kept: dict[str, Kept] = {}
         self._engine = engine
         if configs:
             from activities.toolbox.mcp import connections
 
             self._kept = {
-                name: connections.Kept(config, web, has_layout=has_layout) for name, config in configs.items()
+                name: connections.Kept(config, web, has_layout=has_layout, **options)
+                for name, config in configs.items()
             }
 
     def expect(self, listings: Mapping[str, Listing]) -> None:
