@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection as Transaction
 from activities.effects.errors import (
     DoubtfulCall as DoubtfulCall,
     EffectError as EffectError,
+    EffectRefused as EffectRefused,
     EffectUndone as EffectUndone,
     KeyConflict as KeyConflict,
     OutcomeUnknown as OutcomeUnknown,
@@ -29,6 +30,7 @@ from activities.storage.store import Cipher as Cipher, StoreUnavailable as Store
 __all__ = [
     "DoubtfulCall",
     "EffectError",
+    "EffectRefused",
     "EffectUndone",
     "Effects",
     "Joined",

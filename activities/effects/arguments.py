@@ -115,20 +115,7 @@ class Arguments:
 
     def differ_in_words(self, one: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> bool:
         """Whether two calls have different arguments, but only in what is words."""
-        mine, theirs = dict(_leaves(dict(one))), dict(_leaves(dict(other)))
-        different = [path for path in {*mine, *theirs} if digest([mine.get(path)]) != digest([theirs.get(path)])]
-        return bool(different) and all(self._is_words(path, mine.get(path), theirs.get(path)) for path in different)
-
-    def _is_words(self, path: tuple[str, ...], *values: JsonValue) -> bool:
-        parameter, last = path[0], next(name for name in reversed(path) if not name.isdigit() or len(path) == 1)
-        if parameter in self._content:
-            return True
-        if self._authority is not None:
-            return parameter not in self._authority
-        texts = [value for value in values if value is not None]
-        if not all(isinstance(value, str) for value in texts):
-            return False
-        return last.lower() in WORDS or any(_is_prose(str(value)) for value in texts)
+        return differ_in_words(one, other, self._authority, self._content)
 
     def _encode(self, values: Mapping[str, Any]) -> dict[str, JsonValue]:
         done = dict[str, JsonValue]()
@@ -159,6 +146,38 @@ class Arguments:
                 yield CallId(value)
 
 
+def differ_in_words(
+    one: Mapping[str, JsonValue],
+    other: Mapping[str, JsonValue],
+    authority: Collection[str] | None = None,
+    content: Collection[str] = (),
+) -> bool:
+    """Whether two calls have different arguments, but only in what is words.
+
+    The arguments in `content` are only words; if `authority` is given, all but those are. Else it is guessed.
+    """
+    mine, theirs = dict(_leaves(dict(one))), dict(_leaves(dict(other)))
+    different = [path for path in {*mine, *theirs} if digest([mine.get(path)]) != digest([theirs.get(path)])]
+
+    def is_words(path: tuple[str, ...]) -> bool:
+        if path[0] in content:
+            return True
+        if authority is not None:
+            return path[0] not in authority
+        return _is_words(path, mine.get(path), theirs.get(path))
+
+    return bool(different) and all(map(is_words, different))
+
+
+def _is_words(path: tuple[str, ...], *values: JsonValue) -> bool:
+    """Whether a value is only words, by the name of its argument or by what stands in it."""
+    name = next((part for part in reversed(path) if not part.isdigit()), "")
+    texts = [value for value in values if value is not None]
+    if not all(isinstance(value, str) for value in texts):
+        return False
+    return name.lower() in WORDS or any(_is_prose(str(value)) for value in texts)
+
+
 @dataclass(frozen=True)
 class CallId:
     """The id that a framework gave to a call, where it passes nothing else."""
@@ -179,21 +198,39 @@ class Bound:
 
     @cached_property
     def ids(self) -> tuple[str | None, str | None]:
-        """The ids of the run and of the call that a framework passed in a context; None for what it did not."""
-        for context in self.contexts:
-            call = getattr(context, "tool_call_id", None)
-            if isinstance(call, str) and call:
-                run = _thread(context) or getattr(context, "run_id", None)
-                return (str(run) if run else None), call
-        return None, None
+        """The ids of the run and of the call that a framework passed in a context; None for what it did not.
+
+        They stay the same when the framework resumes the run. Some servers of models give equal ids to calls of
+        different turns, so the place of the turn in the run belongs to the id.
+        """
+        call = next(filter(None, (_text(context, "tool_call_id") for context in self.contexts)), None)
+        if call is None:
+            return None, None
+        run, turn = next(filter(any, map(_place, self.contexts)), (None, None))
+        return run, f"{turn}/{call}" if turn else call
 
 
-def _thread(context: Any) -> str | None:
-    """The id of LangGraph's thread, which it keeps when the run is resumed."""
-    config = getattr(context, "config", None)
+def _place(context: Any) -> tuple[str | None, str | None]:
+    """The run to which a context belongs, and where in the run its turn is; None for what it does not say."""
+    if settings := _settings(context):  # of LangGraph, which names the thread, and by the checkpoint its task
+        return _text(settings, "thread_id"), _text(settings, "checkpoint_ns")
+    # Of pydantic-ai, in which a resumed run has another id, but belongs to the same conversation.
+    run = _text(context, "conversation_id") or _text(context, "run_id")
+    messages = getattr(context, "messages", None)
+    return run, str(len(messages)) if isinstance(messages, list) else None
+
+
+def _settings(context: Any) -> Mapping[str, Any]:
+    """What LangGraph has configured for a run; empty if `context` is neither its configuration nor has it."""
+    config = context if isinstance(context, Mapping) else getattr(context, "config", None)
     settings = config.get("configurable") if isinstance(config, Mapping) else None
-    thread = settings.get("thread_id") if isinstance(settings, Mapping) else None
-    return str(thread) if thread else None
+    return settings if isinstance(settings, Mapping) else {}
+
+
+def _text(context: Any, name: str) -> str | None:
+    """The value of this name as text; None if there is none."""
+    value = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
+    return str(value) if value else None
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

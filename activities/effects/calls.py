@@ -54,6 +54,15 @@ _MINE = (*_HELD, LEDGER.c.owner == bindparam("of_owner"), LEDGER.c.state == "ope
 _UPDATE_MINE = update(LEDGER).where(*_MINE)
 _IS_MINE = select(LEDGER.c.key).where(*_MINE)
 _SETTLE = _UPDATE_HELD.where(LEDGER.c.state.in_(["open", "unknown"]))
+_ABANDON_OPEN = _UPDATE.where(LEDGER.c.asker == bindparam("of_reader"), LEDGER.c.state == "open").values(is_abandoned=1)
+_ABANDON_READ = _UPDATE.where(LEDGER.c.reader == bindparam("of_reader"), LEDGER.c.state == "applied").values(
+    reader=None
+)
+_GO_ON = (
+    update(LEDGER)
+    .where(LEDGER.c.reader == bindparam("of_reader"), LEDGER.c.state == "applied", LEDGER.c.read_seq >= 0)
+    .values(is_abandoned=0, read_seq=-1)
+)
 _ENDED = select(OWNERS.c.id).where(OWNERS.c.ended_at.is_not(None))
 _ROWS = (
     select(LEDGER)
@@ -66,7 +75,8 @@ _ROWS = (
                 LEDGER.c.state == "applied",
                 or_(
                     LEDGER.c.reader.is_(None),
-                    and_(LEDGER.c.reader != bindparam("owner"), LEDGER.c.reader.not_in(_ENDED)),
+                    LEDGER.c.is_abandoned == 1,
+                    and_(LEDGER.c.reader.not_in(bindparam("readers", expanding=True)), LEDGER.c.reader.not_in(_ENDED)),
                 ),
             ),
             # A value that is not known is NULL, and equals nothing.
@@ -82,7 +92,7 @@ _HAS_GONE_ON = (
     select(LEDGER.c.key)
     .where(
         LEDGER.c.session == bindparam("session"),
-        LEDGER.c.owner == bindparam("owner"),
+        LEDGER.c.asker == bindparam("asker"),
         LEDGER.c.seq > bindparam("read_seq"),
     )
     .limit(1)
@@ -122,8 +132,12 @@ class CallRequest:
     """Whether its arguments differ from these only in words."""
     can_look: bool = False
     """Whether `reconcile=`, or the database of a transactional function, can say whether a call was applied."""
+    returns_nothing: bool = False
+    """Whether nothing is missing if an applied call has no recorded result."""
     client: Any = None
     """What `Calls.running` has of the call while it runs."""
+    asker: str = ""
+    """Who asks for the call, if one process makes calls for others: the id of a connection; else empty."""
 
 
 class Claim(NamedTuple):
@@ -134,6 +148,10 @@ class Claim(NamedTuple):
     seq: int
     is_unproven: bool = False
     """Whether an earlier attempt of the call may have been applied."""
+    begun: datetime | None = None
+    """When the call was made for which this one is taken, so that the caller must be told if it gets its result."""
+    why: str = ""
+    """What is known of that call."""
 
 
 class Recorded(NamedTuple):
@@ -214,6 +232,8 @@ class Calls:
     is_registered: bool = False
     is_closed: bool = False
     """Whether the owner ends in order: then no call begins any more."""
+    askers: dict[str, None] = field(default_factory=dict)
+    """The connections for which this process makes calls, and which are open."""
 
     def begin(self, tx: Connection, request: CallRequest, follow: str | None, has_looked: bool) -> Step:
         """Recognise a call and claim it, or say what stands in its way.
@@ -223,7 +243,7 @@ class Calls:
         """
         if self.is_closed:
             raise StoreUnavailable("The store of effects was closed by this process: the function was not called.")
-        self._lock(tx, request.session)
+        self.lock(tx, request.session)
         rows = self._rows(tx, request)
         if follow is not None and (row := self.row(tx, follow)) is not None:
             earlier = self._earlier(tx, request, row)
@@ -264,21 +284,28 @@ class Calls:
         """What follows if the call is the earlier one."""
         match earlier.standing:
             case CallStanding.RUNNING:
-                return Wait(row.key, is_joined, self._place(tx, row))
+                return Wait(row.key, is_joined, self.place_of(tx, row))
             case CallStanding.STOPPED if request.effect is Effect.UNKEYED:
                 return self._look(tx, row)
             case CallStanding.STOPPED:
-                return self._take_over(tx, request, row, is_unproven=True)
+                why = self._told(tx, row, earlier.standing)
+                claim = self._take_over(tx, request, row, is_unproven=True)
+                return claim._replace(begun=row.at, why=why) if is_joined else claim
             case CallStanding.VOID:
                 return self._take_over(tx, request, row, is_unproven=False)
             case CallStanding.UNDONE:
                 return Undone(row.key)
             case _:
-                return self._answer(tx, row, earlier.standing, is_joined=is_joined)
+                return self._answer(tx, request, row, earlier.standing, is_joined=is_joined)
 
-    def _answer(self, tx: Connection, row: Any, standing: CallStanding, *, is_joined: bool) -> Recorded:
+    def _answer(
+        self, tx: Connection, request: CallRequest, row: Any, standing: CallStanding, *, is_joined: bool
+    ) -> Recorded:
         why = self._told(tx, row, standing)
-        read = {"reader": self.owner, "read_seq": self._newest(tx), "joined": (row.joined or 0) + 1}
+        read = {"joined": (row.joined or 0) + 1, "why": _with_answer(row.why, standing, is_joined=is_joined, told=why)}
+        if row.result is not None or request.returns_nothing:  # else the caller gets an error, and calls again
+            reader = request.asker or self.owner
+            read |= {"reader": reader, "is_abandoned": 0, "read_seq": self._newest(tx)}
         tx.execute(_UPDATE, {"of_key": row.key, **read})
         self._register(tx)
         return Recorded(row.key, row.result, is_joined, row.at, why, row.caller_key)
@@ -330,6 +357,7 @@ class Calls:
         return {
             "state": State.OPEN.value,
             "owner": self.owner,
+            "asker": request.asker or self.owner,
             "reader": None,
             "seq": seq,
             "read_seq": None,
@@ -361,8 +389,10 @@ class Calls:
             if row.state == State.ANOTHER:
                 return self._take_over(tx, request, row, is_unproven=False)
             if row.state == State.SAME and (about := self.row(tx, row.about)) is not None:
+                if self._standing(tx, about) is CallStanding.UNDONE:
+                    return Undone(about.key)
                 tx.execute(_UPDATE, {"of_key": row.key, "state": State.VOID.value})
-                return self._answer(tx, about, CallStanding.UNREAD, is_joined=True)
+                return self._answer(tx, request, about, CallStanding.UNREAD, is_joined=True)
         return None
 
     def _look(self, tx: Connection, row: Any) -> Look:
@@ -373,11 +403,15 @@ class Calls:
         """Whether this process still holds its claim: nobody has settled the call meanwhile, or taken it over."""
         return tx.execute(_IS_MINE, self._mine(claim)).first() is not None
 
-    def record(self, tx: Connection, claim: Claim, result: str | None, *, is_read: bool) -> bool:
-        """Record the result of a call; `is_read`: its client waits for it. False if the row was taken away."""
-        reader = self.owner if is_read else None
+    def record(
+        self, tx: Connection, claim: Claim, result: str | None, *, reader: str | None, is_late: bool = False
+    ) -> bool:
+        """Record the result of a call for the `reader` who waits for it, None for nobody. False if the row was taken.
+
+        `is_late`: nobody knows whether the reader still waits.
+        """
         done = {"state": State.APPLIED.value, "result": result, "reader": reader, "read_seq": self._newest(tx)}
-        return self._change(tx, claim, {**done, "why": None})
+        return self._change(tx, claim, {**done, "is_abandoned": int(is_late), "why": None})
 
     def fail(self, tx: Connection, claim: Claim, state: State, why: str) -> bool:
         """Record that a call ended without a result, as `void` or `unknown`."""
@@ -402,21 +436,22 @@ class Calls:
                 tx.execute(_UPDATE, {"of_key": key, "state": state.value})
             self.running.pop(key, None)
 
-    def abandon(self, tx: Connection, key: str) -> None:
-        """Note that the client of a call has given up: nobody has its answer, or will have it."""
-        mine = (LEDGER.c.key == key, LEDGER.c.owner == self.owner)
-        tx.execute(update(LEDGER).where(*mine, LEDGER.c.state == State.OPEN.value).values(is_abandoned=1))
-        read = (LEDGER.c.reader == self.owner, LEDGER.c.state == State.APPLIED.value)
-        tx.execute(update(LEDGER).where(*mine, *read).values(reader=None))
+    def abandon(self, tx: Connection, key: str, reader: str) -> None:
+        """Note that the client of a call has given up: it has no answer, and will have none."""
+        mine = {"of_key": key, "of_reader": reader}
+        tx.execute(_ABANDON_OPEN, mine)
+        tx.execute(_ABANDON_READ, mine)
 
-    def unread(self, tx: Connection, key: str) -> None:
-        """Note that the answer that this owner was given did not reach its client."""
-        mine = (LEDGER.c.key == key, LEDGER.c.reader == self.owner, LEDGER.c.state == State.APPLIED.value)
-        tx.execute(update(LEDGER).where(*mine).values(reader=None))
+    def answer_doubt(self, tx: Connection, key: str, state: State) -> None:
+        """Answer whether a doubtful call is the earlier one (`same`) or another one (`another`)."""
+        tx.execute(_UPDATE.where(LEDGER.c.state == "doubtful"), {"of_key": key, "state": state.value})
 
-    def found(self, tx: Connection, look: Look, result: str | None, *, is_read: bool = False) -> bool:
-        """Record that a look found the effect; `is_read`: its own client gets the result."""
-        reader = self.owner if is_read else None
+    def go_on(self, tx: Connection, asker: str) -> None:
+        """Note that a client has asked for something else: it has, or does not want, its earlier answers."""
+        tx.execute(_GO_ON, {"of_reader": asker})
+
+    def found(self, tx: Connection, look: Look, result: str | None, *, reader: str | None = None) -> bool:
+        """Record that a look found the effect; `reader`: who gets the result of the very call, None for nobody."""
         done = {"state": State.APPLIED.value, "result": result, "reader": reader, "read_seq": self._newest(tx)}
         return self._settle(tx, look, {**done, "why": _why("found", "It was found by reconcile=.")})
 
@@ -428,7 +463,7 @@ class Calls:
         row, now = self.row(tx, look.key), self.clock(tx)
         if row is None or row.claim != look.token or row.state not in (State.OPEN, State.UNKNOWN):
             return Miss(is_void=True)  # somebody else has settled it: begin again
-        seen = self._evidence(tx, row.owner, now)
+        seen = self.evidence_of(tx, row.owner, now)
         is_over = seen.life in (Life.DEAD, Life.ENDED) and not seen.has_started_processes
         if not is_over and not (row.expires is not None and now > row.expires + GRACE):
             left = max(0.0, (row.expires or now) + GRACE - now)
@@ -454,7 +489,7 @@ class Calls:
         row = self.row(tx, key)
         return row is not None and row.state == State.OPEN
 
-    def _lock(self, tx: Connection, session: str) -> None:
+    def lock(self, tx: Connection, session: str) -> None:
         """Let one call of the session at a time be recognised; SQLite has one writer anyway."""
         if tx.dialect.name == "postgresql":  # a row that is not there locks nothing
             insert_new(tx, SESSIONS, {"id": session})
@@ -474,7 +509,7 @@ class Calls:
             {
                 "session": request.session,
                 "function": request.function,
-                "owner": self.owner,
+                "readers": [self.owner, *self.askers],
                 "caller_key": identity.key,
                 "call": identity.call,
                 "family": identity.family,
@@ -492,7 +527,7 @@ class Calls:
             Identity(row.digest, row.caller_key, row.run, row.call, row.family),
             standing,
             is_reworded=is_reworded,
-            is_waited_for=here is not None and not here.is_abandoned(),
+            is_waited_for=here is not None and here.tells_when_it_leaves and not here.is_abandoned(),
             is_abandoned=bool(row.is_abandoned) or (here is not None and here.is_abandoned()),
             order=row.seq or 0,
         )
@@ -502,26 +537,33 @@ class Calls:
             case State.OPEN if row.owner == self.owner:
                 return CallStanding.RUNNING if row.key in self.running else CallStanding.STOPPED
             case State.OPEN:
-                lives = self._evidence(tx, row.owner, self.clock(tx)).life in (Life.LIVES, Life.SEEN)
+                lives = self.evidence_of(tx, row.owner, self.clock(tx)).life in (Life.LIVES, Life.SEEN)
                 return CallStanding.RUNNING if lives else CallStanding.STOPPED
             case State.UNKNOWN:
                 return CallStanding.STOPPED
             case State.UNDONE:
                 return CallStanding.UNDONE
+            case State.APPLIED if row.undone_by is not None:  # to be undone, and perhaps undone already
+                return CallStanding.UNDONE
             case State.APPLIED if row.reader is None:
                 return CallStanding.UNREAD
-            case State.APPLIED if row.reader == self.owner:
-                return CallStanding.READ
             case State.APPLIED:
-                if self._evidence(tx, row.reader, self.clock(tx)).life in (Life.LIVES, Life.ENDED):
-                    return CallStanding.READ
-                later = {"session": row.session, "owner": row.reader, "read_seq": row.read_seq}
+                if self._has_reader(tx, row.reader):
+                    return CallStanding.UNREAD if row.is_abandoned else CallStanding.READ
+                later = {"session": row.session, "asker": row.reader, "read_seq": row.read_seq}
                 has_gone_on = tx.execute(_HAS_GONE_ON, later).first() is not None
                 return CallStanding.PASSED if has_gone_on else CallStanding.LAST
             case _:
                 return CallStanding.VOID
 
-    def _evidence(self, tx: Connection, owner: str | None, now: float) -> Evidence:
+    def _has_reader(self, tx: Connection, reader: str) -> bool:
+        """Whether who got an answer lives, or has ended in order; a connection lives with its process at most."""
+        owner, _, connection = reader.partition(":")
+        if owner == self.owner:
+            return not connection or reader in self.askers
+        return self.evidence_of(tx, owner, self.clock(tx)).life in (Life.LIVES, Life.ENDED)
+
+    def evidence_of(self, tx: Connection, owner: str | None, now: float) -> Evidence:
         """What is known of an owner; a proven death is written down, since its file may go."""
         row = tx.execute(_OWNER, {"owner": owner}).one_or_none()
         if row is None:
@@ -531,7 +573,7 @@ class Calls:
             tx.execute(update(OWNERS).where(OWNERS.c.id == owner).values(died_at=datetime.now(UTC)))
         return found
 
-    def _place(self, tx: Connection, row: Any) -> str:
+    def place_of(self, tx: Connection, row: Any) -> str:
         """Where a call runs or ran, in words."""
         owner = tx.execute(_OWNER, {"owner": row.owner}).one_or_none()
         if owner is None:
@@ -541,7 +583,7 @@ class Calls:
 
     def _told(self, tx: Connection, row: Any, standing: CallStanding) -> str:
         """What is known of an earlier call, in a clause that follows its name and time."""
-        where = self._place(tx, row)
+        where = self.place_of(tx, row)
         match standing:
             case CallStanding.RUNNING:
                 return f"runs in {where}, and its client has given up"
@@ -564,6 +606,12 @@ def _by_key(rows: Sequence[Any], key: str) -> Any:
 def _why(code: str, reason: str, **more: JsonValue) -> str:
     """Why a row is in its state, as the JSON of its column."""
     return json.dumps({"code": code, "reason": reason, **more})
+
+
+def _with_answer(before: str | None, standing: CallStanding, *, is_joined: bool, told: str) -> str:
+    """The column `why` with what is known of the newest call that got the recorded result."""
+    answer = {"at": datetime.now(UTC).isoformat(), "standing": standing.value, "joined": is_joined, "reason": told}
+    return json.dumps({**(json.loads(before) if before else {}), "answer": answer})
 
 
 def told_why(why: str | None) -> str:

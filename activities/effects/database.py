@@ -67,13 +67,15 @@ class Mark(NamedTuple):
 class Database:
     """A store in SQLite or PostgreSQL. Nothing is opened before it is used."""
 
-    def __init__(self, url: str, cipher: Cipher | None = None) -> None:
+    def __init__(self, url: str, cipher: Cipher | None = None, *, must_exist: bool = False) -> None:
         """`url` is that of a database, or the path of a SQLite file.
 
-        Raises ValueError for a text that is neither.
+        `must_exist`: for a person who looks, no store is made, and none is migrated. Raises ValueError for a text that
+        is neither.
         """
         self.url = _full(url)
         self.cipher = cipher
+        self._must_exist = must_exist
         self._engine: Engine | None = None
         self._opening = threading.RLock()
         self._mark: int | None = None
@@ -96,6 +98,23 @@ class Database:
     def is_local(self) -> bool:
         """Whether the store is a file of this machine."""
         return self.engine.dialect.name == "sqlite"
+
+    @property
+    def file(self) -> Path | None:
+        """The file of a SQLite store; None for PostgreSQL. Opens nothing."""
+        url = make_url(self.url)
+        is_file = url.get_backend_name() == "sqlite" and url.database
+        return Path(url.database or "").resolve() if is_file else None
+
+    @property
+    def file_system(self) -> str:
+        """The kind of the file system that has the file of the store; empty if it is not known."""
+        return _file_system(self.file, _mounts()) if self.file else ""
+
+    @property
+    def mark(self) -> Mark | None:
+        """What the file beside a SQLite store says of it; None without one."""
+        return _read_mark(self.file) if self.file else None
 
     @property
     def folder(self) -> Path:
@@ -121,6 +140,14 @@ class Database:
         """Run `work` in a transaction that writes; raises StoreUnavailable, and then it may have been committed."""
         with self._named(), writing(self.engine).begin() as tx:
             return work(tx)
+
+    def rehearse(self, work: Callable[[Connection], T]) -> T:
+        """Run `work` in a transaction that writes, and roll it back; raises StoreUnavailable."""
+        with self._named(), writing(self.engine).connect() as connection, connection.begin() as tx:
+            try:
+                return work(connection)
+            finally:
+                tx.rollback()
 
     def submit(self, work: Callable[[], T]) -> "Future[T]":
         """Run `work` in a thread of the store."""
@@ -158,16 +185,18 @@ class Database:
                 self._mark = None
 
     def _open(self) -> Engine:
-        url = make_url(self.url)
-        file = Path(url.database).resolve() if url.get_backend_name() == "sqlite" and url.database else None
+        file = self.file
         marked = _read_mark(file) if file else None
         if file:
             _check_place(file, marked)
-        engine = open_blocking(self.url, self.cipher)
+        if file and self._must_exist and not file.is_file():
+            raise StoreUnavailable(f"There is no store {file}: check the path, or run the program that makes it.")
+        engine = open_blocking(self.url, self.cipher, may_migrate=not self._must_exist)
         if engine.dialect.name == "postgresql":
             event.listen(engine, "connect", _limit_idle)
         if file:
-            self._mark = _check_mark(engine, file, marked)
+            right = _check_mark(engine, file, marked)
+            self._mark = None if self._must_exist else _open_mark(file, marked, right)
         return engine
 
     @contextlib.contextmanager
@@ -252,8 +281,8 @@ def _check_place(file: Path, marked: Mark | None) -> None:
         )
 
 
-def _check_mark(engine: Engine, file: Path, marked: Mark | None) -> int:
-    """Compare the store with the mark beside it, and open the mark to be kept up to date.
+def _check_mark(engine: Engine, file: Path, marked: Mark | None) -> Mark:
+    """Compare the store with the mark beside it, and return what the mark should be.
 
     Raises StoreUnavailable if it is another store, or an older copy.
     """
@@ -270,10 +299,15 @@ def _check_mark(engine: Engine, file: Path, marked: Mark | None) -> int:
             f"The store {file} was replaced by an older copy: it has effects up to number {newest}, and number"
             f" {marked.seq} was recorded: bring the newer one back. {accept}"
         )
+    return Mark(id, newest)
+
+
+def _open_mark(file: Path, marked: Mark | None, right: Mark) -> int:
+    """Open the mark beside a store, which is made if there is none, to be kept up to date."""
     _beside(file).mkdir(exist_ok=True)
     mark = os.open(_beside(file) / "store", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if marked is None:
-        os.pwrite(mark, f"{newest:>{_DIGITS}} {json.dumps({'store': id})}".encode(), 0)
+        os.pwrite(mark, f"{right.seq:>{_DIGITS}} {json.dumps({'store': right.store})}".encode(), 0)
     return mark
 
 
@@ -286,6 +320,11 @@ def _mounts() -> str:
 
 def file_system_of(file: Path, mounts: str) -> str | None:
     """The kind of the network file system that has `file`, by the table `mounts` of /proc; None if it has none."""
+    found = _file_system(file, mounts)
+    return found if found.startswith(NETWORK_FILE_SYSTEMS) else None
+
+
+def _file_system(file: Path, mounts: str) -> str:
     best, found = "", ""
     for line in mounts.splitlines():
         fields = line.split()
@@ -294,4 +333,4 @@ def file_system_of(file: Path, mounts: str) -> str | None:
         place = fields[1].replace("\\040", " ").rstrip("/") or "/"
         if (place == "/" or file == Path(place) or Path(place) in file.parents) and len(place) >= len(best):
             best, found = place, fields[2]
-    return found if found.startswith(NETWORK_FILE_SYSTEMS) else None
+    return found

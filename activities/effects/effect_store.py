@@ -18,11 +18,12 @@ from sqlalchemy import Connection, Engine, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities import sends
+from activities.effects import remedies
 from activities.effects.calls import Calls
 from activities.effects.database import Database
 from activities.effects.flow import Joined, Running
 from activities.effects.owner import OWNERS, Owner, after_fork
-from activities.storage.store import StoreUnavailable, adopt, adopt_blocking, clock, file_of, spoken
+from activities.storage.store import StoreUnavailable, adopt, adopt_blocking, clock, file_of
 
 LEASE_SECONDS, RENEW_SECONDS = 15.0, 4.0
 """How long an owner on another machine counts as alive after its last sign, and how often it gives one (PostgreSQL)."""
@@ -61,6 +62,8 @@ class EffectStore:
         """The owner of calls that had not ended when it was closed."""
         self._is_closed = False
         self._adopted = set[Engine | AsyncEngine]()
+        self._adopting = threading.Lock()
+        self._adopting_here = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
 
     def begin(self) -> None:
         """Open the store; a call does so by itself.
@@ -84,6 +87,10 @@ class EffectStore:
             reference = weakref.ref(self)
             atexit.register(_close_at_exit, reference)
 
+    def own_calls(self) -> Calls | None:
+        """The calls of this process; None if it has not opened the store. Opens nothing."""
+        return self._rows
+
     @property
     def is_open(self) -> bool:
         """Whether the store was opened by this process."""
@@ -97,6 +104,7 @@ class EffectStore:
         """
         with self._opening:
             if self._rows is None or self._owner is None:
+                self.database.close()  # it may have been asked about calls
                 return
             rows, owner, until = self._rows, self._owner, time.monotonic() + CLOSE_SECONDS
             rows.is_closed = True  # before the look at what runs: a call that begins is in `running` before its claim
@@ -143,19 +151,21 @@ class EffectStore:
 
         Raises StoreUnavailable if that fails, or if it is the file of the store itself.
         """
-        if datasource in self._adopted:
-            return
-        self._refuse_own_file(datasource)
-        adopt_blocking(datasource, self.database.cipher)
-        self._adopted.add(datasource)
+        with self._adopting:  # to prepare an engine twice at once breaks the connections of one of the two
+            if datasource in self._adopted:
+                return
+            self._refuse_own_file(datasource)
+            adopt_blocking(datasource, self.database.cipher)
+            self._adopted.add(datasource)
 
     async def prepare_async(self, datasource: AsyncEngine) -> None:
         """`prepare` for a database with an event loop; raises as it does."""
-        if datasource in self._adopted:
-            return
-        self._refuse_own_file(datasource.sync_engine)
-        await adopt(datasource, self.database.cipher)
-        self._adopted.add(datasource)
+        async with self._adopting_here.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            if datasource in self._adopted:
+                return
+            self._refuse_own_file(datasource.sync_engine)
+            await adopt(datasource, self.database.cipher)
+            self._adopted.add(datasource)
 
     def _refuse_own_file(self, datasource: Engine) -> None:
         mine, theirs = file_of(self.database.engine), file_of(datasource)
@@ -165,10 +175,9 @@ class EffectStore:
                 " for the other. Give the store a file of its own."
             )
 
-    def remedy(self, key: str) -> str:
-        """How a person settles the call with this key, in a sentence."""
-        kind = "same|another" if key.startswith("doubt-") else "applied|not-applied"
-        return f"Settle it: replan settle {key} {kind} --store {spoken(self.database.url)}."
+    def remedy(self, key: str, missing: str) -> str:
+        """How a person settles the call with this key, in a sentence; `missing` is one of `remedies`."""
+        return remedies.to_settle(key, missing, self.database.url)
 
     @contextmanager
     def nested(self, client: Running) -> Iterator[None]:
@@ -196,13 +205,8 @@ class EffectStore:
     def abandoned(self, client: Running) -> None:
         """Write down that the client of a call has given up."""
         if client.key and self._rows is not None:
-            rows, key = self._rows, client.key
-
-            def note(tx: Connection) -> None:
-                rows.abandon(tx, key)
-                rows.unread(tx, key)
-
-            self.later(note)
+            rows, key, asker = self._rows, client.key, client.asker
+            self.later(lambda tx: rows.abandon(tx, key, asker or rows.owner))
 
     def later(self, work: Callable[[Connection], Any]) -> None:
         """Run a transaction in the background, again and again until it succeeds or the process ends."""

@@ -4,8 +4,25 @@ EffectError
 ├── OutcomeUnknown  nobody knows whether the call was applied
 ├── DoubtfulCall    the call may be an earlier call once more, or another one
 ├── KeyConflict     the key of the call belongs to a call with other arguments
-└── EffectUndone    the effect was applied and undone: its result must not be returned again
+├── EffectUndone    the effect was applied and undone: its result must not be returned again
+└── EffectRefused   what was asked about an effect is not done, such as to settle a call that still runs
 """
+
+from typing import Literal
+
+RefusalCode = Literal[
+    "unknown_key",
+    "ambiguous_key",
+    "still_running",
+    "already_settled",
+    "other_answer",
+    "earlier_first",
+    "bad_result",
+    "changed",
+    "not_applied",
+    "no_undo",
+]
+"""Why something about an effect is refused, for programs."""
 
 
 class EffectError(Exception):
@@ -36,3 +53,12 @@ class KeyConflict(EffectError):
 
 class EffectUndone(EffectError):
     """The effect was applied and then undone, so its recorded result must not be returned."""
+
+
+class EffectRefused(EffectError):
+    """What was asked about an effect is not done, and nothing was changed."""
+
+    def __init__(self, code: RefusalCode, key: str, reason: str, remedy: str) -> None:
+        """`reason` and `remedy` together make one sentence."""
+        super().__init__(key, f"{reason}: {remedy}.")
+        self.code, self.reason, self.remedy = code, reason, remedy

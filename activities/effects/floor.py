@@ -1,5 +1,6 @@
 """Each effect once, without a server: the decorators, and the store and process behind them."""
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -11,10 +12,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from activities.effects import identity
 from activities.effects.arguments import Arguments, Bound
 from activities.effects.database import Database
+from activities.effects.desk import UNSAID, CallRecord, Desk, Settlement
 from activities.effects.effect_store import EffectStore
 from activities.effects.flow import Joined
 from activities.effects.function import EffectOptions, Function
 from activities.effects.recognition import Identity
+from activities.effects.undoing import check_undo, plan_undo
+from activities.effects.upkeep import Pruned, prune
 from activities.storage.store import Cipher
 from workflows.json_values import digest
 from workflows.plans.catalogue import Effect
@@ -96,6 +100,7 @@ class Effects:
             ValueError: `store` is no URL of a database, or `session` is empty.
         """
         self._store = EffectStore(Database(store, cipher), restarts=restarts, watch=watch, on_joined=on_joined)
+        self._desk = Desk(self._store.database, self._store.own_calls)
         self._session = identity.checked("session", session) if session is not None else None
         self._ordinals = identity.Ordinals()
         self.functions = dict[str, Function]()
@@ -150,6 +155,76 @@ class Effects:
         A process does so by itself when it ends, unless it is killed.
         """
         self._store.close()
+
+    def calls(self, session: str | None = None) -> list[CallRecord]:
+        """The calls of a session, or of all sessions of the store, the oldest first; raises StoreUnavailable."""
+        return self._desk.calls(session)
+
+    def settle(self, key: str, answer: Settlement, *, result: Any = UNSAID, by: str = "") -> CallRecord:
+        """Say what became of a call of which nobody knows it, or whether a doubtful call is the earlier one again.
+
+        Args:
+            key: The key of the call, as the error has it.
+            answer: `applied` or `not-applied`; of a doubtful call `same` or `another`.
+            result: What an applied call returned, as JSON: the next equal call gets it. Without it, it raises
+                OutcomeUnknown once more.
+            by: Who says so.
+
+        Raises:
+            EffectRefused: it is settled already, still runs, or has another question.
+            StoreUnavailable: the store cannot be reached.
+        """
+        return self._desk.settle(key, answer, result=result, by=by)
+
+    def undo(self, key: str) -> CallRecord:
+        """Undo an applied call with its `undo=` function; of a call that is undone already, nothing is called.
+
+        The function gets those recorded arguments that it has parameters for, and `result`. It is a call as any other,
+        with a key of its own: killed in the middle, the next `undo` finishes it.
+
+        Raises:
+            EffectRefused: the call was not applied, or has no `undo=`.
+            TypeError: the `undo=` function is an `async def`: use `undo_async`.
+            EffectError, StoreUnavailable, or what the function raises: as any call of it.
+        """
+        planned = plan_undo(self._desk, self.functions, key)
+        if planned is not None:
+            if planned.function.is_async:
+                raise TypeError(f"{planned.function.name} is an async function: await effects.undo_async({key!r}).")
+            planned.begin()
+            try:
+                planned.make()
+            except BaseException:
+                planned.take_back()
+                raise
+            planned.end()
+        return self._desk.call(key)
+
+    async def undo_async(self, key: str) -> CallRecord:
+        """`undo` in an event loop, for an `undo=` function of either sort; raises as it does."""
+        planned = await asyncio.to_thread(plan_undo, self._desk, self.functions, key)
+        if planned is not None and planned.function.is_async:
+            await asyncio.to_thread(planned.begin)
+            try:
+                await planned.make_async()
+            except BaseException:
+                await asyncio.to_thread(planned.take_back)
+                raise
+            await asyncio.to_thread(planned.end)
+        return await asyncio.to_thread(self.undo, key)
+
+    def prune(self, days: float, *, dry_run: bool = False) -> Pruned:
+        """Delete calls that were made more than `days` ago and are settled, and owners that nothing needs any more.
+
+        A call that is not in the store any more is made when it comes again, whatever its key. With `dry_run`, nothing
+        is deleted. Raises StoreUnavailable.
+        """
+        return prune(self._desk, days, is_dry_run=dry_run)
+
+    @property
+    def desk(self) -> Desk:
+        """What a person can ask about the calls of the store."""
+        return self._desk
 
     def __enter__(self) -> Self:
         self._store.begin()
@@ -207,6 +282,8 @@ class Effects:
             raise TypeError(f"{name} is a plain function: reconcile= must be one, too.")
         if options.timeout <= 0 or options.settle < 0:
             raise ValueError(f"timeout= of {name} must be above 0 seconds, and settle= not below 0.")
+        if options.undo is not None:
+            check_undo(name, made)
         _ = made.raises, made.result  # their mistakes are raised now
         return made
 

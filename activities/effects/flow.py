@@ -32,6 +32,7 @@ from activities.effects.calls import (
     Wait,
 )
 from activities.effects.errors import DoubtfulCall, EffectUndone, KeyConflict, OutcomeUnknown
+from activities.effects.remedies import IDENTITY, OUTCOME, RESULT
 from activities.storage.store import StoreUnavailable
 
 
@@ -64,7 +65,7 @@ Flow = Generator[Action, Any, Any]
 
 
 class Joined(NamedTuple):
-    """A call that was taken for an earlier one: it was not made, and got the earlier call's result."""
+    """A call that was taken for an earlier one, and got its result."""
 
     key: str
     """The key of the earlier call."""
@@ -77,8 +78,8 @@ class Joined(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.function} was not called again: an equal call of the session {self.session!r} {self.why}. It got"
-            f" that call's result ({self.key}). If it was meant as another call, give it a key of its own:"
+            f"{self.function} was not made as another call: an equal call of the session {self.session!r} {self.why}."
+            f" It got that call's result ({self.key}). If it was meant as another call, give it a key of its own:"
             ' effects.scope(key="...").'
         )
 
@@ -93,12 +94,23 @@ class Running:
     has_given_up: bool = False
     """Whether its client was cancelled."""
     client_has_left: Callable[[], bool] = lambda: False
+    is_late: Callable[[], bool] = lambda: False
+    """Whether clients that say nothing when they give up may have given up."""
+    tells_when_it_leaves: bool = True
+    asker: str = ""
+    """As in `CallRequest`."""
+    joined_by: int = 0
+    """How many equal calls have waited for its result."""
     parents: "tuple[Running, ...]" = ()
     """The calls inside whose function it was made, which it cannot wait for."""
 
-    def is_abandoned(self) -> bool:
+    def has_left(self) -> bool:
         """Whether its client certainly does not wait any more."""
         return self.has_given_up or self.client_has_left()
+
+    def is_abandoned(self) -> bool:
+        """Whether its client does not wait any more, or may not."""
+        return self.has_left() or self.is_late()
 
 
 @dataclass(frozen=True)
@@ -116,8 +128,10 @@ class Work:
     raises_unknown: bool
     """Whether a failure without proof raises OutcomeUnknown; else, a repetition is harmless."""
     settle: float
-    remedy: Callable[[str], str]
-    """How a person settles the call with this key."""
+    remedy: Callable[[str, str], str]
+    """How a person settles the call with this key; the second argument what is missing, as in `remedies`."""
+    is_earlier: Callable[[Claim], bool]
+    """Whether the result of a call with a claim may be that of an attempt before it."""
     on_joined: Callable[[Joined], None]
     later: Callable[[Callable[[Connection], Any]], None]
     """Runs a transaction in the background until it succeeds."""
@@ -174,7 +188,7 @@ def _make(request: CallRequest, rows: Calls, work: Work, client: Running, claim:
     client.key = claim.key
     is_written = True
     try:
-        if client.is_abandoned() or not (yield Transact(lambda tx: rows.is_mine(tx, claim), is_read=True)):
+        if client.has_left() or not (yield Transact(lambda tx: rows.is_mine(tx, claim), is_read=True)):
             yield from _give_back(rows, work, claim)
             raise OutcomeUnknown(claim.key, f"{request.function} was not called: its claim was taken away meanwhile.")
         try:
@@ -183,6 +197,8 @@ def _make(request: CallRequest, rows: Calls, work: Work, client: Running, claim:
             return (yield from _failed(request, rows, work, client, claim, error))
         result = work.encode(value)
         is_written = yield from _record(rows, work, client, claim, result)
+        if claim.begun is not None and work.is_earlier(claim):
+            _tell(request, work, claim.key, claim.begun, claim.why)
         return value
     finally:
         if is_written:
@@ -208,7 +224,8 @@ def _record(rows: Calls, work: Work, client: Running, claim: Claim, result: str 
     """Record the result; returns False if that goes on in the background, until it succeeds."""
 
     def record(tx: Connection) -> None:
-        rows.record(tx, claim, result, is_read=not client.is_abandoned())
+        reader = None if client.has_left() else client.asker or rows.owner
+        rows.record(tx, claim, result, reader=reader, is_late=client.is_abandoned())
 
     def record_later(tx: Connection) -> None:
         record(tx)
@@ -242,25 +259,28 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
             known = f", and reconcile= failed ({type(failed).__name__})"
         else:
             if value is not None:
-                result, is_read = work.encode(value), not client.is_abandoned()
-                yield Transact(lambda tx: rows.found(tx, look, result, is_read=is_read))
+                result, reader = work.encode(value), None if client.is_abandoned() else client.asker or rows.owner
+                yield Transact(lambda tx: rows.found(tx, look, result, reader=reader))
                 return value
             known = ", and reconcile= has not found it so far"
     what = f"The outcome of {request.function} is unknown: it {look.what}{known}. "
-    raise OutcomeUnknown(claim.key, what + work.remedy(claim.key)) from error
+    raise OutcomeUnknown(claim.key, what + work.remedy(claim.key, OUTCOME)) from error
 
 
 def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Recorded) -> Any:
     client.key = answer.key
     if client.is_abandoned():
-        work.later(lambda tx: rows.unread(tx, answer.key))
+        work.later(lambda tx: rows.abandon(tx, answer.key, client.asker or rows.owner))
     if answer.is_joined:
-        work.on_joined(Joined(answer.key, request.function, request.session, request.arguments, answer.at, answer.why))
-    if answer.result is None:
-        raise OutcomeUnknown(
-            answer.key, f"{request.function} was applied, but its result is not known. {work.remedy(answer.key)}"
-        )
+        _tell(request, work, answer.key, answer.at, answer.why)
+    if answer.result is None and not request.returns_nothing:
+        what = f"{request.function} was applied, but its result is not known. "
+        raise OutcomeUnknown(answer.key, what + work.remedy(answer.key, RESULT))
     return work.decode(answer.result)
+
+
+def _tell(request: CallRequest, work: Work, key: str, at: datetime, why: str) -> None:
+    work.on_joined(Joined(key, request.function, request.session, request.arguments, at, why))
 
 
 def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: Wait, until: float) -> Flow:
@@ -276,6 +296,7 @@ def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: 
             " wait for it, or end that process.",
         )
     if here is not None:
+        here.joined_by += 1
         yield WaitFor(left, here.done)
         return
     for _ in range(POLLS):  # its process may die meanwhile, which only `begin` finds out
@@ -315,13 +336,13 @@ def _stays_unknown(
     if not is_equal:
         return True
     what = f"The outcome of {request.function} is unknown: an equal call {step.what}, and {why}. "
-    raise OutcomeUnknown(step.key, what + work.remedy(step.key)) from error
+    raise OutcomeUnknown(step.key, what + work.remedy(step.key, OUTCOME)) from error
 
 
 def _doubtful(request: CallRequest, step: Doubt, work: Work) -> str:
     return (
         f"{request.function} was not called: it may be the call {step.about} once more, which {step.what}. Nobody can"
-        f' know. {work.remedy(step.key)} Or give it a key of its own: effects.scope(key="...").'
+        f' know. {work.remedy(step.key, IDENTITY)} Or give it a key of its own: effects.scope(key="...").'
     )
 
 

@@ -21,9 +21,9 @@ from activities.borders.proof import proves_no_effect
 from activities.effects import ledger
 from activities.effects.arguments import Arguments, Bound
 from activities.effects.calls import CallRequest, Claim, Look
-from activities.effects.database import settled
+from activities.effects.driving import drive, in_task, run
 from activities.effects.effect_store import EffectStore
-from activities.effects.flow import Action, Flow, Invoke, Running, Transact, WaitFor, Work, calling, new_key
+from activities.effects.flow import Flow, Running, Work, calling, new_key
 from activities.effects.key import Key
 from activities.effects.ledger import LedgerEntry
 from activities.effects.recognition import Identity
@@ -36,6 +36,10 @@ from workflows.plans.catalogue import Effect
 
 MAX_RESULT = 1024 * 1024
 """The most bytes of a result as JSON."""
+
+
+MAX_KEY = 250
+"""The most characters of the key of a row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,103 +141,42 @@ class Function:
         self.store.begin()
         if isinstance(self.datasource, Engine):
             self.store.prepare(self.datasource)
-        flow = self._flow(bound, client)
-        send: Callable[[], Action] = functools.partial(next, flow)
-        with self.store.nested(client):
-            while True:
-                try:
-                    action = send()
-                except StopIteration as end:
-                    return end.value
-                try:
-                    value = self._do(action)
-                except BaseException as error:  # the flow decides what becomes of it
-                    send = functools.partial(flow.throw, error)
-                else:
-                    send = functools.partial(flow.send, value)
-
-    def _do(self, action: Action) -> Any:
-        match action:
-            case Transact(work, is_read):
-                return self.store.database.look(work) if is_read else self.store.database.write(work)
-            case Invoke(function):
-                return function()
-            case WaitFor(seconds, future):
-                self.store.wait(seconds, future)
-                return None
+        return run(self.store, self._flow(bound, client), client)
 
     async def _call_async(self, bound: Bound) -> Any:
         """Make a call in a task of its own, which goes on when the client is cancelled."""
         client = Running()
-        task = asyncio.create_task(self._drive(bound, client), name=f"effect {self.name}")
-        self.store.tasks.add(task)
-        task.add_done_callback(self.store.forget_task)
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if not task.cancelled():
-                client.has_given_up = True
-                self.store.abandoned(client)
-            raise
+        return await in_task(self.store, self._drive(bound, client), client, f"effect {self.name}")
 
     async def _drive(self, bound: Bound, client: Running) -> Any:
         if not self.store.is_open:
             await asyncio.to_thread(self.store.begin)
         if isinstance(self.datasource, AsyncEngine):
             await self.store.prepare_async(self.datasource)
-        flow = self._flow(bound, client)
-        send: Callable[[], Action] = functools.partial(next, flow)
-        is_cancelled = False
-        with self.store.nested(client):
-            while True:
-                try:
-                    action = send()
-                except StopIteration as end:
-                    return end.value
-                try:
-                    if is_cancelled and not isinstance(action, Transact):
-                        raise asyncio.CancelledError
-                    if isinstance(action, Transact):
-                        done = self.store.database.submit(functools.partial(self._do, action))
-                        value, was_cancelled = await settled(done)
-                        is_cancelled = is_cancelled or was_cancelled
-                    else:
-                        value = await self._do_async(action)
-                except BaseException as error:  # the flow decides what becomes of it
-                    send = functools.partial(flow.throw, error)
-                else:
-                    send = functools.partial(flow.send, value)
-
-    async def _do_async(self, action: Invoke | WaitFor) -> Any:
-        match action:
-            case Invoke(function, seconds):
-                async with asyncio.timeout(seconds):
-                    value = function()
-                    return await value if inspect.isawaitable(value) else value
-            case WaitFor(seconds, future):
-                waiting = [asyncio.wrap_future(future)] if future else [asyncio.ensure_future(asyncio.sleep(seconds))]
-                try:
-                    await asyncio.wait(waiting, timeout=seconds)
-                finally:
-                    if future is None:
-                        waiting[0].cancel()
+        return await drive(self.store, self._flow(bound, client), client)
 
     def _flow(self, bound: Bound, client: Running) -> Flow:
         identity, session = self.identify(self.name, bound)
-        key = f"{session}/{self.name}/{identity.key}" if identity.key is not None else new_key(self.name)
+        key = self.key_of(session, identity.key) if identity.key is not None else new_key(self.name)
         request = CallRequest(
             session=session,
             function=self.name,
             effect=self.effect,
             identity=identity,
             arguments=bound.json,
-            key=key if len(key) <= 250 else f"{self.name}-{digest(key)}",
+            key=key,
             timeout=self.options.timeout,
             differs_in_words=lambda earlier: self.arguments.differ_in_words(bound.json, earlier),
             can_look=self.options.reconcile is not None or self.effect is Effect.TRANSACTIONAL,
+            returns_nothing=self.arguments.returns in (None, type(None)),
             client=client,
         )
         return calling(request, self.store.rows, self._work(request, bound), client)
+
+    def key_of(self, session: str, key: str) -> str:
+        """The key of the row of a call that has a caller's key."""
+        whole = f"{session}/{self.name}/{key}"
+        return whole if len(whole) <= MAX_KEY else f"{self.name}-{digest(whole)}"
 
     def _work(self, request: CallRequest, bound: Bound) -> Work:
         attempt = _Attempt(sends.Sends(on_process=self.store.owner.note_started_process))
@@ -246,6 +189,7 @@ class Function:
             raises_unknown=self.effect is not Effect.IDEMPOTENT,
             settle=self.options.settle if self.effect is not Effect.TRANSACTIONAL else 0.0,
             remedy=self.store.remedy,
+            is_earlier=lambda claim: attempt.is_replayed or (self.effect is Effect.KEYED and claim.is_unproven),
             on_joined=self.store.on_joined,
             later=self.store.later,
             note=self.store.database.note,
@@ -290,7 +234,7 @@ class Function:
                         return _plain(self.encode(await call({name: tx})))
 
                     done = await ledger.apply_in_transaction(tx, entry, work)
-                    attempt.is_committing = True
+                    attempt.is_committing, attempt.is_replayed = True, done.replayed
                 return self.decode(json.dumps(done.result))
 
             return apply
@@ -299,7 +243,7 @@ class Function:
             with writing(_blocking(datasource)).begin() as tx:
                 work = lambda: _plain(self.encode(call({name: tx})))  # noqa: E731
                 done = ledger.apply_in_blocking_transaction(tx, entry, work)
-                attempt.is_committing = True
+                attempt.is_committing, attempt.is_replayed = True, done.replayed
             return self.decode(json.dumps(done.result))
 
         return apply_here
@@ -403,6 +347,8 @@ class _Attempt:
     is_called: bool = False
     is_committing: bool = False
     """Whether the transaction of the function may have been committed."""
+    is_replayed: bool = False
+    """Whether the function's database had the result already."""
 
 
 def _blocking(datasource: Engine | AsyncEngine | None) -> Engine:

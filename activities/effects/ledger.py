@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-import structlog
 from pydantic import JsonValue
 from sqlalchemy import (
     BigInteger,
@@ -44,8 +43,6 @@ from activities.storage.store import (
     write,
 )
 
-log = structlog.get_logger("replan.ledger")
-
 LEDGER = Table(
     "replan_ledger",
     REPLAN_TABLES,
@@ -68,7 +65,8 @@ LEDGER = Table(
     Column("call", String(1000)),
     Column("family", String(1000)),
     Column("owner", String(32)),
-    Column("reader", String(32)),
+    Column("asker", String(100)),
+    Column("reader", String(100)),
     Column("seq", BigInteger),
     Column("read_seq", BigInteger),
     Column("expires", Float),
@@ -180,7 +178,7 @@ async def apply_claimed(
     try:
         await write(engine, lambda tx: _record(tx, entry, result), follows_effect=True)
     except DATABASE_ERRORS as error:  # history keeps the result, and the claim prevents a second effect
-        log.warning("ledger_behind", error=type(error).__name__)
+        _log().warning("ledger_behind", error=type(error).__name__)
     return result
 
 
@@ -265,7 +263,13 @@ def _try_to_claim(tx: Connection, entry: LedgerEntry) -> bool:
 def _record(tx: Connection, entry: LedgerEntry, result: JsonValue) -> None:
     recorded = tx.execute(update(LEDGER).where(*_where_claimed_by(entry)).values(result=json.dumps(result)))
     if not recorded.rowcount:  # a call with a newer fencing token has the key, so there may be two effects
-        log.error("ledger_superseded", key=entry.key)
+        _log().error("ledger_superseded", key=entry.key)
+
+
+def _log() -> Any:
+    import structlog  # which takes a tenth of the time to import this floor, and most programs log nothing here
+
+    return structlog.get_logger("replan.ledger")
 
 
 def _where_claimed_by(entry: LedgerEntry) -> tuple[ColumnElement[bool], ...]:

@@ -132,7 +132,7 @@ def evidence(row: Any, now: float, *, is_local: bool) -> Evidence:
         if is_local:
             return Evidence(Life.DEAD)
         return Evidence(_by_lease(row, now))
-    is_dead = _is_unlocked(row)
+    is_dead = is_unlocked(row.lock_file, (row.device, row.inode))
     if is_dead is None:
         is_dead = _is_gone(row)
     if is_dead:
@@ -144,15 +144,18 @@ def _by_lease(row: Any, now: float) -> Life:
     return Life.SEEN if row.lease is not None and row.lease > now else Life.UNKNOWN
 
 
-def _is_unlocked(row: Any) -> bool | None:
-    """Whether nobody holds the lock of an owner; None if its file is not there, or not the same file any more."""
+def is_unlocked(path: str, number: tuple[int, int] | None = None) -> bool | None:
+    """Whether nobody holds the lock of an owner; None if its file cannot be asked.
+
+    `number`: the device and the inode that the file must have.
+    """
     try:
-        file = os.open(row.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:
         status = os.fstat(file)
-        if (status.st_dev, status.st_ino) != (row.device, row.inode):
+        if number is not None and (status.st_dev, status.st_ino) != number:
             return None
         # Each owner locks a file of its own before its row is there, so who only asks is in nobody's way.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

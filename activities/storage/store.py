@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import unquote
 
-import structlog
 from sqlalchemy import (
     Column,
     ColumnElement,
@@ -41,7 +40,6 @@ from activities.borders.sql import DATABASE_ERRORS, cause, is_unavailable
 from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
 from activities.storage.migrations import Newer, Stream, is_newest, migrate
 
-log = structlog.get_logger("replan.store")
 T = TypeVar("T")
 E = TypeVar("E", Engine, AsyncEngine)
 
@@ -293,10 +291,10 @@ async def open_store(url: str, cipher: Cipher | None = None) -> AsyncEngine:
     return engine
 
 
-def open_blocking(url: str, cipher: Cipher | None = None) -> Engine:
+def open_blocking(url: str, cipher: Cipher | None = None, *, may_migrate: bool = True) -> Engine:
     """Open the same store as `open_store`, for a program that need not have an event loop.
 
-    Raises as `open_store`.
+    Raises as `open_store`; without `may_migrate` also StoreUnavailable if the store would have to be migrated.
     """
     with _opening("The store", url, "check the URL", "use a newer Replan, or another store"):
         parsed = make_url(url)
@@ -309,7 +307,7 @@ def open_blocking(url: str, cipher: Cipher | None = None) -> Engine:
                 f"The store {spoken(url)} is a database in memory: use a file, as in sqlite:///FILE.db."
             )
         setattr(engine.dialect, _CIPHER, cipher)
-        _prepare_blocking(engine, Stream.LEDGER, Stream.STORE)
+        _prepare_blocking(engine, Stream.LEDGER, Stream.STORE, may_migrate=may_migrate)
         try:
             with reading(engine).begin() as tx:
                 is_new = _is_new_key(tx, cipher, engine.url)
@@ -333,7 +331,7 @@ _BLOCKING = {"sqlite": "sqlite+pysqlite", "postgresql": "postgresql+psycopg"}
 """The drivers of `open_blocking`, by the name of the database."""
 
 
-def _prepare_blocking(engine: Engine, *streams: Stream) -> None:
+def _prepare_blocking(engine: Engine, *streams: Stream, may_migrate: bool = True) -> None:
     """`_prepare` for an engine without an event loop."""
     tune(engine)
     engine.dispose()  # connections from before are not tuned
@@ -343,8 +341,14 @@ def _prepare_blocking(engine: Engine, *streams: Stream) -> None:
         with reading(engine).connect() as connection:
             is_ready = _is_prepared(connection, streams, None)
         if not is_ready:
+            # Without the permission, too, to say so of a store of a newer Replan.
             with writing(engine).begin() as tx:
                 migrate(tx, *streams)
+                if not may_migrate:
+                    raise StoreUnavailable(
+                        f"{spoken(engine.url)} has no effects yet, or is of an older Replan: the program that uses it"
+                        " brings it up to date when it starts."
+                    )
     except BaseException:
         engine.dispose()
         raise
@@ -611,7 +615,9 @@ class _Writer:
             if error is not None and is_locked(error):
                 if time.monotonic() >= until:
                     holder = _holder_of(self.engine.url)
-                    log.warning("store_locked", holder=holder, remedy="end the process that holds it, or continue it")
+                    _log().warning(
+                        "store_locked", holder=holder, remedy="end the process that holds it, or continue it"
+                    )
                 elif follows_effect or not cancelled:
                     continue
             if cancelled:
@@ -683,6 +689,12 @@ def _holder_of(url: str | URL) -> int | None:
         return None
     held = (line.split() for line in locks.splitlines() if "->" not in line)
     return next((int(row[4]) for row in held if row[5].endswith(f":{number}") and row[6] == _WRITE_LOCK), None)
+
+
+def _log() -> Any:
+    import structlog  # which takes a tenth of the time to import the floor of effects
+
+    return structlog.get_logger("replan.store")
 
 
 def _add_writer(engine: AsyncEngine) -> None:

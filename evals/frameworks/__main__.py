@@ -1,4 +1,8 @@
-"""`python -m evals.frameworks`: agents of other frameworks, killed after an effect and resumed by their own means."""
+"""`python -m evals.frameworks`: agents of other frameworks, killed after an effect and resumed by their own means.
+
+Their tools come from an MCP server, with the gateway in front of it or without, or they are functions, with
+`replan.effects` or without.
+"""
 
 import asyncio
 import sys
@@ -11,7 +15,9 @@ from typing import Annotated
 import typer
 
 from benchmarks.report import Machine
+from evals.frameworks import function_tools
 from evals.frameworks.environments import NoEnvironment, python_of, requirements
+from evals.frameworks.function_tools import BankModel, End, Kill
 from evals.frameworks.trial import Moment, ShopModel, Stage, Trial, TrialFailed, Way
 from evals.markdown import table
 from replan.testing.model_api import running
@@ -35,29 +41,45 @@ def trials_of(name: str) -> list[Trial]:
 def main(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help=f"Of {', '.join(NAMES)}; all.")] = None,
     keep: Annotated[Path | None, typer.Option(help="A new folder for everything, which stays.")] = None,
+    kills: Annotated[int, typer.Option(min=0, help="How often an agent with function tools is killed.")] = 4,
+    gateway: Annotated[bool, typer.Option(help="Also run agents whose tools come from an MCP server.")] = True,
+    seed: Annotated[int, typer.Option(help="Draws the moments of the kills.")] = 1,
 ) -> None:
-    """Kill agents after an effect, and count it; exit code 1 if the gateway repeats or loses an effect or an answer."""
+    """Kill agents around an effect, and count it; exit code 1 if one is repeated or lost, or an answer is lost."""
     for name in names or ():
         if name not in NAMES:
             raise typer.BadParameter(f"{name!r} is none of {', '.join(NAMES)}.", param_hint="NAME")
     if keep is not None:
         keep.mkdir(parents=True)
-    planned = [trial for name in names or NAMES for trial in trials_of(name)]
+    planned = [trial for name in names or NAMES for trial in trials_of(name)] if gateway else []
+    drawn = [
+        kill
+        for name in names or NAMES
+        for is_bare in (True, False)
+        for kill in function_tools.drawn(name, kills, seed, is_bare=is_bare)
+    ]
     try:
         with tempfile.TemporaryDirectory(prefix="replan-frameworks-") as folder:
             asyncio.run(run(planned, (keep or Path(folder)).absolute()))
+            asyncio.run(run_kills(drawn, (keep or Path(folder)).absolute()))
     except (NoEnvironment, TrialFailed) as problem:
         typer.echo(str(problem), err=True)
         leave(6)
     except KeyboardInterrupt:
         leave(130)
-    typer.echo(outcomes(planned))
-    typer.echo(f"\nOn {Machine.this()}")
-    leave(1 if any(trial.is_broken for trial in planned) else 0)
+    if planned:
+        typer.echo(outcomes(planned) + "\n")
+    if drawn:
+        typer.echo(function_tools.rows(drawn) + "\n")
+    typer.echo(f"On {Machine.this()}")
+    is_wrong = any(kill.end in (End.TWICE, End.LOST) for kill in drawn if not kill.is_bare)
+    leave(1 if is_wrong or any(trial.is_broken for trial in planned) else 0)
 
 
 async def run(planned: Sequence[Trial], folder: Path) -> None:
     """Fill in the trials. Raises NoEnvironment, TrialFailed."""
+    if not planned:
+        return
     pythons = {
         name: await python_of(requirements(name), say) for name in dict.fromkeys(trial.framework for trial in planned)
     }
@@ -70,6 +92,19 @@ async def run(planned: Sequence[Trial], folder: Path) -> None:
             keys = ", keys" if trial.has_keys else ""
             say(f"{number} of {len(planned)}: {trial.framework}, {trial.way}{keys}, {trial.moment}")
             await stage.play(trial, pythons[trial.framework])
+
+
+async def run_kills(drawn: Sequence[Kill], folder: Path) -> None:
+    """Fill in the runs of agents with function tools. Raises NoEnvironment, TrialFailed."""
+    pythons = {
+        name: await python_of(requirements(name), say) for name in dict.fromkeys(kill.framework for kill in drawn)
+    }
+    model = BankModel([])
+    async with running(model):
+        for number, kill in enumerate(drawn, 1):
+            await function_tools.play(kill, pythons[kill.framework], folder / f"kill-{number}", model)
+            bare = ", as they are" if kill.is_bare else ""
+            say(f"{number} of {len(drawn)}: {kill.framework}, function tools{bare}, killed at {kill}: {kill.end}")
 
 
 def say(line: str) -> None:

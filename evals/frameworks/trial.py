@@ -100,6 +100,28 @@ class ShopModel(OpenAIApi):
         return ModelReply(text=str(results[-1]))
 
 
+async def start(
+    command: Sequence[str],
+    folder: Path,
+    log: str,
+    model: OpenAIApi,
+    output: int | None = None,
+    more: Mapping[str, str] | None = None,
+) -> asyncio.subprocess.Process:
+    """Start an agent in `folder`, where `model` answers; `more` is added to its environment."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("REPLAN_", "OPENAI_"))}
+    sdk = {"OPENAI_BASE_URL": f"{model.url}/v1", "OPENAI_API_KEY": KEY, "OPENAI_AGENTS_DISABLE_TRACING": "1"}
+    with (folder / log).open("wb") as errors:
+        return await asyncio.create_subprocess_exec(
+            *command,
+            env={**ours, **sdk, **(more or {})},
+            cwd=folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=errors if output is None else output,
+            stderr=errors,
+        )
+
+
 @dataclass
 class Stage:
     """The shop, the model and the gateways of all runs."""
@@ -153,17 +175,7 @@ class Stage:
             await process.wait()
 
     async def _start(self, command: Sequence[str], log: str, output: int | None = None) -> asyncio.subprocess.Process:
-        ours = {name: value for name, value in os.environ.items() if not name.startswith(("REPLAN_", "OPENAI_"))}
-        sdk = {"OPENAI_BASE_URL": f"{self.model.url}/v1", "OPENAI_API_KEY": KEY, "OPENAI_AGENTS_DISABLE_TRACING": "1"}
-        with (self.folder / log).open("wb") as errors:
-            return await asyncio.create_subprocess_exec(
-                *command,
-                env={**ours, **sdk},
-                cwd=self.folder,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=errors if output is None else output,
-                stderr=errors,
-            )
+        return await start(command, self.folder, log, self.model, output)
 
     async def _until(self, holds: Callable[[], bool], agent: asyncio.subprocess.Process, log: str) -> None:
         try:

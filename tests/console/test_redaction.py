@@ -14,7 +14,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory
 
 from client.explain import explanation, page
-from client.redaction import LONG, Placeholders, Redaction, Values
+from client.placeholders import LONG, Placeholders
+from client.redaction import Redaction, Values
 from replan import tool
 from tests import malformed
 from tests.console.deeds import World, bank

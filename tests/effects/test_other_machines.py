@@ -101,7 +101,7 @@ def test_nothing_found_proves_nothing_while_the_other_machine_may_send(store: St
     store.kill_agent_elsewhere("slow")
     store.execute("UPDATE replan_owners SET lease = 0")
 
-    with pytest.raises(OutcomeUnknown, match=r"may still arrive.* replan settle pay-"):
+    with pytest.raises(OutcomeUnknown, match=r"may still arrive.* settle pay-"):
         store.pay_again(found=None)
 
 

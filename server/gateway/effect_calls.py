@@ -1,0 +1,408 @@
+"""Makes each call of an agent that changes something once, by the store of effects and without a server."""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import structlog
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from activities import sends
+from activities.borders import judge, validation
+from activities.borders.proof import proves_no_effect
+from activities.borders.table import Verdict
+from activities.boundary.attempt import FaultRaised
+from activities.effects.arguments import differ_in_words
+from activities.effects.calls import CallRequest, Claim, Look, State
+from activities.effects.driving import drive, in_task
+from activities.effects.effect_store import EffectStore
+from activities.effects.errors import DoubtfulCall, EffectError, EffectUndone, KeyConflict, OutcomeUnknown
+from activities.effects.flow import Joined, Running, Work, calling, new_key
+from activities.effects.recognition import Identity
+from activities.storage.store import StoreUnavailable
+from activities.toolbox.declare.kind import Kind
+from server.gateway import results
+from server.gateway.calls import Request
+from server.gateway.offers import Offer
+from server.gateway.results import Do
+from server.gateway.sessions import Doubt
+from workflows.faults import retries
+from workflows.faults.fault import Applied, Code, Fault
+from workflows.json_values import digest
+from workflows.plans.catalogue import Companion, Effect
+from workflows.plans.references import Unresolved, pick
+
+SHORTEST_TIMEOUT = 5.0
+"""Seconds after which a client may have given up its call without a word, as some do."""
+LONGEST_WAIT = 60.0
+"""The longest wait before a call is repeated; if its service asks for a longer one, the agent is told to wait."""
+TICK = 5.0
+"""Seconds between two reports to the agent that its call is still under way."""
+REQUEST = "request"
+"""The run of a call whose id is that of the agent's request, which its own process may send again."""
+UNREADABLE = "replan_fault"
+"""The field of a recorded result that is a fault: the call was applied, and what it returned cannot be passed on."""
+
+SHARED = (
+    "An equal call came while this one ran, and got the same result: it was done once. If both were meant, make the"
+    " second one again, with a key of its own in _meta, replan/key, or after this answer."
+)
+
+log = structlog.get_logger("replan.gateway")
+
+
+class Tools(Protocol):
+    """The tools of a holder."""
+
+    def kind(self, name: str) -> Kind | None:
+        """A tool by its kind; None if there is none any more."""
+
+    async def call(self, kind: Kind, args: BaseModel, key: str, called: Callable[[], None]) -> JsonValue:
+        """Call a tool, and return its checked result as JSON; `called` is called when it has returned something."""
+
+
+@dataclass
+class _Attempt:
+    """What an attempt of a call has done so far."""
+
+    sends: sends.Sends
+    is_called: bool = False
+    has_returned: bool = False
+
+    def note_return(self) -> None:
+        self.has_returned = True
+
+
+class _Answer(NamedTuple):
+    """What became of a call: a result, or a fault that says that it was applied all the same."""
+
+    result: JsonValue
+    fault: Mapping[str, Any] | None = None
+
+
+@dataclass
+class EffectCalls:
+    """The calls of the agents of one holder."""
+
+    store: EffectStore
+    tools: Tools
+    _connections: set[str] = field(default_factory=set)
+    running: int = 0
+    """How many calls are under way, also those whose agent has left."""
+
+    async def call(self, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
+        """Make a call once, and return its CallToolResult."""
+        kind, is_structured = self.tools.kind(offer.kind), "outputSchema" in offer.tool
+        fault = partial(results.fault, is_structured=is_structured)
+        if kind is None:
+            reason = f"{offer.name} is not offered any more"
+            return fault(Do.CHANGE, code=Code.MISSING_TOOL.value, reason=reason)
+        try:
+            model = kind.parse(args)
+        except ValidationError as error:
+            reason = f"The arguments do not fit {offer.name}: {validation.fields_of(error)}."
+            return fault(Do.CHANGE, code=Code.INVALID_INPUT.value, reason=reason)
+        told = list[Joined]()
+        call = _Call(self, offer, kind, model, args, request, told)
+        reporting = asyncio.create_task(_report(request)) if request.report else None
+        try:
+            answer = await call.make()
+        except (EffectError, StoreUnavailable) as error:
+            return self._refused(error, fault)
+        except _Failed as failed:
+            return _of_failure(failed, fault)
+        finally:
+            if reporting is not None:
+                reporting.cancel()
+        shown = fault(**answer.fault) if answer.fault else results.success(answer.result, is_structured=is_structured)
+        if told:
+            return results.with_note(shown, _joined_note(told[-1]))
+        return results.with_note(shown, SHARED) if call.client.joined_by else shown
+
+    def _refused(self, error: Exception, fault: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+        """The answer to a call that was not made, or whose outcome nobody knows."""
+        match error:
+            case OutcomeUnknown():
+                return fault(
+                    Do.PERSON, code="unknown_outcome", reason=str(error), applied=Applied.UNKNOWN.value, task=error.key
+                )
+            case DoubtfulCall():
+                return fault(Do.PERSON, code="doubtful", reason=str(error), task=error.key)
+            case KeyConflict():
+                return fault(Do.CHANGE, code=Code.CONFLICT.value, reason=str(error), task=error.key)
+            case EffectUndone():
+                return fault(Do.DO_NOT_REPEAT, code=Code.GONE.value, reason=str(error), task=error.key)
+            case _:
+                return fault(Do.WAIT, code=Code.STORE_UNAVAILABLE.value, reason=str(error), wait=results.WAIT_SECONDS)
+
+    # What the holder tells of connections.
+
+    def connection_opened(self, connection: str) -> None:
+        """Note that an agent can be answered on this connection."""
+        self._connections.add(connection)
+        self.store.rows.askers[self.asker(connection)] = None
+
+    def connection_closed(self, connection: str) -> None:
+        """Note that the agent has left, or was lost: nobody knows whether it has read its last answers."""
+        self._connections.discard(connection)
+        self.store.rows.askers.pop(self.asker(connection), None)
+
+    def answer_failed(self, connection: str, keys: list[str]) -> None:
+        """Note that answers could not be written."""
+        rows, asker = self.store.rows, self.asker(connection)
+        for key in keys:
+            self.store.later(partial(rows.abandon, key=key, reader=asker))
+
+    def went_on(self, connection: str) -> None:
+        """Note that the agent has asked for something else on this connection: it has its earlier answers."""
+        rows, asker = self.store.rows, self.asker(connection)
+        self.store.later(partial(rows.go_on, asker=asker))
+
+    def asker(self, connection: str) -> str:
+        """The name of a connection in the store, which has those of other holders, too."""
+        return f"{self.store.owner.id}:{digest(connection)}"
+
+
+@dataclass
+class _Call:
+    """One call of an agent."""
+
+    calls: EffectCalls
+    offer: Offer
+    kind: Kind
+    model: BaseModel
+    args: dict[str, JsonValue]
+    request: Request
+    told: list[Joined]
+    client: Running = field(default_factory=Running)
+
+    async def make(self) -> _Answer:
+        """Make the call, again as long as a repetition can help and its agent waits.
+
+        Raises:
+            EffectError: it was not made, or nobody knows whether it was applied.
+            StoreUnavailable: it was not made.
+            _Failed: it was made, and certainly not applied.
+        """
+        spec, number = self.kind.spec, 0
+        most = retries.PROFILES[spec.retry].attempts
+        while True:
+            number += 1
+            try:
+                return await self._once()
+            except DoubtfulCall as doubt:
+                if not await self._answer_doubt(doubt):
+                    raise
+            except (_Failed, OutcomeUnknown) as error:
+                fault = _repeatable(error, spec.effect)
+                if fault is None or number >= most:
+                    raise
+                wait = max(fault.retry_after or 0.0, retries.backoff(spec.retry, number, random.random()))  # noqa: S311
+                if wait > LONGEST_WAIT or self.request.is_gone():
+                    raise
+                await asyncio.sleep(wait)
+
+    async def _answer_doubt(self, doubt: DoubtfulCall) -> bool:
+        """Answer a doubt as the session was told to; False if a person is to be asked."""
+        said = {Doubt.REPEAT: State.ANOTHER, Doubt.REPLAY: State.SAME}.get(self.request.session.doubt)
+        if said is None:
+            return False
+        rows = self.calls.store.rows
+        work = partial(rows.answer_doubt, key=doubt.key, state=said)
+        await asyncio.wrap_future(self.calls.store.database.submit(lambda: self.calls.store.database.write(work)))
+        return True
+
+    async def _once(self) -> _Answer:
+        """One attempt, which goes on when the agent leaves."""
+        client = self.client = self._client()
+        flow = calling(self._request(client), self.calls.store.rows, self._work(client), client)
+        self.calls.running += 1
+        try:
+            made = drive(self.calls.store, flow, client)
+            found: _Answer = await in_task(self.calls.store, made, client, f"call {self.offer.name}")
+        finally:
+            self.calls.running -= 1
+        return found
+
+    def _client(self) -> Running:
+        began = time.monotonic()
+        return Running(
+            client_has_left=self.request.is_gone,
+            is_late=lambda: time.monotonic() - began > SHORTEST_TIMEOUT,
+            tells_when_it_leaves=False,
+            asker=self.calls.asker(self.request.connection),
+        )
+
+    def _request(self, client: Running) -> CallRequest:
+        session, kind, key = self.request.session.name, self.kind.spec.kind, self.request.key or None
+        identity = Identity(digest(kind, self.args), key, REQUEST, self.request.resent or self.request.id)
+        own = f"{session}/{kind}/{key}" if key is not None else new_key(self.offer.name)
+        spec = self.kind.spec
+        return CallRequest(
+            session=session,
+            function=kind,
+            effect=spec.effect,
+            identity=identity,
+            arguments=self.args,
+            key=own if len(own) <= MAX_KEY and own.isprintable() else f"{self.offer.name}-{digest(own)}",
+            timeout=spec.timeout,
+            differs_in_words=lambda earlier: differ_in_words(self.args, earlier, spec.authority, spec.content),
+            can_look=spec.reconcile is not None,
+            client=client,
+            asker=client.asker,
+        )
+
+    def _work(self, client: Running) -> Work:
+        attempt, spec = _Attempt(sends.Sends(on_process=self.calls.store.owner.note_started_process)), self.kind.spec
+        return Work(
+            make=lambda claim: partial(self._call_tool, claim, attempt),
+            encode=_encode,
+            decode=_decode,
+            look=self._looker if spec.reconcile else None,
+            proves_no_effect=lambda error: self._proves_no_effect(error, attempt),
+            raises_unknown=spec.effect is not Effect.IDEMPOTENT,
+            settle=spec.settle,
+            remedy=self.calls.store.remedy,
+            is_earlier=lambda claim: spec.effect is Effect.KEYED and claim.is_unproven,
+            on_joined=self.told.append,
+            later=self.calls.store.later,
+            note=self.calls.store.database.note,
+        )
+
+    async def _call_tool(self, claim: Claim, attempt: _Attempt) -> _Answer:
+        """Call the tool with a claim. Raises _Failed for its exception."""
+        attempt.is_called = True
+        try:
+            with sends.counted(attempt.sends):
+                result = await self.calls.tools.call(self.kind, self.model, claim.key, attempt.note_return)
+        except Exception as error:
+            verdict = judge(error, self.kind.raises)
+            fault = error.fault if isinstance(error, FaultRaised) else verdict.fault
+            if attempt.has_returned:
+                return _Answer(None, _applied_fault(fault))
+            raise _Failed(fault, verdict, error) from error
+        return _Answer(result)
+
+    def _proves_no_effect(self, error: BaseException, attempt: _Attempt) -> bool:
+        """Whether it is certain that a call that ended with `error` had no effect."""
+        if not attempt.is_called:
+            return True
+        if not isinstance(error, _Failed):
+            return False
+        if isinstance(error.error, FaultRaised):
+            return error.fault.applied is Applied.NONE
+        is_alone = self.kind.requests is not None
+        return proves_no_effect(
+            error.verdict, error.error, attempt.sends, lambda: self.kind.libraries, is_alone=is_alone
+        )
+
+    def _looker(self, look: Look) -> Callable[[], Awaitable[_Answer | None]]:
+        companion = self.kind.spec.reconcile
+
+        async def find() -> _Answer | None:
+            if companion is None:
+                return None
+            reader = self.calls.tools.kind(companion.kind)
+            if reader is None:
+                raise LookupError(f"{companion.kind} is not offered any more")
+            args = arguments_of(companion, {"args": dict(look.arguments), "key": look.key})
+            try:
+                result = await self.calls.tools.call(reader, reader.parse(args), look.key, lambda: None)
+            except Exception as error:
+                fault = error.fault if isinstance(error, FaultRaised) else judge(error, reader.raises).fault
+                if fault.code is Code.NOT_FOUND and not fault.guessed:
+                    return None
+                raise
+            return _Answer(result)
+
+        return find
+
+
+MAX_KEY = 250
+"""The most characters of a key that is made of session, tool and caller's key; a longer one is a digest."""
+
+
+class _Failed(Exception):
+    """A tool's call raised an exception."""
+
+    def __init__(self, fault: Fault, verdict: Verdict, error: Exception) -> None:
+        super().__init__(fault.reason)
+        self.fault, self.verdict, self.error = fault, verdict, error
+
+
+def _repeatable(error: Exception, effect: Effect) -> Fault | None:
+    """The fault of a call that may be made again, since it is transient and nothing is done twice; else None."""
+    failed = error if isinstance(error, _Failed) else error.__cause__
+    is_safe = isinstance(error, _Failed) or effect is not Effect.UNKEYED
+    return failed.fault if isinstance(failed, _Failed) and is_safe and failed.fault.quadrant.is_transient else None
+
+
+def arguments_of(companion: Companion, call: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """The arguments for the companion of a call; an argument without a value is left out."""
+    found = dict[str, JsonValue]()
+    for name, path in companion.args.items():
+        with suppress(Unresolved):
+            found[name] = pick(dict(call), path, "the call")
+    return found
+
+
+def _encode(answer: _Answer) -> str:
+    return json.dumps({UNREADABLE: dict(answer.fault)} if answer.fault else answer.result)
+
+
+def _decode(text: str | None) -> _Answer:
+    value = json.loads(text) if text is not None else None
+    if isinstance(value, dict) and value.keys() == {UNREADABLE}:
+        return _Answer(None, value[UNREADABLE])
+    return _Answer(value)
+
+
+def _applied_fault(fault: Fault) -> dict[str, Any]:
+    """The answer to a call that was applied, and whose result cannot be passed on, as arguments of `results.fault`."""
+    return {
+        "do": Do.DO_NOT_REPEAT.value,
+        "code": fault.code.value,
+        "quadrant": fault.quadrant.value,
+        "reason": fault.reason,
+        "applied": Applied.APPLIED.value,
+    }
+
+
+def _of_failure(failed: _Failed, fault: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """The answer to a call that was certainly not applied."""
+    found, do, wait = failed.fault, Do.CHANGE, None
+    if found.quadrant.is_transient:
+        do, wait = Do.WAIT, found.retry_after or results.WAIT_SECONDS
+    elif not found.quadrant.is_semantic:
+        do = Do.DO_NOT_REPEAT
+    return fault(
+        do,
+        code=found.code.value,
+        quadrant=found.quadrant.value,
+        reason=found.reason,
+        observed={"text": failed.verdict.words} if found.observed is None and failed.verdict.words else found.observed,
+        applied=Applied.NONE.value,
+        wait=wait,
+    )
+
+
+def _joined_note(joined: Joined) -> str:
+    return (
+        f"Not done again: this is the result of an equal call, which {joined.why} ({joined.key}). If it should be done"
+        " once more, call again with a key of its own in _meta, replan/key, or once more after this answer."
+    )
+
+
+async def _report(request: Request) -> None:
+    """Report to the agent that its call is under way, as long as it is."""
+    number = 0
+    while request.report is not None:
+        await asyncio.sleep(TICK)
+        number += 1
+        await request.report(number, None, "under way")

@@ -1,0 +1,97 @@
+"""The client of a call gives up while it runs."""
+
+from tests.effects.agents import Agents, keys
+
+
+def test_a_call_that_still_runs_is_joined(agents: Agents) -> None:
+    """An abandoned thread goes on; an equal call waits for it, gets its result, and is told so."""
+    lines = agents.run("""
+        async def main():
+            befalls(before=0.6)
+            try:
+                await asyncio.wait_for(asyncio.to_thread(pay, "a", "x"), 0.2)
+            except TimeoutError:
+                say("gave up")
+            say("returned", await asyncio.to_thread(pay, "a", "x"))
+        asyncio.run(main())
+    """)
+
+    assert lines == ["gave up", "said pay", "returned w1"]
+    assert agents.happened() == ["pay(a, x)"]
+
+
+def test_an_answer_that_nobody_got_is_handed_out(agents: Agents) -> None:
+    """The abandoned thread has ended: its result is recorded, and given to the next equal call, in any process."""
+    lines = agents.run("""
+        async def main():
+            befalls(before=0.4)
+            try:
+                await asyncio.wait_for(asyncio.to_thread(pay, "a", "x"), 0.2)
+            except TimeoutError:
+                await asyncio.sleep(0.6)
+        asyncio.run(main())
+        tell(pay, "a", "x")
+        tell(pay, "a", "x")
+    """)
+
+    assert lines == ["said pay", "returned w1", "returned w2"]
+
+
+def test_a_call_of_another_process_gets_it_too(agents: Agents) -> None:
+    """The process that gave up has ended in order."""
+    agents.run("""
+        async def main():
+            befalls(before=0.4)
+            try:
+                await asyncio.wait_for(a_pay("a", "x"), 0.2)
+            except TimeoutError:
+                await asyncio.sleep(0.6)
+        asyncio.run(main())
+    """)
+
+    lines = agents.run('tell(a_pay, "a", "x")')
+    assert lines == ["said a_pay", "returned w1"]
+
+
+def test_a_cancelled_call_is_unknown(agents: Agents) -> None:
+    """The event loop ends in the middle of the call: nobody knows whether it was applied."""
+    lines = agents.run("""
+        async def main():
+            befalls(after=5.0)
+            try:
+                await asyncio.wait_for(a_pay("a", "x"), 0.1)
+            except TimeoutError:
+                say("gave up")
+        asyncio.run(main())
+        befalls()
+        tell(a_pay, "a", "x")
+    """)
+
+    assert (lines[0], lines[1][:21], len(keys(lines))) == ("gave up", "raised OutcomeUnknown", 1)
+    assert agents.happened() == ["a_pay(a, x)"]
+
+
+def test_a_function_that_takes_too_long_is_unknown(agents: Agents) -> None:
+    """At its timeout an `async def` is cancelled."""
+    lines = agents.run('befalls(after=3.0)\ntell(a_pay, "a", "x")', timeout=0.2)
+
+    assert lines[0].startswith("raised OutcomeUnknown")
+
+
+def test_closing_does_not_end_a_call_that_still_runs(agents: Agents) -> None:
+    """Another process does not trust "not found" while a thread may still send, although the floor was closed."""
+    with agents.started(
+        """
+        threading.Thread(target=lambda: (befalls(before=1.5), tell(mail, "a", "x"))).start()
+        time.sleep(0.3)
+        effects.close()
+        say("closed")
+        time.sleep(3)
+        """
+    ) as closed:
+        closed.wait_for("closed")
+        other = agents.run('tell(mail, "a", "x")', timeout=0.2)
+
+        assert other[0].startswith(("raised OutcomeUnknown", "said mail"))
+        closed.lines()
+    assert agents.happened() == ["mail(a, x)"]

@@ -1,0 +1,113 @@
+"""The store fails: before a call nothing is called, after it the outcome is settled later."""
+
+import contextlib
+import os
+import sqlite3
+
+import pytest
+
+from runtime.dev_server import free_port
+from tests.effects.agents import Agents
+
+OWN = """
+    import resource
+    @effects.unkeyed(reconcile=lambda text: world.find("own", {"text": text}), settle=0.01)
+    def own(text: str) -> str:
+        say("called")
+        done = world.apply("own", {"text": text})
+        if text == "full":
+            size = os.path.getsize(world.file.parent / "store.db-wal")
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        return done
+"""
+
+
+def unreachable(agents: Agents) -> str:
+    """The URL of a PostgreSQL that is not there."""
+    return f"postgresql://nobody:nothing@127.0.0.1:{free_port()}/none"
+
+
+def in_no_folder(agents: Agents) -> str:
+    """A file in a folder that is not there."""
+    return f"sqlite:///{agents.folder}/none/store.db"
+
+
+def of_other_format(agents: Agents) -> str:
+    """A file that is no database."""
+    (agents.folder / "other.db").write_text("this is no database " * 500)
+    return f"sqlite:///{agents.folder}/other.db"
+
+
+@pytest.mark.parametrize("url", [unreachable, in_no_folder, of_other_format])
+def test_nothing_is_called_without_a_store(agents: Agents, url: "pytest.FixtureRequest") -> None:
+    """The error names the store."""
+    here = Agents(agents.folder, url(agents))  # type: ignore[operator]  # one of the functions above
+    lines = here.run(f'{OWN}\n    tell(own, "x")')
+
+    assert lines == ["raised StoreUnavailable "]
+
+
+@pytest.mark.parametrize("room", [0, 4096, 20_000])
+def test_a_full_disk_before_a_call_calls_nothing(agents: Agents, room: int) -> None:
+    """Not one byte of the claim can be written."""
+    agents.run('tell(pay, "b", "y")')
+    lines = agents.run(f"""{OWN}
+    resource.setrlimit(resource.RLIMIT_FSIZE, ({room}, resource.RLIM_INFINITY))
+    tell(own, "x")
+    os._exit(0)
+    """)
+
+    assert lines in (["raised StoreUnavailable "], ["called", "returned w2"], ["called", "raised OutcomeUnknown"])
+    if room == 0:
+        assert lines == ["raised StoreUnavailable "]
+
+
+def test_a_result_that_cannot_be_recorded_is_settled_later(agents: Agents) -> None:
+    """The disk is full after the effect: the caller gets the result, and after a kill it is found again."""
+    lines = agents.run(f'{OWN}\n    tell(own, "full")\n    die()')
+
+    assert lines[:2] == ["called", "returned w1"]
+    assert agents.run(f'{OWN}\n    tell(own, "full")') == ["said own", "returned w1"]
+    assert len(agents.world.effects()) == 1
+
+
+def test_pruning_keeps_what_is_open(agents_of_both: Agents) -> None:
+    """What a person must settle, and what a killed process may not have seen, is never too old."""
+    agents_of_both.run('tell(charge, "a", "x")\nbefalls(error="lost answer")\ntell(pay, "a", "x")')
+    agents_of_both.run('befalls(dies="before")\ntell(pay, "b", "x")')
+    lines = agents_of_both.run("""
+        import datetime, sqlalchemy
+        from activities.effects.ledger import LEDGER
+        old = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=400)
+        effects._store.database.write(lambda tx: tx.execute(sqlalchemy.update(LEDGER).values(at=old)))
+        effects.prune(30)
+        say(*sorted(row.state for row in effects.calls()))
+    """)
+
+    assert lines == ["open unknown"]
+
+
+def test_a_store_that_is_gone_is_noticed(agents: Agents) -> None:
+    """Nothing is called: what was recorded in it would be made again."""
+    agents.run('tell(pay, "a", "x")\ndie()')
+    for file in agents.folder.glob("store.db*"):
+        if file.is_file():
+            file.unlink()
+
+    assert agents.run('tell(pay, "a", "x")') == ["raised StoreUnavailable "]
+    assert agents.happened() == ["pay(a, x)"]
+
+
+def test_an_older_copy_of_the_store_is_noticed(agents: Agents) -> None:
+    """A backup that was brought back lacks what was recorded since."""
+    agents.run('tell(pay, "b", "x")')
+    store = agents.folder / "store.db"
+    with contextlib.closing(sqlite3.connect(store)) as db:
+        db.execute(f"vacuum into '{agents.folder}/backup.db'")
+    agents.run('tell(pay, "a", "x")\ndie()')
+    for file in agents.folder.glob("store.db-*"):
+        if file.is_file():
+            file.unlink()
+    os.replace(agents.folder / "backup.db", store)  # noqa: PTH105
+
+    assert agents.run('tell(pay, "a", "x")') == ["raised StoreUnavailable "]
