@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 FORMAT = 1
@@ -94,9 +95,9 @@ def server_variables(environment: "os._Environ[str] | dict[str, str]") -> dict[s
 class Place:
     """Where the holder for some tools in one session is: its socket, its lock and its files in the state folder."""
 
-    def __init__(self, state: str, hello: dict[str, Any], environment: "os._Environ[str] | dict[str, str]") -> None:
-        self.state = os.path.abspath(state)  # noqa: PTH100
-        self.name = name_of(hello, environment)
+    def __init__(self, state: str, name: str) -> None:
+        """`state` is the state folder; `name` is that of `name_of`, or another one that no other holder has."""
+        self.state, self.name = os.path.abspath(state), name  # noqa: PTH100
 
     def file(self, ending: str) -> str:
         """The path of a file of the holder, such as its `log`."""
@@ -431,10 +432,8 @@ class Bridge:
         self._fail_unwritten()
         if self._holder is not None:
             self._holder.settimeout(LAST_ANSWERS_SECONDS)
-            try:
+            with suppress(OSError):
                 self._holder.sendall(b"".join(self._to_holder))
-            except OSError:
-                pass
             self._holder.close()
 
     def refuse_all(self, why: str) -> None:
@@ -597,7 +596,9 @@ def serve(options: dict[str, Any]) -> int:
     state = options.get("state") or os.environ.get("REPLAN_STATE") or ".replan"
     bridge: Bridge | None = None
     try:
-        bridge = Bridge(Place(state, hello, os.environ), hello, options.get("idle", IDLE_SECONDS), sink=_own_stdout())
+        bridge = Bridge(
+            Place(state, name_of(hello, os.environ)), hello, options.get("idle", IDLE_SECONDS), sink=_own_stdout()
+        )
         bridge.run()
     except (CannotServe, OSError) as why:
         if bridge is not None:

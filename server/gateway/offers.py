@@ -1,18 +1,22 @@
-"""What a gateway offers to agents: the tools of a worker, under names that models may use."""
+"""What a gateway offers to agents: tools under names that models may use, and tools of its own."""
 
+import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 
 from workflows.json_values import digest
 from workflows.plans.catalogue import Effect
+from workflows.text import legible
 
 MAX_NAME = 64
 """The most characters of a tool's name in model APIs."""
+MAX_TOLD, MAX_WORDS = 10, 200
+"""The most tools that cannot be offered and are named, and the most characters of a name and of a reason."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Offer:
 
 
 def offers_of(listed: Sequence[Mapping[str, Any]]) -> list[Offer]:
-    """The offers for the tools that a worker's side door lists.
+    """The offers for tools, as `passing.tool_entries` lists them.
 
     A tool keeps its own name unless several tools have it; then each of these is named after its kind.
     """
@@ -72,3 +76,54 @@ def offers_of(listed: Sequence[Mapping[str, Any]]) -> list[Offer]:
 
 def _usable_name(name: str) -> str:
     return re.sub("[^A-Za-z0-9_-]", "_", name)[:MAX_NAME]
+
+
+class OwnTool(Protocol):
+    """A tool of the gateway itself."""
+
+    @property
+    def args(self) -> type[BaseModel]: ...
+    @property
+    def words(self) -> str: ...
+    @property
+    def is_read(self) -> bool: ...
+
+
+def listed(own_tools: Mapping[str, OwnTool], taken: Collection[str], *, note: str = "") -> list[dict[str, Any]]:
+    """The gateway's own tools as MCP lists them, except tools whose names are `taken`.
+
+    The description of the first one ends with `note`, for the agent.
+    """
+    tools: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "description": tool.words,
+            "inputSchema": tool.args.model_json_schema(),
+            "annotations": {"readOnlyHint": tool.is_read},
+        }
+        for name, tool in own_tools.items()
+        if name not in taken
+    ]
+    if note and tools:
+        tools[0]["description"] += f" {note}"
+    return tools
+
+
+def not_offered(left_out: Mapping[str, str]) -> str:
+    """A note about the tools of the servers that cannot be offered, and why: so an agent can tell its user."""
+    if not left_out:
+        return ""
+    told = [f"{legible(name, MAX_WORDS)} ({legible(why, MAX_WORDS)})" for name, why in [*left_out.items()][:MAX_TOLD]]
+    more = [f"{len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
+    return f"Tools that cannot be offered here: {'; '.join([*told, *more])}."
+
+
+def server_name(command: Sequence[str]) -> str:
+    """A short name for the server that a command starts; the kinds of the server's tools begin with it."""
+    words = [word for word in command if not word.startswith("-")]
+    named = [word for word in words[1:] if re.search("mcp|server", word, re.IGNORECASE)]
+    word = (named or words[1:2] or words[:1] or ["server"])[0]
+    base = re.split("[@=<>~]", os.path.basename(word.rstrip("/")).lower())[0]  # noqa: PTH119  # also of packages
+    base = re.sub(r"\.(py|js|mjs|cjs|ts|exe)$", "", base)
+    short = re.sub("[^a-z0-9_]+", "-", re.sub("mcp|server", "", base)).strip("-_")
+    return short[:30] if re.fullmatch("[a-z][a-z0-9_-]*", short) else "server"

@@ -28,12 +28,11 @@ from runtime.keys import BadKeys
 from runtime.settings import LogStyle
 from server.access import Access, Denied, Visitor, is_loopback
 from server.connections import Connection, most_connections
-from server.gateway.calls import MAX_KEY
 from server.gateway.daemon import locked
 from server.gateway.hosting import Daemon, background
-from server.gateway.journal import CannotOpen, Journal
-from server.gateway.matching import Delivery
+from server.gateway.journal import CannotOpen
 from server.gateway.queue_desk import QueueDesk
+from server.gateway.request import MAX_KEY
 from server.gateway.session import Agent, Desk, Origin
 from server.gateway.sessions import MAX_SESSION, SESSION_NAME, Session
 from server.gateway.wire import Hello
@@ -105,7 +104,7 @@ def make_app(desk: Desk, access: Access, defaults: Session, *, durable_reads: bo
     agent = Agent(desk, defaults, _origin_of_call, durable_reads=durable_reads, attended=attended)
     desk.on_notification["http"] = agent.tell
     manager = StreamableHTTPSessionManager(agent.server(is_ready=True), max_request_body_size=MAX_BODY)
-    door = _Door(manager.handle_request, desk.calls.journal, access)
+    door = _Door(manager.handle_request, desk, access)
     routes = [Route("/health/live", _live), Route(PATH, door), Route(f"{PATH}/{{session}}", door)]
     return Starlette(routes=routes, lifespan=lambda _: manager.run())
 
@@ -117,12 +116,12 @@ async def _live(_: Any) -> Response:
 class _Exchange:
     """One request over HTTP, and the delivery of its answer."""
 
-    def __init__(self, origin: Origin, connection: Connection, journal: Journal) -> None:
+    def __init__(self, origin: Origin, connection: Connection, desk: Desk) -> None:
         self.origin = replace(origin, is_gone=lambda: connection.is_lost or self._is_over)
         self.is_call = False
-        """Whether the request calls a tool, so that the journal may have an entry for it."""
+        """Whether the request calls a tool, so that the delivery of its answer counts."""
         self._connection = connection
-        self._journal = journal
+        self._desk = desk
         self._is_stream = self._is_written = self._is_over = False
 
     async def send(self, message: Message, send: Send) -> None:
@@ -134,11 +133,11 @@ class _Exchange:
             if self._connection.is_lost:
                 return
             # Before it is sent: if this process ends now, nobody knows whether it was read.
-            self._journal.note_request(self.origin.request, Delivery.WRITTEN)
+            self._desk.answer_written(self.origin.request)
             self._is_written = True
             await send(message)
             if not await self._connection.taken():
-                self._journal.note_request(self.origin.request, Delivery.BROKEN)
+                self._desk.answer_failed(self.origin.request)
             return
         await send(message)
 
@@ -157,14 +156,14 @@ class _Exchange:
         """Note that the request is over or its client is gone; an answer not written yet counts as not handed over."""
         self._is_over = True
         if self.is_call and not self._is_written:
-            self._journal.note_request(self.origin.request, Delivery.BROKEN)
+            self._desk.answer_failed(self.origin.request)
 
 
 class _Door:
     """The app in front of the SDK's app: checks access, and follows each answer to the client."""
 
-    def __init__(self, app: ASGIApp, journal: Journal, access: Access) -> None:
-        self._app, self._journal, self._access = app, journal, access
+    def __init__(self, app: ASGIApp, desk: Desk, access: Access) -> None:
+        self._app, self._desk, self._access = app, desk, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -174,7 +173,7 @@ class _Door:
         except Denied as denied:
             await denial(denied)(scope, receive, send)
             return
-        exchange = _Exchange(origin, scope["state"]["connection"], self._journal)
+        exchange = _Exchange(origin, scope["state"]["connection"], self._desk)
         scope["state"]["exchange"] = exchange
         # The SDK binds its sessions to it, so that the id of a session is of no use to another principal.
         scope["user"] = AuthenticatedUser(AccessToken(token="-", client_id=f"={visitor.name}", scopes=[]))  # noqa: S106
@@ -214,7 +213,7 @@ class _Door:
             proof = f"mcp-{digest(of_agent)[:16]}"
         else:
             # Each request does so: the client has read the whole response to the one before it.
-            self._journal.went_on(proof)
+            self._desk.went_on(proof)
         return Origin(
             number,
             proof,

@@ -2,10 +2,7 @@
 
 import asyncio
 import contextvars
-import errno
 import os
-import shutil
-import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -49,7 +46,7 @@ from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.mcp import faults, questions, replies
 from activities.toolbox.mcp.answers import AnswerTexts, answer_of, json_of, tool_error, with_rest, words_of
 from activities.toolbox.mcp.config import CannotOpen, Config, JsonRpcError, Listing, ServerTool
-from activities.toolbox.mcp.process import ServerProcess
+from activities.toolbox.mcp.process import ServerProcess, program
 from activities.toolbox.mcp.schema import ForeignResult
 from activities.toolbox.mcp.transports import CALL_NAME, Link, Sent, Streams, over_http, over_pipes
 from activities.toolbox.schemas.drafts import BadSchema
@@ -324,7 +321,7 @@ class Kept:
             environment = {**get_default_environment(), **trusted, **config.env}
             process, self._process = self._process, None
             if process is None:
-                command = [_program(config.command[0], environment.get("PATH")), *config.command[1:]]
+                command = [program(config.command[0], environment.get("PATH")), *config.command[1:]]
                 process = ServerProcess(command, environment, config.cwd, self._record)
             return over_pipes(link, config.name, process, logs=self._logs)
         auth: httpx2.Auth | None = None
@@ -700,18 +697,6 @@ def ready_seconds() -> float | None:
 
 def _as_json(model: BaseModel | None) -> JsonValue:
     return None if model is None else model.model_dump(by_alias=True, mode="json", exclude_unset=True)
-
-
-def _program(name: str, path: str | None) -> str:
-    """Find a program: on `path`, else beside the Python that runs, where pip has put it. A path is not changed.
-
-    Raises FileNotFoundError if it is in neither place.
-    """
-    if Path(name).name != name:
-        return name
-    if found := shutil.which(name, path=path) or shutil.which(name, path=str(Path(sys.executable).parent)):
-        return found
-    raise FileNotFoundError(errno.ENOENT, "it is not on PATH: install it, or write its path", name)
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

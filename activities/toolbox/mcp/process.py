@@ -3,7 +3,9 @@
 It is imported before the SDK, so that a server starts while the SDK is still imported: it must stay small.
 """
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -52,6 +54,18 @@ class ServerProcess:
         if self._kept >= 0:
             os.close(self._kept)
             self._kept = -1
+
+
+def program(name: str, path: str | None) -> str:
+    """Find a program: on `path`, else beside the Python that runs, where pip has put it. A path is not changed.
+
+    Raises FileNotFoundError if it is in neither place.
+    """
+    if Path(name).name != name:
+        return name
+    if found := shutil.which(name, path=path) or shutil.which(name, path=str(Path(sys.executable).parent)):
+        return found
+    raise FileNotFoundError(errno.ENOENT, "it is not on PATH: install it, or write its path", name)
 
 
 def end_recorded(record: Path) -> None:

@@ -50,6 +50,10 @@ class Servers:
                 for name, config in configs.items()
             }
 
+    def record_in(self, engine: "AsyncEngine") -> None:
+        """Use this store for the records ahead of calls; without one, such calls are refused."""
+        self._engine = engine
+
     def expect(self, listings: Mapping[str, Listing]) -> None:
         """Reject calls of tools that differ from the tools in `listings`, of which the worker's kinds were made."""
         for name, listing in listings.items():

@@ -6,9 +6,8 @@ Each call has a token in its `_meta`, so that a transport can record for each ca
 import asyncio
 import json
 import re
-import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
