@@ -413,9 +413,13 @@ class Calls:
         done = {"state": State.APPLIED.value, "result": result, "reader": reader, "read_seq": self._newest(tx)}
         return self._change(tx, claim, {**done, "is_abandoned": int(is_late), "why": None})
 
-    def fail(self, tx: Connection, claim: Claim, state: State, why: str) -> bool:
-        """Record that a call ended without a result, as `void` or `unknown`."""
-        return self._change(tx, claim, {"state": state.value, "why": why})
+    def fail(self, tx: Connection, claim: Claim, state: State, why: str, *, is_over: bool = False) -> bool:
+        """Record that a call ended without a result, as `void` or `unknown`.
+
+        `is_over`: nothing that the call has started can still send anything, so that a look proves something at once.
+        """
+        over = {"expires": self.clock(tx) - 2 * GRACE} if is_over else {}
+        return self._change(tx, claim, {"state": state.value, "why": why, **over})
 
     def _change(self, tx: Connection, claim: Claim, values: Mapping[str, Any]) -> bool:
         return tx.execute(_UPDATE_MINE, {**self._mine(claim), **values}).rowcount == 1

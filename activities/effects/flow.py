@@ -136,6 +136,12 @@ class Work:
     later: Callable[[Callable[[Connection], Any]], None]
     """Runs a transaction in the background until it succeeds."""
     note: Callable[[int], None]
+    is_over: Callable[[BaseException], bool] = lambda error: False
+    """Whether after a failure nothing can still send anything."""
+    name_of: Callable[[BaseException], str] = lambda error: type(error).__name__
+    """The name of an exception of the function, for people."""
+    key_words: str = 'effects.scope(key="...")'
+    """How a caller gives a key."""
 
 
 def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> Flow:
@@ -242,15 +248,17 @@ def _record(rows: Calls, work: Work, client: Running, claim: Claim, result: str 
 def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, claim: Claim, error: BaseException) -> Flow:
     """Record that the function raised `error`, and raise it, or OutcomeUnknown; or return what a look found."""
     is_void = not claim.is_unproven and work.proves_no_effect(error)
-    why = json.dumps({"code": "void" if is_void else "unknown", "reason": f"It raised {type(error).__name__}."})
+    raised = f"raised {work.name_of(error)}"
+    why = json.dumps({"code": "void" if is_void else "unknown", "reason": f"It {raised}."})
     state = State.VOID if is_void else State.UNKNOWN
+    is_over = work.is_over(error)
     try:
-        yield Transact(lambda tx: rows.fail(tx, claim, state, why))
+        yield Transact(lambda tx: rows.fail(tx, claim, state, why, is_over=is_over))
     except StoreUnavailable:
-        work.later(lambda tx: rows.fail(tx, claim, state, why))
+        work.later(lambda tx: rows.fail(tx, claim, state, why, is_over=is_over))
     if is_void or not work.raises_unknown or not isinstance(error, Exception):
         raise error
-    look = Look(claim.key, claim.token, request.arguments, f"raised {type(error).__name__}")
+    look = Look(claim.key, claim.token, request.arguments, raised)
     known = ""
     if work.look is not None:
         try:
@@ -316,7 +324,7 @@ def _settle(request: CallRequest, rows: Calls, work: Work, client: Running, step
         try:
             value = yield Invoke(work.look(step), request.timeout)
         except Exception as error:
-            return _stays_unknown(request, work, step, f"reconcile= failed ({type(error).__name__})", is_equal, error)
+            return _stays_unknown(request, work, step, f"reconcile= failed ({work.name_of(error)})", is_equal, error)
         if value is not None:
             yield Transact(functools.partial(rows.found, look=step, result=work.encode(value)))
             return False
@@ -342,7 +350,7 @@ def _stays_unknown(
 def _doubtful(request: CallRequest, step: Doubt, work: Work) -> str:
     return (
         f"{request.function} was not called: it may be the call {step.about} once more, which {step.what}. Nobody can"
-        f' know. {work.remedy(step.key, IDENTITY)} Or give it a key of its own: effects.scope(key="...").'
+        f" know. {work.remedy(step.key, IDENTITY)} Or give it a key of its own: {work.key_words}."
     )
 
 

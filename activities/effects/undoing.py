@@ -53,31 +53,18 @@ def undo_of(function: Function) -> Function | None:
 
 
 @dataclass(frozen=True)
-class PlannedUndo:
-    """The call that undoes another one: `begin`, `make`, then `end` or `take_back`."""
+class Undoing:
+    """What the row of a call says while another call undoes it: `begin`, then `end` or `take_back`."""
 
     desk: Desk
     key: str
     """The key of the call that is undone."""
     by: str
     """The key of the row of the call that undoes it."""
-    session: str
-    function: Function
-    values: Mapping[str, Any]
 
     def begin(self) -> None:
         """Record that the call is about to be made; raises EffectRefused if the other one was undone meanwhile."""
         self._mark([State.APPLIED], {"undone_by": self.by})
-
-    def make(self) -> None:
-        """Make the call of a plain function."""
-        with identity.scope(self.session, f"undo/{self.key}", None, None):
-            self.function.wrapper()(**self.values)
-
-    async def make_async(self) -> None:
-        """Make the call of an async function."""
-        with identity.scope(self.session, f"undo/{self.key}", None, None):
-            await self.function.wrapper()(**self.values)
 
     def end(self) -> None:
         """Record that the call was applied."""
@@ -101,6 +88,25 @@ class PlannedUndo:
 
         with suppress(StoreUnavailable):  # then the next `undo` finds out
             self.desk.database.write(work)
+
+
+@dataclass(frozen=True)
+class PlannedUndo(Undoing):
+    """The call that undoes another one: `begin`, `make`, then `end` or `take_back`."""
+
+    session: str
+    function: Function
+    values: Mapping[str, Any]
+
+    def make(self) -> None:
+        """Make the call of a plain function."""
+        with identity.scope(self.session, f"undo/{self.key}", None, None):
+            self.function.wrapper()(**self.values)
+
+    async def make_async(self) -> None:
+        """Make the call of an async function."""
+        with identity.scope(self.session, f"undo/{self.key}", None, None):
+            await self.function.wrapper()(**self.values)
 
 
 def plan_undo(desk: Desk, functions: Mapping[str, Function], key: str) -> PlannedUndo | None:

@@ -6,8 +6,8 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,7 @@ from pydantic_core import from_json, to_json
 
 from activities.storage.store import sqlite_url
 from activities.toolbox.mcp.process import ServerProcess
-from runtime import telemetry
-from runtime.keys import BadKeys, cipher_of
 from runtime.process import read_secrets
-from runtime.settings import LogStyle
 from server.gateway import bridge
 from server.gateway.bridge import MAX_LINE, Place
 from server.gateway.local_desk import LocalDesk
@@ -46,12 +43,10 @@ log = structlog.get_logger("replan.gateway")
 class Holder:
     """One holder: the tools of a session, and the agents that use them."""
 
-    def __init__(self, place: Place, hello: Hello, idle: float, process: ServerProcess | None) -> None:
+    def __init__(self, place: Place, desk: LocalDesk, idle: float) -> None:
         """After `idle` seconds without an agent and without a call, `run` ends."""
         self._place, self._idle, self._version = place, idle, bridge.version()
-        environment = dict(os.environ)
-        read_secrets()
-        self.desk = LocalDesk(LocalTools(hello, environment, process, Path(place.file("servers"))))
+        self.desk = desk
         self._agents = set[asyncio.Task[None]]()
         self.stop = asyncio.Event()
         self.is_ending = asyncio.Event()
@@ -61,19 +56,15 @@ class Holder:
         """Serve the bridges that connect to `listener` until nobody needs the holder, or `stop` is set."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self.stop.set)
-        store = os.environ.get("REPLAN_STORE") or str(Path(self._place.state) / "store.db")
-        url = os.environ.get("REPLAN_STORE") or sqlite_url(Path(self._place.state))
-        cipher = cipher_of(os.environ.get("REPLAN_KEYS"))
-        async with self.desk.opened(store, url, cipher):
-            server = await asyncio.start_unix_server(self._accept, sock=listener, limit=MAX_LINE)
-            try:
-                await self._until_over()
-            finally:
-                self._hide()
-                server.close()
-                for task in list(self._agents):
-                    task.cancel()
-                await asyncio.gather(*self._agents, return_exceptions=True)
+        server = await asyncio.start_unix_server(self._accept, sock=listener, limit=MAX_LINE)
+        try:
+            await self._until_over()
+        finally:
+            self._hide()
+            server.close()
+            for task in list(self._agents):
+                task.cancel()
+            await asyncio.gather(*self._agents, return_exceptions=True)
 
     def _hide(self) -> None:
         """Remove the socket, still under the lock: a bridge that comes now starts a new holder."""
@@ -301,12 +292,25 @@ def _answer(number: int, id: Any, text: bytes) -> bytes:
     return b"%b%d\t%b\t%b" % (bridge.ANSWER, number, json.dumps(id).encode(), text)
 
 
+@asynccontextmanager
+async def made_desk(state: Path, hello: Hello, process: ServerProcess | None, record: Path) -> AsyncIterator[LocalDesk]:
+    """The desk for the tools that a Hello names, with the store of effects of a state folder, or of REPLAN_STORE.
+
+    `process` is that of the command's server, if it was started already; processes of servers are noted in `record`.
+    """
+    environment = dict(os.environ)
+    read_secrets()
+    given = os.environ.get("REPLAN_STORE")
+    desk = LocalDesk(LocalTools(hello, environment, process, record))
+    store, url = given or str(state / "store.db"), given or sqlite_url(state)
+    async with desk.opened(store, url, os.environ.get("REPLAN_KEYS")):
+        yield desk
+
+
 async def run(
     place: Place, told: dict[str, Any], idle: float, listener: socket.socket, process: ServerProcess | None
 ) -> None:
     """Be the holder at `place`, whose lock is ours, until nobody needs it."""
-    telemetry.configure(LogStyle.TEXT, None)
-    try:
-        await Holder(place, Hello.model_validate(told), idle, process).run(listener)
-    except (BadKeys, ValidationError) as error:
-        log.error("gateway_failed", reason=str(error))
+    hello, record = Hello.model_validate(told), Path(place.file("servers"))
+    async with made_desk(Path(place.state), hello, process, record) as desk:
+        await Holder(place, desk, idle).run(listener)

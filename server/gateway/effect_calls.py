@@ -73,6 +73,9 @@ class Tools(Protocol):
     def kind(self, name: str) -> Kind | None:
         """A tool by its kind; None if there is none any more."""
 
+    def is_over(self, kind: Kind) -> bool:
+        """Whether nothing that a call of this tool has started runs any more, as when its server has ended."""
+
     async def call(self, kind: Kind, args: BaseModel, key: str, called: Callable[[], None]) -> JsonValue:
         """Call a tool, and return its checked result as JSON; `called` is called when it has returned something."""
 
@@ -154,12 +157,20 @@ class EffectCalls:
             return _of_failure(_Failed(found_fault, verdict, error), fault)
         return results.success(found, is_structured="outputSchema" in offer.tool)
 
+    def effect_of(self, kind: str) -> Effect:
+        """The effect of a kind; `unkeyed`, the strictest, if there is no such tool."""
+        found = self.tools.kind(kind)
+        return found.spec.effect if found else Effect.UNKEYED
+
     def _refused(self, error: Exception, fault: Callable[..., dict[str, Any]]) -> dict[str, Any]:
         """The answer to a call that was not made, or whose outcome nobody knows."""
         match error:
             case OutcomeUnknown():
+                cause = error.__cause__
+                said = {"text": cause.verdict.words} if isinstance(cause, _Failed) and cause.verdict.words else None
+                unknown = Applied.UNKNOWN.value
                 return fault(
-                    Do.PERSON, code="unknown_outcome", reason=str(error), applied=Applied.UNKNOWN.value, task=error.key
+                    Do.PERSON, code="unknown_outcome", reason=str(error), observed=said, applied=unknown, task=error.key
                 )
             case DoubtfulCall():
                 return fault(Do.PERSON, code="doubtful", reason=str(error), task=error.key)
@@ -277,7 +288,6 @@ class _Call:
     def _request(self, client: Running) -> CallRequest:
         session, kind, key = self.request.session.name, self.kind.spec.kind, self.request.key or None
         identity = Identity(digest(kind, self.args), key, REQUEST, self.request.resent or self.request.id)
-        own = f"{session}/{kind}/{key}" if key is not None else new_key(self.offer.name)
         spec = self.kind.spec
         return CallRequest(
             session=session,
@@ -285,7 +295,7 @@ class _Call:
             effect=spec.effect,
             identity=identity,
             arguments=self.args,
-            key=own if len(own) <= MAX_KEY and own.isprintable() else f"{self.offer.name}-{digest(own)}",
+            key=row_key(session, kind, identity, new_key(self.offer.name)),
             timeout=spec.timeout,
             differs_in_words=lambda earlier: differ_in_words(self.args, earlier, spec.authority, spec.content),
             can_look=spec.reconcile is not None,
@@ -308,6 +318,9 @@ class _Call:
             on_joined=self.told.append,
             later=self.calls.store.later,
             note=self.calls.store.database.note,
+            is_over=lambda error: self.calls.tools.is_over(self.kind),
+            name_of=lambda error: type(error.error if isinstance(error, _Failed) else error).__name__,
+            key_words="`replan/key` in the `_meta` of the call",
         )
 
     async def _call_tool(self, claim: Claim, attempt: _Attempt) -> _Answer:
@@ -361,6 +374,14 @@ class _Call:
 
 MAX_KEY = 250
 """The most characters of a key that is made of session, tool and caller's key; a longer one is a digest."""
+
+
+def row_key(session: str, kind: str, identity: Identity, new: str) -> str:
+    """The key of a call's row: made of the caller's own key if it has one, else `new`."""
+    if identity.key is None:
+        return new
+    own = f"{session}/{kind}/{identity.key}"
+    return own if len(own) <= MAX_KEY and own.isprintable() else f"{kind}-{digest(own)}"
 
 
 class _Failed(Exception):
@@ -429,8 +450,9 @@ def _of_failure(failed: _Failed, fault: Callable[..., dict[str, Any]]) -> dict[s
 
 def _joined_note(joined: Joined) -> str:
     return (
-        f"Not done again: this is the result of an equal call, which {joined.why} ({joined.key}). If it should be done"
-        " once more, call again with a key of its own in _meta, replan/key, or once more after this answer."
+        f"Not done again: this is the result of an equal call of {joined.at:%Y-%m-%d %H:%M:%S} UTC, which {joined.why}"
+        f" ({joined.key}). If it should be done once more, call again after this answer, or with a key of its own in"
+        " _meta, replan/key."
     )
 
 

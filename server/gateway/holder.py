@@ -6,17 +6,23 @@ a second. Those imports are made while the server of the tools starts.
 
 import asyncio
 import fcntl
+import gc
 import json
 import os
 import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from activities.toolbox.mcp.process import ServerProcess, end_recorded, program
-from server.gateway.bridge import Place, server_variables
+from server.gateway.bridge import Place, name_of, server_variables
+
+if TYPE_CHECKING:  # at run time only when all is imported
+    from server.gateway.wire import Hello
 
 LOCK_SECONDS = 5.0
 """Seconds to wait for the end of a holder that does not listen any more."""
@@ -34,8 +40,11 @@ def main(state: str, name: str, idle: float, told: dict[str, Any]) -> int:
         end_recorded(record)  # before any call of the session is made, or its outcome is looked for
         listener = _listener(place)
         process = _started(told, record)
+        gc.disable()  # it takes a sixth of the time of the imports
         from server.gateway import bridged
 
+        gc.freeze()
+        gc.enable()
         asyncio.run(bridged.run(place, told, idle, listener, process))
         record.unlink(missing_ok=True)
     except Exception:  # the log is all that is left of it
@@ -44,10 +53,31 @@ def main(state: str, name: str, idle: float, told: dict[str, Any]) -> int:
     return 0
 
 
-def _locked(place: Place) -> int | None:
-    """Lock the place; None if another holder listens there, or does not end."""
+@contextmanager
+def alone(state: Path, hello: "Hello") -> Iterator[Path | None]:
+    """Lock the place of a gateway over HTTP until the block ends, and end what an earlier one has left behind.
+
+    Yields the file for the processes of servers; None if another gateway has the place.
+    """
+    told = hello.model_dump(mode="json")
+    place = Place(str(state), name_of(told, os.environ))
+    Path(place.file("lock")).parent.mkdir(mode=0o700, exist_ok=True)
+    lock, record = _locked(place, 0.0), Path(place.file("servers"))
+    if lock is None:
+        yield None
+        return
+    try:
+        end_recorded(record)
+        yield record
+        record.unlink(missing_ok=True)
+    finally:
+        os.close(lock)
+
+
+def _locked(place: Place, seconds: float = LOCK_SECONDS) -> int | None:
+    """Lock the place; None if another holder listens there, or does not end within `seconds`."""
     lock = os.open(place.file("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    until = time.monotonic() + LOCK_SECONDS
+    until = time.monotonic() + seconds
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

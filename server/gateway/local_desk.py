@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 from pydantic import JsonValue
 
-from activities.storage.store import Cipher
 from activities.toolbox.registry import ToolMistakes
 from server.gateway.local_tools import LocalTools
-from server.gateway.offers import Offer, offers_of
+from server.gateway.offers import OF_STORE, Offer, offers_of
 from server.gateway.request import Report, Request
 from server.gateway.session import Desk
 from workflows.plans.catalogue import Effect
@@ -25,6 +24,7 @@ log = structlog.get_logger("replan.gateway")
 class LocalDesk(Desk):
     """The tools of a holder's process."""
 
+    own_tools = OF_STORE
     can_pass = True
 
     def __init__(self, tools: LocalTools) -> None:
@@ -44,25 +44,26 @@ class LocalDesk(Desk):
         return calls.running if calls else 0
 
     @asynccontextmanager
-    async def opened(self, store: str, url: str, cipher: Cipher | None) -> AsyncIterator[None]:
+    async def opened(self, store: str, url: str, keys: str | None) -> AsyncIterator[None]:
         """Load the tools, and then open the store, until the block ends; `is_over` is set if the tools are wrong.
 
-        `store` is the store of effects, `url` the same database with a driver for event loops.
+        `store` is the store of effects, `url` the same database with a driver for event loops. `keys` is the file of a
+        keyring, which encrypts what is recorded.
         """
-        opening = asyncio.create_task(self._open(store, url, cipher))
+        opening = asyncio.create_task(self._open(store, url, keys))
         try:
             yield
         finally:
             opening.cancel()
             await asyncio.wait([opening])
 
-    async def _open(self, store: str, url: str, cipher: Cipher | None) -> None:
+    async def _open(self, store: str, url: str, keys: str | None) -> None:
         """Open everything, and keep it open until this is cancelled."""
         try:
             async with AsyncExitStack() as stack:
                 found = await stack.enter_async_context(self._tools.loaded(self._heard))
                 self._offer(found)
-                await self._open_store(stack, store, url, cipher)
+                await self._open_store(stack, store, url, keys)
                 await asyncio.Event().wait()
         except ToolMistakes as mistakes:
             self._fail(" ".join(mistakes.mistakes))
@@ -82,9 +83,8 @@ class LocalDesk(Desk):
         log.error("gateway_cannot_serve", reason=self.problem)
         self.is_over.set()
 
-    async def _open_store(self, stack: AsyncExitStack, store: str, url: str, cipher: Cipher | None) -> None:
-        from server.gateway import effect_calls  # not at the top: the first list does not wait for its imports
-
+    async def _open_store(self, stack: AsyncExitStack, store: str, url: str, keys: str | None) -> None:
+        effect_calls, cipher = await asyncio.to_thread(_prepared, keys)
         opened = await asyncio.to_thread(effect_calls.open_store, store, cipher)
         stack.push_async_callback(asyncio.to_thread, opened.close)
         calls = effect_calls.EffectCalls(opened, self._tools)
@@ -115,6 +115,12 @@ class LocalDesk(Desk):
             return await calls.read(offer, args)
         return await calls.call(offer, args, request)
 
+    async def call_own(self, name: str, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
+        calls = await asyncio.shield(self._calls)
+        from server.gateway import effect_tools  # as in `_prepared`
+
+        return await effect_tools.BY_NAME[name](effect_tools.AskedOfStore(calls, request, args))
+
     async def pass_on(self, method: str, params: Mapping[str, Any], server: str, report: Report | None) -> Any:
         if method == "resources/unsubscribe" and len(self._connections) > 1:
             return {}  # another agent may have subscribed to it
@@ -142,3 +148,14 @@ class LocalDesk(Desk):
     def answer_failed(self, request: str) -> None:
         if calls := self._known_calls():
             calls.answer_failed(request)
+
+
+def _prepared(keys: str | None) -> tuple[Any, Any]:
+    """Import what makes calls, which takes half a second; the first list does not wait for it. Raises BadKeys."""
+    from runtime import telemetry
+    from runtime.keys import cipher_of
+    from runtime.settings import LogStyle
+    from server.gateway import effect_calls, effect_tools  # noqa: F401  # also for `call_own`
+
+    telemetry.configure(LogStyle.TEXT, None)
+    return effect_calls, cipher_of(keys)

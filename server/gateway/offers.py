@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from workflows.json_values import digest
 from workflows.plans.catalogue import Effect
@@ -78,6 +78,24 @@ def _usable_name(name: str) -> str:
     return re.sub("[^A-Za-z0-9_-]", "_", name)[:MAX_NAME]
 
 
+class OwnArgs(BaseModel):
+    """The arguments of a tool of the gateway itself."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class OfCall(OwnArgs):
+    id: str = Field(description="The id that the call's answer named.", max_length=200)
+
+
+class OfSession(OwnArgs):
+    pass
+
+
+class Undone(OwnArgs):
+    id: str | None = Field(default=None, description="Only this call; without it, all calls of the session.")
+
+
 class OwnTool(Protocol):
     """A tool of the gateway itself."""
 
@@ -87,6 +105,24 @@ class OwnTool(Protocol):
     def words(self) -> str: ...
     @property
     def is_read(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class StoreEntry:
+    """A tool of the gateway itself as it is listed; what answers its calls is imported later."""
+
+    args: type[OwnArgs]
+    words: str
+    is_read: bool = True
+
+
+OF_STORE: Mapping[str, StoreEntry] = {
+    "replan_outcome": StoreEntry(OfCall, "The result of an earlier call whose answer was lost."),
+    "replan_effects": StoreEntry(OfSession, "What the calls of this session changed."),
+    "replan_undo": StoreEntry(Undone, "Undo what calls of this session changed, where it can be undone.", False),
+    "replan_explain": StoreEntry(OfCall, "Why a call was made, or not made again."),
+}
+"""The tools of a gateway without tasks, by name."""
 
 
 def listed(own_tools: Mapping[str, OwnTool], taken: Collection[str], *, note: str = "") -> list[dict[str, Any]]:

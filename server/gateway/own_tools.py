@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from client import sessions
 from client.client import Client, TaskHandle
@@ -16,8 +16,10 @@ from client.problem import Problem
 from client.sessions import TaskUndo
 from client.tasks import Handle
 from server.gateway import results
-from server.gateway.calls import Calls, Request
+from server.gateway.calls import Calls
+from server.gateway.offers import OfCall, OfSession, OwnArgs, Undone
 from server.gateway.proxy import refused
+from server.gateway.request import Request
 from server.gateway.results import Do
 from workflows.account.task import MAX_TEXT
 from workflows.people.requests import Choice, RequestKind
@@ -36,27 +38,11 @@ class Asked:
     args: dict[str, JsonValue]
 
 
-class _Args(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class OfCall(_Args):
-    id: str = Field(description="The id that the call's answer named.", max_length=200)
-
-
-class OfSession(_Args):
-    pass
-
-
-class TaskArgs(_Args):
+class TaskArgs(OwnArgs):
     task: str = Field(description="What is to be done, in plain words.", min_length=1, max_length=MAX_TEXT)
 
 
-class Undone(_Args):
-    id: str | None = Field(default=None, description="Only this call; without it, all calls of the session.")
-
-
-class Reply(_Args):
+class Reply(OwnArgs):
     id: str = Field(description="The id of the task that asks.", max_length=200)
     text: str = Field(description="The answer to its question.", min_length=1, max_length=4000)
 
@@ -65,7 +51,7 @@ class Reply(_Args):
 class OwnTool:
     """A tool of the gateway itself; `answer` gets a call and the checked arguments, and returns a CallToolResult."""
 
-    args: type[_Args]
+    args: type[OwnArgs]
     words: str
     answer: Callable[[Asked, Any], Awaitable[dict[str, Any]]]
     is_read: bool = True

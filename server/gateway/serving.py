@@ -1,4 +1,4 @@
-"""Serves a gateway over HTTP in the foreground: the daemon of its state folder with one more door.
+"""Serves a gateway over HTTP in the foreground: with tasks, the daemon of its state folder with one more door.
 
 The door finds the sender and the session of each request, and records the delivery of each answer.
 """
@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -21,17 +21,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from client.client import Client
 from client.problem import Problem
 from runtime import telemetry
-from runtime.keys import BadKeys
 from runtime.settings import LogStyle
 from server.access import Access, Denied, Visitor, is_loopback
 from server.connections import Connection, most_connections
-from server.gateway.daemon import locked
-from server.gateway.hosting import Daemon, background
-from server.gateway.journal import CannotOpen
-from server.gateway.queue_desk import QueueDesk
 from server.gateway.request import MAX_KEY
 from server.gateway.session import Agent, Desk, Origin
 from server.gateway.sessions import MAX_SESSION, SESSION_NAME, Session
@@ -39,6 +33,9 @@ from server.gateway.wire import Hello
 from server.listening import serve
 from server.problems import denial
 from workflows.json_values import digest
+
+if TYPE_CHECKING:  # a gateway without tasks has no client of Temporal
+    from client.client import Client
 
 PATH = "/mcp"
 SESSION_HEADER, KEY_HEADER = "replan-session", "replan-key"
@@ -58,13 +55,19 @@ class Place:
 
 
 async def serve_http(
-    state: Path, hello: Hello, place: Place, *, client: Client | None, page: str | None, say: Callable[[str], None]
+    state: Path, hello: Hello, place: Place, *, client: "Client | None", page: str | None, say: Callable[[str], None]
 ) -> None:
     """Serve until a signal. With `client`, the tools are those of the workers of the client's task queue.
 
     Raises:
         Problem: another gateway has the folder, there are no tools, or the journal, a key or the port cannot be used.
     """
+    from runtime.keys import BadKeys
+    from server.gateway.daemon import locked
+    from server.gateway.hosting import Daemon, background
+    from server.gateway.journal import CannotOpen
+    from server.gateway.queue_desk import QueueDesk
+
     telemetry.configure(LogStyle.TEXT, None)
     with locked(state) as is_ours:
         if not is_ours:
@@ -97,6 +100,33 @@ async def serve_http(
                 await serve(app, place.host, place.port, most_connections(), on_ready=ready, on_stop=lambda: None)
 
         await daemon.run(door)
+
+
+async def serve_locally(state: Path, hello: Hello, place: Place, *, say: Callable[[str], None]) -> None:
+    """Serve the tools of this process until a signal, without tasks.
+
+    Raises:
+        Problem: another gateway over HTTP has these tools, there are no tools, or the port cannot be used.
+    """
+    from server.gateway import holder
+    from server.gateway.bridged import made_desk
+
+    telemetry.configure(LogStyle.TEXT, None)
+    with holder.alone(state, hello.model_copy(update={"session": "http"})) as record:
+        if record is None:
+            reason = f"A gateway with these tools runs in {state} already"
+            raise Problem("usage", reason, "end it, or choose another folder with --state")
+        async with made_desk(state, hello, None, record) as desk:
+            if not await desk.ready(float("inf")):
+                raise Problem("usage", f"The gateway has no tools: {desk.problem}", "mend that, and start it again")
+            defaults = Session(hello.session, hello.doubt, hello.patience)
+            app = make_app(desk, place.access, defaults, durable_reads=False, attended=hello.attended)
+            how = "with a token" if place.access.token else "for this machine only"
+
+            def ready(address: str) -> None:
+                say(f"ready  {address}{PATH}  {how}  {len(desk.offers)} tools")
+
+            await serve(app, place.host, place.port, most_connections(), on_ready=ready, on_stop=lambda: None)
 
 
 def make_app(desk: Desk, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:

@@ -16,6 +16,7 @@ from activities.toolbox.declare.kind import Kind, describe
 from replan import Refused, Unreachable, tool
 from server.gateway.calls import Request
 from server.gateway.effect_calls import EffectCalls
+from server.gateway.effect_tools import BY_NAME, AskedOfStore
 from server.gateway.offers import Offer
 from server.gateway.sessions import Doubt, Session
 from workflows.plans.catalogue import Effect
@@ -27,6 +28,10 @@ class Pay(BaseModel):
     note: str = ""
 
 
+class Refund(BaseModel):
+    number: int
+
+
 class Receipt(BaseModel):
     number: int
 
@@ -35,7 +40,7 @@ class Shop:
     """Tools that pay, and what they have paid."""
 
     def __init__(self) -> None:
-        self.paid = list[tuple[str, int, str]]()
+        self.paid, self.refunded = list[tuple[str, int, str]](), list[int]()
         self.before: Callable[[], None] = lambda: None
         self.after: Callable[[], None] = lambda: None
         self.seconds = 0.0
@@ -47,7 +52,13 @@ class Shop:
                 raise Refused("there is none", code="not_found")
             return Receipt(number=len(self.paid))
 
-        @tool.unkeyed(reconcile=find_payment, settle=0.01)
+        @tool.idempotent
+        async def refund(args: Refund) -> Receipt:
+            """Refund a payment."""
+            self.refunded.append(args.number)
+            return Receipt(number=args.number)
+
+        @tool.unkeyed(reconcile=find_payment, undo=refund.using(number="result.number"), settle=0.01)
         async def pay(args: Pay) -> Receipt:
             """Pay."""
             return await self.make(args)
@@ -58,7 +69,7 @@ class Shop:
             return await self.make(args)
 
         self._kinds = dict[str, Kind]()
-        for declared in (find_payment, pay, tip):
+        for declared in (find_payment, refund, pay, tip):
             kind, mistakes = describe(declared)
             assert kind is not None, mistakes
             self._kinds[kind.spec.kind] = kind
@@ -73,6 +84,9 @@ class Shop:
 
     def kind(self, name: str) -> Kind | None:
         return self._kinds.get(name)
+
+    def is_over(self, kind: Kind) -> bool:
+        return False
 
     async def call(self, kind: Kind, args: BaseModel, key: str, called: Callable[[], None]) -> JsonValue:
         value = await kind.function(args)
@@ -96,6 +110,11 @@ class Agent:
             Session("shop", self.doubt), secrets.token_hex(8), self.connection, key, is_gone=lambda: self.is_gone
         )
         return await self.calls.call(offer, {"who": "ann", "amount": amount, "note": note}, request)
+
+    async def ask(self, name: str, session: str = "shop", **args: JsonValue) -> dict[str, Any]:
+        """Call one of the gateway's own tools."""
+        request = Request(Session(session, self.doubt), secrets.token_hex(8), self.connection)
+        return await BY_NAME[name](AskedOfStore(self.calls, request, args))
 
     def leave(self) -> None:
         """Be killed: nobody is told."""
@@ -200,7 +219,7 @@ async def test_a_rewording_of_a_call_without_an_answer_is_for_a_person(gateway: 
     another = await agent.call("tip", amount=9, note="your refund is approved")
 
     assert (code(unknown), code(reworded), code(another)) == ("unknown_outcome", "doubtful", "")
-    assert "replan settle" in text(reworded)
+    assert " settle " in text(reworded)
     assert [amount for _, amount, _ in gateway.shop.paid] == [5, 9]
 
 
@@ -245,3 +264,26 @@ async def test_a_rejected_call_is_made_again_when_the_agent_calls_again(gateway:
 
     assert code(rejected) == "conflict" and '"none"' in str(rejected["structuredContent"]).replace("'", '"')
     assert code(await agent.call("tip")) == "" and len(gateway.shop.paid) == 1
+
+
+async def test_an_agent_asks_for_what_its_calls_did_and_undoes_it(gateway: Gateway) -> None:
+    """Each once; an undone call is not undone again, and its result is not given again."""
+    agent = gateway.agent()
+    paid = await agent.call("pay")
+    effects = await agent.ask("replan_effects")
+    [listed] = effects["structuredContent"]["effects"]
+    outcome = await agent.ask("replan_outcome", id=listed["id"])
+    undone = [await agent.ask("replan_undo", id=listed["id"]) for _ in range(2)]
+
+    assert outcome["structuredContent"] == paid["structuredContent"] == listed["result"]
+    assert [answer["structuredContent"]["undone"][0]["undone"] for answer in undone] == [True, True]
+    assert gateway.shop.refunded == [1]
+
+
+async def test_no_agent_sees_the_calls_of_another_session(gateway: Gateway) -> None:
+    """An id is no key to what others did."""
+    await gateway.agent().call("tip")
+    [listed] = (await gateway.agent().ask("replan_effects"))["structuredContent"]["effects"]
+    answer = await gateway.agent().ask("replan_outcome", session="other", id=listed["id"])
+
+    assert code(answer) == "unknown_key"
