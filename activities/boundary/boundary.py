@@ -210,7 +210,7 @@ class Boundary:
             returned = kind.function(args)
             _note_return(attempt, returned)
             attempt.show(result=returned)
-            return _encode(kind, before, returned)
+            return encode(kind, before, returned, _max_bytes(kind.spec))
 
         self._raise_injected(attempt, Failpoint.BEFORE_CLAIM)
         for failpoint in (Failpoint.BEFORE_CLAIM, Failpoint.AFTER_CLAIM):
@@ -284,7 +284,7 @@ class Boundary:
             self._raise_injected(attempt, Failpoint.AFTER_COMMIT)
         _note_return(attempt, value)
         attempt.show(result=value)
-        result = _encode(kind, before, value)
+        result = encode(kind, before, value, _max_bytes(kind.spec))
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_COMMIT)
         return result
 
@@ -301,7 +301,7 @@ class Boundary:
         async def work() -> JsonValue:
             value = await thread
             _note_return(attempt, value)
-            return _encode(kind, call.arguments_for_ensure(), value)
+            return encode(kind, call.arguments_for_ensure(), value, _max_bytes(kind.spec))
 
         raised = None
         try:
@@ -430,8 +430,10 @@ def _max_bytes(spec: ToolSpec) -> int:
     return MAX_RESULT if spec.effect in (Effect.READ, Effect.IDEMPOTENT) else MAX_EFFECT_RESULT
 
 
-def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
-    """Check a result against its type, its size limit and the `ensure` condition (over `args`, too); return it as JSON.
+def encode(kind: Kind, args: Any, value: Any, limit: int) -> JsonValue:
+    """Check a result against its type and the `ensure` condition (over `args`, too); return it as JSON.
+
+    It has at most `limit` bytes.
 
     Raises FaultRaised, ValidationError or PydanticSerializationError if the result fails a check, or cannot be JSON.
     """
@@ -441,8 +443,7 @@ def _encode(kind: Kind, args: Any, value: Any) -> JsonValue:
     if not _is_finite(kind.result.dump_python(checked)):
         reason = f"{kind.spec.kind} returned a NaN or an infinity, which JSON does not have: return None or a string."
         raise FaultRaised(Fault.of(Code.UNSERIALISABLE, reason))
-    size, limit = len(canonical(result).encode()), _max_bytes(kind.spec)
-    if size > limit:
+    if (size := len(canonical(result).encode())) > limit:
         remedy = "let it return less" + (", or declare it as @tool.read" if kind.spec.pure else "")
         reason = f"{kind.spec.kind} returned {size} bytes, more than {limit}: {remedy}."
         raise FaultRaised(Fault.of(Code.TOO_LARGE, reason))
@@ -460,7 +461,8 @@ def _encode_provided(call: _Call, value: JsonValue) -> JsonValue:
     kind = call.kind
     try:
         # From JSON: a strict model rejects a date as a Python str, but accepts it in JSON.
-        return _encode(kind, call.arguments_for_ensure(), kind.result.validate_json(canonical(value)))
+        given = kind.result.validate_json(canonical(value))
+        return encode(kind, call.arguments_for_ensure(), given, _max_bytes(kind.spec))
     except ValidationError as error:
         reason = f"It does not fit the result of {kind.spec.kind}: {validation.fields_of(error)}."
         raise FaultRaised(Fault.of(Code.INVALID_INPUT, reason)) from None

@@ -82,9 +82,9 @@ class Resources:
         if parameter is Documents:
             return Documents(self.documents, self._libraries, call.documents)
         if parameter is Workspace:
-            info = activity.info()
             if self._workspace is None:
                 raise NeedsPerson("This worker has no workspace: start it with --workspace DIR.")
+            info = activity.info()
             return Workspace(self._workspace / folder_of(info.workflow_id or info.activity_id))
         if parameter is LanguageModel:
             if self.model is None:

@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from client.problem import Problem, ProblemKind
+from client.text import QUEUE
 from console.exits import Exit
 from console.options import Common, require_extra
 from runtime import process, state_folder
 
 if TYPE_CHECKING:  # of the extra
     from server.gateway.serving import Place
+    from server.gateway.wire import Hello
+
+DAEMON_IDLE = 3600.0
+"""Seconds that the daemon of `--tasks` stays without an agent and without an open call."""
 
 
 async def mcp_command(
@@ -47,16 +52,33 @@ async def mcp_command(
             min=0, metavar="SECONDS", help="How long a list of tools waits for servers that are still starting."
         ),
     ] = 25.0,
-    durable_reads: Annotated[bool, typer.Option("--durable-reads", help="Make reads tasks, too.")] = False,
+    timeout: Annotated[  # noqa: ASYNC109  # of calls
+        float | None,
+        typer.Option(metavar="SECONDS", help="How long a call of COMMAND's server may take, 600 by default."),
+    ] = None,
+    tasks: Annotated[
+        bool,
+        typer.Option(
+            "--tasks",
+            help="Make each effect a task of a Temporal server: for approvals, and retries without the agent.",
+        ),
+    ] = False,
+    durable_reads: Annotated[
+        bool, typer.Option("--durable-reads", help="With --tasks: make reads tasks, too.")
+    ] = False,
     attended: Annotated[
         bool, typer.Option("--attended", help="A person is at the agent, and is asked there, if its client can.")
     ] = False,
     state: Annotated[
-        Path | None, typer.Option(envvar=state_folder.VARIABLE, metavar="DIR", help="The folder of the daemon.")
+        Path | None,
+        typer.Option(envvar=state_folder.VARIABLE, metavar="DIR", help="The folder of the store and of sockets."),
     ] = None,
     idle: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="How long the daemon stays when nobody needs it.")
-    ] = 3600.0,
+        float | None,
+        typer.Option(
+            min=1, metavar="SECONDS", help="How long its process stays when nobody needs it: 60, with --tasks 3600."
+        ),
+    ] = None,
     http: Annotated[
         str | None,
         typer.Option(
@@ -90,23 +112,26 @@ async def mcp_command(
     require_extra("`mcp`", "web")
     from pydantic import ValidationError
 
-    from client.client import Client
-    from server.gateway import preparing, proxy
+    from server.gateway import bridge, proxy
     from server.gateway.wire import Hello
 
     is_of_queue = http is not None and not (command or tools)
+    uses_tasks = tasks or is_of_queue or common.queue != QUEUE
+    uses_tasks = uses_tasks or bool(common.address or common.namespace or common.profile)
     if not (command or tools or http):
         reason = "The gateway has no tools"
         raise Problem("usage", reason, "write `-- COMMAND` of a server, --tools FILE, or --http HOST:PORT")
     if not is_of_queue and (common.address or common.namespace or common.profile):
         reason = "The daemon of the gateway chooses its server once, for all agents of its folder"
         raise Problem("usage", reason, "set TEMPORAL_ADDRESS and leave --address, --namespace and --profile out")
-    if page and not http:
-        raise Problem("usage", "--page is for --http", "leave --page out: the daemon serves a page")
+    if page and not (http and uses_tasks):
+        raise Problem("usage", "--page is for --http with tasks", "leave --page out: the daemon serves a page")
+    if durable_reads and not uses_tasks:
+        raise Problem("usage", "--durable-reads makes reads tasks", "add --tasks, or leave it out")
     folder = (state or state_folder.default()).absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # The daemon and its workers take them from the environment, and have another working directory.
+        # What makes the calls takes them from the environment, and has another working directory.
         if common.keys:
             os.environ["REPLAN_KEYS"] = _absolute(common.keys)
         if common.codec:
@@ -119,6 +144,7 @@ async def mcp_command(
                 "doubt": doubt,
                 "patience": patience,
                 "list_wait": list_wait,
+                "timeout": timeout,
                 "durable_reads": durable_reads,
                 "attended": attended,
                 "tools": [_absolute(name) for name in tools or ()],
@@ -132,21 +158,44 @@ async def mcp_command(
     except OSError as error:
         raise Problem("usage", f"{folder} cannot be made ({error.strerror})", "choose another --state") from error
     if http is not None:
-        from server.gateway.serving import serve_http
+        from server.gateway import serving
 
         place = _place(http, token, identity_header)
-        client = Client(await common.connected(), queue=common.queue) if is_of_queue else None
-        await serve_http(folder, hello, place, client=client, page=page, say=lambda line: print(line, flush=True))
-        print("stopped", flush=True)
+        if uses_tasks:
+            from client.client import Client
+
+            client = Client(await common.connected(), queue=common.queue) if is_of_queue else None
+            await serving.serve_http(folder, hello, place, client=client, page=page, say=_say)
+        else:
+            await serving.serve_locally(folder, hello, place, say=_say)
+        _say("stopped")
         return Exit.COMPLETED
     try:
         if prepare:
-            return await preparing.prepare(folder, hello, idle, lambda line: print(line, file=sys.stderr))
-        await proxy.Proxy(folder, hello, proxy.Pipes(), idle).run()
-    except proxy.CannotServe as why:
+            return await _prepare(folder, hello, idle, uses_tasks=uses_tasks)
+        if uses_tasks:
+            await proxy.Proxy(folder, hello, proxy.Pipes(), idle or DAEMON_IDLE).run()
+            return Exit.COMPLETED
+    except (proxy.CannotServe, bridge.CannotServe) as why:
         remedy = "mend that, and start the agent again"
         raise Problem("unreachable", f"The gateway cannot serve: {why}", remedy, ProblemKind.UNREACHABLE) from why
-    return Exit.COMPLETED
+    options = {**hello.model_dump(mode="json"), "session": session, "state": str(folder), "idle": idle}
+    return bridge.serve(options)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+async def _prepare(folder: Path, hello: "Hello", idle: float | None, *, uses_tasks: bool) -> int:
+    from server.gateway import preparing
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    if uses_tasks:
+        return await preparing.prepare(folder, hello, idle or DAEMON_IDLE, say)
+    return preparing.prepare_holder(folder, hello, idle, say)
 
 
 def _place(http: str, token: str | None, identity_header: str | None) -> "Place":

@@ -22,9 +22,9 @@ from server.gateway.attending import Person, Question
 from server.gateway.journal import Entry, Journal
 from server.gateway.matching import Caller, Delivery, Earlier, Verdict, is_live_twin, match
 from server.gateway.offers import Offer
+from server.gateway.request import AgentGone, Report, Request
 from server.gateway.results import Do
 from server.gateway.sessions import Doubt, Session
-from server.gateway.side_door import Report
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -35,8 +35,6 @@ from workflows.people.requests import MAX_NAME
 from workflows.plans.catalogue import Effect
 from workflows.plans.proposal import Step
 
-MAX_KEY = 500
-"""The most characters of an agent's key."""
 MAX_TEXT = 300
 """The most characters of a task's text, which shows the call."""
 TICK = 5.0
@@ -53,27 +51,6 @@ START_WITHIN = 60.0
 """Seconds for which a call waits for a Temporal server that does not answer."""
 
 log = structlog.get_logger("replan.gateway")
-
-
-@dataclass(frozen=True)
-class Request:
-    """One request of an agent to call a tool."""
-
-    session: Session
-    id: str
-    """Unique in all sessions."""
-    connection: str
-    key: str = ""
-    resent: str = ""
-    report: Report | None = None
-    attended: Person | None = None
-    """The person at the client; None if the client is not attended, or cannot ask."""
-    is_gone: Callable[[], bool] = lambda: False
-    """Whether the agent can certainly not be reached any more."""
-
-
-class AgentGone(Exception):
-    """The agent left before its call was begun. The call is not made, since a repetition may have overtaken it."""
 
 
 class Calls:

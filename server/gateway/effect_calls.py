@@ -20,16 +20,17 @@ from activities.borders.table import Verdict
 from activities.boundary.attempt import FaultRaised
 from activities.effects.arguments import differ_in_words
 from activities.effects.calls import CallRequest, Claim, Look, State
+from activities.effects.database import Database
 from activities.effects.driving import drive, in_task
 from activities.effects.effect_store import EffectStore
 from activities.effects.errors import DoubtfulCall, EffectError, EffectUndone, KeyConflict, OutcomeUnknown
 from activities.effects.flow import Joined, Running, Work, calling, new_key
 from activities.effects.recognition import Identity
-from activities.storage.store import StoreUnavailable
+from activities.storage.store import Cipher, StoreUnavailable
 from activities.toolbox.declare.kind import Kind
 from server.gateway import results
-from server.gateway.calls import Request
 from server.gateway.offers import Offer
+from server.gateway.request import Request
 from server.gateway.results import Do
 from server.gateway.sessions import Doubt
 from workflows.faults import retries
@@ -44,6 +45,8 @@ LONGEST_WAIT = 60.0
 """The longest wait before a call is repeated; if its service asks for a longer one, the agent is told to wait."""
 TICK = 5.0
 """Seconds between two reports to the agent that its call is still under way."""
+MAX_ANSWERS = 2_000
+"""Of how many calls it is known which row each has, the last ones."""
 REQUEST = "request"
 """The run of a call whose id is that of the agent's request, which its own process may send again."""
 UNREADABLE = "replan_fault"
@@ -55,6 +58,13 @@ SHARED = (
 )
 
 log = structlog.get_logger("replan.gateway")
+
+
+def open_store(store: str, cipher: Cipher | None) -> EffectStore:
+    """Open the store of effects at the URL or path `store`. Raises StoreUnavailable."""
+    opened = EffectStore(Database(store, cipher), restarts=False, watch=True, on_joined=None)
+    opened.begin()
+    return opened
 
 
 class Tools(Protocol):
@@ -96,6 +106,8 @@ class EffectCalls:
     store: EffectStore
     tools: Tools
     _connections: set[str] = field(default_factory=set)
+    _keys: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By request, the connection and the row's key of the last calls."""
     running: int = 0
     """How many calls are under way, also those whose agent has left."""
 
@@ -121,12 +133,29 @@ class EffectCalls:
         except _Failed as failed:
             return _of_failure(failed, fault)
         finally:
+            self._note_key(request, call.client.key)
             if reporting is not None:
                 reporting.cancel()
         shown = fault(**answer.fault) if answer.fault else results.success(answer.result, is_structured=is_structured)
         if told:
             return results.with_note(shown, _joined_note(told[-1]))
         return results.with_note(shown, SHARED) if call.client.joined_by else shown
+
+    async def read(self, offer: Offer, args: dict[str, JsonValue]) -> dict[str, Any]:
+        """Call a tool that changes nothing, and return its CallToolResult."""
+        kind, fault = self.tools.kind(offer.kind), partial(results.fault, is_structured="outputSchema" in offer.tool)
+        if kind is None:
+            return fault(Do.CHANGE, code=Code.MISSING_TOOL.value, reason=f"{offer.name} is not offered any more")
+        try:
+            found = await self.tools.call(kind, kind.parse(args), "", lambda: None)
+        except ValidationError as error:
+            reason = f"The arguments do not fit {offer.name}: {validation.fields_of(error)}."
+            return fault(Do.CHANGE, code=Code.INVALID_INPUT.value, reason=reason)
+        except Exception as error:
+            verdict = judge(error, kind.raises)
+            found_fault = error.fault if isinstance(error, FaultRaised) else verdict.fault
+            return _of_failure(_Failed(found_fault, verdict, error), fault)
+        return results.success(found, is_structured="outputSchema" in offer.tool)
 
     def effect_of(self, kind: str) -> Effect:
         """The effect of a kind; `unkeyed`, the strictest, if there is no such tool."""
@@ -164,11 +193,17 @@ class EffectCalls:
         self._connections.discard(connection)
         self.store.rows.askers.pop(self.asker(connection), None)
 
-    def answer_failed(self, connection: str, keys: list[str]) -> None:
-        """Note that answers could not be written."""
-        rows, asker = self.store.rows, self.asker(connection)
-        for key in keys:
-            self.store.later(partial(rows.abandon, key=key, reader=asker))
+    def answer_failed(self, request: str) -> None:
+        """Note that the answer to a request could not be written."""
+        if found := self._keys.pop(request, None):
+            connection, key = found
+            self.store.later(partial(self.store.rows.abandon, key=key, reader=self.asker(connection)))
+
+    def _note_key(self, request: Request, key: str) -> None:
+        if key:
+            self._keys[request.id] = request.connection, key
+            while len(self._keys) > MAX_ANSWERS:
+                self._keys.pop(next(iter(self._keys)))
 
     def went_on(self, connection: str) -> None:
         """Note that the agent has asked for something else on this connection: it has its earlier answers."""

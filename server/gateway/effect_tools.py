@@ -18,11 +18,10 @@ from activities.effects.recognition import Identity
 from activities.effects.undoing import Undoing
 from activities.storage.store import StoreUnavailable
 from server.gateway import results
-from server.gateway.calls import Request
 from server.gateway.effect_calls import EffectCalls, arguments_of, row_key
-from server.gateway.offers import Offer
-from server.gateway.own_tools import OfCall, OfSession, OwnArgs, Undone
+from server.gateway.offers import OF_STORE, OfCall, Offer, OfSession, OwnArgs, Undone
 from server.gateway.proxy import refused
+from server.gateway.request import Request
 from server.gateway.results import Do
 from workflows.faults.fault import Applied, Code
 
@@ -149,9 +148,12 @@ async def _undo_one(asked: AskedOfStore, record: CallRecord) -> JsonValue:
     return {"id": record.key, "undone": not answer.get("isError"), "why": [*why]}
 
 
+_ANSWERS: Mapping[str, Callable[[AskedOfStore, Any], Awaitable[dict[str, Any]]]] = {
+    "replan_outcome": _outcome,
+    "replan_effects": _effects,
+    "replan_undo": _undo,
+    "replan_explain": _explain,
+}
 BY_NAME: Mapping[str, StoreTool] = {
-    "replan_outcome": StoreTool(OfCall, "The result of an earlier call whose answer was lost.", _outcome),
-    "replan_effects": StoreTool(OfSession, "What the calls of this session changed.", _effects),
-    "replan_undo": StoreTool(Undone, "Undo what calls of this session changed, where it can be undone.", _undo, False),
-    "replan_explain": StoreTool(OfCall, "Why a call was made, or not made again.", _explain),
+    name: StoreTool(entry.args, entry.words, _ANSWERS[name], entry.is_read) for name, entry in OF_STORE.items()
 }

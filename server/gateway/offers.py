@@ -1,18 +1,22 @@
-"""What a gateway offers to agents: the tools of a worker, under names that models may use."""
+"""What a gateway offers to agents: tools under names that models may use, and tools of its own."""
 
+import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from pydantic import JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from workflows.json_values import digest
 from workflows.plans.catalogue import Effect
+from workflows.text import legible
 
 MAX_NAME = 64
 """The most characters of a tool's name in model APIs."""
+MAX_TOLD, MAX_WORDS = 10, 200
+"""The most tools that cannot be offered and are named, and the most characters of a name and of a reason."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,7 @@ class Offer:
 
 
 def offers_of(listed: Sequence[Mapping[str, Any]]) -> list[Offer]:
-    """The offers for the tools that a worker's side door lists.
+    """The offers for tools, as `passing.tool_entries` lists them.
 
     A tool keeps its own name unless several tools have it; then each of these is named after its kind.
     """
@@ -72,3 +76,90 @@ def offers_of(listed: Sequence[Mapping[str, Any]]) -> list[Offer]:
 
 def _usable_name(name: str) -> str:
     return re.sub("[^A-Za-z0-9_-]", "_", name)[:MAX_NAME]
+
+
+class OwnArgs(BaseModel):
+    """The arguments of a tool of the gateway itself."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class OfCall(OwnArgs):
+    id: str = Field(description="The id that the call's answer named.", max_length=200)
+
+
+class OfSession(OwnArgs):
+    pass
+
+
+class Undone(OwnArgs):
+    id: str | None = Field(default=None, description="Only this call; without it, all calls of the session.")
+
+
+class OwnTool(Protocol):
+    """A tool of the gateway itself."""
+
+    @property
+    def args(self) -> type[BaseModel]: ...
+    @property
+    def words(self) -> str: ...
+    @property
+    def is_read(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class StoreEntry:
+    """A tool of the gateway itself as it is listed; what answers its calls is imported later."""
+
+    args: type[OwnArgs]
+    words: str
+    is_read: bool = True
+
+
+OF_STORE: Mapping[str, StoreEntry] = {
+    "replan_outcome": StoreEntry(OfCall, "The result of an earlier call whose answer was lost."),
+    "replan_effects": StoreEntry(OfSession, "What the calls of this session changed."),
+    "replan_undo": StoreEntry(Undone, "Undo what calls of this session changed, where it can be undone.", False),
+    "replan_explain": StoreEntry(OfCall, "Why a call was made, or not made again."),
+}
+"""The tools of a gateway without tasks, by name."""
+
+
+def listed(own_tools: Mapping[str, OwnTool], taken: Collection[str], *, note: str = "") -> list[dict[str, Any]]:
+    """The gateway's own tools as MCP lists them, except tools whose names are `taken`.
+
+    The description of the first one ends with `note`, for the agent.
+    """
+    tools: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "description": tool.words,
+            "inputSchema": tool.args.model_json_schema(),
+            "annotations": {"readOnlyHint": tool.is_read},
+        }
+        for name, tool in own_tools.items()
+        if name not in taken
+    ]
+    if note and tools:
+        tools[0]["description"] += f" {note}"
+    return tools
+
+
+def not_offered(left_out: Mapping[str, str]) -> str:
+    """A note about the tools of the servers that cannot be offered, and why: so an agent can tell its user."""
+    if not left_out:
+        return ""
+    told = [f"{legible(name, MAX_WORDS)} ({legible(why, MAX_WORDS)})" for name, why in [*left_out.items()][:MAX_TOLD]]
+    more = [f"{len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
+    return f"Tools that cannot be offered here: {'; '.join([*told, *more])}."
+
+
+def server_name(command: Sequence[str]) -> str:
+    """A short name for the server that a command starts; the kinds of the server's tools begin with it."""
+    words = [word for word in command if not word.startswith("-")]
+    named = [word for word in words[1:] if re.search("mcp|server", word, re.IGNORECASE)]
+    word = (named or words[1:2] or words[:1] or ["server"])[0]
+    base = re.split("[@=<>~]", os.path.basename(word.rstrip("/")).lower())[0]  # noqa: PTH119  # also of packages
+    base = re.sub(r"\.(py|js|mjs|cjs|ts|exe)$", "", base)
+    short = re.sub("[^a-z0-9_]+", "-", re.sub("mcp|server", "", base)).strip("-_")
+    return short[:30] if re.fullmatch("[a-z][a-z0-9_-]*", short) else "server"

@@ -3,11 +3,11 @@
 No agent answers for a person: approvals and decisions about faults are given on the page or in a terminal.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from client import sessions
 from client.client import Client, TaskHandle
@@ -16,15 +16,14 @@ from client.problem import Problem
 from client.sessions import TaskUndo
 from client.tasks import Handle
 from server.gateway import results
-from server.gateway.calls import Calls, Request
+from server.gateway.calls import Calls
+from server.gateway.offers import OfCall, OfSession, OwnArgs, Undone
 from server.gateway.proxy import refused
+from server.gateway.request import Request
 from server.gateway.results import Do
 from workflows.account.task import MAX_TEXT
 from workflows.people.requests import Choice, RequestKind
-from workflows.text import legible
 
-MAX_TOLD, MAX_WORDS = 10, 200
-"""The most tools that cannot be offered and are named, and the most characters of a name and of a reason."""
 MAX_TASKS = 200
 """The most calls of a session that are listed and undone together, the newest."""
 
@@ -39,26 +38,8 @@ class Asked:
     args: dict[str, JsonValue]
 
 
-class OwnArgs(BaseModel):
-    """The arguments of a tool of the gateway itself."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class OfCall(OwnArgs):
-    id: str = Field(description="The id that the call's answer named.", max_length=200)
-
-
-class OfSession(OwnArgs):
-    pass
-
-
 class TaskArgs(OwnArgs):
     task: str = Field(description="What is to be done, in plain words.", min_length=1, max_length=MAX_TEXT)
-
-
-class Undone(OwnArgs):
-    id: str | None = Field(default=None, description="Only this call; without it, all calls of the session.")
 
 
 class Reply(OwnArgs):
@@ -173,32 +154,3 @@ BY_NAME: Mapping[str, OwnTool] = {
     "replan_task_status": OwnTool(OfCall, "How a task stands, and what it asks.", _status),
     "replan_answer": OwnTool(Reply, "Answer a question of a task that this session started.", _answer, False),
 }
-
-
-def listed(taken: Collection[str], *, note: str = "") -> list[dict[str, Any]]:
-    """The gateway's own tools as MCP lists them, except tools whose names are `taken`.
-
-    The description of the first one ends with `note`, for the agent.
-    """
-    tools: list[dict[str, Any]] = [
-        {
-            "name": name,
-            "description": tool.words,
-            "inputSchema": tool.args.model_json_schema(),
-            "annotations": {"readOnlyHint": tool.is_read},
-        }
-        for name, tool in BY_NAME.items()
-        if name not in taken
-    ]
-    if note and tools:
-        tools[0]["description"] += f" {note}"
-    return tools
-
-
-def not_offered(left_out: Mapping[str, str]) -> str:
-    """A note about the tools of the servers that cannot be offered, and why: so an agent can tell its user."""
-    if not left_out:
-        return ""
-    told = [f"{legible(name, MAX_WORDS)} ({legible(why, MAX_WORDS)})" for name, why in [*left_out.items()][:MAX_TOLD]]
-    more = [f"{len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
-    return f"Tools that cannot be offered here: {'; '.join([*told, *more])}."

@@ -1,6 +1,8 @@
 """`mcp --prepare`: fetches, builds and starts what an agent's first connection would wait for."""
 
 import asyncio
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,9 +10,12 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from runtime.dev_server import find_cli
-from server.gateway import own_tools
+from server.gateway.bridge import IDLE_SECONDS, Bridge, Place, name_of
 from server.gateway.proxy import Proxy
 from server.gateway.wire import Hello
+
+OWN = "replan_"
+"""What the names of the gateway's own tools begin with."""
 
 
 class _Asker:
@@ -38,11 +43,20 @@ class _Asker:
             self._queue_message("tools/list", {}, 1)
         elif "id" in message:
             named = [one["name"] for one in message.get("result", {}).get("tools", [])]
-            self.tools = [name for name in named if name not in own_tools.BY_NAME]
+            self.tools = [name for name in named if not name.startswith(OWN)]
             if self.tools:
                 self._next.put_nowait(None)
             else:
                 self._queue_message("tools/list", {}, message["id"] + 1)
+
+    async def ask(self, to_bridge: int, of_bridge: int) -> None:
+        """Ask through pipes, until the tools are known."""
+        with open(of_bridge, "rb") as answers:  # noqa: ASYNC230  # a loop of its own
+            while (line := await self.next()) is not None:
+                os.write(to_bridge, line)
+                while b'"id"' in line and self._next.empty():
+                    await self.write(answers.readline())
+            os.close(to_bridge)
 
 
 async def prepare(state: Path, hello: Hello, idle: float, say: Callable[[str], None]) -> int:
@@ -56,5 +70,21 @@ async def prepare(state: Path, hello: Hello, idle: float, say: Callable[[str], N
     say("starting the tools ...")
     asker = _Asker()
     await Proxy(state, hello, asker, idle).run()
+    say(f"ready  {len(asker.tools)} tools: {', '.join(asker.tools)}")
+    return 0
+
+
+def prepare_holder(state: Path, hello: Hello, idle: float | None, say: Callable[[str], None]) -> int:
+    """`prepare` for a gateway without tasks. Raises bridge.CannotServe if no holder serves these tools."""
+    say("starting the tools ...")
+    of_agent, to_bridge = os.pipe()
+    of_bridge, to_agent = os.pipe()
+    told = hello.model_dump(mode="json", exclude={"environment"})
+    place = Place(str(state), name_of(told, dict(os.environ)))
+    asker = _Asker()
+    asking = threading.Thread(target=asyncio.run, args=(asker.ask(to_bridge, of_bridge),), daemon=True)
+    asking.start()
+    Bridge(place, told, idle or IDLE_SECONDS, of_agent, to_agent).run()
+    asking.join()
     say(f"ready  {len(asker.tools)} tools: {', '.join(asker.tools)}")
     return 0

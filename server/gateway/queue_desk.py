@@ -11,7 +11,7 @@ from client.problem import Problem
 from client.workers import ask
 from server.gateway.calls import Calls
 from server.gateway.offers import offers_of
-from server.gateway.session import Desk
+from server.gateway.task_desk import TaskDesk
 from workflows.inquiries import ToolCard, ToolsInquiry
 from workflows.plans.catalogue import Effect
 
@@ -22,7 +22,7 @@ RETRY_SECONDS = 2.0
 log = structlog.get_logger("replan.gateway")
 
 
-class QueueDesk(Desk):
+class QueueDesk(TaskDesk):
     """The tools of the workers of a task queue. Reads are tasks, too."""
 
     def __init__(self, client: Client, calls: Calls) -> None:

@@ -3,16 +3,17 @@
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
-from workflows.account.outcome import Outcome
-from workflows.account.records import FaultRecord, StepStatus
-from workflows.account.task import TaskStatus
 from workflows.faults.fault import Applied, Code, Quadrant
 from workflows.json_values import canonical
 from workflows.text import capitalised
+
+if TYPE_CHECKING:  # of tasks, which take a quarter of a second of a holder's start
+    from workflows.account.outcome import Outcome
+    from workflows.account.records import FaultRecord
 
 _FIELDS = {"text", "structured", "parts", "left_out", "parts_left_out", "structured_left_out", "layout", "meta"}
 """The fields of the result of a foreign tool without an output schema."""
@@ -127,8 +128,11 @@ def replayed_note(at: datetime) -> str:
     )
 
 
-def of_outcome(outcome: Outcome, *, is_structured: bool) -> dict[str, Any]:
+def of_outcome(outcome: "Outcome", *, is_structured: bool) -> dict[str, Any]:
     """The answer to a call whose task has ended: the result of the tool, or a fault."""
+    from workflows.account.records import StepStatus
+    from workflows.account.task import TaskStatus
+
     step = outcome.steps[-1] if outcome.steps else None
     if outcome.status is TaskStatus.COMPLETED and step is not None and step.status is StepStatus.COMPLETED:
         if step.result_omitted:
@@ -146,7 +150,7 @@ def of_outcome(outcome: Outcome, *, is_structured: bool) -> dict[str, Any]:
     return of_fault(last, outcome, is_structured=is_structured)
 
 
-def of_fault(last: FaultRecord, outcome: Outcome, *, is_structured: bool) -> dict[str, Any]:
+def of_fault(last: "FaultRecord", outcome: "Outcome", *, is_structured: bool) -> dict[str, Any]:
     """The answer to a call whose task ended with the fault `last`, with what the agent should do."""
     do, wait = Do.CHANGE, None
     is_rejected = any(request.answer and request.answer.choice == "reject" for request in outcome.requests)

@@ -1,4 +1,4 @@
-"""Serves a gateway over HTTP in the foreground: the daemon of its state folder with one more door.
+"""Serves a gateway over HTTP in the foreground: with tasks, the daemon of its state folder with one more door.
 
 The door finds the sender and the session of each request, and records the delivery of each answer.
 """
@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -21,25 +21,21 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from client.client import Client
 from client.problem import Problem
 from runtime import telemetry
-from runtime.keys import BadKeys
 from runtime.settings import LogStyle
 from server.access import Access, Denied, Visitor, is_loopback
 from server.connections import Connection, most_connections
-from server.gateway.calls import MAX_KEY
-from server.gateway.daemon import locked
-from server.gateway.hosting import Daemon, background
-from server.gateway.journal import CannotOpen, Journal
-from server.gateway.matching import Delivery
-from server.gateway.queue_desk import QueueDesk
+from server.gateway.request import MAX_KEY
 from server.gateway.session import Agent, Desk, Origin
 from server.gateway.sessions import MAX_SESSION, SESSION_NAME, Session
 from server.gateway.wire import Hello
 from server.listening import serve
 from server.problems import denial
 from workflows.json_values import digest
+
+if TYPE_CHECKING:  # a gateway without tasks has no client of Temporal
+    from client.client import Client
 
 PATH = "/mcp"
 SESSION_HEADER, KEY_HEADER = "replan-session", "replan-key"
@@ -59,13 +55,19 @@ class Place:
 
 
 async def serve_http(
-    state: Path, hello: Hello, place: Place, *, client: Client | None, page: str | None, say: Callable[[str], None]
+    state: Path, hello: Hello, place: Place, *, client: "Client | None", page: str | None, say: Callable[[str], None]
 ) -> None:
     """Serve until a signal. With `client`, the tools are those of the workers of the client's task queue.
 
     Raises:
         Problem: another gateway has the folder, there are no tools, or the journal, a key or the port cannot be used.
     """
+    from runtime.keys import BadKeys
+    from server.gateway.daemon import locked
+    from server.gateway.hosting import Daemon, background
+    from server.gateway.journal import CannotOpen
+    from server.gateway.queue_desk import QueueDesk
+
     telemetry.configure(LogStyle.TEXT, None)
     with locked(state) as is_ours:
         if not is_ours:
@@ -100,12 +102,39 @@ async def serve_http(
         await daemon.run(door)
 
 
+async def serve_locally(state: Path, hello: Hello, place: Place, *, say: Callable[[str], None]) -> None:
+    """Serve the tools of this process until a signal, without tasks.
+
+    Raises:
+        Problem: another gateway over HTTP has these tools, there are no tools, or the port cannot be used.
+    """
+    from server.gateway import holder
+    from server.gateway.bridged import made_desk
+
+    telemetry.configure(LogStyle.TEXT, None)
+    with holder.alone(state, hello.model_copy(update={"session": "http"})) as record:
+        if record is None:
+            reason = f"A gateway with these tools runs in {state} already"
+            raise Problem("usage", reason, "end it, or choose another folder with --state")
+        async with made_desk(state, hello, None, record) as desk:
+            if not await desk.ready(float("inf")):
+                raise Problem("usage", f"The gateway has no tools: {desk.problem}", "mend that, and start it again")
+            defaults = Session(hello.session, hello.doubt, hello.patience)
+            app = make_app(desk, place.access, defaults, durable_reads=False, attended=hello.attended)
+            how = "with a token" if place.access.token else "for this machine only"
+
+            def ready(address: str) -> None:
+                say(f"ready  {address}{PATH}  {how}  {len(desk.offers)} tools")
+
+            await serve(app, place.host, place.port, most_connections(), on_ready=ready, on_stop=lambda: None)
+
+
 def make_app(desk: Desk, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:
     """The gateway in front of the tools of `desk`, which must be ready; `defaults` has the settings of sessions."""
     agent = Agent(desk, defaults, _origin_of_call, durable_reads=durable_reads, attended=attended)
     desk.on_notification["http"] = agent.tell
     manager = StreamableHTTPSessionManager(agent.server(is_ready=True), max_request_body_size=MAX_BODY)
-    door = _Door(manager.handle_request, desk.calls.journal, access)
+    door = _Door(manager.handle_request, desk, access)
     routes = [Route("/health/live", _live), Route(PATH, door), Route(f"{PATH}/{{session}}", door)]
     return Starlette(routes=routes, lifespan=lambda _: manager.run())
 
@@ -117,12 +146,12 @@ async def _live(_: Any) -> Response:
 class _Exchange:
     """One request over HTTP, and the delivery of its answer."""
 
-    def __init__(self, origin: Origin, connection: Connection, journal: Journal) -> None:
+    def __init__(self, origin: Origin, connection: Connection, desk: Desk) -> None:
         self.origin = replace(origin, is_gone=lambda: connection.is_lost or self._is_over)
         self.is_call = False
-        """Whether the request calls a tool, so that the journal may have an entry for it."""
+        """Whether the request calls a tool, so that the delivery of its answer counts."""
         self._connection = connection
-        self._journal = journal
+        self._desk = desk
         self._is_stream = self._is_written = self._is_over = False
 
     async def send(self, message: Message, send: Send) -> None:
@@ -134,11 +163,11 @@ class _Exchange:
             if self._connection.is_lost:
                 return
             # Before it is sent: if this process ends now, nobody knows whether it was read.
-            self._journal.note_request(self.origin.request, Delivery.WRITTEN)
+            self._desk.answer_written(self.origin.request)
             self._is_written = True
             await send(message)
             if not await self._connection.taken():
-                self._journal.note_request(self.origin.request, Delivery.BROKEN)
+                self._desk.answer_failed(self.origin.request)
             return
         await send(message)
 
@@ -157,14 +186,14 @@ class _Exchange:
         """Note that the request is over or its client is gone; an answer not written yet counts as not handed over."""
         self._is_over = True
         if self.is_call and not self._is_written:
-            self._journal.note_request(self.origin.request, Delivery.BROKEN)
+            self._desk.answer_failed(self.origin.request)
 
 
 class _Door:
     """The app in front of the SDK's app: checks access, and follows each answer to the client."""
 
-    def __init__(self, app: ASGIApp, journal: Journal, access: Access) -> None:
-        self._app, self._journal, self._access = app, journal, access
+    def __init__(self, app: ASGIApp, desk: Desk, access: Access) -> None:
+        self._app, self._desk, self._access = app, desk, access
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -174,7 +203,7 @@ class _Door:
         except Denied as denied:
             await denial(denied)(scope, receive, send)
             return
-        exchange = _Exchange(origin, scope["state"]["connection"], self._journal)
+        exchange = _Exchange(origin, scope["state"]["connection"], self._desk)
         scope["state"]["exchange"] = exchange
         # The SDK binds its sessions to it, so that the id of a session is of no use to another principal.
         scope["user"] = AuthenticatedUser(AccessToken(token="-", client_id=f"={visitor.name}", scopes=[]))  # noqa: S106
@@ -214,7 +243,7 @@ class _Door:
             proof = f"mcp-{digest(of_agent)[:16]}"
         else:
             # Each request does so: the client has read the whole response to the one before it.
-            self._journal.went_on(proof)
+            self._desk.went_on(proof)
         return Origin(
             number,
             proof,

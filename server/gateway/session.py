@@ -1,4 +1,4 @@
-"""One connection of an agent: an MCP server in front of the tools of a worker."""
+"""One connection of an agent: an MCP server in front of tools, whoever makes their calls."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -18,16 +18,13 @@ from mcp.server.subscriptions import (
     ResourceUpdated,
     ToolsListChanged,
 )
-from pydantic import ConfigDict
+from pydantic import ConfigDict, JsonValue
 
-from client.client import Client, TaskHandle
-from server.gateway import attending, own_tools, results
-from server.gateway.calls import MAX_KEY, AgentGone, Calls, Request
-from server.gateway.matching import Delivery
+from server.gateway import offers, results
 from server.gateway.offers import Offer
+from server.gateway.request import MAX_KEY, AgentGone, Report, Request
 from server.gateway.results import Do
 from server.gateway.sessions import LIST_WAIT, SESSION_NAME, Session
-from server.gateway.side_door import DoorClosed, DoorError, Report, SideDoor
 from workflows.plans.catalogue import Effect
 
 PASSED: Mapping[str, type[types.Result]] = {
@@ -71,23 +68,61 @@ class AnyParams(types.RequestParams):
 
 
 class Desk:
-    """The tools of a worker, as a connection uses them."""
+    """The tools that a connection offers, and what makes their calls."""
 
-    client: Client
-    """The client of the workers' task queue; there as soon as the tools are known."""
+    own_tools: Mapping[str, offers.OwnTool] = {}
+    """The tools of the gateway itself, by name."""
+    can_pass = False
+    """Whether reads of servers, and requests for resources and prompts, pass to the servers."""
 
-    def __init__(self, calls: Calls) -> None:
-        self.calls = calls
+    def __init__(self) -> None:
         self.offers: Mapping[str, Offer] = {}
         self.servers: Mapping[str, Mapping[str, Any]] = {}
         """By name, what each MCP server reported about itself."""
         self.left_out: Mapping[str, str] = {}
         """The tools of servers that cannot be offered, each with the reason."""
-        self.door: SideDoor | None = None
         self.on_notification = dict[str, Callable[[str, dict[str, Any]], None]]()
         """By connection, the function that passes notifications of the servers on to the connection."""
         self.is_ready = asyncio.Event()
         """Set when the tools are known."""
+
+    async def call(self, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
+        """Make a call, once if it has an effect, and return its CallToolResult. Raises AgentGone."""
+        raise NotImplementedError
+
+    async def call_own(self, name: str, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
+        """Call a tool of the gateway itself, and return its CallToolResult."""
+        raise NotImplementedError
+
+    async def resume(
+        self, params: types.CallToolRequestParams, request: Request, *, is_structured: bool
+    ) -> dict[str, Any]:
+        """Continue a call after the client asked its person: pass on the answer, and return the result of the call."""
+        raise MCPError(types.INVALID_PARAMS, "This session has not asked for this input")
+
+    async def pass_on(self, method: str, params: Mapping[str, Any], server: str, report: Report | None) -> Any:
+        """Send a request that changes nothing to one server, and return the result.
+
+        Raises MCPError for an error, or without an answer.
+        """
+        raise MCPError(types.METHOD_NOT_FOUND, f"{method} does not pass to any server")
+
+    # What is known of the delivery of answers.
+
+    def connection_opened(self, connection: str) -> None:
+        """Note that an agent can be answered on this connection."""
+
+    def connection_closed(self, connection: str) -> None:
+        """Note that the agent has left, or was lost: nobody knows whether it has read its last answers."""
+
+    def went_on(self, connection: str) -> None:
+        """Note that the agent has asked for something else on this connection: it has its earlier answers."""
+
+    def answer_written(self, request: str) -> None:
+        """Note that the answer to a request is about to be written."""
+
+    def answer_failed(self, request: str) -> None:
+        """Note that the answer to a request did not reach the agent, or that the agent does not wait for it."""
 
     async def ready(self, seconds: float) -> bool:
         """Wait at most `seconds` until the tools are known; returns whether they are."""
@@ -243,9 +278,10 @@ class Agent:
         self._register_for_notifications(context)
         is_ready = await self._desk.ready(self._list_wait)
         self._listed = self._desk.offers if is_ready else {}
-        offers = [dict(offer.tool) for offer in self._listed.values()]
-        note = own_tools.not_offered(self._desk.left_out) if is_ready else NOT_LISTED
-        listed = {"tools": [*offers, *own_tools.listed(set(self._listed), note=note)]}
+        shown = [dict(offer.tool) for offer in self._listed.values()]
+        note = offers.not_offered(self._desk.left_out) if is_ready else NOT_LISTED
+        own = offers.listed(self._desk.own_tools, set(self._listed), note=note)
+        listed = {"tools": [*shown, *own]}
         return types.ListToolsResult.model_validate(listed, by_name=False)
 
     async def _call_tool(
@@ -259,7 +295,7 @@ class Agent:
             raise MCPError(types.CONNECTION_CLOSED, "The connection ended before the call was begun") from None
         except asyncio.CancelledError:
             # The agent does not wait for the answer any more; the call goes on.
-            self._desk.calls.journal.note_request(request.id, Delivery.BROKEN)
+            self._desk.answer_failed(request.id)
             raise
         kind = types.InputRequiredResult if found.get("resultType") == "input_required" else types.CallToolResult
         return kind.model_validate(found, by_name=False)
@@ -270,40 +306,21 @@ class Agent:
         offer = self._desk.offers.get(params.name)
         if request.attended and params.request_state is not None:
             is_structured = offer is not None and "outputSchema" in offer.tool
-            return await self._resume(params, request, is_structured=is_structured)
+            return await self._desk.resume(params, request, is_structured=is_structured)
         if offer is None:
-            own = own_tools.BY_NAME.get(params.name)
+            own = self._desk.own_tools.get(params.name)
             if own is None:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
             if own.is_read:
-                self._desk.calls.journal.went_on(request.connection)
-            return await own(own_tools.Asked(self._desk.client, self._desk.calls, request, params.arguments or {}))
+                self._desk.went_on(request.connection)
+            return await self._desk.call_own(params.name, params.arguments or {}, request)
         is_passed = offer.effect is Effect.READ and offer.server and not offer.asks and not self._durable_reads
-        if is_passed and self._desk.door:
-            self._desk.calls.journal.went_on(request.connection)
+        if is_passed and self._desk.can_pass:
+            self._desk.went_on(request.connection)
             passed = {"name": offer.name_there, "arguments": params.arguments or {}}
-            found = await self._pass("tools/call", passed, offer.server or "", request.report)
+            found = await self._desk.pass_on("tools/call", passed, offer.server or "", request.report)
             return results.presentable(found)
-        return await self._desk.calls.call(self._desk.client, offer, params.arguments or {}, request)
-
-    async def _resume(
-        self, params: types.CallToolRequestParams, request: Request, *, is_structured: bool
-    ) -> dict[str, Any]:
-        """Continue a call after the client asked its person: pass on the answer, and return the result of the call."""
-        found = attending.read_state(params.request_state or "")
-        if found is None or not found[0].startswith(request.session.prefix):
-            raise MCPError(types.INVALID_PARAMS, "This session has not asked for this input")
-        task_id, asked, code = found
-        said = (params.input_responses or {}).get(attending.INPUT)
-        if isinstance(said, types.ElicitResult) and request.attended:
-            handle = TaskHandle(self._desk.client.temporal, task_id)
-            why = await attending.answer(handle, asked, code, said.model_dump(), request.attended.client)
-            if why is not None or said.action != "accept":
-                request = replace(request, attended=None)  # the page has it
-        patience = request.session.patience
-        return await self._desk.calls.outcome_of(
-            self._desk.client, task_id, request, patience=patience, is_structured=is_structured
-        )
+        return await self._desk.call(offer, params.arguments or {}, request)
 
     def _request(self, context: Any, meta: Mapping[str, Any]) -> Request:
         def told(name: str, most: int) -> str:
@@ -321,7 +338,7 @@ class Agent:
         report = self._reporter(context) if "progress_token" in meta or "progressToken" in meta else None
         full_key = f"{run}\n{key}" if key and run else key
         resent = origin.request if origin.is_resent else ""
-        attended = attending.Person.at(context) if self._attended else None
+        attended = _person_at(context) if self._attended else None
         return Request(session, origin.request, origin.connection, full_key, resent, report, attended, origin.is_gone)
 
     def _reporter(self, context: Any) -> Report:
@@ -342,7 +359,7 @@ class Agent:
             is_ready = await self._desk.ready(self._list_wait)
             if not is_ready and method in LISTS:
                 self._early.add(f"notifications/{_feature(method)}/list_changed")
-            if not is_ready or self._desk.door is None:
+            if not is_ready or not self._desk.can_pass:
                 return PASSED[method].model_validate({LISTS[method]: []} if method in LISTS else {})
             said = params.model_dump(mode="json", by_alias=True, exclude_unset=True)
             said.pop("_meta", None)
@@ -356,7 +373,7 @@ class Agent:
         able = [name for name, told in self._desk.servers.items() if told["capabilities"].get(feature) is not None]
         if method == "logging/setLevel":
             for server in able:
-                await self._pass(method, params, server)
+                await self._desk.pass_on(method, params, server, None)
             return {}
         if method in LISTS and len(able) != 1:
             return await self._joined(method, params, able)
@@ -367,7 +384,7 @@ class Agent:
         last: MCPError | None = None
         for server in able:  # of an address in no list, each server is asked
             try:
-                return await self._pass(method, params, server)
+                return await self._desk.pass_on(method, params, server, None)
             except MCPError as error:
                 last = error
         raise last or MCPError(types.METHOD_NOT_FOUND, f"No server here has {method}")
@@ -378,7 +395,7 @@ class Agent:
         for server in servers:
             cursor: str | None = None
             while True:
-                page = await self._pass(method, {**params, "cursor": cursor} if cursor else {}, server)
+                page = await self._desk.pass_on(method, {**params, "cursor": cursor} if cursor else {}, server, None)
                 for one in page[name]:
                     self._of_uri.setdefault(str(one.get("uri", "")), server)
                     self._of_prompt.setdefault(str(one.get("name", "")), server)
@@ -387,17 +404,11 @@ class Agent:
                     break
         return {name: found}
 
-    async def _pass(self, method: str, params: Mapping[str, Any], server: str, report: Report | None = None) -> Any:
-        """Send a request to one server, and return the result. Raises MCPError for an error, or without an answer."""
-        door = self._desk.door
-        if door is None:
-            raise MCPError(types.METHOD_NOT_FOUND, f"{method} passes only to a worker on this machine")
-        try:
-            return await door.request(method, params, server=server, report=report)
-        except DoorError as error:
-            raise MCPError(error.code, error.message, error.data) from None
-        except DoorClosed:
-            raise MCPError(types.INTERNAL_ERROR, "The worker of Replan does not answer: call again.") from None
+
+def _person_at(context: Any) -> Any:
+    from server.gateway import attending  # not at the top: it imports the client of Temporal
+
+    return attending.Person.at(context)
 
 
 def _feature(method: str) -> str:

@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from client.sessions import prefix_of
-
 MAX_SESSION = 64
 SESSION_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{MAX_SESSION - 1}}}")
 PATIENCE = 30.0
@@ -34,4 +32,6 @@ class Session:
     @property
     def prefix(self) -> str:
         """What the ids of the session's tasks begin with."""
+        from client.sessions import prefix_of  # not at the top: it imports the client of Temporal
+
         return prefix_of(self.name)

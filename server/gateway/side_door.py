@@ -2,21 +2,19 @@
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from server.gateway.wire import MAX_LINE
+from server.gateway.bridge import MAX_LINE
+from server.gateway.request import Report
 
 AGAIN_SECONDS = 30.0
 """How long a request waits for a worker that is started again."""
 RETRY_SECONDS = 0.2
-
-Report = Callable[[float, float | None, str], Awaitable[None]]
-"""Reports the progress of a call to its agent: the amount done, the total (None if unknown), and words."""
 
 
 class DoorError(Exception):

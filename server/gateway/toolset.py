@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,10 +14,11 @@ from pydantic import JsonValue
 
 from client.client import Client
 from runtime.child import end, exited, last_line, spawn
+from server.gateway.bridge import VOLATILE, server_variables
 from server.gateway.calls import Calls
-from server.gateway.offers import offers_of
-from server.gateway.session import Desk
+from server.gateway.offers import offers_of, server_name
 from server.gateway.side_door import DoorClosed, DoorError, SideDoor
+from server.gateway.task_desk import TaskDesk
 from server.gateway.wire import Hello, socket_path
 from workflows.json_values import digest
 
@@ -26,24 +26,11 @@ RESTS = (0.2, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds until a worker that has ended is started again, by how often it has ended in a row."""
 STEADY_SECONDS = 30.0
 LOOK_SECONDS = 0.1
-VOLATILE = re.compile(
-    "_|PWD|OLDPWD|SHLVL|COLUMNS|LINES|WINDOWID|TERM.*|SSH_.*|XDG_SESSION.*|DBUS_.*|INVOCATION_ID|JOURNAL_STREAM|TMUX.*"
-)
-"""Variables that differ from agent to agent, and do not count in the comparison of sets of tools."""
-OWN_VARIABLES = (
-    "REPLAN_STATE",
-    "REPLAN_QUEUE",
-    "REPLAN_MCP_SESSION",
-    "TEMPORAL_ADDRESS",
-    "REPLAN_KEYS",
-    "REPLAN_CODEC",
-)
-"""Variables for the agent or the daemon themselves, which are not passed on from the agent to its servers."""
 
 log = structlog.get_logger("replan.gateway")
 
 
-class ToolSet(Desk):
+class ToolSet(TaskDesk):
     """The tools of agents that name the same tools with the same environment."""
 
     def __init__(self, state: Path, hello: Hello, calls: Calls) -> None:
@@ -130,12 +117,12 @@ class ToolSet(Desk):
 
     def _worker_environment(self, address: str) -> dict[str, str]:
         ours = {name: os.environ[name] for name in ("REPLAN_KEYS", "REPLAN_CODEC") if name in os.environ}
-        return {**_server_variables(self._hello), **ours, "TEMPORAL_ADDRESS": address}
+        return {**server_variables(self._hello.environment), **ours, "TEMPORAL_ADDRESS": address}
 
     def _write_file(self) -> Path:
         """Write the tools file of a server that is named by its command, and return the path."""
         path = self._state / f"gateway-{self.id}.toml"
-        names = sorted(_server_variables(self._hello))
+        names = sorted(server_variables(self._hello.environment))
         lines = [
             f"[servers.{server_name(self._hello.command)}]",
             f"command = {json.dumps(list(self._hello.command))}",
@@ -155,23 +142,7 @@ class ToolSet(Desk):
 def digest_of(hello: Hello) -> str:
     """A digest that is equal for agents that share a worker. It reveals no value of the environment."""
     told: dict[str, JsonValue] = {
-        name: value for name, value in _server_variables(hello).items() if not VOLATILE.fullmatch(name)
+        name: value for name, value in server_variables(hello.environment).items() if not VOLATILE.fullmatch(name)
     }
     where = hello.cwd if hello.command else ""
     return digest(list(hello.tools), list(hello.command), where, told)[:12]
-
-
-def _server_variables(hello: Hello) -> dict[str, str]:
-    """The variables of the agent that its MCP servers get, too."""
-    return {name: value for name, value in hello.environment.items() if name not in OWN_VARIABLES}
-
-
-def server_name(command: tuple[str, ...]) -> str:
-    """A short name for the server that a command starts; the kinds of the server's tools begin with it."""
-    words = [word for word in command if not word.startswith("-")]
-    named = [word for word in words[1:] if re.search("mcp|server", word, re.IGNORECASE)]
-    word = (named or words[1:2] or words[:1] or ["server"])[0]
-    base = re.split("[@=<>~]", os.path.basename(word.rstrip("/")).lower())[0]  # noqa: PTH119  # also of packages
-    base = re.sub(r"\.(py|js|mjs|cjs|ts|exe)$", "", base)
-    short = re.sub("[^a-z0-9_]+", "-", re.sub("mcp|server", "", base)).strip("-_")
-    return short[:30] if re.fullmatch("[a-z][a-z0-9_-]*", short) else "server"

@@ -10,12 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
+from server.gateway.bridge import FORMAT, MAX_SOCKET
 from server.gateway.sessions import LIST_WAIT, PATIENCE, SESSION_NAME, Doubt
 
-MAX_LINE = 64 * 2**20
-"""The most bytes of a line, which has one message of MCP."""
-MAX_SOCKET = 100
-"""The most bytes of a socket's path; operating systems accept 104 or 108."""
 JOURNAL, LOG = "gateway.db", "gateway.log"
 
 
@@ -32,6 +29,8 @@ class Hello(BaseModel):
     doubt: Doubt = Doubt.ASK
     patience: float = Field(default=PATIENCE, ge=0)
     list_wait: float = Field(default=LIST_WAIT, ge=0)
+    timeout: float | None = Field(default=None, gt=0)
+    """Seconds that a call of the command's server may take; None for the default."""
     durable_reads: bool = False
     attended: bool = False
     """Whether the client may ask its person what the gateway would ask on the page."""
@@ -41,6 +40,11 @@ class Hello(BaseModel):
     """The command of a server, in place of a tools file."""
     cwd: str = "."
     environment: dict[str, str] = Field(default_factory=dict, repr=False)
+    """For a daemon: a holder has the agent's environment itself."""
+    format: int = FORMAT
+    """The number of the format of the lines that follow."""
+    is_again: bool = False
+    """Whether the process was connected to another holder before."""
 
 
 class FromAgent(BaseModel):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from server.gateway import own_tools
-from server.gateway.offers import MAX_NAME, offers_of
+from server.gateway.offers import MAX_NAME, listed as listed_own, offers_of
 
 
 def listed(kind: str, name: str, **more: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_authority_is_what_differs_in_an_equal_call() -> None:
 
 
 def test_a_tool_of_a_server_is_not_hidden_by_one_of_the_gateway() -> None:
-    names = [tool["name"] for tool in own_tools.listed({"replan_undo"})]
+    names = [tool["name"] for tool in listed_own(own_tools.BY_NAME, {"replan_undo"})]
 
     assert "replan_undo" not in names
     assert "replan_outcome" in names

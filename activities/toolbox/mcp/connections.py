@@ -2,10 +2,7 @@
 
 import asyncio
 import contextvars
-import errno
 import os
-import shutil
-import sys
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -49,6 +46,7 @@ from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.mcp import faults, questions, replies
 from activities.toolbox.mcp.answers import AnswerTexts, answer_of, json_of, tool_error, with_rest, words_of
 from activities.toolbox.mcp.config import CannotOpen, Config, JsonRpcError, Listing, ServerTool
+from activities.toolbox.mcp.process import ServerProcess, program
 from activities.toolbox.mcp.schema import ForeignResult
 from activities.toolbox.mcp.transports import CALL_NAME, Link, Sent, Streams, over_http, over_pipes
 from activities.toolbox.schemas.drafts import BadSchema
@@ -131,9 +129,26 @@ class _Connection:
 class Kept:
     """The connection to one server, which is opened when a call needs it, and again when it has ended."""
 
-    def __init__(self, config: Config, web: Web, *, logs: bool = True, has_layout: bool = False) -> None:
-        """With `logs`, log stderr and why the server ended; with `has_layout`, `ToolAnswer.layout` is filled in."""
+    def __init__(
+        self,
+        config: Config,
+        web: Web,
+        *,
+        logs: bool = True,
+        has_layout: bool = False,
+        open_seconds: float = OPEN_SECONDS,
+        process: ServerProcess | None = None,
+        record: Path | None = None,
+    ) -> None:
+        """With `logs`, log stderr and why the server ended; with `has_layout`, `ToolAnswer.layout` is filled in.
+
+        The first connection has `open_seconds` to be opened, and uses `process` if that was started already. Each
+        process of the server is recorded in the file `record`.
+        """
         self._has_layout = has_layout
+        self._open_seconds, self._process, self._record = open_seconds, process, record
+        self._processes = list[ServerProcess]()
+        """The processes of the server that may still run."""
         self._config = config
         self._logs = logs
         self._web = web
@@ -153,6 +168,11 @@ class Kept:
         self._leaving = set[asyncio.Task[None]]()
         self._kept_up = dict[str, tuple[str, Mapping[str, Any]]]()
         """Requests whose effect ends with a connection: they are made again on a new one. By resource or method."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server is certainly gone, with all that it has started: only known of one on this machine."""
+        return bool(self._config.command) and all(process.has_ended for process in self._processes)
 
     async def connection(self) -> _Connection:
         """Return the open connection; if there is none, open one. Raises CannotOpen if that fails.
@@ -239,7 +259,7 @@ class Kept:
             log.warning("mcp_server_ended", server=self._config.name, reason=why.why, wait=wait, line=why.told)
 
     async def _open(self) -> _Connection:
-        """Open a connection. Raises CannotOpen if that fails, or takes more than `OPEN_SECONDS`."""
+        """Open a connection. Raises CannotOpen if that fails, or takes too long."""
         opened: asyncio.Future[_Connection] = asyncio.get_running_loop().create_future()
         link, closing = Link(), asyncio.Event()
         # Of no call: what the connection sends must not count as sent by the call that happened to open it.
@@ -250,17 +270,19 @@ class Kept:
                 self._keep(link, closing, opened), name=f"mcp {self._config.name}", context=context
             )
         try:
-            async with asyncio.timeout(OPEN_SECONDS):
-                return replace(await asyncio.shield(opened), keeper=keeper)
+            async with asyncio.timeout(self._open_seconds):
+                connection = replace(await asyncio.shield(opened), keeper=keeper)
         except TimeoutError:
             closing.set()
             keeper.cancel()
-            raise CannotOpen(f"it gave no answer within {OPEN_SECONDS:g} s{link.through}") from None
+            raise CannotOpen(f"it gave no answer within {self._open_seconds:g} s{link.through}") from None
         except asyncio.CancelledError:
             closing.set()
             keeper.cancel()
             await asyncio.wait([keeper])
             raise
+        self._open_seconds = OPEN_SECONDS
+        return connection
 
     async def _keep(self, link: Link, closing: asyncio.Event, opened: "asyncio.Future[_Connection]") -> None:
         """Open a connection and keep it, in one task as anyio requires; `opened` gets the connection or CannotOpen."""
@@ -304,8 +326,13 @@ class Kept:
         if config.command:
             trusted = {name: os.environ[name] for name in CERTIFICATES if name in os.environ}
             environment = {**get_default_environment(), **trusted, **config.env}
-            command = [_program(config.command[0], environment.get("PATH")), *config.command[1:]]
-            return over_pipes(link, config.name, command, environment, config.cwd, logs=self._logs)
+            process, self._process = self._process, None
+            self._processes = [old for old in self._processes if not old.has_ended]
+            if process is None:
+                command = [program(config.command[0], environment.get("PATH")), *config.command[1:]]
+                process = ServerProcess(command, environment, config.cwd, self._record)
+            self._processes.append(process)
+            return over_pipes(link, config.name, process, logs=self._logs)
         auth: httpx2.Auth | None = None
         if config.client_id:
             auth = ClientCredentialsOAuthProvider(
@@ -679,18 +706,6 @@ def ready_seconds() -> float | None:
 
 def _as_json(model: BaseModel | None) -> JsonValue:
     return None if model is None else model.model_dump(by_alias=True, mode="json", exclude_unset=True)
-
-
-def _program(name: str, path: str | None) -> str:
-    """Find a program: on `path`, else beside the Python that runs, where pip has put it. A path is not changed.
-
-    Raises FileNotFoundError if it is in neither place.
-    """
-    if Path(name).name != name:
-        return name
-    if found := shutil.which(name, path=path) or shutil.which(name, path=str(Path(sys.executable).parent)):
-        return found
-    raise FileNotFoundError(errno.ENOENT, "it is not on PATH: install it, or write its path", name)
 
 
 def _difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

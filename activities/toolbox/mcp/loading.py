@@ -15,7 +15,7 @@ from activities.toolbox.registry import ToolMistakes
 from workflows.text import decode_text
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
-    from activities.toolbox.mcp.kinds import ForeignTool
+    from activities.toolbox.mcp.kinds import FilePlace, ForeignTool
 
 SUFFIX = ".toml"
 MISSING = (
@@ -41,32 +41,72 @@ class ForeignTools:
     """The text of each tools file, by its name."""
 
 
-def load_servers(
-    names: Iterable[str],
-    environment: Mapping[str, str],
-    others: Iterable[Tool[..., Any]],
-    reach: Reach | None = None,
-    *,
-    takes_unread: bool = False,
-) -> ForeignTools:
-    """Load the tools files `names`, which end in `.toml`, and make a tool of each tool of their servers.
+@dataclass(frozen=True)
+class ServerTables:
+    """The servers of tools files, or of a command, before they were asked for their tools."""
 
-    The files may name the variables of `environment` and the Python tools `others`. The servers are started for a
-    moment; `reach` has the other addresses that may be reached, and `takes_unread` is as for `tools_of`.
+    tables: Mapping[str, tools_file.ServerTable]
+    configs: Mapping[str, Config]
+    places: Mapping[str, "FilePlace"]
+    files: Mapping[str, str] = field(default_factory=dict)
 
-    Raises ToolMistakes for an unusable file or server.
+    def tools(
+        self,
+        found: Mapping[str, Listing | str],
+        others: Iterable[Tool[..., Any]],
+        *,
+        takes_unread: bool = False,
+    ) -> ForeignTools:
+        """Make a tool of each tool in `found`: by server, what it lists, or why it cannot be asked.
+
+        Raises ToolMistakes for an unusable server or table.
+        """
+        from activities.toolbox.mcp import kinds
+
+        listings = {name: listing for name, listing in found.items() if isinstance(listing, Listing)}
+        mistakes = [
+            f"{self.places[name].line()}: the server {name} cannot be asked for its tools: {why}."
+            for name, why in found.items()
+            if not isinstance(why, Listing)
+        ]
+        if mistakes:
+            raise ToolMistakes(mistakes)
+        sources = [kinds.Source(name, self.tables[name], listings[name], self.places[name]) for name in self.tables]
+        made = kinds.tools_of(sources, {tool.__name__: tool for tool in others}, takes_unread=takes_unread)
+        if made.mistakes:
+            raise ToolMistakes(made.mistakes)
+        for kind, reason in made.left_out.items():
+            log.warning("mcp_tool_left_out", kind=kind, reason=reason)
+        files = dict(self.files)
+        return ForeignTools(
+            dict.fromkeys(made.tools, ""), made.left_out, self.configs, listings, made.classified, files
+        )
+
+
+def server_of_command(
+    name: str, command: Sequence[str], cwd: str, environment: Mapping[str, str], timeout: float
+) -> ServerTables:
+    """The server that a command starts, with all these variables; its calls may take `timeout` seconds."""
+    from activities.toolbox.mcp.kinds import FilePlace
+
+    table = tools_file.ServerTable(command=tuple(command), cwd=cwd, timeout=timeout)
+    config = Config(name, table.command or (), env=environment, cwd=cwd)
+    return ServerTables({name: table}, {name: config}, {name: FilePlace(" ".join(command), "", name)})
+
+
+def read_servers(names: Iterable[str], environment: Mapping[str, str]) -> ServerTables:
+    """Read the tools files `names`, which end in `.toml`, and may name the variables of `environment`.
+
+    Raises ToolMistakes for an unusable file.
     """
-    paths = [Path(name) for name in names]
-    if not paths:
-        return ForeignTools()
     try:
-        from activities.toolbox.mcp import connections, kinds
+        from activities.toolbox.mcp import kinds
     except ModuleNotFoundError as error:
         raise ToolMistakes([MISSING]) from error
     mistakes = list[str]()
     places, files = dict[str, kinds.FilePlace](), dict[str, str]()
     tables, configs = dict[str, tools_file.ServerTable](), dict[str, Config]()
-    for path in paths:
+    for path in map(Path, names):
         try:
             read = tools_file.read(path)
         except tools_file.BadToolsFile as bad:
@@ -85,18 +125,28 @@ def load_servers(
                 mistakes.append(f"{place.line()}: {name}: {why}: set it, or correct the file.")
     if mistakes:
         raise ToolMistakes(mistakes)
-    listings, found = dict[str, Listing](), connections.listings(configs, reach or Reach())
-    for name, listing in found.items():
-        if isinstance(listing, Listing):
-            listings[name] = listing
-        else:
-            mistakes.append(f"{places[name].line()}: the server {name} cannot be asked for its tools: {listing}.")
-    if mistakes:
-        raise ToolMistakes(mistakes)
-    sources = [kinds.Source(name, tables[name], listings[name], places[name]) for name in tables]
-    made = kinds.tools_of(sources, {tool.__name__: tool for tool in others}, takes_unread=takes_unread)
-    if made.mistakes:
-        raise ToolMistakes(made.mistakes)
-    for kind, reason in made.left_out.items():
-        log.warning("mcp_tool_left_out", kind=kind, reason=reason)
-    return ForeignTools(dict.fromkeys(made.tools, ""), made.left_out, configs, listings, made.classified, files)
+    return ServerTables(tables, configs, places, files)
+
+
+def load_servers(
+    names: Iterable[str],
+    environment: Mapping[str, str],
+    others: Iterable[Tool[..., Any]],
+    reach: Reach | None = None,
+    *,
+    takes_unread: bool = False,
+) -> ForeignTools:
+    """Load the tools files `names`, which end in `.toml`, and make a tool of each tool of their servers.
+
+    The files may name the variables of `environment` and the Python tools `others`. The servers are started for a
+    moment; `reach` has the other addresses that may be reached, and `takes_unread` is as for `tools_of`.
+
+    Raises ToolMistakes for an unusable file or server.
+    """
+    files = list(names)
+    if not files:
+        return ForeignTools()
+    read = read_servers(files, environment)
+    from activities.toolbox.mcp import connections
+
+    return read.tools(connections.listings(read.configs, reach or Reach()), others, takes_unread=takes_unread)

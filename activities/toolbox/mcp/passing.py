@@ -178,13 +178,7 @@ class _Door:
 
     @cached_property
     def _tools_result(self) -> dict[str, Any]:
-        classified = {found.kind: found for found in self._foreign.classified}
-        offered = {name: kind for name, kind in self._kinds.items() if not kind.is_hidden}
-        return {
-            "tools": [_tool_entry(kind, classified.get(name)) for name, kind in offered.items()],
-            "servers": {name: listing.introduction for name, listing in self._foreign.listings.items()},
-            "left_out": dict(self._foreign.left_out),
-        }
+        return tools_result(self._kinds, self._foreign)
 
     @cached_property
     def _kinds_by_tool(self) -> dict[tuple[str, str], Kind]:
@@ -399,6 +393,17 @@ class _GatewayClient:
         if not self._cut.is_set():
             log.warning("mcp_client_cut_off", waiting=self._waiting)
             self._cut.set()
+
+
+def tools_result(kinds: Mapping[str, Kind], foreign: ForeignTools) -> dict[str, Any]:
+    """The tools that a gateway offers, with what their servers report about themselves, and what cannot be offered."""
+    classified = {found.kind: found for found in foreign.classified}
+    offered = {name: kind for name, kind in kinds.items() if not kind.is_hidden}
+    return {
+        "tools": [_tool_entry(kind, classified.get(name)) for name, kind in offered.items()],
+        "servers": {name: listing.introduction for name, listing in foreign.listings.items()},
+        "left_out": dict(foreign.left_out),
+    }
 
 
 def _tool_entry(kind: Kind, classified: "ForeignTool | None") -> dict[str, Any]:

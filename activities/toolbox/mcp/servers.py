@@ -28,17 +28,31 @@ class Servers:
     """
 
     def __init__(
-        self, configs: Mapping[str, Config], engine: AsyncEngine | None, web: Web, *, has_layout: bool = False
+        self,
+        configs: Mapping[str, Config],
+        engine: "AsyncEngine | None",
+        web: Web,
+        *,
+        has_layout: bool = False,
+        **options: Any,
     ) -> None:
-        """With `has_layout`, `ToolAnswer.layout` (the order of the content's blocks) is filled in, for a gateway."""
+        """With `has_layout`, `ToolAnswer.layout` (the order of the content's blocks) is filled in, for a gateway.
+
+        `options` are those of `Kept`, for all servers.
+        """
         self._kept: dict[str, Kept] = {}
         self._engine = engine
         if configs:
             from activities.toolbox.mcp import connections
 
             self._kept = {
-                name: connections.Kept(config, web, has_layout=has_layout) for name, config in configs.items()
+                name: connections.Kept(config, web, has_layout=has_layout, **options)
+                for name, config in configs.items()
             }
+
+    def record_in(self, engine: "AsyncEngine") -> None:
+        """Use this store for the records ahead of calls; without one, such calls are refused."""
+        self._engine = engine
 
     def expect(self, listings: Mapping[str, Listing]) -> None:
         """Reject calls of tools that differ from the tools in `listings`, of which the worker's kinds were made."""
@@ -56,6 +70,10 @@ class Servers:
     async def listing(self, server: str) -> Listing:
         """What a server lists, on a connection that is opened if there is none. Raises CannotOpen if that fails."""
         return (await self._kept[server].connection()).listing
+
+    def has_ended(self, server: str) -> bool:
+        """Whether the process of a server is certainly gone, so that no call of it goes on."""
+        return self._kept[server].has_ended
 
     async def call(
         self,

@@ -1,6 +1,9 @@
 """Runs the process of an MCP server, and ends it with all its children when the worker is gone, also after a kill -9.
 
-python supervisor.py FD COMMAND...      FD is the reading end of a pipe that only the worker can write to
+python supervisor.py FD RECORD COMMAND...
+
+FD is the reading end of a pipe that only the worker can write to. RECORD is the descriptor of a file to which a line
+`PID START` is added for the server's process, which leads a session of its own; `-` for none.
 
 It is a program of its own, started without site packages: it must stay small, and import nothing of Replan.
 """
@@ -19,7 +22,7 @@ LOOK_SECONDS = 1.0
 
 def main() -> int:
     """Run the command, and return its exit code; 127 if the command cannot be started, with the reason on stderr."""
-    worker, command = int(sys.argv[1]), sys.argv[2:]
+    worker, record, command = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
     parent = os.getppid()
     woken, wake = os.pipe()
     for end in (woken, wake):
@@ -27,6 +30,8 @@ def main() -> int:
     signal.set_wakeup_fd(wake)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
+    for descriptor in filter(str.isdecimal, sys.argv[1:3]):
+        os.set_inheritable(int(descriptor), False)
     try:
         child = os.posix_spawnp(
             command[0], command, os.environ, setsid=True, setsigdef=[signal.SIGCHLD, signal.SIGTERM, signal.SIGINT]
@@ -34,6 +39,9 @@ def main() -> int:
     except OSError as error:
         sys.stderr.write(f"{command[0]} cannot be started: {error.strerror}\n")
         return 127
+    if record != "-":
+        os.write(int(record), f"{child} {started(child)}\n".encode())
+        os.close(int(record))
     for standard in (0, 1, 2):  # else the worker would not see that the server closed its own
         os.close(standard)
     ended = None
@@ -47,6 +55,18 @@ def main() -> int:
         ended = _exit_code(child)
     _signal(child, signal.SIGKILL)  # also what the server has left behind
     return (ended if ended is not None else _exit_code(child, wait=True)) or 0
+
+
+def started(process: int) -> str:
+    """When a process was started, in a form that differs from that of each other process with its id; empty if gone."""
+    try:
+        with open(f"/proc/{process}/stat", "rb") as stat:  # noqa: PTH123  # no pathlib: it takes most of our start
+            return stat.read().rpartition(b")")[2].split()[19].decode()
+    except OSError:
+        if os.path.isdir("/proc/self"):  # noqa: PTH112
+            return ""
+    with os.popen(f"ps -o lstart= -p {int(process)}") as output:  # noqa: S605  # a number
+        return output.read().strip().replace(" ", "_")
 
 
 def _signal(group: int, number: signal.Signals) -> None:

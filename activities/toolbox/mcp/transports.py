@@ -6,14 +6,11 @@ Each call has a token in its `_meta`, so that a transport can record for each ca
 import asyncio
 import json
 import re
-import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from os import close, pipe
-from pathlib import Path
 from typing import Any, cast
 
 import anyio
@@ -32,6 +29,7 @@ from activities.errors import Refused, ToolError, Unreachable
 from activities.scrubbing import text_of
 from activities.toolbox.http.network import Web, checked, read_body
 from activities.toolbox.mcp.config import CannotOpen
+from activities.toolbox.mcp.process import ServerProcess
 from activities.toolbox.mcp.questions import ServerQuestion
 from workflows.faults.fault import Code
 
@@ -49,7 +47,6 @@ END_SECONDS = 5.0
 """Seconds that a process has to end after its pipes were closed, including the supervisor's PATIENCE."""
 ELSEWHERE_SECONDS = 30.0
 """The most seconds for an exchange with another host than the server, such as an authorization server."""
-SUPERVISOR = Path(__file__).with_name("supervisor.py")
 
 log = structlog.get_logger("replan.mcp")
 
@@ -152,64 +149,61 @@ class Link:
 
 
 @asynccontextmanager
-async def over_pipes(
-    link: Link, server: str, command: Sequence[str], env: Mapping[str, str], cwd: str | None, *, logs: bool
-) -> AsyncIterator[Streams]:
-    """Start the process of a server, and yield the streams of messages over its pipes; it ends when the block ends.
+async def over_pipes(link: Link, server: str, process: ServerProcess, *, logs: bool) -> AsyncIterator[Streams]:
+    """Yield the streams of messages over the pipes of a server's process; the process ends when the block ends.
 
-    With `logs`, the log has what the process writes to stderr. Raises OSError if no process can be started.
+    With `logs`, the log has what the process writes to stderr.
     """
-    watched, kept = pipe()  # only this process has the writing end: when it is gone, the supervisor notices
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(SUPERVISOR), str(watched), *command),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            limit=MAX_MESSAGE,
-            env=dict(env),
-            cwd=cwd,
-            pass_fds=(watched,),
-            start_new_session=True,
-        )
-    except BaseException:
-        close(kept)
-        raise
-    finally:
-        close(watched)
+    pipes = (process.popen.stdin, process.popen.stdout, process.popen.stderr)
+    stdin, stdout, stderr = (cast("Any", pipe) for pipe in pipes)
+    writer, reader, errors = await _writer(stdin), await _reader(stdout), await _reader(stderr)
     to_session, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
-    stdin, stdout, stderr = (cast("Any", pipe) for pipe in (process.stdin, process.stdout, process.stderr))
     tasks = [
-        asyncio.create_task(_read(link, server, stdout, to_session)),
-        asyncio.create_task(_write(link, stdin, from_session, to_session)),
-        asyncio.create_task(_log_errors(link, server, stderr, LINES_PER_MINUTE if logs else 0)),
+        asyncio.create_task(_read(link, server, reader, to_session)),
+        asyncio.create_task(_write(link, writer, from_session, to_session)),
+        asyncio.create_task(_log_errors(link, server, errors, LINES_PER_MINUTE if logs else 0)),
     ]
     try:
         yield from_server, to_server
     finally:
         for task in tasks[:2]:
             task.cancel()
-        stdin.close()
+        writer.close()
         for stream in (to_session, from_server, to_server, from_session):
             stream.close()
-        try:
-            async with asyncio.timeout(0.5):  # a server ends when its input does
-                await process.wait()
-        except TimeoutError:
-            pass
-        close(kept)
-        try:
-            async with asyncio.timeout(END_SECONDS):
-                await process.wait()
-        except TimeoutError:
-            with suppress(ProcessLookupError):
-                process.kill()
+        if not await _ended(process, 0.5):  # a server ends when its input does
+            process.let_go()
+            if not await _ended(process, END_SECONDS):
+                process.popen.kill()
+                await _ended(process, END_SECONDS)
+        process.let_go()
         tasks[2].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if process.returncode:
-            link.why, link.told = f"its process ended with {process.returncode}", link.last_line
-        process._transport.close()  # type: ignore[attr-defined]  # else it warns where a grandchild holds a pipe
+        if process.popen.returncode:
+            link.why, link.told = f"its process ended with {process.popen.returncode}", link.last_line
+        for pipe in (reader, errors):  # where a grandchild holds a pipe, they have no end
+            pipe._transport.close()  # type: ignore[attr-defined]
+
+
+async def _reader(pipe: Any) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=MAX_MESSAGE)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader
+
+
+async def _writer(pipe: Any) -> asyncio.StreamWriter:
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, pipe)
+    return asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+async def _ended(process: ServerProcess, seconds: float) -> bool:
+    """Wait at most `seconds` for the end of a process; returns whether it has ended."""
+    until = time.monotonic() + seconds
+    while process.popen.poll() is None and time.monotonic() < until:  # noqa: ASYNC110  # at its end only
+        await asyncio.sleep(0.01)
+    return process.popen.poll() is not None
 
 
 async def _read(

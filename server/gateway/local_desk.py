@@ -1,0 +1,161 @@
+"""What a holder offers to its agents, and what makes their calls: the store of effects, or the servers themselves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import structlog
+from pydantic import JsonValue
+
+from activities.toolbox.registry import ToolMistakes
+from server.gateway.local_tools import LocalTools
+from server.gateway.offers import OF_STORE, Offer, offers_of
+from server.gateway.request import Report, Request
+from server.gateway.session import Desk
+from workflows.plans.catalogue import Effect
+
+if TYPE_CHECKING:  # at run time only in the background: its imports take half a second
+    from server.gateway.effect_calls import EffectCalls
+
+log = structlog.get_logger("replan.gateway")
+
+
+class LocalDesk(Desk):
+    """The tools of a holder's process."""
+
+    own_tools = OF_STORE
+    can_pass = True
+
+    def __init__(self, tools: LocalTools) -> None:
+        super().__init__()
+        self.problem = ""
+        """Why the tools cannot be served; empty if they can."""
+        self.is_over = asyncio.Event()
+        """Set when `problem` is."""
+        self._tools = tools
+        self._calls: asyncio.Future[EffectCalls] = asyncio.get_running_loop().create_future()
+        self._connections = set[str]()
+
+    @property
+    def running(self) -> int:
+        """How many calls are under way, also those whose agent has left."""
+        calls = self._known_calls()
+        return calls.running if calls else 0
+
+    @asynccontextmanager
+    async def opened(self, store: str, url: str, keys: str | None) -> AsyncIterator[None]:
+        """Load the tools, and then open the store, until the block ends; `is_over` is set if the tools are wrong.
+
+        `store` is the store of effects, `url` the same database with a driver for event loops. `keys` is the file of a
+        keyring, which encrypts what is recorded.
+        """
+        opening = asyncio.create_task(self._open(store, url, keys))
+        try:
+            yield
+        finally:
+            opening.cancel()
+            await asyncio.wait([opening])
+
+    async def _open(self, store: str, url: str, keys: str | None) -> None:
+        """Open everything, and keep it open until this is cancelled."""
+        try:
+            async with AsyncExitStack() as stack:
+                found = await stack.enter_async_context(self._tools.loaded(self._heard))
+                self._offer(found)
+                await self._open_store(stack, store, url, keys)
+                await asyncio.Event().wait()
+        except ToolMistakes as mistakes:
+            self._fail(" ".join(mistakes.mistakes))
+        except Exception as error:
+            log.exception("gateway_failed")
+            self._fail(f"{type(error).__name__}: {error}")
+
+    def _offer(self, found: Mapping[str, Any]) -> None:
+        self.offers = {offer.name: offer for offer in offers_of(found["tools"])}
+        self.servers, self.left_out = found["servers"], found["left_out"]
+        log.info("gateway_tools", tools=len(self.offers))
+        self.is_ready.set()
+        self.notify("notifications/tools/list_changed", {})
+
+    def _fail(self, why: str) -> None:
+        self.problem = why.rstrip(".")
+        log.error("gateway_cannot_serve", reason=self.problem)
+        self.is_over.set()
+
+    async def _open_store(self, stack: AsyncExitStack, store: str, url: str, keys: str | None) -> None:
+        effect_calls, cipher = await asyncio.to_thread(_prepared, keys)
+        opened = await asyncio.to_thread(effect_calls.open_store, store, cipher)
+        stack.push_async_callback(asyncio.to_thread, opened.close)
+        calls = effect_calls.EffectCalls(opened, self._tools)
+        await stack.enter_async_context(self._tools.opened(url, cipher))
+        for connection in self._connections:
+            calls.connection_opened(connection)
+        self._calls.set_result(calls)
+
+    def _heard(self, method: str, params: dict[str, Any]) -> None:
+        self.notify(method, params)
+
+    async def ready(self, seconds: float) -> bool:
+        """Wait at most `seconds` until the tools are known; returns whether they are. Ends early if they are wrong."""
+        if self.is_ready.is_set():
+            return True
+        waits = [asyncio.ensure_future(each.wait()) for each in (self.is_ready, self.is_over)]
+        try:
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return self.is_ready.is_set()
+
+    async def call(self, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
+        calls = await asyncio.shield(self._calls)
+        if offer.effect is Effect.READ:
+            calls.went_on(request.connection)
+            return await calls.read(offer, args)
+        return await calls.call(offer, args, request)
+
+    async def call_own(self, name: str, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
+        calls = await asyncio.shield(self._calls)
+        from server.gateway import effect_tools  # as in `_prepared`
+
+        return await effect_tools.BY_NAME[name](effect_tools.AskedOfStore(calls, request, args))
+
+    async def pass_on(self, method: str, params: Mapping[str, Any], server: str, report: Report | None) -> Any:
+        if method == "resources/unsubscribe" and len(self._connections) > 1:
+            return {}  # another agent may have subscribed to it
+        return await self._tools.pass_on(method, params, server, report)
+
+    # What is known of the delivery of answers.
+
+    def _known_calls(self) -> "EffectCalls | None":
+        return self._calls.result() if self._calls.done() and not self._calls.cancelled() else None
+
+    def connection_opened(self, connection: str) -> None:
+        self._connections.add(connection)
+        if calls := self._known_calls():
+            calls.connection_opened(connection)
+
+    def connection_closed(self, connection: str) -> None:
+        if connection in self._connections and (calls := self._known_calls()):
+            calls.connection_closed(connection)
+        self._connections.discard(connection)
+
+    def went_on(self, connection: str) -> None:
+        if calls := self._known_calls():
+            calls.went_on(connection)
+
+    def answer_failed(self, request: str) -> None:
+        if calls := self._known_calls():
+            calls.answer_failed(request)
+
+
+def _prepared(keys: str | None) -> tuple[Any, Any]:
+    """Import what makes calls, which takes half a second; the first list does not wait for it. Raises BadKeys."""
+    from runtime import telemetry
+    from runtime.keys import cipher_of
+    from runtime.settings import LogStyle
+    from server.gateway import effect_calls, effect_tools  # noqa: F401  # also for `call_own`
+
+    telemetry.configure(LogStyle.TEXT, None)
+    return effect_calls, cipher_of(keys)

@@ -1,0 +1,37 @@
+"""One request of an agent to call a tool, as the gateway's doors hand it to what makes the call."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from server.gateway.sessions import Session
+
+if TYPE_CHECKING:  # it imports the client of Temporal, which a gateway without tasks never needs
+    from server.gateway.attending import Person
+
+MAX_KEY = 500
+"""The most characters of an agent's key."""
+
+Report = Callable[[float, float | None, str], Awaitable[None]]
+"""Reports the progress of a call to its agent: the amount done, the total (None if unknown), and words."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request of an agent to call a tool."""
+
+    session: Session
+    id: str
+    """Unique in all sessions."""
+    connection: str
+    key: str = ""
+    resent: str = ""
+    report: Report | None = None
+    attended: "Person | None" = None
+    """The person at the client; None if the client is not attended, or cannot ask."""
+    is_gone: Callable[[], bool] = lambda: False
+    """Whether the agent can certainly not be reached any more."""
+
+
+class AgentGone(Exception):
+    """The agent left before its call was begun. The call is not made, since a repetition may have overtaken it."""
