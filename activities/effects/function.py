@@ -128,10 +128,7 @@ class Function:
                 return self._call(self.arguments.bind(args, named))
 
         wrapped.__signature__ = self.arguments.public  # type: ignore[attr-defined]  # what `inspect.signature` reads
-        hidden = (self.arguments.key, self.arguments.transaction)
-        wrapped.__annotations__ = {
-            name: hint for name, hint in self.function.__annotations__.items() if name not in hidden
-        }
+        wrapped.__annotations__ = self.arguments.annotations
         wrapped.replan_function = self  # type: ignore[attr-defined]  # `Effects.undo` reads it
         return wrapped
 

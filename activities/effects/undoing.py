@@ -91,7 +91,7 @@ class Undoing:
 
 
 @dataclass(frozen=True)
-class PlannedUndo(Undoing):
+class UndoCall(Undoing):
     """The call that undoes another one: `begin`, `make`, then `end` or `take_back`."""
 
     session: str
@@ -109,7 +109,7 @@ class PlannedUndo(Undoing):
             await self.function.wrapper()(**self.values)
 
 
-def plan_undo(desk: Desk, functions: Mapping[str, Function], key: str) -> PlannedUndo | None:
+def plan_undo(desk: Desk, functions: Mapping[str, Function], key: str) -> UndoCall | None:
     """The call that undoes the call with this key; None if it is undone already.
 
     Raises EffectRefused if it was not applied, or nothing can undo it.
@@ -127,7 +127,7 @@ def plan_undo(desk: Desk, functions: Mapping[str, Function], key: str) -> Planne
     undo = undo_of(function)
     if undo is None:
         raise EffectRefused("no_undo", key, f"{call.function} has no undo=", "name a function that undoes it")
-    return PlannedUndo(
+    return UndoCall(
         desk, key, undo.key_of(call.session, f"undo/{key}"), call.session, undo, _values(call, function, undo)
     )
 

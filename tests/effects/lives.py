@@ -137,7 +137,7 @@ class Agent:
         )  # fmt: skip
         try:
             async with asyncio.timeout(step.gives_up):
-                result = await self._made(wish, step, arguments)
+                result = await self._made(wish, step, arguments, is_reworded)
         except (Exception, asyncio.CancelledError) as error:
             self._failed(name, error)
             return False
@@ -150,13 +150,16 @@ class Agent:
         more = {"key": getattr(error, "key", None), "about": getattr(error, "about", None)}
         self.log.write("raised", call=name, life=self.number, error=type(error).__name__, text=str(error), **more)
 
-    async def _made(self, wish: Wish, step: Step, arguments: dict[str, str]) -> str:
+    async def _made(self, wish: Wish, step: Step, arguments: dict[str, str], is_reworded: bool) -> str:
         function = self.functions[wish.meant.function]
         ids: dict[str, Any] = {}
         if wish.key is not None:
             ids["key"] = wish.key
         if wish.has_ids and self.life.ids != "none":
-            ids |= {"run": "run" if self.life.ids == "same" else f"run-{self.number}", "call": wish.meant.name}
+            ids |= {
+                "run": "run" if self.life.ids == "same" else f"run-{self.number}",
+                "call": f"{wish.meant.name}{is_reworded}",
+            }
         with self.effects.scope(**ids):
             if asyncio.iscoroutinefunction(function):
                 return str(await function(**arguments))
@@ -195,7 +198,8 @@ def todo(scenario: Scenario, number: int, records: Sequence[Record]) -> Iterator
         if wish.meant.name in answered:
             by = answered[wish.meant.name]
             were_killed = by <= killed - ended
-            ids = {scenario.lives[one].ids for one in by} | {life.ids}
+            begun = {one["life"] for one in records if one["event"] == "begin" and one["meant"] == wish.meant.name}
+            ids = {scenario.lives[one].ids for one in begun} | {life.ids}
             is_same = wish.key is not None or (wish.has_ids and ids == {"same"})
             if life.begins == "unfinished" or not (were_killed or is_same):
                 continue

@@ -301,11 +301,10 @@ def _excuses(scenario: Scenario, records: Sequence[Record], at: int) -> Iterator
     others = [one for one in scenario.wishes if one is not wish]
     if wish.meant.function.endswith("mail") and any(one.meant.equals(wish.meant) for one in others):
         yield Excuse.PROOF
-    earlier = [one for one in records[:at] if one["event"] == "begin" and one["meant"] == mine["meant"]]
+    equal = {one.meant.name for one in scenario.wishes if one.meant.equals(wish.meant)}
+    earlier = [one for one in records[:at] if one["event"] == "begin" and one["meant"] in equal]
     for one in earlier:
         if _has_gone_on(records, one, at) and (one["reworded"] != mine["reworded"]):
-            yield Excuse.IDENTITY
-        if one["thread"] and _event(records, one["call"], "raised"):  # nobody can see that it was abandoned
             yield Excuse.IDENTITY
         over = {done["life"] for done in records[:at] if done["event"] in ("killed", "ended", "crashed")}
         if one["life"] != mine["life"] and one["life"] not in over and not wish.is_identified:

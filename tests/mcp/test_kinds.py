@@ -63,6 +63,16 @@ EFFECTS: dict[str, tuple[bool, str, str, Effect, str]] = {
         *(False, "trusted = false", "effect = 'read'", Effect.READ),
         "as the file says",
     ),
+    "a pattern of the file": (
+        *(False, "trusted = false\nreads = ['get_*', 'd?']", "", Effect.READ),
+        'as reads = ["d?"] of the file says',
+    ),
+    "the file against its pattern": (False, "reads = ['*']", "effect = 'unkeyed'", Effect.UNKEYED, "as the file says"),
+    "a default": (False, "default = 'read'", "", Effect.READ, "the default of its server in the file"),
+    "a hint before a default": (
+        *(True, "default = 'unkeyed'", "", Effect.READ),
+        "the server says that it only reads",
+    ),
 }
 
 
@@ -78,6 +88,14 @@ def test_an_effect_is_what_the_file_says_or_the_server_hints(
     assert found.options.requests == (None if effect is Effect.READ else 1)
     assert [(one.effect, one.reason) for one in made.classified] == [(effect, because)]
     assert Registry([found])["shop.do"].spec.effect is effect
+
+
+def test_a_pattern_that_no_tool_has_is_a_mistake(tmp_path: Path) -> None:
+    """A tool that was meant to be a read would else be asked for."""
+    made = made_of(tmp_path, listed(), server='reads = ["dooo"]')
+
+    [mistake] = made.mistakes
+    assert "shop.toml:3: shop has no tool 'dooo': did you mean" in mistake or "it has do" in mistake
 
 
 NAMES = {

@@ -1,7 +1,7 @@
 """What the texts of servers mean: each known text is matched by its own row, and no innocent text is."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -115,3 +115,35 @@ def test_a_row_of_another_server_or_tool_does_not_count() -> None:
     assert AnswerTexts({}, "mcp-git").fault("git.git_add", "git_add", text) is not None
     assert AnswerTexts({}, "mcp-git").fault("git.git_log", "git_log", text) is None
     assert AnswerTexts({}, "mcp-time").fault("time.git_add", "git_add", text) is None
+
+
+def test_an_error_of_a_tool_that_checks_first_proves_that_nothing_was_changed() -> None:
+    """As the tools file says of it; of another tool of the server, an error proves nothing."""
+    texts = AnswerTexts({}, "", frozenset({"do"}))
+    failed = answer("nothing to commit", is_error=True)
+
+    known, other = texts.fault("shop.do", "do", failed), texts.fault("shop.undo", "undo", failed)
+
+    assert known is not None and other is not None
+    assert (known.proves_nothing, other.proves_nothing) == (False, True)
+
+
+SAID: Sequence[tuple[str, bool, bool]] = [
+    ('{"status": "error", "message": "no funds"}', False, True),
+    ('{"success": false, "reason": "no funds"}', False, True),
+    ('{"ok": false, "error": "no funds"}', False, True),
+    ('{"status": "error", "message": "no funds"}', True, False),
+    ('{"status": "error"}', False, False),
+    ('{"status": "ok", "message": "paid"}', False, False),
+    ('{"success": 0, "message": "three jobs"}', False, False),
+    ('status: error, message: {"status": "error"}', False, False),
+]
+
+
+@pytest.mark.parametrize(("text", "is_read", "is_failure"), SAID)
+def test_an_error_inside_a_success_is_seen_by_its_shape(text: str, is_read: bool, is_failure: bool) -> None:
+    """Only of a tool that changes something: a read may report the failure of something else. It proves nothing."""
+    fault = AnswerTexts({}, "").fault("shop.do", "do", answer(text, is_error=False), is_read=is_read)
+
+    assert (fault is not None) is is_failure
+    assert fault is None or fault.proves_nothing

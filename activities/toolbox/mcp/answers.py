@@ -256,13 +256,22 @@ def _part(content: Any) -> Part | None:
 class AnswerTexts:
     """Classifies the answers of one server by their texts: first by the tools file, then by `texts.toml`."""
 
-    def __init__(self, own: Mapping[str, ErrorRow], server_name: str) -> None:
-        """`own` has the rows of the tools file, by text; `server_name` is the name that the server gives itself."""
+    def __init__(
+        self, own: Mapping[str, ErrorRow], server_name: str, checks_first: Collection[str] = frozenset()
+    ) -> None:
+        """`own` has the rows of the tools file, by text; `server_name` is the name that the server gives itself.
+
+        `checks_first` are the tools that report an error only before they change anything.
+        """
+        self._checks_first = checks_first
         self._own = {text.casefold(): row for text, row in own.items()}
         self._known = [*_known().get(server_name, ()), *_known()["sdk"]]
 
-    def fault(self, kind: str, tool: str, result: CallToolResult) -> ToolError | None:
-        """The exception for an answer that is a failure; None if the answer is a success."""
+    def fault(self, kind: str, tool: str, result: CallToolResult, *, is_read: bool = True) -> ToolError | None:
+        """The exception for an answer that is a failure; None if the answer is a success.
+
+        What a read returns may say of something else that it failed, so its shape is no failure of the read.
+        """
         is_error = bool(result.is_error)
         text = words_of(result) if is_error else text_of(result)
         lowered, start = text.casefold(), text[:MAX_TOLD]
@@ -276,8 +285,34 @@ class AnswerTexts:
                 reason = f"{kind} answered that it failed ({known.code})."
                 return tool_error(known.code, reason, text, proves_none=known.applied == "none")
         if not is_error:
-            return None
-        return tool_error(Code.REFUSED, f"{kind} answered with an error.", text, proves_none=False)
+            if is_read or not _says_that_it_failed(result, text):
+                return None
+            return tool_error(
+                Code.REFUSED, f"{kind} answered that it failed.", text, proves_none=tool in self._checks_first
+            )
+        is_before = tool in self._checks_first
+        return tool_error(Code.REFUSED, f"{kind} answered with an error.", text, proves_none=is_before)
+
+
+_FAILED = {"status": ("error", "failed", "failure"), "success": (False,), "ok": (False,), "isError": (True,)}
+"""Fields of a result that say that the call failed, with the values that say so."""
+_MESSAGES = frozenset({"error", "errors", "message", "detail", "reason"})
+
+
+def _says_that_it_failed(result: CallToolResult, text: str) -> bool:
+    """Whether a result, though it is marked as a success, is an object that says that the call failed, and why."""
+    value = result.structured_content
+    if value is None and len(result.content) == 1 and text.lstrip().startswith("{"):
+        try:
+            value = from_json(text)
+        except ValueError:
+            return False
+    if not isinstance(value, dict) or not _MESSAGES & value.keys():
+        return False
+    # By type, too: 0 is no False.
+    return any(
+        type(value.get(name)) is type(one) and value[name] == one for name, said in _FAILED.items() for one in said
+    )
 
 
 class KnownText(BaseModel):

@@ -135,6 +135,8 @@ class Config:
     cwd: str | None = None
     roots: Sequence[str] = ()
     errors: Mapping[str, tools_file.ErrorRow] = field(default_factory=dict)
+    checks_first: frozenset[str] = frozenset()
+    """The tools that report an error only before they change anything, as the file says."""
 
     @classmethod
     def of(cls, name: str, server: tools_file.ServerTable, environment: Mapping[str, str], folder: Path) -> "Config":
@@ -170,4 +172,5 @@ class Config:
             str(folder / server.cwd) if server.cwd else None,
             [str((folder / root).resolve()) for root in server.roots],
             server.errors,
+            frozenset(name for name, tool in server.tools.items() if tool.errors == "before"),
         )

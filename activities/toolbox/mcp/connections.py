@@ -291,7 +291,7 @@ class Kept:
             ) as client:
                 listing = await self._list(client)
                 if not opened.done():
-                    texts = AnswerTexts(self._config.errors, listing.server_name)
+                    texts = AnswerTexts(self._config.errors, listing.server_name, self._config.checks_first)
                     opened.set_result(_Connection(client, link, listing, texts, closing))
                 async with _listening(client):
                     await _wait_for_first(link.ended.wait(), closing.wait())
@@ -657,7 +657,7 @@ class Kept:
         """The result of a call as JSON. Raises ToolError for a question, an error, or a wrong result."""
         if isinstance(found, questions.ServerQuestion):
             raise answered(AsksPerson(found.sentence(kind)))  # by the protocol, the call is not made so far
-        fault = connection.texts.fault(kind, tool, found)
+        fault = connection.texts.fault(kind, tool, found, is_read=is_read)
         if sent.asked:
             asks = AsksPerson(sent.asked.sentence(kind))
             raise unproven(asks) if fault is None or fault.proves_nothing else asks

@@ -5,6 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, create_model
@@ -179,17 +180,30 @@ class ForeignTool:
         return self.listed.read_only and self.source.server.trusted
 
     @property
+    def pattern(self) -> str | None:
+        """The pattern of the file's `reads` that has the tool's name; None if none has."""
+        return next((one for one in self.source.server.reads if fnmatchcase(self.listed.name, one)), None)
+
+    @property
     def effect(self) -> Effect:
-        """The effect in the file, else that of the server's hint, else `unkeyed`."""
-        return self.row.effect or (Effect.READ if self.is_read_by_hint else Effect.UNKEYED)
+        """The effect in the file, by name or pattern; else that of the server's hint, the file's default, `unkeyed`."""
+        if self.row.effect:
+            return self.row.effect
+        if self.pattern is not None or self.is_read_by_hint:
+            return Effect.READ
+        return self.source.server.default or Effect.UNKEYED
 
     @property
     def reason(self) -> str:
         """Why the tool is taken to have its effect, for `--check`."""
         if self.row.effect:
             return "as the file says"
+        if self.pattern is not None:
+            return f'as reads = ["{self.pattern}"] of the file says'
         if self.is_read_by_hint:
             return "the server says that it only reads"
+        if self.source.server.default is not None:
+            return "the default of its server in the file"
         if self.listed.read_only:
             return "the server says that it only reads, and trusted = false"
         return "nobody says that it only reads"
@@ -546,6 +560,10 @@ def _unknown_tools(source: Source) -> Iterator[str]:
     names = [listed.name for listed in source.listing.tools]
     if source.listing.unread:
         return  # it may be behind what was read
+    for one in source.server.reads:
+        if not set("*?[").intersection(one) and one not in (*names, *source.listing.left_out):
+            near = nearest(one, names) or f": it has {', '.join(names[:20])}"
+            yield f"{source.place.line('reads')}: {source.name} has no tool {one!r}{near}."
     for name, places in _named_in_file(source).items():
         if name not in names and name not in source.listing.left_out:
             near = nearest(name, names) or f": it has {', '.join(names[:20])}"

@@ -68,6 +68,8 @@ class ToolTable(_Table):
     """The digest of the tool's name, description and schemas as a person has read them; `--write-tools` writes it."""
     observe: CompanionTable | None = None
     reconcile: ReconcileTable | None = None
+    errors: Literal["before"] | None = None
+    """`before` if the tool checks before it acts: an error that it reports proves that the call changed nothing."""
     settle: Number | None = None
     undo: CompanionTable | None = None
     fallback: str | None = None
@@ -123,6 +125,10 @@ class ServerTable(_Table):
     """Folders that the server is told it may work in."""
     only: tuple[str, ...] | None = None
     """The tools that are offered; None for all."""
+    reads: tuple[str, ...] = ()
+    """Names of tools that only read, also as patterns: `["get_*", "list_*"]`."""
+    default: Literal[Effect.READ, Effect.IDEMPOTENT, Effect.UNKEYED] | None = None
+    """The effect of the tools of which neither the file nor a hint says it; without it, `unkeyed`."""
     timeout: Number | None = None
     limit: str | None = None
     credential: str | None = None
