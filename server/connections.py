@@ -9,6 +9,7 @@ proxy have the same address.
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -121,6 +122,8 @@ class Connection(H11Protocol):
         self.id = secrets.token_hex(8)
         """A random id, unique also after a restart."""
         self.is_lost = False
+        self.on_lost = list[Callable[[], None]]()
+        """What is called when the connection is lost."""
 
     async def taken(self) -> bool:
         """Wait until the operating system has all written bytes; False if the connection was lost before that."""
@@ -167,6 +170,8 @@ class Connection(H11Protocol):
         self.is_lost = True
         self._connections.forget(self)
         super().connection_lost(exc)
+        for told in self.on_lost:
+            told()
 
 
 class _Refusal(asyncio.Protocol):

@@ -568,11 +568,15 @@ class Calls:
                 return CallStanding.VOID
 
     def _has_reader(self, tx: Connection, reader: str) -> bool:
-        """Whether who got an answer lives, or has ended in order; a connection lives with its process at most."""
+        """Whether who got an answer lives, or has ended in order.
+
+        Of a connection only the process knows it to which it belongs, and that only while it is open: nothing says of
+        an agent that has left whether it has used its answers.
+        """
         owner, _, connection = reader.partition(":")
-        if owner == self.owner:
-            return not connection or reader in self.askers
-        return self.evidence_of(tx, owner, self.clock(tx)).life in (Life.LIVES, Life.ENDED)
+        if connection:
+            return reader in self.askers
+        return owner == self.owner or self.evidence_of(tx, owner, self.clock(tx)).life in (Life.LIVES, Life.ENDED)
 
     def evidence_of(self, tx: Connection, owner: str | None, now: float) -> Evidence:
         """What is known of an owner; a proven death is written down, since its file may go."""
@@ -604,6 +608,8 @@ class Calls:
                 return f"was begun by {where}, which has recorded no result and is gone"
             case CallStanding.UNREAD:
                 return "was applied, and its answer reached nobody"
+            case CallStanding.LAST | CallStanding.PASSED if ":" in row.reader:
+                return "was applied, and answered on a connection that is not open any more"
             case CallStanding.LAST | CallStanding.PASSED:
                 return f"was applied, and answered by {where}, which was killed later"
             case _:

@@ -142,7 +142,9 @@ def _answers(call: CallRecord, newest: Any) -> Iterator[WhyItem]:
     told = newest if isinstance(newest, dict) else {}
     how = "was taken for it" if told.get("joined") else "had its key or its ids"
     why = f"The newest, at {str(told.get('at', ''))[:19]}Z, {how}: this one {told.get('reason', '')}." if told else None
-    yield WhyItem(f"{number} got its result, and {'was' if call.joined == 1 else 'were'} not made.", why, "answered", told)
+    yield WhyItem(
+        f"{number} got its result, and {'was' if call.joined == 1 else 'were'} not made.", why, "answered", told
+    )
 
 
 def following(desk: Desk, call: CallRecord) -> Following:

@@ -26,13 +26,14 @@ from runtime.dev_server import dev_server, free_port
 from runtime.keys import cipher_of
 from runtime.process import version
 from runtime.settings import LogStyle
+from server.gateway.bridge import MAX_LINE
 from server.gateway.calls import Calls
 from server.gateway.journal import Journal
 from server.gateway.matching import Delivery
 from server.gateway.session import Agent, Origin
 from server.gateway.sessions import Session
 from server.gateway.toolset import ToolSet, digest_of
-from server.gateway.wire import JOURNAL, MAX_LINE, FromAgent, Hello, ToAgent, line_of, read_line, socket_path
+from server.gateway.wire import JOURNAL, FromAgent, Hello, ToAgent, line_of, read_line, socket_path
 from workflows.account.search_attributes import TYPES
 
 LOOK_SECONDS = 1.0

@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from runtime.child import last_line
-from server.gateway.wire import LOG, MAX_LINE, FromAgent, Hello, ToAgent, line_of, read_line, socket_path
+from server.gateway.bridge import MAX_LINE
+from server.gateway.wire import LOG, FromAgent, Hello, ToAgent, line_of, read_line, socket_path
 
 START_SECONDS = 60.0
 """Seconds within which the daemon must listen."""

@@ -194,6 +194,8 @@ class _Door:
 
     def __init__(self, app: ASGIApp, desk: Desk, access: Access) -> None:
         self._app, self._desk, self._access = app, desk, access
+        self._agents = dict[str, set[str]]()
+        """By id of what proves a delivery, the open connections of TCP of that agent."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -244,6 +246,8 @@ class _Door:
         else:
             # Each request does so: the client has read the whole response to the one before it.
             self._desk.went_on(proof)
+        if proof != number:
+            self._note_agent(proof, connection)
         return Origin(
             number,
             proof,
@@ -251,6 +255,22 @@ class _Door:
             key,
             owner=digest(visitor.name)[:12] if visitor.name else "",
         )
+
+    def _note_agent(self, agent: str, connection: Connection) -> None:
+        """Note that an agent is there until its last connection of TCP is lost."""
+        if connection.is_lost or connection.id in self._agents.get(agent, ()):
+            return
+        if agent not in self._agents:
+            self._desk.connection_opened(agent)
+        self._agents.setdefault(agent, set()).add(connection.id)
+        connection.on_lost.append(partial(self._note_lost, agent, connection))
+
+    def _note_lost(self, agent: str, connection: Connection) -> None:
+        opened = self._agents[agent]
+        opened.discard(connection.id)
+        if not opened:
+            del self._agents[agent]
+            self._desk.connection_closed(agent)
 
 
 def _origin_of_call(context: Any) -> Origin:

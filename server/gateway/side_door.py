@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from server.gateway.bridge import MAX_LINE
 from server.gateway.request import Report
-from server.gateway.wire import MAX_LINE
 
 AGAIN_SECONDS = 30.0
 """How long a request waits for a worker that is started again."""
