@@ -154,6 +154,15 @@ class LocalTools:
         """A tool by its kind; None if there is none."""
         return self.kinds.get(name)
 
+    def is_over(self, kind: Kind) -> bool:
+        """Whether nothing that a call of this tool has started runs any more, since its server has ended."""
+        server = self._server_of.get(kind.spec.kind)
+        return server is not None and self.servers.has_ended(server)
+
+    @cached_property
+    def _server_of(self) -> Mapping[str, str]:
+        return {found.kind: found.source.name for found in self.foreign.classified}
+
     async def call(self, kind: Kind, args: BaseModel, key: str, called: Callable[[], None]) -> JsonValue:
         """Call a tool, and return its checked result as JSON; `called` is called when it has returned something.
 

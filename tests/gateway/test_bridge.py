@@ -132,9 +132,15 @@ def test_a_bridge_imports_neither_the_sdk_nor_a_database_nor_an_event_loop(tmp_p
     """Each agent starts one, some agents for each call."""
     words = ["mcp", "--state", str(tmp_path), "--", "/does/not/exist"]
     ended = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "replan", *words], input=b"", capture_output=True, cwd=ROOT, timeout=60
+        [sys.executable, "-X", "importtime", "-m", "replan", *words],
+        input=b"",
+        capture_output=True,
+        cwd=ROOT,
+        timeout=60,
     )
-    imported = {line.rpartition("|")[2].strip() for line in ended.stderr.decode().splitlines() if "import time:" in line}
+    imported = {
+        line.rpartition("|")[2].strip() for line in ended.stderr.decode().splitlines() if "import time:" in line
+    }
 
     assert "server.gateway.bridge" in imported
     assert {name for name in imported if name.partition(".")[0] in HEAVY} == set()
@@ -299,9 +305,14 @@ def test_large_messages_pass_both_ways_at_once(holder: ScriptedHolder) -> None:
     connection = holder.accept()
     connection.line()
     big = "x" * 3_000_000
+
+    def answer_all() -> None:
+        for id in range(4):
+            connection.answer(id + 1, id, {"big": big})
+
     writing = [
         threading.Thread(target=lambda: running.send(*(request(id, text=big) for id in range(4))), daemon=True),
-        threading.Thread(target=lambda: [connection.answer(id + 1, id, {"big": big}) for id in range(4)], daemon=True),
+        threading.Thread(target=answer_all, daemon=True),
     ]
     for thread in writing:
         thread.start()

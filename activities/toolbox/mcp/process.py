@@ -49,6 +49,12 @@ class ServerProcess:
                 os.close(noted)
         self._kept = kept
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server has ended, and what was left of its session with it; a killed supervisor proves nothing."""
+        code = self.popen.poll()
+        return code is not None and code >= 0
+
     def let_go(self) -> None:
         """Let the supervisor end the server, which it does within a few seconds."""
         if self._kept >= 0:
