@@ -1,7 +1,7 @@
 """`python -m evals.clients`: public clients of MCP, killed behind the gateway, or short of time.
 
-Each makes payments one after the other, and is killed at moments that a seed draws, with what it started or alone;
-then it starts again and goes on by its own record. Or nothing is killed, and its time-out is shorter than each payment takes,
+Each makes payments one after the other, and is killed at moments that a seed draws, with what it started or alone; then
+it starts again, and goes on by its own record. Or nothing is killed, and its time-out is shorter than a payment takes,
 so that it calls again. None of them gives a key.
 """
 
