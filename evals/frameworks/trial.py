@@ -4,7 +4,6 @@ import asyncio
 import os
 import re
 import signal
-import sqlite3
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -12,20 +11,22 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-import psutil
 from pydantic import BaseModel
 
+from activities.effects.database import Database
+from activities.effects.desk import Desk
+from evals.gateway.place import end_holders
 from replan.testing.model_api import KEY, Json
 from replan.testing.openai_api import OpenAIApi
 from replan.testing.script import ModelCall, ModelReply, Response, calls
 from runtime.child import end, last_line, spawn
 from runtime.dev_server import free_port
-from server.gateway.daemon import LOCK
-from server.gateway.matching import Delivery
-from server.gateway.wire import JOURNAL
 
 HERE = Path(__file__).parent
 PATIENCE_SECONDS = 180.0
+WRITING_SECONDS = 0.3
+"""Seconds after which an answer that is recorded is written to the agent."""
+NOTE = "Not done again"
 POLL_SECONDS = 0.05
 
 
@@ -64,7 +65,7 @@ class Trial(BaseModel):
     @property
     def is_asked(self) -> bool:
         """Whether the agent was told that a person is asked."""
-        return "person is asked" in self.answer
+        return "Do not call it again meanwhile" in self.answer
 
     @property
     def receipt(self) -> int:
@@ -74,17 +75,18 @@ class Trial(BaseModel):
 
     def __str__(self) -> str:
         got = "asks a person" if self.is_asked else "answer" if self.receipt else "no answer"
-        return f"{self.effects} paid, {got}{' and note' if 'Not done again' in self.answer else ''}"
+        return f"{self.effects} paid, {got}{' and note' if NOTE in self.answer else ''}"
 
     @property
     def is_broken(self) -> bool:
-        """Whether the gateway repeated or lost an effect, lost an answer, or asked although there is a key, or although
-        it knows that the answer was not handed over."""
+        """Whether the gateway repeated or lost an effect, lost an answer, or asked.
+
+        Without keys, it may take two equal calls for one if no process had both, and says so.
+        """
         if self.way is Way.DIRECT:
             return False
-        if self.is_asked:
-            return self.effects != 1 or self.has_keys or self.moment is Moment.CALLING
-        wanted = 2 if self.moment is Moment.NEVER else 1
+        is_two = self.moment is Moment.NEVER and (self.has_keys or NOTE not in self.answer)
+        wanted = 2 if is_two else 1
         return self.effects != wanted or self.receipt != wanted
 
 
@@ -133,7 +135,7 @@ class Stage:
     def __post_init__(self) -> None:
         self._book, self._gate = self.folder / "book", self.folder / "gate"
         self._shop = (sys.executable, str(HERE / "shop.py"), str(self._book), str(self._gate))
-        self._replan = (sys.executable, "-m", "replan", "mcp", "--tasks", "--patience", "1")
+        self._replan = (sys.executable, "-m", "replan", "mcp")
         self._states = {Way.STDIO: self.folder / "stdio", Way.HTTP: self.folder / "http"}
         self._port = 0
 
@@ -168,7 +170,8 @@ class Stage:
             if trial.moment is Moment.UNREAD:
                 process.send_signal(signal.SIGSTOP)
                 self._gate.touch()
-                await self._until(lambda: self._is_written(trial.way, session), process, log)
+                await self._until(lambda: self._is_recorded(trial.way, session), process, log)
+                await asyncio.sleep(WRITING_SECONDS)
         finally:
             with suppress(ProcessLookupError):
                 process.kill()
@@ -191,11 +194,13 @@ class Stage:
     def _paid(self) -> int:
         return len(self._book.read_text().split())
 
-    def _is_written(self, way: Way, session: str) -> bool:
-        """Whether the gateway has written the answer of the session's call to the agent."""
-        with sqlite3.connect(f"file:{self._states[way] / JOURNAL}?mode=ro", uri=True) as journal:
-            query = "SELECT count(*) FROM calls WHERE session = ? AND delivery = ?"
-            return bool(journal.execute(query, (session, Delivery.WRITTEN)).fetchone()[0])
+    def _is_recorded(self, way: Way, session: str) -> bool:
+        """Whether the gateway has recorded the result of the session's call."""
+        database = Database(str(self._states[way] / "store.db"))
+        try:
+            return any(call.has_result for call in Desk(database).calls(session))
+        finally:
+            database.close()
 
     async def _command(self, way: Way, session: str) -> Sequence[str]:
         """What an agent is configured with: the command of its server, or an address."""
@@ -212,7 +217,7 @@ class Stage:
     async def serving(self, *, is_http: bool) -> AsyncIterator[None]:
         """Serve over HTTP, if a run needs it, and end all gateways with the block. Raises TrialFailed."""
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(self._end_daemon)
+            stack.push_async_callback(end_holders, self._states[Way.STDIO])
             if is_http:
                 await stack.enter_async_context(self._serving_http())
             yield
@@ -231,9 +236,3 @@ class Stage:
             yield
         finally:
             await end(process)
-
-    async def _end_daemon(self) -> None:
-        with suppress(FileNotFoundError, psutil.NoSuchProcess):
-            daemon = psutil.Process(int((self._states[Way.STDIO] / LOCK).read_text()))
-            daemon.terminate()
-            await asyncio.to_thread(daemon.wait, PATIENCE_SECONDS)

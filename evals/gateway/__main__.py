@@ -18,7 +18,6 @@ from evals.gateway.moments import ROWS
 from evals.gateway.programs import MissingServers
 from evals.gateway.trial import CannotServe, Clicks, Run, click_all, played
 from runtime.process import leave
-from runtime.temporal_cli import ServerUnavailable, find_cli
 
 
 class Report(BaseModel):
@@ -45,7 +44,7 @@ class Report(BaseModel):
 
     def table(self) -> Iterator[str]:
         """The table, in Markdown."""
-        columns = ("calls", "cut", "killed", "twice", "lost", "asked", "without: cut", "twice", "lost")
+        columns = ("calls", "cut", "killed", "twice", "lost", "asked", "noted", "without: cut", "twice", "lost")
         yield f"| {' | '.join(columns)} |"
         yield "|---" * len(columns) + "|"
         for row in dict.fromkeys(run.row for run in self.runs):
@@ -58,9 +57,9 @@ class Report(BaseModel):
 
 def _figures(run: Run | None, *, of_gateway: bool) -> list[str]:
     if run is None:
-        return ["-"] * (5 if of_gateway else 3)
+        return ["-"] * (6 if of_gateway else 3)
     killed = sum(run.struck.values()) + run.servers_killed
-    more = ([killed], [run.asked]) if of_gateway else ([], [])
+    more = ([killed], [run.asked, run.noted]) if of_gateway else ([], [])
     return [str(figure) for figure in (run.cut, *more[0], run.twice, run.lost, *more[1])]
 
 
@@ -81,7 +80,7 @@ def main(
     try:
         with tempfile.TemporaryDirectory(prefix="replan-gateway-", ignore_cleanup_errors=True) as folder:
             asyncio.run(_run_all(report, keep or Path(folder), rows or range(1, len(ROWS) + 1), has_bare=bare))
-    except (MissingServers, ServerUnavailable, CannotServe) as problem:
+    except (MissingServers, CannotServe) as problem:
         typer.echo(problem, err=True)
         leave(6)
     except KeyboardInterrupt:
@@ -93,7 +92,6 @@ def main(
 
 
 async def _run_all(report: Report, folder: Path, numbers: "list[int] | range", *, has_bare: bool) -> None:
-    await find_cli(lambda _: None)  # fetched before the first daemon needs it
     began, count = time.monotonic(), max(1, report.effects // len(ROWS))
     with Progress(console=Console(stderr=True)) as bar:
         for number in numbers:

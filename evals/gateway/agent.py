@@ -41,6 +41,8 @@ class Tally:
     endings: dict[str, Ending] = field(default_factory=dict)
     words: dict[str, str] = field(default_factory=dict)
     """By token, the error that an agent got in the end."""
+    noted: int = 0
+    """Answers that say that they are those of an earlier call."""
     issued_again: int = 0
     cut: int = 0
 
@@ -55,9 +57,9 @@ class Reach:
     """Whether one connection has all servers: the gateway's."""
     strike: Callable[[Blow], Awaitable[None]] | None
     """Kills processes of the gateway; None without one."""
+    ask: Callable[[str, str], Awaitable[None]] | None
+    """Has a person settle the call with this id, which is about this token; None without a gateway."""
     has_keys: bool
-    to_repeat: set[str]
-    """The tokens of effects of which a person said: it was not done, call again."""
 
 
 class Agent:
@@ -116,19 +118,16 @@ class Agent:
                 case "wait":
                     await asyncio.sleep(min(float(told.get("wait_seconds") or 1), MAX_WAIT))
                     return None
-                case "a_person_was_asked":
-                    await asyncio.sleep(1)
+                case "a_person_was_asked" if self._reach.ask is not None:
+                    await self._reach.ask(str(told["task"]), token)
                     result = await (await connection.client()).call_tool("replan_outcome", {"id": told["task"]})
-                case "do_not_repeat" if token in self._reach.to_repeat:
-                    self._reach.to_repeat.remove(token)
-                    self._key += "-again"  # that key belongs to the call which the person has ended
-                    return None
                 case "do_not_repeat":
-                    self._tally.words[token] = _text(result)
+                    self._tally.words[token] = _text(result)[:300]
                     return Ending.SETTLED
                 case _:
-                    self._tally.words[token] = _text(result)
+                    self._tally.words[token] = _text(result)[:300]
                     return Ending.REFUSED
+        self._tally.noted += "Not done again" in _text(result)
         return Ending.DONE
 
     async def list_tools(self, server: str) -> None:
@@ -215,4 +214,4 @@ def _told(result: CallToolResult) -> dict[str, Any]:
 
 
 def _text(result: CallToolResult) -> str:
-    return " ".join(part.text for part in result.content if isinstance(part, TextContent))[:300]
+    return " ".join(part.text for part in result.content if isinstance(part, TextContent))

@@ -14,9 +14,7 @@ class Blow(StrEnum):
     NONE = "nothing"
     KILL = "the agent's gateway process is killed"
     HANG_UP = "the agent's process dies"
-    DAEMON = "the daemon is killed"
-    WORKER = "the worker is killed"
-    TEMPORAL = "the Temporal server is killed"
+    HOLDER = "the holder is killed"
     SERVER = "the tool's server is killed"
 
 
@@ -31,7 +29,7 @@ class Moment(StrEnum):
     """The answer was written to the agent's pipe, and the agent dies before it acts on it."""
 
 
-GATEWAYS_OWN = (Blow.DAEMON, Blow.WORKER, Blow.TEMPORAL)
+GATEWAYS_OWN = (Blow.HOLDER,)
 """Blows to processes that are there only with the gateway: without it they break nothing."""
 
 
@@ -77,7 +75,7 @@ ROWS: Sequence[Row] = (
 
 CUT_SHARE = 0.4
 """The share of the calls whose connection is cut."""
-ONE_IN: Mapping[Blow, int] = {Blow.DAEMON: 40, Blow.TEMPORAL: 40, Blow.WORKER: 30, Blow.SERVER: 12}
+ONE_IN: Mapping[Blow, int] = {Blow.HOLDER: 12, Blow.SERVER: 12}
 """Of how many calls one is struck so."""
 
 

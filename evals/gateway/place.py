@@ -1,39 +1,60 @@
-"""The gateway's state folder in a run: its processes, which can be killed, and the person who answers its questions."""
+"""The gateway's state folder in a run: its holders, which can be killed, and the person who answers its questions."""
 
 import asyncio
+import json
 import os
 import sys
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import psutil
-from temporalio.service import RPCError
 
-from client.client import Client
-from client.listing import Waiting
-from client.problem import Problem
+from activities.effects.calls import State
+from activities.effects.database import Database
+from activities.effects.desk import CallRecord, Desk
+from activities.effects.errors import EffectRefused
 from evals.gateway.moments import Blow
-from evals.gateway.shim import TOKEN
 from evals.gateway.world import World
-from runtime import state_folder
-from server.gateway.daemon import LOCK
-from workflows.people.requests import Choice, HumanRequest, RequestKind
 
 ROOT = Path(__file__).parents[2]
-LOOK_SECONDS = 0.7
-IDLE_SECONDS = 900
+AGAIN_SECONDS = 0.5
+IDLE_SECONDS = 3
+"""Seconds for which a holder stays when nobody needs it: a run has many."""
 END_SECONDS = 10
-PATIENCE = 2
-"""Seconds for which a call waits for a person before the agent is told so."""
 
 
 def environment() -> dict[str, str]:
     """The environment of agents: nothing of it leads to another gateway, or another server."""
     others = ("REPLAN_", "TEMPORAL_", "ANTHROPIC_")
     return {name: value for name, value in os.environ.items() if not name.startswith(others)}
+
+
+def holders(state: Path) -> dict[psutil.Process, str]:
+    """The holders of a state folder that live, each with the name of its session."""
+    found = dict[psutil.Process, str]()
+    for lock in (state / "gateway").glob("*.lock"):
+        with suppress(psutil.Error, OSError, ValueError):  # it ended a moment ago
+            process = psutil.Process(int(lock.read_text()))
+            words = process.cmdline()
+            if lock.stem in words:
+                found[process] = str(json.loads(words[-1])["session"])
+    return found
+
+
+async def end_holders(state: Path) -> None:
+    """End the holders of a state folder, and all that they started."""
+    living = [*holders(state)]
+    all_of_them = list[psutil.Process]()
+    for holder in living:
+        with suppress(psutil.NoSuchProcess):
+            all_of_them += [holder, *holder.children(recursive=True)]
+            holder.terminate()
+    _, alive = await asyncio.to_thread(psutil.wait_procs, all_of_them, END_SECONDS)
+    for process in alive:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 class Place:
@@ -44,85 +65,48 @@ class Place:
         state.mkdir()
         self._world, self.state, self._servers = world, state, servers
         self._tools = world.tools_file()
-        self._striking = asyncio.Lock()
+        self._database = Database(str(state / "store.db"))
+        self._desk = Desk(self._database)
         self.struck = Counter[Blow]()
-        self.asked = list[tuple[str, RequestKind]]()
-        """What a person was asked: the token of the effect, and for what."""
-        self.to_repeat = set[str]()
-        """The tokens of the effects of which that person said that they were not made, and are to be made again."""
-        self._answered = set[tuple[str, str]]()
+        self.asked = list[tuple[str, str]]()
+        """What a person was asked: the token of the effect, and what is not known of the call."""
 
     def command(self, session: str | None, *options: str) -> list[str]:
         """What the agent's configuration names in place of a server's own command."""
         named = ["--session", session] if session else []
-        state = ["--state", str(self.state), "--idle", str(IDLE_SECONDS), "--patience", str(PATIENCE)]
-        return [sys.executable, "-m", "replan", "mcp", "--tasks", *state, *named, *options, "--tools", str(self._tools)]
+        state = ["--state", str(self.state), "--idle", str(IDLE_SECONDS)]
+        return [sys.executable, "-m", "replan", "mcp", *state, *named, *options, "--tools", str(self._tools)]
 
-    async def strike(self, blow: Blow) -> None:
-        """Kill a process of the gateway, if it is there."""
-        async with self._striking:
-            for process in self._processes(blow):
+    async def strike(self, blow: Blow, session: str) -> None:
+        """Kill the holder of a session, if it is there."""
+        for holder, its_session in holders(self.state).items():
+            if its_session == session:
                 with suppress(psutil.NoSuchProcess):
-                    process.kill()
+                    holder.kill()
                     self.struck[blow] += 1
 
-    def _processes(self, blow: Blow) -> list[psutil.Process]:
-        try:
-            daemon = psutil.Process(int((self.state / LOCK).read_text()))
-            if blow is Blow.DAEMON:
-                return [daemon]
-            mark = "--mcp-socket" if blow is Blow.WORKER else "start-dev"
-            return [child for child in daemon.children() if mark in child.cmdline()]
-        except (psutil.NoSuchProcess, OSError, ValueError):
-            return []  # it was killed a moment ago
-
     async def close(self) -> None:
-        """End the daemon and all that it started."""
-        daemons = self._processes(Blow.DAEMON)
-        all_of_them = [one for daemon in daemons for one in (daemon, *daemon.children(recursive=True))]
-        for daemon in daemons:
-            daemon.terminate()
-        _, alive = await asyncio.to_thread(psutil.wait_procs, all_of_them, END_SECONDS)
-        for process in alive:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+        """End the holders and all that they started."""
+        await end_holders(self.state)
+        self._database.close()
 
-    async def answer_all(self) -> None:
-        """Be the person who looks into the world, and answers what is asked; until cancelled."""
-        clients = dict[str, Client]()
+    async def settle(self, key: str, token: str) -> None:
+        """Be the person who looks into the world, and says what became of a call."""
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            address = state_folder.server_address(self.state)
-            if address is None:
-                continue
-            with suppress(RPCError, Problem, TimeoutError):
-                async with asyncio.timeout(20):
-                    if address not in clients:
-                        clients[address] = await Client.connect(address)
-                    for waiting in await clients[address].waiting():
-                        await self._answer(clients[address], waiting)
+            with suppress(EffectRefused):
+                record = await asyncio.to_thread(self._desk.call, key)
+                if record.is_unsettled:
+                    await asyncio.to_thread(self._settle, record, token)
+                    self.asked.append((token, record.state.value))
+                return
+            await asyncio.sleep(AGAIN_SECONDS)  # it still runs
 
-    async def _answer(self, client: Client, waiting: Waiting) -> None:
-        found = TOKEN.search(waiting.task)
-        asked = (waiting.task_id, waiting.request.id)
-        if found is None or asked in self._answered:
-            return
-        token, task = found.group(), await client.task(waiting.task_id)
-        for request in await task.requests():
-            choice, values = self._decided(token, request)
-            if choice is Choice.APPROVE and request.call is None:
-                return  # no worker is there now to show the call: look again
-            await task.answer(choice, request=request, by="eval", **values)
-            if choice is Choice.ABORT:
-                self.to_repeat.add(token)
-            self.asked.append((token, request.kind))
-            self._answered.add(asked)
-
-    def _decided(self, token: str, request: HumanRequest) -> tuple[Choice, dict[str, Any]]:
-        """What a person says who sees whether the effect is in the world; a click is meant each time."""
-        is_made = bool(self._world.executions()[token]) and not token.startswith("click")
-        if request.kind is RequestKind.APPROVAL:
-            return (Choice.REJECT, {"reason": "It was done."}) if is_made else (Choice.APPROVE, {})
-        if not is_made:
-            return Choice.ABORT, {"reason": "It was not done: call again."}
-        return Choice.PROVIDE, {"result": self._world.call(self._servers[token], "", token).result}
+    def _settle(self, record: CallRecord, token: str) -> None:
+        is_made = bool(self._world.executions()[token])
+        if record.state is State.DOUBTFUL:
+            self._desk.settle(record.key, "same" if is_made else "another", by="eval")
+        elif is_made:
+            result = self._world.call(self._servers[token], "", token).result
+            self._desk.settle(record.key, "applied", result=result, by="eval")
+        else:
+            self._desk.settle(record.key, "not-applied", by="eval")

@@ -10,7 +10,7 @@ from mcp import MCPError
 from pydantic import BaseModel, computed_field
 
 from evals.gateway.agent import Agent, Ending, Reach, Tally
-from evals.gateway.moments import Effect, Row, drawn
+from evals.gateway.moments import Blow, Effect, Row, drawn
 from evals.gateway.pipes import Connection, connected
 from evals.gateway.place import ROOT, Place, environment
 from evals.gateway.world import SERVERS, World
@@ -50,6 +50,8 @@ class Run(BaseModel):
     """Processes of the gateway that were killed."""
     servers_killed: int
     issued_again: int
+    noted: int
+    """Answers that said that they are those of an earlier call."""
     questions: list[str]
     """What a person was asked: for an effect or about its fault, and what had been broken."""
     endings: dict[str, int]
@@ -102,11 +104,10 @@ async def played(
     world, tally = World(folder / "world"), Tally()
     await asyncio.to_thread(world.prepare, names, list(servers))
     place = Place(world, folder / "state", servers) if has_gateway else None
-    person = asyncio.create_task(place.answer_all()) if place else None
     try:
         await _greet(row, world, place)
     except BaseException:
-        await _end(person, place)
+        await _end(place)
         raise
     began = time.monotonic()
     shares = [effects[number :: len(names)] for number in range(len(names))]
@@ -115,13 +116,11 @@ async def played(
             for name, share in zip(names, shares, strict=True):
                 agent = Agent(name, world, _reach(row, name, world, place), tally)
                 group.create_task(_perform(agent, share, advance))
-        if person and person.done():
-            person.result()
     finally:
-        await _end(person, place)
+        await _end(place)
     seconds = time.monotonic() - began
     found = await asyncio.to_thread(world.effects, names, servers)
-    killed = sum(effect.happens.blow == "the tool's server is killed" for effect in effects)
+    killed = sum(effect.happens.blow is Blow.SERVER for effect in effects)
     return Run(
         row=row.name,
         has_gateway=has_gateway,
@@ -132,6 +131,7 @@ async def played(
         struck={blow.value: times for blow, times in place.struck.items()} if place else {},
         servers_killed=killed,
         issued_again=tally.issued_again,
+        noted=tally.noted,
         questions=_questions(effects, place) if place else [],
         endings=dict(Counter(ending.value for ending in tally.endings.values())),
         findings=_findings(effects, found, tally, world),
@@ -152,10 +152,8 @@ async def _greet(row: Row, world: World, place: Place | None) -> None:
         await greeting.close()
 
 
-async def _end(person: "asyncio.Task[None] | None", place: Place | None) -> None:
-    if person and place:
-        person.cancel()
-        await asyncio.wait([person])
+async def _end(place: Place | None) -> None:
+    if place:
         await place.close()
 
 
@@ -173,15 +171,20 @@ def _reach(row: Row, name: str, world: World, place: Place | None) -> Reach:
         command = place.command(name if row.has_session else None) if place else world.command(server, name)
         return await connected(command, environment(), ROOT, world.folder / "errors.log")
 
-    strike, to_repeat = (place.strike, place.to_repeat) if place else (None, set[str]())
-    return Reach(connect, bool(place), strike, row.has_keys and bool(place), to_repeat)
+    async def strike(blow: Blow) -> None:
+        if place:
+            await place.strike(blow, name)
+
+    return Reach(
+        connect, bool(place), strike if place else None, place.settle if place else None, row.has_keys and bool(place)
+    )
 
 
 def _questions(effects: Sequence[Effect], place: Place) -> list[str]:
     of = {effect.token: effect for effect in effects}
     return [
-        f"{token}, {kind}: {of[token].server}, {of[token].happens.blow}, {of[token].happens.moment}"
-        for token, kind in place.asked
+        f"{token}, {what}: {of[token].server}, {of[token].happens.blow}, {of[token].happens.moment}"
+        for token, what in place.asked
     ]
 
 
@@ -211,7 +214,6 @@ async def click_all(folder: Path) -> list[Clicks]:
     await asyncio.to_thread(world.prepare, (), ())
     ways = {"click-1": "in a row", "click-2": "with a read after each", "click-3": "each with a key of its own"}
     place = Place(world, folder / "state", dict.fromkeys(ways, "sqlite"))
-    person = asyncio.create_task(place.answer_all())
     row = Row("clicks")
     try:
         for name in ways:
@@ -224,7 +226,7 @@ async def click_all(folder: Path) -> list[Clicks]:
                     await agent.call("sqlite", "list_tables", {})
             await agent.close()
     finally:
-        await _end(person, place)
+        await _end(place)
     made = await asyncio.to_thread(world.effects, (), {})
     return [
         Clicks(how=how, calls=CLICKS, made=made[name], asked=sum(token == name for token, _ in place.asked))

@@ -85,15 +85,27 @@ async def _outcome(asked: AskedOfStore, args: OfCall) -> dict[str, Any]:
     record = await asked.record(args.id)
     if record.state is State.APPLIED and record.has_result:
         return results.success(record.result, is_structured=False)
-    unsettled = record.is_unsettled
+    do, wait = _next(record)
     return results.fault(
-        Do.PERSON if unsettled else Do.DO_NOT_REPEAT,
-        code="unknown_outcome" if unsettled else record.state.value,
+        do,
+        code="unknown_outcome" if record.is_unsettled and record.state is not State.DOUBTFUL else record.state.value,
         reason=f"The call {record.key} {in_words(record)}",
         applied=_applied(record).value,
+        wait=wait,
         task=record.key,
         is_structured=False,
     )
+
+
+def _next(record: CallRecord) -> tuple[Do, float | None]:
+    """What an agent should do about a call without a result, and after how many seconds."""
+    if record.is_unsettled:
+        return Do.PERSON, None
+    if record.state in (State.VOID, State.SAME, State.ANOTHER):
+        return Do.WAIT, 0.0  # the next equal call is made, or gets the result of the earlier one
+    if record.state is State.OPEN:
+        return Do.WAIT, results.WAIT_SECONDS
+    return Do.DO_NOT_REPEAT, None
 
 
 def _applied(record: CallRecord) -> Applied:

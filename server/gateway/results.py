@@ -197,7 +197,8 @@ def fault(
     `more` is a text before what to do, `wait` are seconds, and `observed` is what the rejected call learned.
     With an output schema (`is_structured`) the data is a text block: some clients check structured content of errors.
     """
-    instruction = f"Wait {wait:g} s, then call again." if do is Do.WAIT else _INSTRUCTIONS[do]
+    waiting = f"Wait {wait:g} s, then call again." if wait else "Call again if it should be done."
+    instruction = waiting if do is Do.WAIT else _INSTRUCTIONS[do]
     done = {"unknown": " It may have been done.", "applied": " It was done."}.get(applied, "")
     sentence = f"{capitalised(reason).rstrip('.')}.{done} {more}{' ' if more else ''}{instruction}"
     data: dict[str, JsonValue] = {

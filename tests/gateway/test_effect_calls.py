@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel, JsonValue
 
 from activities.effects.database import Database
+from activities.effects.desk import Desk, Settlement
 from activities.effects.effect_store import EffectStore
 from activities.toolbox.declare.kind import Kind, describe
 from replan import Refused, Unreachable, tool
@@ -287,3 +288,17 @@ async def test_no_agent_sees_the_calls_of_another_session(gateway: Gateway) -> N
     answer = await gateway.agent().ask("replan_outcome", session="other", id=listed["id"])
 
     assert code(answer) == "unknown_key"
+
+
+@pytest.mark.parametrize(("answer", "do"), [(None, "a_person_was_asked"), ("not-applied", "wait")])
+async def test_an_agent_learns_that_it_may_call_again(gateway: Gateway, answer: Settlement | None, do: str) -> None:
+    """As soon as a person has said that the call was not applied."""
+    gateway.shop.after = lambda: (_ for _ in ()).throw(TimeoutError("the answer is lost"))
+    agent = gateway.agent()
+    id = (await agent.call("tip"))["structuredContent"]["task"]
+    if answer:
+        Desk(gateway.calls.store.database).settle(id, answer)
+    outcome = await agent.ask("replan_outcome", id=id)
+
+    assert outcome["structuredContent"]["do"] == do
+    assert ("Do not call it again" in text(outcome)) == (answer is None)

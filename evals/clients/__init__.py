@@ -1,0 +1,1 @@
+"""Clients of MCP as others wrote them, killed behind the gateway."""
