@@ -112,7 +112,7 @@ class Arguments:
         bound = self.public.bind(*args, **named)
         bound.apply_defaults()
         values = {name: value for name, value in bound.arguments.items() if name in self.own}
-        contexts = [value for name, value in bound.arguments.items() if name not in self.own]
+        contexts = [value for name, value in bound.arguments.items() if self._has_context(name, value)]
         return Bound(dict(bound.arguments), self._encode(values), [*contexts, *self._call_ids(bound.arguments)])
 
     def call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
@@ -151,6 +151,12 @@ class Arguments:
         if name in ("self", "cls"):
             return True
         return any(map(_is_of_framework, _types_in(self._hints.get(name, self.signature.parameters[name].annotation))))
+
+    def _has_context(self, name: str, value: Any) -> bool:
+        """Whether an argument is a context; `self` and what is ignored may have attributes that do anything."""
+        if name in self.own or name in ("self", "cls"):
+            return False
+        return self._is_context(name) or _is_of_framework(type(value))
 
     def _call_ids(self, values: Mapping[str, Any]) -> Iterator[Any]:
         """A parameter of LangChain that is injected with the id of the call."""
@@ -268,19 +274,23 @@ def _messages_of(holder: Any) -> Sequence[Any]:
 
 def _asked_in(message: Any) -> Iterator[str]:
     """The ids of the calls that a model asks for in a message."""
-    yield from (part.tool_call_id for part in _parts(message, "tool-call"))
+    yield from _parts(message, "tool-call")
     yield from (id for call in getattr(message, "tool_calls", None) or () if (id := _text(call, "id")))
 
 
 def _answered_in(message: Any) -> Iterator[str]:
     """The ids of the calls whose results are in a message."""
-    yield from (part.tool_call_id for part in _parts(message, "tool-return"))
-    if getattr(message, "type", None) == "tool" and getattr(message, "status", None) != "error":
-        yield message.tool_call_id
+    yield from _parts(message, "tool-return")
+    is_result = getattr(message, "type", None) == "tool" and getattr(message, "status", None) != "error"
+    if is_result and (id := _text(message, "tool_call_id")):
+        yield id
 
 
-def _parts(message: Any, kind: str) -> Iterator[Any]:
-    return (part for part in getattr(message, "parts", ()) if getattr(part, "part_kind", None) == kind)
+def _parts(message: Any, kind: str) -> Iterator[str]:
+    """The ids of the calls to which the parts of this kind belong."""
+    for part in getattr(message, "parts", ()):
+        if getattr(part, "part_kind", None) == kind and (id := _text(part, "tool_call_id")):
+            yield id
 
 
 def _run_and_task(context: Any) -> tuple[str | None, str | None]:

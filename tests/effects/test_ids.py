@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from activities.effects.arguments import Bound
+from activities.effects.arguments import Arguments, Bound
 from activities.effects.recognition import CallStanding, Earlier, Identity, Relation, recognise
 
 
@@ -121,3 +121,26 @@ def test_what_was_not_handed_out_is_no_answer(standing: CallStanding) -> None:
     again = Identity("d", run="talk-1", call="4/call_0", answered={"2/call_0"})
 
     assert recognise(again, [earlier]).verdict is Relation.JOINED
+
+
+class Shop:
+    """A class with methods as tools."""
+
+    @property
+    def messages(self) -> list[str]:
+        """What a tool of a method never asks for."""
+        raise AssertionError
+
+    state = tool_call_id = messages
+
+    def pay(self, who: str, client: Any) -> str:
+        """Pay somebody."""
+        return who
+
+
+def test_nothing_is_asked_of_objects_that_are_no_contexts() -> None:
+    """Neither of the object whose method is called, nor of an argument that is ignored."""
+    shop = Shop()
+    bound = Arguments(Shop.pay, ignore=["client"]).bind((shop, "ann", shop), {})
+
+    assert bound.ids == (None, None) and not bound.answered
