@@ -1,5 +1,6 @@
 """The arguments of a call: as JSON, which of them are only words, and what a framework says of the call in them."""
 
+import hashlib
 import inspect
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
@@ -48,6 +49,8 @@ WORDS = frozenset(
     ]
 )
 """Names of arguments that are only words, unless `authority=` names them."""
+MAX_ID = 400
+"""The most characters of an id; of a longer one its hash counts."""
 MANY_WORDS = 4
 """A text of so many words is only words, whatever the name of its argument."""
 
@@ -309,9 +312,14 @@ def _settings(context: Any) -> Mapping[str, Any]:
 
 
 def _text(context: Any, name: str) -> str | None:
-    """The value of this name as text; None if there is none."""
+    """The value of this name as text that any store can keep, since it may come from a model; None if there is none."""
     value = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
-    return str(value) if value else None
+    if not value:
+        return None
+    text = str(value)
+    if len(text) <= MAX_ID and text.isprintable():
+        return text
+    return f"sha256-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

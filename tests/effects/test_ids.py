@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from activities.effects.arguments import Arguments, Bound
+from activities.effects.identity import checked
 from activities.effects.recognition import CallStanding, Earlier, Identity, Relation, recognise
 
 
@@ -144,3 +145,13 @@ def test_nothing_is_asked_of_objects_that_are_no_contexts() -> None:
     bound = Arguments(Shop.pay, ignore=["client"]).bind((shop, "ann", shop), {})
 
     assert bound.ids == (None, None) and not bound.answered
+
+
+@pytest.mark.parametrize("id", ["x" * 3000, "a\x00b", "\ud800"])
+def test_an_id_that_no_store_can_keep_is_kept_as_its_hash(id: str) -> None:
+    """Ids come from the servers of models."""
+    _, name = Bound({}, {}, [SimpleNamespace(tool_call_id=id)]).ids
+    _, other = Bound({}, {}, [SimpleNamespace(tool_call_id=f"{id}b")]).ids
+
+    assert name is not None and checked("call", name) == name
+    assert name != other
