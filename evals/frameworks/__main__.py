@@ -42,6 +42,7 @@ def main(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help=f"Of {', '.join(NAMES)}; all.")] = None,
     keep: Annotated[Path | None, typer.Option(help="A new folder for everything, which stays.")] = None,
     kills: Annotated[int, typer.Option(min=0, help="How often an agent with function tools is killed.")] = 4,
+    bare: Annotated[int | None, typer.Option(min=0, help="How often one as it is; as often, if not said.")] = None,
     gateway: Annotated[bool, typer.Option(help="Also run agents whose tools come from an MCP server.")] = True,
     seed: Annotated[int, typer.Option(help="Draws the moments of the kills.")] = 1,
 ) -> None:
@@ -55,8 +56,8 @@ def main(
     drawn = [
         kill
         for name in names or NAMES
-        for is_bare in (True, False)
-        for kill in function_tools.drawn(name, kills, seed, is_bare=is_bare)
+        for is_bare, number in ((True, kills if bare is None else bare), (False, kills))
+        for kill in function_tools.drawn(name, number, seed, is_bare=is_bare)
     ]
     try:
         with tempfile.TemporaryDirectory(prefix="replan-frameworks-") as folder:
