@@ -557,6 +557,7 @@ def metrics() -> Surface:
 def commands() -> Surface:
     """Command lines: of tasks, of a worker; their exit codes, and the variables that both read."""
     found = {f"starter.py {name}": _options(application.load(name)) for name in application.COMMANDS}
+    found |= {f"starter.py {name} --store": _options(application.load_on_store(name)) for name in application.ON_STORE}
     found["starter.py"] = {**_options(get_command(application.app)), "--help, -h": {}}
     found["worker.py"] = {**_options(get_command(worker.main)), "--help, -h": {}}
     found["replan worker"] = {"the options of worker.py": {}}

@@ -21,8 +21,6 @@ def run(store: EffectStore, flow: Flow, client: Running) -> Any:
             try:
                 action = send()
             except StopIteration as end:
-                if client.has_left():
-                    store.abandoned(client)
                 return end.value
             try:
                 value = _do(store, action)

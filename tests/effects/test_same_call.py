@@ -122,7 +122,7 @@ def test_a_person_says_same_or_another(agents: Agents, says: str, expected: str)
     """Then the call gets the earlier result, or is made, once."""
     agents.run('tell(mail, "a", "x")\ndie()')
     [key] = keys(agents.run(REWORDED))
-    lines = agents.run(f'settle(effects, "{key}", "{says}")\n{REWORDED}')
+    lines = agents.run(f'effects.settle("{key}", "{says}")\n{REWORDED}')
 
     assert lines[-1] == expected
     assert len(agents.happened()) == (1 if says == "same" else 2)
