@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class End(StrEnum):
     """Nothing is there twice, and the agent was told that nobody can know."""
     TWICE = "twice"
     LOST = "lost"
+    """An effect, or the answer of one."""
 
 
 class BankModel(OpenAIApi):
@@ -62,8 +63,8 @@ class Kill:
     seconds: float
     is_bare: bool = False
     """Whether the agent runs without replan.effects."""
-    book: Mapping[str, int] = field(default_factory=dict)
-    """How often each effect is there in the end."""
+    book: Sequence[str] = ()
+    """The receipts of the effects that are there in the end, as in `pay 1`."""
     said: str = ""
     """What the agent printed in the end, and the last line of its log."""
 
@@ -72,11 +73,13 @@ class Kill:
 
     @property
     def end(self) -> End:
-        if any(self.book.get(kind, 0) > wanted for kind, wanted in WANTED.items()):
+        counts = Counter(receipt.partition(" ")[0] for receipt in self.book)
+        if any(counts[kind] > wanted for kind, wanted in WANTED.items()):
             return End.TWICE
         if "OutcomeUnknown" in self.said or "DoubtfulCall" in self.said:
             return End.PERSON
-        return End.ONCE if self.book == WANTED else End.LOST
+        has_answers = all(receipt in self.said for receipt in self.book)
+        return End.ONCE if counts == WANTED and has_answers else End.LOST
 
 
 def drawn(framework: str, kills: int, seed: int, *, is_bare: bool = False) -> list[Kill]:
@@ -109,7 +112,7 @@ async def play(kill: Kill, python: Path, folder: Path, model: BankModel) -> None
     said, _ = await asyncio.wait_for(again.communicate(), PATIENCE_SECONDS)
     kill.said = f"{said.decode()} {last_line(folder / 'never.log')}"
     with sqlite3.connect(folder / "book") as book:
-        kill.book = Counter(row[0] for row in book.execute("SELECT kind FROM book"))
+        kill.book = [f"{kind} {receipt}" for kind, receipt in book.execute("SELECT kind, rowid FROM book")]
     if again.returncode and kill.end in (End.ONCE, End.LOST):
         raise TrialFailed(f"{kill.framework} failed after {kill}: {last_line(folder / 'never.log')}")
 
