@@ -18,10 +18,9 @@ from temporalio.client import Client
 
 from activities.effects.errors import EffectError
 from activities.effects.function import EffectOptions
-from evals.frameworks import function_tools
 from evals.frameworks.__main__ import NAMES
 from evals.frameworks.environments import NoEnvironment, python_of, requirements
-from evals.frameworks.function_tools import BankModel, End, Kill
+from evals.frameworks.function_tools import Agents, BankModel, End, Kill
 from replan import effects as face
 from replan.testing.model_api import running
 from runtime.dev_server import DevServer
@@ -172,9 +171,9 @@ async def test_a_killed_agent_of_a_framework_pays_and_mails_once(
         pytest.skip(f"{name} cannot be installed: {error}")
     kills = [Kill(name, 3, "called", 0.0), Kill(name, 2, "committed", 0.0)]
     model = BankModel([], repeats_ids=has_equal_ids)
-    async with running(model):
+    async with running(model), Agents(tmp_path, {name: python}, model) as agents:
         for number, kill in enumerate(kills):
-            await function_tools.play(kill, python, tmp_path / str(number), model)
+            await agents.play(kill, str(number))
 
     assert {str(kill): kill.end for kill in kills} == {str(kill): End.ONCE for kill in kills}
 

@@ -17,7 +17,7 @@ import typer
 from benchmarks.report import Machine
 from evals.frameworks import function_tools
 from evals.frameworks.environments import NoEnvironment, python_of, requirements
-from evals.frameworks.function_tools import BankModel, End, Kill
+from evals.frameworks.function_tools import Agents, BankModel, End, Kill
 from evals.frameworks.trial import Moment, ShopModel, Stage, Trial, TrialFailed, Way
 from evals.markdown import table
 from replan.testing.model_api import running
@@ -101,9 +101,9 @@ async def run_kills(drawn: Sequence[Kill], folder: Path) -> None:
         name: await python_of(requirements(name), say) for name in dict.fromkeys(kill.framework for kill in drawn)
     }
     model = BankModel([])
-    async with running(model):
+    async with running(model), Agents(folder, pythons, model) as agents:
         for number, kill in enumerate(drawn, 1):
-            await function_tools.play(kill, pythons[kill.framework], folder / f"kill-{number}", model)
+            await agents.play(kill, f"kill-{number}")
             bare = ", as they are" if kill.is_bare else ""
             say(f"{number} of {len(drawn)}: {kill.framework}, function tools{bare}, killed at {kill}: {kill.end}")
 
