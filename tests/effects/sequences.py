@@ -351,9 +351,14 @@ def _excuses(scenario: Scenario, records: Sequence[Record], at: int) -> Iterator
 
 
 def _has_gone_on(records: Sequence[Record], call: Record, at: int) -> bool:
-    """Whether the agent got the answer of a call and went on, before record `at`."""
+    """Whether the agent got the answer of a call and went on, before record `at`.
+
+    A call that began before it, and had not ended by then, may have been claimed after it.
+    """
     begun = [one for one in records[:at] if one["event"] == "begin" and one["life"] == call["life"]]
-    is_last = begun[-1]["call"] == call["call"]
+    over = next((n for n, one in enumerate(records) if one["event"] == "end" and one["call"] == call["call"]), at)
+    ended = {one["call"] for one in records[:over] if one["event"] in ("end", "raised")}
+    is_last = begun[-1]["call"] == call["call"] and all(one is call or one["call"] in ended for one in begun)
     was_killed = any(one["event"] == "killed" and one["life"] == call["life"] for one in records[:at])
     if _event(records, call["call"], "end"):
         return not (is_last and was_killed)

@@ -88,3 +88,13 @@ def test_a_forked_child_is_a_process_of_its_own(agents: Agents) -> None:
     """)
 
     assert lines == ["returned w1", "returned w2"]
+
+
+def test_the_first_transactional_calls_of_several_threads_are_made(agents: Agents) -> None:
+    """The function's database is prepared by one of them."""
+    lines = agents.run("""
+        with ThreadPoolExecutor(8) as pool:
+            [done.result() for done in [pool.submit(tell, move, "a", str(number)) for number in range(8)]]
+    """)
+
+    assert sorted(lines) == [f"returned t{number}" for number in range(1, 9)]
