@@ -9,6 +9,7 @@ proxy have the same address.
 import asyncio
 import logging
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import h11
@@ -121,6 +122,8 @@ class Connection(H11Protocol):
         self.id = secrets.token_hex(8)
         """A random id, unique also after a restart."""
         self.is_lost = False
+        self.when_lost: Callable[[], None] = lambda: None
+        """Called once when the connection has ended."""
 
     async def taken(self) -> bool:
         """Wait until the operating system has all written bytes; False if the connection was lost before that."""
@@ -165,6 +168,7 @@ class Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_lost = True
+        self.when_lost()
         self._connections.forget(self)
         super().connection_lost(exc)
 

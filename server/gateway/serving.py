@@ -207,10 +207,18 @@ class _Door:
         scope["state"]["exchange"] = exchange
         # The SDK binds its sessions to it, so that the id of a session is of no use to another principal.
         scope["user"] = AuthenticatedUser(AccessToken(token="-", client_id=f"={visitor.name}", scopes=[]))  # noqa: S106
+        connection: Connection = scope["state"]["connection"]
+        proof = origin.connection
+        self._desk.connection_opened(proof)
+        if proof == connection.id:
+            connection.when_lost = partial(self._desk.connection_closed, proof)
         try:
             await self._app(scope, receive, partial(exchange.send, send=send))
         finally:
             exchange.end()
+            # What an agent behind a proxy has read, nobody knows; one that ends its session says that it leaves.
+            if proof == origin.request or scope["method"] == "DELETE":
+                self._desk.connection_closed(proof)
 
     def _visitor(self, headers: Mapping[str, str]) -> Visitor:
         """The sender of a request, without cookies. Raises Denied for other websites, and without the right token."""
