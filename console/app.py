@@ -2,8 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import fields
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -67,6 +67,12 @@ COMMANDS = {
         "Undo the effects of a closed task, the newest first. It may be repeated: nothing is undone twice.",
         "undo book-a-slot",
     ),
+    "settle": Entry(
+        "Decide",
+        "Say what became of a call of `replan.effects` of which nobody knows it.",
+        "settle send_mail-1f applied --result '\"sent\"' --store agent.db",
+        "store",
+    ),
     "reset": Entry(
         "Decide",
         "Re-run from before STEP; refused if an effect could be applied twice.",
@@ -126,6 +132,37 @@ COMMANDS = {
 }
 """All commands, in the order of `--help`."""
 
+ON_STORE: Mapping[str, Entry] = {
+    "settle": COMMANDS["settle"],
+    "effects": Entry("Look", "List the calls of a store of `replan.effects`.", "effects --store agent.db", "store"),
+    "explain": Entry(
+        "Look", "Say why a call was not made again, or is unknown.", "explain send_mail-1f --store agent.db", "store"
+    ),
+    "undo": Entry(
+        "Decide",
+        "Undo a call with the `undo=` of its function.",
+        "undo send_mail-1f --store agent.db --app my_agent:effects",
+        "store",
+    ),
+    "doctor": Entry(
+        "Operate", "Check a store of `replan.effects`. Each finding has its remedy.", "doctor --store agent.db", "store"
+    ),
+    "export": Entry(
+        "Operate",
+        "Write calls of `replan.effects` to a file, with their explanations.",
+        "export --session order-17 calls.json --store agent.db --redact",
+        "store",
+    ),
+    "prune": Entry(
+        "Operate",
+        "Delete settled calls of `replan.effects` that are old.",
+        "prune --older-than 90 --store agent.db --dry-run",
+        "store",
+    ),
+}
+"""What these commands do if `--store` is among their words: then they are about calls without a task."""
+STORE = "--store"
+
 COMPLETION = Path(__file__).with_name("completion.bash")
 
 
@@ -150,23 +187,69 @@ class Group(_Switches, TyperGroup):
     # The modules of the commands import the SDK, which takes half a second that `--help` does not have.
     def resolve_command(self, context: Any, words: list[str]) -> Any:
         name, command, rest = super().resolve_command(context, words)
+        if name and name in ON_STORE and _names_store(rest):
+            return name, load_on_store(name), rest
         return name, load(name) if name else command, rest
+
+
+def _names_store(words: Iterable[str]) -> bool:
+    """Whether `--store` is written: a variable of the environment does not turn a command about tasks into another."""
+    return any(word == STORE or word.startswith(f"{STORE}=") for word in words)
 
 
 def load(name: str) -> Any:
     """Import the module of a command, and make the command from its function `NAME_command`."""
     entry = COMMANDS[name]
+    if entry is ON_STORE.get(name):
+        return load_on_store(name)
     module = import_module(f"{__package__}.commands.{entry.module or name}")
+    return _made(name, entry, with_common(getattr(module, f"{name}_command"), getattr(module, "OPTIONS", ())))
+
+
+def load_on_store(name: str) -> Any:
+    """Make the command that `--store` makes of this name; the SDK of Temporal is not imported."""
+    module = import_module(f"{__package__}.commands.store")
+    return _made(name, ON_STORE[name], with_store(getattr(module, f"{name}_command"), module.StoreOptions))
+
+
+def _made(name: str, entry: Entry, function: Any) -> Any:
     alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-    _register(alone, name, with_common(getattr(module, f"{name}_command"), getattr(module, "OPTIONS", ())))
+    _register(alone, name, function, entry)
     return typer.main.get_command(alone)
+
+
+def with_store(work: Callable[..., int], options: type[Any]) -> Callable[..., None]:
+    """Make a Typer command of a function; the options of the dataclass `options` replace its parameter of that name."""
+    shared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is MISSING else field.default,
+            annotation=field.type,
+        )
+        for field in fields(options)
+    ]
+    own = [one for one in inspect.signature(work, eval_str=True).parameters.values() if one.name != "options"]
+
+    @functools.wraps(work)
+    def run(**values: Any) -> None:
+        given = options(**{field.name: values.pop(field.name) for field in fields(options)})
+        raise typer.Exit(work(**values, options=given))
+
+    _sign(run, [*own, *shared])
+    return run
+
+
+def _sign(function: Any, parameters: Sequence[inspect.Parameter]) -> None:
+    """Give a function these parameters: Typer reads the options of a command from its signature."""
+    function.__signature__ = inspect.Signature(parameters)  # what inspect looks for first
+    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
 
 
 def with_common(
     work: Callable[..., Coroutine[Any, Any, int]], options: Iterable[inspect.Parameter] = ()
 ) -> Callable[..., None]:
     """Make a Typer command of a coroutine function; `options` and the options of Common replace its `**` parameter."""
-    # Typer reads the options of a command from its signature, so a new signature is made.
     taken = inspect.signature(work, eval_str=True).parameters.values()
     named = [parameter for parameter in taken if parameter.kind is not parameter.VAR_KEYWORD]
     own = [*options, *(parameter for parameter in named if parameter.name != "common")]
@@ -181,14 +264,11 @@ def with_common(
         common.check()
         raise typer.Exit(run_to_end(functools.partial(work, **values, common=common)))
 
-    parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own] + shared
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what inspect looks for first
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    _sign(run, [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), *shared])
     return run
 
 
-def _register(typer_app: typer.Typer, name: str, function: Any) -> None:
-    entry = COMMANDS[name]
+def _register(typer_app: typer.Typer, name: str, function: Any, entry: Entry) -> None:
     typer_app.command(
         name, cls=Command, help=entry.help, rich_help_panel=entry.group, epilog=f"Example: {STARTER} {entry.example}"
     )(function)
@@ -204,8 +284,8 @@ app = typer.Typer(
     help="Give tasks to Replan's workers, and see their results and what happened.",
     epilog=f'Example: {STARTER} --task "book a slot for the team at 14:00, then calculate 18% of 2450"',
 )
-for command_name in COMMANDS:
-    _register(app, command_name, lambda: None)  # stands in `--help`; `load` makes the command that runs
+for command_name, command_entry in COMMANDS.items():
+    _register(app, command_name, lambda: None, command_entry)  # stands in `--help`; `load` makes the command that runs
 
 
 def show_completion(is_wanted: bool) -> None:

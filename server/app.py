@@ -27,7 +27,7 @@ from runtime.validation import expected
 from server import api, codec
 from server.access import Access, Denied
 from server.page import answers, inbox, lists, sign_in, task
-from server.page.rendering import problem_page
+from server.page.rendering import PLACES, problem_page
 from server.page.schemas import Schemas
 from server.problems import MEDIA_TYPE, ProblemDocument, body_of, denial, problem_of, status_of
 from server.remedies import as_request, on_page
@@ -73,17 +73,17 @@ def make_app(client: Client, access: Access, *, max_streams: int, web_ui: str = 
         lifespan=living,
     )
     app.state.client, app.state.access, app.state.streams = client, access, streams
-    app.state.schemas = Schemas(client.temporal)
+    app.state.schemas, app.state.places = Schemas(client.temporal), PLACES
     app.include_router(api.router)
     if web_ui:
         app.include_router(codec.router)
     for part in (sign_in, inbox, task, answers, lists):
         app.include_router(part.router)
-    app.add_api_route("/static/{name}", _static, include_in_schema=False)
-    app.add_api_route("/health/live", _live, include_in_schema=False)
+    app.add_api_route("/static/{name}", static, include_in_schema=False)
+    app.add_api_route("/health/live", live, include_in_schema=False)
     app.add_api_route("/health/ready", _ready, include_in_schema=False)
     for error in (Problem, NoKey, RPCError, RequestValidationError, HTTPException, Exception):
-        app.add_exception_handler(error, _error_response)
+        app.add_exception_handler(error, error_response)
     app.add_middleware(Gate, access=access, web_ui=web_ui)
     return app
 
@@ -96,7 +96,7 @@ class _AppWithProblemSchema(FastAPI):
         return document
 
 
-async def _live() -> dict[str, str]:
+async def live() -> dict[str, str]:
     return {"status": "ok"}
 
 
@@ -107,7 +107,7 @@ def _statics() -> Mapping[str, Response]:
     return {file.name: Response(file.read_bytes(), media_type=guess_type(file.name)[0]) for file in files}
 
 
-async def _static(name: str) -> Response:
+async def static(name: str) -> Response:
     found = _statics().get(name)
     if found is None:
         raise HTTPException(404)
@@ -122,7 +122,7 @@ async def _ready(request: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
-async def _error_response(request: Request, error: Exception) -> Response:
+async def error_response(request: Request, error: Exception) -> Response:
     """The response to a request that raised an error: a page for a browser, else a problem document."""
     more: dict[str, Any] = {}
     headers = dict[str, str]()

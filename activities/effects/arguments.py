@@ -2,10 +2,12 @@
 
 import inspect
 import typing
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue, PydanticSchemaGenerationError, TypeAdapter
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -88,9 +90,22 @@ class Arguments:
         self.returns = self._hints.get("return", Any)
         """The declared type of the result."""
         self.public = self.signature.replace(
-            parameters=[one for one in parameters.values() if one.name not in injected]
+            parameters=[
+                one.replace(annotation=self._hints.get(one.name, one.annotation))
+                for one in parameters.values()
+                if one.name not in injected
+            ],
+            return_annotation=self._hints.get("return", self.signature.return_annotation),
         )
-        """The signature for callers, without what is injected."""
+        """The signature for callers, without what is injected, and with types in place of their names as text, which a
+        framework would look for in the module of the wrapper."""
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """The types of the parameters for callers, and of the result, by name."""
+        public = {name: one.annotation for name, one in self.public.parameters.items()}
+        public["return"] = self.public.return_annotation
+        return {name: hint for name, hint in public.items() if hint is not inspect.Parameter.empty}
 
     def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> "Bound":
         """The arguments of a call; raises TypeError as the function itself would."""
@@ -206,18 +221,74 @@ class Bound:
         call = next(filter(None, (_text(context, "tool_call_id") for context in self.contexts)), None)
         if call is None:
             return None, None
-        run, turn = next(filter(any, map(_place, self.contexts)), (None, None))
-        return run, f"{turn}/{call}" if turn else call
+        run, task = next(filter(any, map(_run_and_task, self.contexts)), (None, None))
+        return run, self._history.asked.get(call) or (f"{task}/{call}" if task else call)
+
+    @property
+    def answered(self) -> Set[str]:
+        """The ids of earlier calls whose results the framework has on record, so that they were read."""
+        return self._history.answered
+
+    @cached_property
+    def _history(self) -> "_History":
+        return next((found for one in self.contexts if any(found := _history_of(one))), _History({}, set()))
 
 
-def _place(context: Any) -> tuple[str | None, str | None]:
-    """The run to which a context belongs, and where in the run its turn is; None for what it does not say."""
-    if settings := _settings(context):  # of LangGraph, which names the thread, and by the checkpoint its task
+class _History(NamedTuple):
+    """What a run has called so far."""
+
+    asked: dict[str, str]
+    """By id of the framework, the id that also names the turn."""
+    answered: set[str]
+    """Those with a result."""
+
+
+def _history_of(context: Any) -> _History:
+    """The history that a context has: a list of messages in pydantic-ai and LangGraph."""
+    history = _History({}, set())
+    for turn, message in enumerate(_messages_of(context) or _messages_of(getattr(context, "state", None)), 1):
+        history.asked.update({id: f"{turn}/{id}" for id in _asked_in(message)})
+        history.answered.update(history.asked[id] for id in _answered_in(message) if id in history.asked)
+    # OpenAI Agents takes a call by its id alone: it notes those of the run, and passes on those that a session has.
+    notes = getattr(context, "_tool_invocations", None)
+    for id, note in (notes if isinstance(notes, Mapping) else {}).items():
+        history.asked[id] = id
+        if getattr(note, "completed", False):
+            history.answered.add(id)
+    inputs = getattr(context, "turn_input", None)
+    outputs = [item for item in inputs or () if _text(item, "type") == "function_call_output"]
+    history.answered.update(id for item in outputs if (id := _text(item, "call_id")))
+    return history
+
+
+def _messages_of(holder: Any) -> Sequence[Any]:
+    messages = holder.get("messages") if isinstance(holder, Mapping) else getattr(holder, "messages", None)
+    return messages if isinstance(messages, list) else ()
+
+
+def _asked_in(message: Any) -> Iterator[str]:
+    """The ids of the calls that a model asks for in a message."""
+    yield from (part.tool_call_id for part in _parts(message, "tool-call"))
+    yield from (id for call in getattr(message, "tool_calls", None) or () if (id := _text(call, "id")))
+
+
+def _answered_in(message: Any) -> Iterator[str]:
+    """The ids of the calls whose results are in a message."""
+    yield from (part.tool_call_id for part in _parts(message, "tool-return"))
+    if getattr(message, "type", None) == "tool" and getattr(message, "status", None) != "error":
+        yield message.tool_call_id
+
+
+def _parts(message: Any, kind: str) -> Iterator[Any]:
+    return (part for part in getattr(message, "parts", ()) if getattr(part, "part_kind", None) == kind)
+
+
+def _run_and_task(context: Any) -> tuple[str | None, str | None]:
+    """The run to which a context belongs, and the task of its turn; None for what it does not say."""
+    if settings := _settings(context):  # of LangGraph, which names the thread, and the task by its checkpoint
         return _text(settings, "thread_id"), _text(settings, "checkpoint_ns")
     # Of pydantic-ai, in which a resumed run has another id, but belongs to the same conversation.
-    run = _text(context, "conversation_id") or _text(context, "run_id")
-    messages = getattr(context, "messages", None)
-    return run, str(len(messages)) if isinstance(messages, list) else None
+    return _text(context, "conversation_id") or _text(context, "run_id"), None
 
 
 def _settings(context: Any) -> Mapping[str, Any]:
@@ -234,10 +305,16 @@ def _text(context: Any, name: str) -> str | None:
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function, include_extras=True)
-    except Exception:  # a name that only a type checker sees
-        return {}
+    """The types of the parameters, also of those that are written as text; without those that cannot be found."""
+    inner = inspect.unwrap(function)
+    while isinstance(inner, partial):
+        inner = inspect.unwrap(inner.func)
+    names, found = getattr(inner, "__globals__", {}), dict[str, Any]()
+    for name, annotation in inspect.get_annotations(inner).items():
+        with suppress(Exception):  # a name that only a type checker sees
+            alone = SimpleNamespace(__annotations__={name: annotation})
+            found |= typing.get_type_hints(alone, globalns=names, include_extras=True)
+    return found
 
 
 def _is_transaction(hint: Any) -> bool:

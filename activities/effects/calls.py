@@ -229,6 +229,8 @@ class Calls:
     restarts: bool = False
     running: dict[str, Any] = field(default_factory=dict)
     """By key, the calls that run in this process; each says whether its client still waits (`is_abandoned`)."""
+    given_up: dict[str, str] = field(default_factory=dict)
+    """The calls whose client has given up, and who that was, until the next call or a thread has written it down."""
     is_registered: bool = False
     is_closed: bool = False
     """Whether the owner ends in order: then no call begins any more."""
@@ -244,6 +246,9 @@ class Calls:
         if self.is_closed:
             raise StoreUnavailable("The store of effects was closed by this process: the function was not called.")
         self.lock(tx, request.session)
+        for key, reader in list(self.given_up.items()):
+            self.abandon(tx, key, reader)
+            self.given_up.pop(key, None)
         rows = self._rows(tx, request)
         if follow is not None and (row := self.row(tx, follow)) is not None:
             earlier = self._earlier(tx, request, row)
@@ -304,9 +309,10 @@ class Calls:
         why = self._told(tx, row, standing)
         read = {"joined": (row.joined or 0) + 1, "why": _with_answer(row.why, standing, is_joined=is_joined, told=why)}
         if row.result is not None or request.returns_nothing:  # else the caller gets an error, and calls again
-            reader = request.asker or self.owner
+            request.client.key = row.key  # a client that leaves from now on is in `given_up`
+            reader = None if request.client.has_left() else request.asker or self.owner
             read |= {"reader": reader, "is_abandoned": 0, "read_seq": self._newest(tx)}
-        tx.execute(_UPDATE, {"of_key": row.key, **read})
+        tx.execute(_UPDATE, {"of_key": row.key, **read, **_adopted(row, request.identity)})
         self._register(tx)
         return Recorded(row.key, row.result, is_joined, row.at, why, row.caller_key)
 
@@ -348,6 +354,7 @@ class Calls:
             "digest": request.identity.digest,
             "arguments": json.dumps(dict(request.arguments)),
             **self._claimed(tx, request, seq),
+            **_adopted(row, request.identity),
         }
         tx.execute(_UPDATE, {"of_key": row.key, **claim})
         self.running[row.key] = request.client
@@ -601,6 +608,13 @@ class Calls:
                 return f"was applied, and answered by {where}, which was killed later"
             case _:
                 return f"was applied by {where}"
+
+
+def _adopted(row: Any, identity: Identity) -> dict[str, Any]:
+    """The key and the ids by which a row without any is found from now on: those of the call that is taken for it."""
+    has_ids = row.call is not None or identity.family is not None
+    ids = {} if has_ids else {"run": identity.run, "call": identity.call}
+    return {"caller_key": row.caller_key or identity.key, **ids}
 
 
 def _by_key(rows: Sequence[Any], key: str) -> Any:

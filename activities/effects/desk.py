@@ -5,7 +5,7 @@ call reads its claim once more right before it calls, so one of the two wins.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
@@ -95,12 +95,17 @@ class Desk:
         """`own` gives the calls of this process, if it makes some."""
         self.database, self._own = database, own
 
-    def calls(self, session: str | None = None) -> list[CallRecord]:
-        """The calls of a session, or of all, the oldest first; raises StoreUnavailable."""
-        query = select(LEDGER).where(LEDGER.c.session.is_not(None)).order_by(LEDGER.c.seq, LEDGER.c.at)
-        if session is not None:
-            query = query.where(LEDGER.c.session == session)
-        return self.database.read(lambda tx: self.records(tx, tx.execute(query).all()))
+    def calls(
+        self, session: str | None = None, *, states: Collection[State] = tuple(State), limit: int | None = None
+    ) -> list[CallRecord]:
+        """The calls of a session, or of all, the oldest first; with `limit` the newest. Raises StoreUnavailable.
+
+        `states` are those of their rows: of a process that is gone, a row is `open`.
+        """
+        wanted = LEDGER.c.session.is_not(None) if session is None else LEDGER.c.session == session
+        of_states = LEDGER.c.state.in_([state.value for state in states])
+        query = select(LEDGER).where(wanted, of_states).order_by(LEDGER.c.seq.desc(), LEDGER.c.at.desc()).limit(limit)
+        return self.database.read(lambda tx: self.records(tx, tx.execute(query).all()[::-1]))
 
     def call(self, key: str) -> CallRecord:
         """The call with this key; raises EffectRefused (`unknown_key`), StoreUnavailable."""

@@ -205,8 +205,14 @@ class EffectStore:
     def abandoned(self, client: Running) -> None:
         """Write down that the client of a call has given up."""
         if client.key and self._rows is not None:
-            rows, key, asker = self._rows, client.key, client.asker
-            self.later(lambda tx: rows.abandon(tx, key, asker or rows.owner))
+            rows, key, reader = self._rows, client.key, client.asker or self._rows.owner
+            rows.given_up[key] = reader
+
+            def note(tx: Connection) -> None:
+                if key in rows.given_up:  # else the next call has written it down, and may have got the answer
+                    rows.abandon(tx, key, reader)
+
+            self.later(note)
 
     def later(self, work: Callable[[Connection], Any]) -> None:
         """Run a transaction in the background, again and again until it succeeds or the process ends."""

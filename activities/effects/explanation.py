@@ -1,5 +1,6 @@
 """Why a call of a store is as it is: what was decided, by which rule, and what follows when it is made again."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from activities.effects.remedies import IDENTITY, OUTCOME, RESULT, to_settle
 from workflows.plans.catalogue import Effect
 
 
-class Item(NamedTuple):
+class WhyItem(NamedTuple):
     """One thing that was decided about a call."""
 
     what: str
@@ -55,7 +56,7 @@ class Explained(NamedTuple):
 
     call: CallRecord
     summary: str
-    items: Sequence[Item]
+    items: Sequence[WhyItem]
     following: Following
     todo: Sequence[str]
     """What a person can do, in sentences with commands."""
@@ -80,46 +81,46 @@ def explain(desk: Desk, call: CallRecord) -> Explained:
     return Explained(call, summary, list(items_of(call)), following(desk, call), list(todo_of(desk, call)))
 
 
-def items_of(call: CallRecord) -> Iterator[Item]:
+def items_of(call: CallRecord) -> Iterator[WhyItem]:
     """What was decided about a call, in order."""
     why, where = call.why or {}, place(call.process)
     code, reason = str(why.get("code", "")), _sentence(str(why.get("reason", "")))
     if call.about is not None:
         about: dict[str, JsonValue] = {"about": call.about}
         what = f"{call.function} was called by {where}, and was not made: it may be {call.about} again."
-        yield Item(
+        yield WhyItem(
             what, _sentence(f"That call {why.get('reason', '')}") if code == "doubtful" else None, "not_made", about
         )
     else:
         yield _claimed(call, where)
     match code:
         case "settled":
-            yield Item(reason, _was(call), "settled", _without(why, "reason", "answer"))
+            yield WhyItem(reason, _was(call), "settled", _without(why, "reason", "answer"))
         case "found":
-            yield Item("The call had no recorded result, and reconcile= found its effect.", reason, "applied")
+            yield WhyItem("The call had no recorded result, and reconcile= found its effect.", reason, "applied")
         case "not_found":
-            yield Item("The call had no recorded result, and reconcile= did not find its effect.", reason, "void")
+            yield WhyItem("The call had no recorded result, and reconcile= did not find its effect.", reason, "void")
         case "not_called" | "void":
-            yield Item("The call certainly had no effect.", reason, "void", {"code": code})
+            yield WhyItem("The call certainly had no effect.", reason, "void", {"code": code})
         case "unknown":
-            yield Item("The call failed without a proof that it had no effect.", reason, "unknown", {"code": code})
+            yield WhyItem("The call failed without a proof that it had no effect.", reason, "unknown", {"code": code})
     if call.state is State.UNKNOWN and not code:
         what = f"No result is recorded, and {where} is gone: nobody knows whether the effect was applied."
-        yield Item(what, "The call is claimed before it is made, so it is never made again blindly.", "unknown")
+        yield WhyItem(what, "The call is claimed before it is made, so it is never made again blindly.", "unknown")
     yield from _answers(call, why.get("answer"))
     if call.undone_by is not None:
         done = f"It was undone at {call.undone_at:%Y-%m-%d %H:%M:%S}Z" if call.undone_at else "Its undo has begun"
         why_not = "Its result is not returned any more."
-        yield Item(f"{done}, by the call {call.undone_by}.", why_not, "undone", {"undone_by": call.undone_by})
+        yield WhyItem(f"{done}, by the call {call.undone_by}.", why_not, "undone", {"undone_by": call.undone_by})
 
 
-def _claimed(call: CallRecord, where: str) -> Item:
+def _claimed(call: CallRecord, where: str) -> WhyItem:
     attempt = f" (attempt {call.attempts})" if call.attempts > 1 else ""
     identity: dict[str, JsonValue] = {"key": call.caller_key, "run": call.run, "call": call.call}
     known = {name: value for name, value in identity.items() if value is not None}
     why = "No earlier call of the session was taken for it." if call.attempts <= 1 else _again(call)
     what = f"{call.function} was claimed by {where} at {call.at:%Y-%m-%d %H:%M:%S}Z{attempt}."
-    return Item(what, why, "made", {"attempts": call.attempts, "effect": call.effect, **known})
+    return WhyItem(what, why, "made", {"attempts": call.attempts, "effect": call.effect, **known})
 
 
 def _again(call: CallRecord) -> str:
@@ -135,14 +136,15 @@ def _was(call: CallRecord) -> str | None:
     return f"Before that, it was {was}." if was else None
 
 
-def _answers(call: CallRecord, newest: Any) -> Iterator[Item]:
+def _answers(call: CallRecord, newest: Any) -> Iterator[WhyItem]:
     if not call.joined:
         return
     number = "One later call" if call.joined == 1 else f"{call.joined} later calls"
     told = newest if isinstance(newest, dict) else {}
     how = "was taken for it" if told.get("joined") else "had its key or its ids"
     why = f"The newest, at {str(told.get('at', ''))[:19]}Z, {how}: this one {told.get('reason', '')}." if told else None
-    yield Item(f"{number} got its result, and {'was' if call.joined == 1 else 'were'} not made.", why, "answered", told)
+    were = "was" if call.joined == 1 else "were"
+    yield WhyItem(f"{number} got its result, and {were} not made.", why, "answered", told)
 
 
 def following(desk: Desk, call: CallRecord) -> Following:
@@ -151,6 +153,8 @@ def following(desk: Desk, call: CallRecord) -> Following:
 
     def work(tx: Connection) -> Step:
         row = desk.row(tx, call.key)
+        about = viewer.row(tx, row.about) if row.about is not None else None
+        earlier = json.loads(about.arguments or "{}") if about is not None else None
         request = CallRequest(
             session=row.session,
             function=row.kind,
@@ -159,7 +163,8 @@ def following(desk: Desk, call: CallRecord) -> Following:
             arguments=call.arguments or {},
             key="",
             timeout=0,
-            differs_in_words=lambda _: False,
+            # Only the program knows which arguments are words; a doubtful call was compared with its earlier one.
+            differs_in_words=lambda arguments: arguments == earlier,
         )
         return viewer.begin(tx, request, None, has_looked=False)
 

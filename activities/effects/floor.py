@@ -245,7 +245,7 @@ class Effects:
         own = digest(name, bound.json)
         if temporal := self._ordinals.ids(own):
             return Identity(own, said.key, temporal.run, temporal.call, temporal.workflow), session
-        return Identity(own, said.key, said.run or run, said.call or call), session
+        return Identity(own, said.key, said.run or run, said.call or call, answered=bound.answered), session
 
     def declare(
         self, effect: Effect, function: Callable[..., Any], options: EffectOptions, datasource: Any = None

@@ -173,12 +173,15 @@ def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> F
 def _begin(
     request: CallRequest, rows: Calls, work: Work, client: Running, follow: str | None, *, has_looked: bool
 ) -> Flow:
+    given_up = dict(rows.given_up)
+
     def begin(tx: Connection) -> calls.Step:
         return rows.begin(tx, request, follow, has_looked)
 
     try:
         step = yield Transact(begin)
     except BaseException:
+        rows.given_up |= given_up
         # The commit may have come through although it failed; the function is not called.
         if any(running is client for running in list(rows.running.values())):
             work.later(lambda tx: rows.release(tx, client))
@@ -277,7 +280,7 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
 
 def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Recorded) -> Any:
     client.key = answer.key
-    if client.is_abandoned():
+    if client.is_late():
         work.later(lambda tx: rows.abandon(tx, answer.key, client.asker or rows.owner))
     if answer.is_joined:
         _tell(request, work, answer.key, answer.at, answer.why)

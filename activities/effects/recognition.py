@@ -4,8 +4,8 @@ A program that was killed, or whose call got no answer, calls again, and nothing
 know in general; so in doubt a call is not made. docs/effects.md has the same table in words.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence, Set
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class CallStanding(Enum):
     PASSED = "passed"
     """It was applied, and answered in a process that called again in this session, and was killed later."""
     READ = "read"
-    """It was applied, and answered in a process that lives, or that ended in order."""
+    """It was applied, and answered in a process that lives or ended in order, or whose framework has the answer."""
     VOID = "void"
     """It was certainly not applied."""
     UNDONE = "undone"
@@ -59,6 +59,8 @@ class Identity:
     """The ids that a framework has given to the run of the agent, and to the call."""
     family: str | None = None
     """The id of a Temporal workflow, over all its runs. In one of its runs, calls with other ids are other calls."""
+    answered: Set[str] = frozenset()
+    """The ids of calls of the run whose results its framework has on record: whoever calls now has read them."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,12 @@ def _is_second_client(call: Identity, earlier: Earlier) -> bool:
     return has_ids and earlier.standing is CallStanding.RUNNING and earlier.is_waited_for
 
 
+def _is_on_record(call: Identity, earlier: Earlier) -> bool:
+    """Whether the framework kept an answer that was handed out before its process was killed."""
+    is_of_run = call.run == earlier.identity.run and earlier.identity.call in call.answered
+    return is_of_run and earlier.standing in (CallStanding.LAST, CallStanding.PASSED)
+
+
 _ANSWERED = (CallStanding.VOID, CallStanding.UNDONE, CallStanding.READ)
 """The standings in which an earlier call has nothing to do with an equal one, unless a key or an id says so."""
 
@@ -131,15 +139,21 @@ def recognise(
     """Decide how a call relates to the earlier calls of its function in its session.
 
     `restarts`: after a kill, the agent begins from its start again. `is_harmless`: a repetition changes nothing.
-    Of the earlier calls that decide the same, the oldest counts.
+    Of the earlier calls that decide the same, the oldest counts. One that was certainly not applied says nothing of the
+    others: the call is made as that one only if no other one decides.
     """
     rules = _rules(restarts=restarts, is_harmless=is_harmless)
-    oldest_first = sorted(earlier, key=lambda one: one.order)
+    known = (replace(one, standing=CallStanding.READ) if _is_on_record(call, one) else one for one in earlier)
+    oldest_first = sorted(known, key=lambda one: one.order)
+    void = Recognised(Relation.OTHER)
     for rule in rules:
         for candidate in oldest_first:
-            if rule.holds(call, candidate):
+            if not rule.holds(call, candidate):
+                continue
+            if candidate.standing is not CallStanding.VOID:
                 return Recognised(rule.verdict, candidate)
-    return Recognised(Relation.OTHER)
+            void = Recognised(rule.verdict, candidate) if void.earlier is None else void
+    return void
 
 
 def _rules(*, restarts: bool, is_harmless: bool) -> Sequence[RecognitionRule]:

@@ -1,11 +1,9 @@
 """`doctor`: check everything that a task needs, and say what to do about each finding."""
 
 import asyncio
-import sys
 from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
-from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,17 +15,16 @@ from temporalio.service import RPCError, RPCStatusCode
 from client import document, upgrade
 from client.connection import ui_base
 from client.history.account import gathered
-from client.lines import wrap
 from client.problem import Problem
 from client.remedy import as_command, render
 from client.tasks import TASK_TYPE, existing
-from client.text import one_line, worker
+from client.text import worker
 from client.workers import LOOK, RESTORED, LostRows, ask, find_lost_rows, serving
 from client.workflow_task import ROLLBACK, FailingTask, failing
 from console.exits import Exit
 from console.options import Common
+from console.render.checks import Check, Status, check_lines
 from console.render.command import starter
-from console.render.terminal import terminal_size
 from runtime import state_folder
 from runtime.client import VALUE_TYPES, Misconfigured, NoNamespace, NotConnected, connect
 from runtime.process import version
@@ -85,26 +82,6 @@ OF_WORKER = (
     "breakers",
     "tools",
 )
-
-
-class Status(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    """It works, but something is missing or could be better."""
-    FAIL = "fail"
-    SKIPPED = "skipped"
-    """It was not checked, because a check before it failed."""
-
-
-@dataclass(frozen=True)
-class Check:
-    """The result of one check."""
-
-    name: str
-    status: Status
-    found: str
-    """What was found, in words."""
-    remedy: str = ""
 
 
 def skipped(names: Sequence[str], because: str) -> list[Check]:
@@ -383,7 +360,7 @@ async def doctor_command(*, common: Common) -> int:
     if common.json:
         print(document.of_anything({"checks": [asdict(check) for check in found]}))
     else:
-        print("\n".join(_lines(found)))
+        print("\n".join(check_lines(found)))
     return exit
 
 
@@ -524,21 +501,3 @@ async def _ledger(client: Client, queue: str) -> list[Check]:
 
 def _server_address(client: Client) -> str:
     return client.service_client.config.target_host
-
-
-def _lines(found: Sequence[Check]) -> list[str]:
-    width = min(22, max(len(check.name) for check in found))
-    failed, warnings = (sum(check.status is status for check in found) for status in (Status.FAIL, Status.WARN))
-    summary = f"{failed or 'nothing'} failed, {warnings or 'no'} warning{'' if warnings == 1 else 's'}"
-    return [*(_line(check, width) for check in found), summary]
-
-
-def _line(check: Check, width: int) -> str:
-    """A check as one line; on a terminal, a long line is wrapped, with its further rows below its last column."""
-    head = f"{check.status[:4]:<4}  {one_line(check.name):<{width}}  "  # `skipped` is shown as `skip`
-    remedy = f" -> {check.remedy}" if check.remedy else ""
-    text = one_line(check.found + remedy)
-    if not sys.stdout.isatty():
-        return head + text
-    first, *rest = wrap(" " * len(head) + text, terminal_size(sys.stdout)[0])
-    return "\n".join([head + first[len(head) :], *rest])

@@ -1,8 +1,6 @@
 """`export`: a task's history as one JSON file that Temporal can replay, with the explanation beside it."""
 
 import sys
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,14 +9,12 @@ from temporalio.client import Client, WorkflowHistory
 from client import document, export as exporting, tasks
 from client.explain import explanation
 from client.export import Export
-from client.problem import Problem
 from client.remedy import as_command
 from client.tasks import Handle
 from client.text import printable
 from console.exits import Exit
+from console.files import STDOUT, require_writable, write_file
 from console.options import Common, TaskId
-
-STDOUT = "-"
 
 
 async def export_command(
@@ -34,19 +30,6 @@ async def export_command(
     require_writable(file, force=force)
     client = await common.connected()
     return await export(client, await tasks.find_task(client, id), common, file, redact=redact, force=force)
-
-
-def require_writable(file: str, *, force: bool) -> None:
-    """Raise Problem if `file` exists (unless `force`) or is a folder or device, or if its folder is missing."""
-    if file == STDOUT:
-        return
-    path = Path(file)
-    if path.exists() and not path.is_file():
-        raise Problem("no_file", f"{file!r} is a folder or a device, no file", "name a file")
-    if path.exists() and not force:
-        raise Problem("file_exists", f"The file {file!r} exists", "add --force to overwrite it, or name another")
-    if not path.parent.is_dir():
-        raise Problem("no_file", f"{file!r} cannot be written (there is no folder {str(path.parent)!r})", "make it")
 
 
 async def export(client: Client, handle: Handle, common: Common, file: str, *, redact: bool, force: bool) -> int:
@@ -75,22 +58,3 @@ def _print_notes(done: Export) -> None:
         print(f"note: {what}", file=sys.stderr)
     if done.continues:
         print(f"note: the task began in earlier runs, the last {done.continues}", file=sys.stderr)
-
-
-def write_file(text: str, file: str, *, force: bool) -> None:
-    """Write a file as a whole or not at all. Raises Problem if it exists (unless `force`) or cannot be written."""
-    path = Path(file).resolve()  # a symbolic link is written through, not replaced
-    # Written beside the file and renamed, so that no half-written file is left.
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as rough:
-            try:
-                rough.write(text + "\n")
-                rough.close()
-                path.touch(exist_ok=force)  # without --force, fails if the file was made meanwhile
-                Path(rough.name).replace(path)
-            finally:
-                Path(rough.name).unlink(missing_ok=True)
-    except FileExistsError as error:
-        raise Problem("file_exists", f"The file {str(path)!r} exists", "add --force to overwrite it") from error
-    except OSError as error:
-        raise Problem("no_file", f"{file!r} cannot be written ({error.strerror})", "name another file") from error

@@ -17,9 +17,9 @@ from client.report.report import MAX_TASKS
 from client.text import printable
 from client.tree import WIDTH
 from console.arguments import read_duration
-from console.commands.export import require_writable, write_file
 from console.commands.list_tasks import nothing
 from console.exits import Exit
+from console.files import require_writable, write_file
 from console.options import Common, require_extra
 from console.render import report_page
 from console.render.report import printed

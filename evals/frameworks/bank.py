@@ -15,6 +15,7 @@ from typing import Any
 
 _NUMBER: ContextVar[int] = ContextVar("number of the call")
 MOMENTS = {
+    "called": "when the framework calls the tool, and nothing is claimed",
     "sending": "during the effect, before the world has it",
     "committed": "right after the world has it",
     "recorded": "when the result is recorded",
@@ -59,6 +60,7 @@ class Bank:
             self._calls += 1
             number = self._calls
             _NUMBER.set(number)
+            self._come("called", number)
             value = await function(*args, **named)
             self._come("recorded", number)
             self._come("returned", number)
@@ -89,7 +91,7 @@ class Bank:
         if moment == "returned":  # what comes next goes on until the drawn time is over
             threading.Timer(self._seconds, _die).start()
             return
-        time.sleep(self._seconds if moment != "recorded" else 0)
+        time.sleep(self._seconds)
         _die()
 
 

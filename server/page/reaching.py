@@ -26,7 +26,10 @@ class PageRoute(APIRoute):
         handle = super().get_route_handler()
 
         async def respond(request: Request) -> Response:
-            client: Client = request.app.state.client.temporal
+            served = getattr(request.app.state, "client", None)
+            if served is None:  # the page of a store, which needs no server
+                return await handle(request)
+            client: Client = served.temporal
             working = asyncio.ensure_future(handle(request))
             try:
                 patience = SILENT_SECONDS

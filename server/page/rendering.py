@@ -49,6 +49,13 @@ KINDS: Mapping[RequestKind, str] = {
 """What a request asks of a person, in a word."""
 SIMPLE = frozenset(choice for choice, row in CHOICES.items() if not row.options)
 """The answers that are given with a button alone."""
+PLACES: Sequence[tuple[str, str, str]] = (
+    ("/ui/inbox", "Inbox", ""),
+    ("/ui/tasks", "Tasks", ""),
+    ("/ui/incidents", "Incidents", ""),
+    ("/ui/new", "New", "task"),
+)
+"""The pages of `serve` that every page links to: address, name, and what follows the name where there is room."""
 Tab = tuple[str, str, str]
 """The name, the title, and the end of the address of one of a task's pages."""
 TABS: Sequence[Tab] = (("task", "Task", ""), ("effects", "Effects", "/effects"), ("explain", "Explain", "/explain"))
@@ -98,6 +105,7 @@ def render(request: Request, template: str, status: int = 200, /, **values: Any)
     visitor: Visitor | None = getattr(request.state, "visitor", None)
     access: Access = request.app.state.access
     known = {"visitor": visitor, "has_token": access.token is not None, "path": request.scope["path"]}
+    known["places"] = request.app.state.places
     return HTMLResponse(environment().get_template(template).render(**known, **values), status)
 
 
@@ -128,10 +136,15 @@ async def read_form(request: Request) -> dict[str, str]:
     return {name: value.replace("\r\n", "\n") for name, value in fields}
 
 
-def local_path(path: str) -> str:
-    """Return `path` if it is a page of this server, else the path of the inbox."""
+def local_path(request: Request, path: str) -> str:
+    """Return `path` if it is a page of this server, else the path of its first page."""
     is_local = path.startswith("/ui/") and "\\" not in path and path.isprintable()
-    return path if is_local else "/ui/inbox"
+    return path if is_local else home_of(request)
+
+
+def home_of(request: Request) -> str:
+    """The path of the first page of this server."""
+    return str(request.app.state.places[0][0])
 
 
 def name_of_visitor(request: Request) -> str:

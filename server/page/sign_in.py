@@ -7,20 +7,20 @@ from fastapi.responses import RedirectResponse, Response
 
 from server.access import COOKIE, SESSION_SECONDS, name_of
 from server.page.reaching import PageRoute
-from server.page.rendering import local_path, read_form, render
+from server.page.rendering import home_of, local_path, read_form, render
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
 @router.get("/login")
-async def login_page(request: Request, next: str = "/ui/inbox") -> Response:
-    return render(request, "login.html", next=local_path(next), wrong="", name="")
+async def login_page(request: Request, next: str = "") -> Response:
+    return render(request, "login.html", next=local_path(request, next), wrong="", name="")
 
 
 @router.post("/login")
 async def login(request: Request) -> Response:
     form, access = await read_form(request), request.app.state.access
-    name, back = name_of(form.get("name", "")), local_path(form.get("next", ""))
+    name, back = name_of(form.get("name", "")), local_path(request, form.get("next", ""))
     wrong = "" if name else "Write your name: the histories of what you answer have it."
     if not access.is_token(form.get("token", "")):
         await asyncio.sleep(0.5)
@@ -43,8 +43,8 @@ async def logout(request: Request) -> Response:
 
 
 @router.get("/")
-async def home() -> Response:
-    return RedirectResponse("/ui/inbox", 303)
+async def home(request: Request) -> Response:
+    return RedirectResponse(home_of(request), 303)
 
 
 @router.get("/logout")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from console.commands.doctor import Check, Status, lacks, of_attributes, of_stores, of_tools, of_worker
+from console.commands.doctor import lacks, of_attributes, of_stores, of_tools, of_worker
+from console.render.checks import Check, Status
 from runtime.queue_store import NamedStore, Record
 from workflows.account.search_attributes import TYPES
 from workflows.inquiries import Place, ToolCard, ToolsFindings, WorkerCard, WorkerFindings

@@ -71,7 +71,7 @@ class Call:
     is_repetition: bool = False
     """Whether the agent made the meant call before."""
     was_said: bool = False
-    """Whether `on_joined` said that this is an earlier call's result."""
+    """Whether `on_joined` said of the meant call that its result is that of an earlier one."""
     by_person: bool = False
     """Whether a person decided that the call gets that result."""
     is_needless: bool = False
@@ -103,29 +103,23 @@ def judge(
     return [
         *_doubles(wanted, effects, calls),
         *_lost(wanted, world, calls, recorded),
-        *(found for call in calls for found in _mistaken(wanted, world, call)),
+        *(found for call in calls for found in _mistaken(wanted, world, call, calls)),
     ]
 
 
 def _doubles(wanted: Mapping[str, Meant], effects: Sequence[Effect], calls: Sequence[Call]) -> Iterator[Violation]:
-    """Each meant call with more effects than it, and those that were told to take one of its effects, account for."""
+    """Each set of equal meant calls that has more effects than calls: which effect is whose, nobody can tell."""
     applied = Counter(effect.meant for effect in effects)
-    taken = _taken(effects, calls)
-    for name, count in applied.items():
-        excused = any(call.meant == name and call.excuses & DOUBLES for call in calls)
-        if count > 1 + len(taken.get(name, ())) and not wanted[name].is_idempotent and not excused:
-            yield Violation(Kind.DOUBLE, name, f"applied {count} times")
-
-
-def _taken(effects: Sequence[Effect], calls: Sequence[Call]) -> dict[str, set[str]]:
-    """The meant calls without an effect of their own that were told to have the effect of another one, by that one."""
-    owner = {effect.name: effect.meant for effect in effects}
-    own = set(owner.values())
-    taken: dict[str, set[str]] = {}
-    for call in calls:
-        if call.was_said and call.meant not in own and call.result in owner:
-            taken.setdefault(owner[call.result], set()).add(call.meant)
-    return taken
+    excused = {call.meant for call in calls if call.excuses & DOUBLES}
+    done = set[str]()
+    for one in wanted.values():
+        equal = [other.name for other in wanted.values() if one.equals(other)]
+        count = sum(applied[name] for name in equal)
+        if one.name in done or one.is_idempotent or excused.intersection(equal):
+            continue
+        done.update(equal)
+        if count > len(equal):
+            yield Violation(Kind.DOUBLE, one.name, f"applied {count} times, and meant {len(equal)} times")
 
 
 def _lost(
@@ -144,7 +138,9 @@ def _lost(
         yield Violation(Kind.STUCK, name, "has no effect, and no call of it returned")
 
 
-def _mistaken(wanted: Mapping[str, Meant], world: Mapping[str, Effect], call: Call) -> Iterator[Violation]:
+def _mistaken(
+    wanted: Mapping[str, Meant], world: Mapping[str, Effect], call: Call, calls: Sequence[Call]
+) -> Iterator[Violation]:
     """What is wrong with the result of a call."""
     mine, effect = wanted[call.meant], world.get(call.result or "")
     if effect is None or effect.meant == call.meant or call.by_person or call.excuses & MISTAKES:
@@ -153,8 +149,36 @@ def _mistaken(wanted: Mapping[str, Meant], world: Mapping[str, Effect], call: Ca
         yield Violation(Kind.WRONG, call.meant, f"got {effect.name}, the effect of {effect.meant} with other arguments")
     elif mine.is_idempotent:
         return
-    elif not call.was_said:
+    elif not call.was_said and not _was_given_away(effect, calls):
+        if call.is_repetition and _have_effects_of_their_own(mine, wanted, calls):
+            return
         kind = Kind.WRONG if call.is_repetition else Kind.SWALLOWED
         yield Violation(kind, call.meant, f"got {effect.name}, the effect of {effect.meant}, in silence")
-    elif call.is_needless and not call.is_repetition:
+    elif call.was_said and call.is_needless and not call.is_repetition:
         yield Violation(Kind.NEEDLESS, call.meant, f"got {effect.name}, the effect of {effect.meant}, for no reason")
+
+
+def _have_effects_of_their_own(one: Meant, wanted: Mapping[str, Meant], calls: Sequence[Call]) -> bool:
+    """Whether each of the equal calls that returned in silence can have another one of the effects that it got."""
+    told = {call.meant for call in calls if call.was_said or call.by_person}
+    got = dict[str, set[str]]()
+    for call in calls:
+        if call.result is not None and call.meant not in told and one.equals(wanted[call.meant]):
+            got.setdefault(call.meant, set()).add(call.result)
+    owners = dict[str, str]()
+
+    def finds(name: str, tried: set[str]) -> bool:
+        for result in got[name] - tried:
+            tried.add(result)
+            if result not in owners or finds(owners[result], tried):
+                owners[result] = name
+                return True
+        return False
+
+    return all(finds(name, set()) for name in got)
+
+
+def _was_given_away(effect: Effect, calls: Sequence[Call]) -> bool:
+    """Whether each call in whose name the function was called was told that the effect is that of an earlier one."""
+    own = [call for call in calls if call.meant == effect.meant and call.result == effect.name]
+    return bool(own) and all(call.was_said for call in own)

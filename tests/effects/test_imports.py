@@ -44,6 +44,14 @@ def test_it_imports_no_server_no_sdk_and_no_framework(tmp_path: Path) -> None:
     assert {*HEAVY}.isdisjoint(after_calls)
 
 
+def test_a_new_store_says_nothing_in_a_program_that_logs_all(tmp_path: Path) -> None:
+    """The tables are made in two dozen steps, which nobody has asked for."""
+    command = [sys.executable, "-c", "import logging; logging.basicConfig(level=logging.INFO)\n" + SCRIPT]
+    done = subprocess.run([*command, str(tmp_path / "agent.db")], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stderr == ""
+
+
 @pytest.mark.full
 def test_it_is_imported_in_little_more_time_than_its_libraries() -> None:
     """SQLAlchemy and pydantic, which most agents import anyway; processor time, the best of five."""

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from console.commands.doctor import Status, _within
+from console.commands.doctor import _within
+from console.render.checks import Status
 from tests.processes import ROOT
 
 STUBBORN = """

@@ -5,6 +5,7 @@ file in the folder of its stream, such as `r0002_words.py`, with `revision`, `do
 no downgrade. A revision that was released is never changed.
 """
 
+import logging
 from enum import StrEnum
 from pathlib import Path
 
@@ -68,6 +69,9 @@ def _reached(connection: Connection, stream: Stream) -> list[str]:
 
 
 def _upgrade(connection: Connection, stream: Stream) -> None:
+    log = logging.getLogger("alembic")
+    if log.level == logging.NOTSET:  # at the level info of a program, it says two dozen lines of each new store
+        log.setLevel(logging.WARNING)
     # Not at the top: they take 12 MB, which only a new store and an older one need.
     from alembic.operations import Operations
     from alembic.runtime.migration import MigrationContext
