@@ -31,6 +31,8 @@ from server.gateway.request import Report
 from server.gateway.wire import Hello
 
 if TYPE_CHECKING:  # at run time only when the first call is made: its imports take a second
+    from mcp.shared.dispatcher import ProgressFnT
+
     from activities.boundary.tool_loop import ToolLoop
     from activities.toolbox.resources import Resources
 
@@ -232,9 +234,9 @@ def _refuse_approvals(kinds: Mapping[str, Kind]) -> None:
         raise ToolMistakes(mistakes)
 
 
-def _progress(report: Report) -> Callable[[float, float | None, str | None], Awaitable[None]]:
-    async def passed(progress: float, total: float | None, words: str | None) -> None:
-        await report(progress, total, words or "")
+def _progress(report: Report) -> "ProgressFnT":
+    async def passed(progress: float, total: float | None, message: str | None) -> None:
+        await report(progress, total, message or "")
 
     return passed
 
