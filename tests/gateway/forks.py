@@ -108,7 +108,6 @@ async def _make_one(folder: Path) -> None:
 
 def _load() -> None:
     """Load what bridges and holders need, and make one, so that all is there that is made once."""
-    import console.app
     import server.gateway.effect_calls
     import server.gateway.serving  # noqa: F401
 

@@ -73,7 +73,7 @@ def call(number: Any, tool: str, args: dict[str, Any]) -> None:
     if tool == "find":
         found = [one for one in journal() if args.get("search", "") in one["args"]["note"]]
         answer(number, text="found:\n" + "\n".join(f"#{one['id']} {one['args']['note']}" for one in found))
-        return
+        return None
     told = act()
     do = told.get("do", "")
     time.sleep(told.get("before", 0))
