@@ -41,7 +41,7 @@ async def calls(folder: Path, bare: Arm, ours: Client) -> AsyncIterator[Calls]:
     )
     address = ours.temporal.service_client.config.target_host
     environment = {**os.environ, "TEMPORAL_ADDRESS": address, "REPLAN_STATE": str(folder / "gateway")}
-    words = ["-m", "replan", "mcp", "--tools", str(file)]
+    words = ["-m", "replan", "mcp", "--tasks", "--tools", str(file)]
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(_http(words, environment))
         parameters = StdioServerParameters(

@@ -52,7 +52,7 @@ async def mcp_command(
             min=0, metavar="SECONDS", help="How long a list of tools waits for servers that are still starting."
         ),
     ] = 25.0,
-    timeout: Annotated[
+    timeout: Annotated[  # noqa: ASYNC109  # of calls
         float | None,
         typer.Option(metavar="SECONDS", help="How long a call of COMMAND's server may take, 600 by default."),
     ] = None,

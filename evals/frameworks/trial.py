@@ -133,7 +133,7 @@ class Stage:
     def __post_init__(self) -> None:
         self._book, self._gate = self.folder / "book", self.folder / "gate"
         self._shop = (sys.executable, str(HERE / "shop.py"), str(self._book), str(self._gate))
-        self._replan = (sys.executable, "-m", "replan", "mcp", "--patience", "1")
+        self._replan = (sys.executable, "-m", "replan", "mcp", "--tasks", "--patience", "1")
         self._states = {Way.STDIO: self.folder / "stdio", Way.HTTP: self.folder / "http"}
         self._port = 0
 

@@ -56,7 +56,7 @@ class Place:
         """What the agent's configuration names in place of a server's own command."""
         named = ["--session", session] if session else []
         state = ["--state", str(self.state), "--idle", str(IDLE_SECONDS), "--patience", str(PATIENCE)]
-        return [sys.executable, "-m", "replan", "mcp", *state, *named, *options, "--tools", str(self._tools)]
+        return [sys.executable, "-m", "replan", "mcp", "--tasks", *state, *named, *options, "--tools", str(self._tools)]
 
     async def strike(self, blow: Blow) -> None:
         """Kill a process of the gateway, if it is there."""

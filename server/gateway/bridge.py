@@ -196,6 +196,7 @@ class Bridge:
         while not self._is_over():
             if self._holder is None:
                 self._connect()
+                continue
             self._watch()
             for descriptor, _ in self._poll.poll(self._patience()):
                 if descriptor == self._source:
@@ -409,7 +410,10 @@ class Bridge:
                 last, log = self._place.last_line(), self._place.file("log")
                 raise CannotServe(f"the gateway's process does not listen ({last}): look into {log}")
             if self._has_left or (not self._is_first and _has_hung_up(self._source)):
-                raise SystemExit(0)  # nobody waits for an answer any more
+                self._has_left = True  # nobody waits for an answer any more
+                self.open.clear()
+                self._to_agent.clear()
+                return
             if now - started > AGAIN_SECONDS:
                 start(self._place, self._hello, self._idle)
                 started = now

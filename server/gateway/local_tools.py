@@ -31,6 +31,8 @@ from server.gateway.request import Report
 from server.gateway.wire import Hello
 
 if TYPE_CHECKING:  # at run time only when the first call is made: its imports take a second
+    from mcp.shared.dispatcher import ProgressFnT
+
     from activities.boundary.tool_loop import ToolLoop
     from activities.toolbox.resources import Resources
 
@@ -154,6 +156,15 @@ class LocalTools:
         """A tool by its kind; None if there is none."""
         return self.kinds.get(name)
 
+    def is_over(self, kind: Kind) -> bool:
+        """Whether nothing that a call of this tool has started runs any more, since its server has ended."""
+        server = self._server_of.get(kind.spec.kind)
+        return server is not None and self.servers.has_ended(server)
+
+    @cached_property
+    def _server_of(self) -> Mapping[str, str]:
+        return {found.kind: found.source.name for found in self.foreign.classified}
+
     async def call(self, kind: Kind, args: BaseModel, key: str, called: Callable[[], None]) -> JsonValue:
         """Call a tool, and return its checked result as JSON; `called` is called when it has returned something.
 
@@ -223,7 +234,7 @@ def _refuse_approvals(kinds: Mapping[str, Kind]) -> None:
         raise ToolMistakes(mistakes)
 
 
-def _progress(report: Report) -> Callable[[float, float | None, str | None], Awaitable[None]]:
+def _progress(report: Report) -> "ProgressFnT":
     async def passed(progress: float, total: float | None, words: str | None) -> None:
         await report(progress, total, words or "")
 

@@ -1,5 +1,6 @@
 """Agents of the tests: processes of `replan mcp` with a hand-written client, which breaks off where a test says."""
 
+import fcntl
 import json
 import os
 import queue
@@ -27,13 +28,14 @@ class Agent:
 
     def __init__(self, place: "Place", *options: str) -> None:
         self._process = subprocess.Popen(
-            [place.python, "-m", "replan", "mcp", "--state", str(place.state), "--idle", "4", *options],
+            [place.python, "-m", "replan", "mcp", *place.mode, "--state", str(place.state), "--idle", "4", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=place.environment,
             cwd=ROOT,
             text=True,
+            start_new_session=True,
         )
         self._answers = dict[int, dict[str, Any]]()
         self._lines: queue.Queue[str] = queue.Queue()
@@ -102,6 +104,16 @@ class Agent:
         self._process.kill()
         self._close()
 
+    def kill_group(self) -> None:
+        """End the process and all of its group, as a client does that was killed with what it started."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._close()
+
+    @property
+    def leave_code(self) -> int | None:
+        """Its exit code; None while it runs."""
+        return self._process.returncode
+
     def _close(self) -> None:
         self._process.wait(30)
         self._reading.join(30)
@@ -132,12 +144,14 @@ class Agent:
 class Place:
     """A state folder with a shop."""
 
-    def __init__(self, folder: Path, address: str, python: str = sys.executable) -> None:
-        """`python` starts the gateway, and with it the gateway starts its own programs."""
-        self.python = python
+    def __init__(
+        self, folder: Path, address: str = "", python: str = sys.executable, mode: Sequence[str] = ("--tasks",)
+    ) -> None:
+        """`python` starts the gateway, and with it the gateway starts its own programs; `mode` are options of all."""
+        self.python, self.mode = python, mode
         self.state, self.book, self.gate = folder / "state", folder / "book", folder / "gate"
         ours = {name: value for name, value in os.environ.items() if not name.startswith(("REPLAN_", "ANTHROPIC_"))}
-        self.environment = {**ours, "TEMPORAL_ADDRESS": address}
+        self.environment = {**ours, **({"TEMPORAL_ADDRESS": address} if address else {})}
         self._agents = list[Agent]()
         self._silent = list[subprocess.Popen[bytes]]()
 
@@ -156,7 +170,7 @@ class Place:
             messages.append({"id": number, "method": "tools/call", "params": {"name": tool, "arguments": args}})
         words = ["--state", str(self.state), "--session", session, "--", sys.executable, str(SHOP), str(self.book)]
         process = subprocess.Popen(
-            [self.python, "-m", "replan", "mcp", *words],
+            [self.python, "-m", "replan", "mcp", *self.mode, *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self.environment,
@@ -227,13 +241,30 @@ class Place:
                 process.kill()
         psutil.wait_procs(killed, PATIENCE)
 
+    @property
+    def holders(self) -> dict[int, Path]:
+        """The process ids of the holders that run, each with its lock file."""
+        found = dict[int, Path]()
+        for lock in (self.state / "gateway").glob("*.lock"):
+            with suppress(ValueError, psutil.NoSuchProcess):
+                pid = int(lock.read_text())
+                if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE and _is_locked(lock):
+                    found[pid] = lock
+        return found
+
     def close(self) -> None:
-        """End the agents and the daemon, and all that it started."""
+        """End the agents and the daemon or the holders, and all that these started."""
         for agent in self._agents:
             agent.kill()
         for process in self._silent:
             process.kill()
             process.communicate()
+        for holder in self.holders:
+            with suppress(ProcessLookupError):
+                os.kill(holder, signal.SIGTERM)
+        until = time.monotonic() + PATIENCE
+        while self.holders and time.monotonic() < until:
+            time.sleep(0.02)
         try:
             daemon = self.daemon
             os.kill(daemon, signal.SIGTERM)
@@ -242,3 +273,12 @@ class Place:
         until = time.monotonic() + PATIENCE
         while Path(f"/proc/{daemon}").exists() and time.monotonic() < until:
             time.sleep(0.05)
+
+
+def _is_locked(lock: Path) -> bool:
+    with lock.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

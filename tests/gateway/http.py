@@ -35,6 +35,7 @@ class Gateway:
                     "-m",
                     "replan",
                     "mcp",
+                    *place.mode,
                     *where,
                     *words,
                     *([] if {"--queue", "--tools"} & {*words} else shop),

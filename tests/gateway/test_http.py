@@ -285,7 +285,17 @@ def test_mistakes_of_the_command_line(tmp_path: Path, words: list[str], reason: 
 def test_a_folder_has_one_gateway_and_a_port_one_server(gateway: Gateway, tmp_path: Path) -> None:
     """The second is told so."""
     for state, port in ((gateway.place.state, 0), (tmp_path / "state", gateway.port)):
-        begun = [gateway.place.python, "-m", "replan", "mcp", "--state", str(state), "--http", f"127.0.0.1:{port}"]
+        begun = [
+            gateway.place.python,
+            "-m",
+            "replan",
+            "mcp",
+            "--tasks",
+            "--state",
+            str(state),
+            "--http",
+            f"127.0.0.1:{port}",
+        ]
         command = [*begun, "--", sys.executable, str(SHOP), str(tmp_path / "book")]
         ended = subprocess.run(
             command, env=gateway.place.environment, capture_output=True, text=True, check=False, timeout=PATIENCE

@@ -147,6 +147,8 @@ class Kept:
         """
         self._has_layout = has_layout
         self._open_seconds, self._process, self._record = open_seconds, process, record
+        self._processes = list[ServerProcess]()
+        """The processes of the server that may still run."""
         self._config = config
         self._logs = logs
         self._web = web
@@ -166,6 +168,11 @@ class Kept:
         self._leaving = set[asyncio.Task[None]]()
         self._kept_up = dict[str, tuple[str, Mapping[str, Any]]]()
         """Requests whose effect ends with a connection: they are made again on a new one. By resource or method."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server is certainly gone, with all that it has started: only known of one on this machine."""
+        return bool(self._config.command) and all(process.has_ended for process in self._processes)
 
     async def connection(self) -> _Connection:
         """Return the open connection; if there is none, open one. Raises CannotOpen if that fails.
@@ -320,9 +327,11 @@ class Kept:
             trusted = {name: os.environ[name] for name in CERTIFICATES if name in os.environ}
             environment = {**get_default_environment(), **trusted, **config.env}
             process, self._process = self._process, None
+            self._processes = [old for old in self._processes if not old.has_ended]
             if process is None:
                 command = [program(config.command[0], environment.get("PATH")), *config.command[1:]]
                 process = ServerProcess(command, environment, config.cwd, self._record)
+            self._processes.append(process)
             return over_pipes(link, config.name, process, logs=self._logs)
         auth: httpx2.Auth | None = None
         if config.client_id:

@@ -71,6 +71,10 @@ class Servers:
         """What a server lists, on a connection that is opened if there is none. Raises CannotOpen if that fails."""
         return (await self._kept[server].connection()).listing
 
+    def has_ended(self, server: str) -> bool:
+        """Whether the process of a server is certainly gone, so that no call of it goes on."""
+        return self._kept[server].has_ended
+
     async def call(
         self,
         server: str,
