@@ -36,6 +36,8 @@ class Attempt:
     result: str | None = None
     was_said: bool = False
     """Whether the answer said that it is that of an equal call."""
+    was_shared: bool = False
+    """Whether it said that an equal one came while it ran."""
     code: str = ""
     applied: str = ""
     row: str = ""
