@@ -104,7 +104,7 @@ class World:
         if life.door == "http":
             self._start_web(place)
             return Web(self._port, f"/mcp/{SESSION}", life.is_new)
-        words = ["mcp", *place, "--session", SESSION, *self.words()]
+        words = ["mcp", *place, "--session", SESSION, "--idle", "5", *self.words()]
         variables = {"WHERE": str(life.environment)}
         return Piped(lambda streams: self._forks.begin(words, [*streams, self._errors], **variables), life.is_new)
 
@@ -557,7 +557,7 @@ class Tally:
                 self.kinds.update(kind for kind, _, _ in played.violations)
                 for violation in played.violations:
                     print(f"\r\x1b[Kseed {played.seed}: {' '.join(violation)}", flush=True)
-            if sys.stderr.isatty() or self.done % 100 == 0:
+            if sys.stderr.isatty() or self.done % 20 == 0:
                 seconds = time.monotonic() - self.began
                 print(f"\r{self.done}/{self.total} {seconds / self.done:.2f} s each", file=sys.stderr, flush=True)
 
@@ -569,16 +569,22 @@ class Tally:
         yield "violations: " + (", ".join(f"{name} {count}" for name, count in self.kinds.items()) or "none")
 
 
-def play_all(seeds: Sequence[int], jobs: int, tally: Tally) -> None:
-    """Play seeds, `jobs` at a time."""
+def play_all(seeds: Sequence[int], jobs: int, tally: Tally, logs: Path | None = None) -> None:
+    """Play seeds, `jobs` at a time; what happened in one with a violation is written into `logs`."""
     waiting = list(reversed(seeds))
 
     def work(forks: Forks) -> None:
         while waiting:
             with suppress(IndexError):
                 seed = waiting.pop()
+                lines = list[str]()
                 try:
-                    tally.add(play(forks, seed))
+                    played = play(forks, seed, lines.append)
+                    tally.add(played)
+                    if played.violations and logs is not None:
+                        logs.mkdir(exist_ok=True)
+                        told = [draw(seed).words(), *lines, str(played)]
+                        (logs / str(seed)).write_text("\n".join(told))
                 except Exception as error:  # the player failed: that must be seen
                     tally.add(Played(seed, [("player", "", repr(error))], [], {}))
 
@@ -604,6 +610,7 @@ def main() -> int:
     parser.add_argument("count", type=int, nargs="?", default=1000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**9))
     parser.add_argument("--only", type=int, nargs="+")
+    parser.add_argument("--logs", type=Path, help="The folder for what happened in sequences with violations.")
     parser.add_argument("--jobs", type=int, default=4)
     options = parser.parse_args()
     if options.only is not None:
@@ -611,7 +618,7 @@ def main() -> int:
             return int(any(_tell(forks, seed) for seed in options.only))
     print(f"seeds from {options.seed}")
     tally = Tally(options.count)
-    play_all(range(options.seed, options.seed + options.count), options.jobs, tally)
+    play_all(range(options.seed, options.seed + options.count), options.jobs, tally, options.logs)
     print("\n".join(tally.lines()))
     return int(bool(tally.broken))
 
