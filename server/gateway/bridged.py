@@ -149,6 +149,8 @@ class _Connection:
         """By JSON-RPC id, the gateway's ids of the requests whose delivery counts."""
         self._resent, self._silent, self._open = set[Any](), set[Any](), set[Any]()
         self._written = dict[int, str]()
+        self._waits = dict[Any, asyncio.Event]()
+        """By JSON-RPC id, an event that is set when the agent does not wait for the answer any more."""
         self._is_gone = False
         self._turn = asyncio.Lock()
         self._agent = Agent(
@@ -229,6 +231,7 @@ class _Connection:
                 await self._refuse(number)
                 return
             self._open.add(number)
+            self._waits[number] = asyncio.Event()
             if letter == bridge.RESENT:
                 self._resent.add(number)
             elif letter == bridge.SETUP:
@@ -248,6 +251,9 @@ class _Connection:
         if not isinstance(number, int | str):
             return
         self._open.discard(number)
+        # At once, since an equal call may follow, which must not count as another one beside this one.
+        if wait := self._waits.pop(number, None):
+            wait.set()
         if request := self._requests.pop(number, None):
             self._desk.answer_failed(request)
 
@@ -272,6 +278,7 @@ class _Connection:
                 continue
             self._open.discard(message.id)
             self._resent.discard(message.id)
+            self._waits.pop(message.id, None)
             if message.id in self._silent:
                 self._silent.discard(message.id)
                 continue
