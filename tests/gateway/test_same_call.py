@@ -76,7 +76,8 @@ class Answer:
         self.words = " ".join(block.get("text", "") for block in result["content"])
         self.is_error = bool(result.get("isError"))
         data = result.get("structuredContent") or {}
-        self.code, self.applied = (data.get("code", ""), data.get("applied", "")) if self.is_error else ("", "")
+        self.code = str(data.get("code", "")) if self.is_error else ""
+        self.applied = str(data.get("applied", "")) if self.is_error else ""
 
 
 @pytest.fixture
