@@ -149,6 +149,8 @@ class _Connection:
         """By JSON-RPC id, the gateway's ids of the requests whose delivery counts."""
         self._resent, self._silent, self._open = set[Any](), set[Any](), set[Any]()
         self._written = dict[int, str]()
+        self._answered = dict[Any, str]()
+        """The newest requests with an answer: a cancel that comes after it says that it was not read."""
         self._waits = dict[Any, asyncio.Event]()
         """By JSON-RPC id, an event that is set when the agent does not wait for the answer any more."""
         self._is_gone = False
@@ -254,7 +256,7 @@ class _Connection:
         # At once, since an equal call may follow, which must not count as another one beside this one.
         if wait := self._waits.pop(number, None):
             wait.set()
-        if request := self._requests.pop(number, None):
+        if request := self._requests.pop(number, None) or self._answered.pop(number, None):
             self._desk.answer_failed(request)
 
     async def _refuse_all(self) -> None:
@@ -285,8 +287,10 @@ class _Connection:
             request = self._requests.pop(message.id, None)
             if request is not None:
                 number += 1
-                self._written[number] = request
+                self._written[number] = self._answered[message.id] = request
                 self._written.pop(number - MAX_OPEN, None)
+                if len(self._answered) > MAX_OPEN:
+                    self._answered.pop(next(iter(self._answered)))
             await self._send(_answer(number if request else 0, message.id, text))
 
     async def _send(self, line: bytes) -> None:
