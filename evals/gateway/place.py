@@ -72,7 +72,7 @@ class Place:
 
     def command(self, agent: str, *, has_session: bool) -> list[str]:
         """What the agent's configuration names in place of a server's own command; its session has its name."""
-        named = ["--session", agent] if has_session else []
+        named = ["--session", agent] if has_session and agent else []
         state = ["--state", str(self.state), "--idle", str(IDLE_SECONDS)]
         tools = self._world.tools_file(agent)
         return [sys.executable, "-m", "replan", "mcp", *state, *named, "--tools", str(tools)]
