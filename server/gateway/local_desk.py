@@ -25,7 +25,6 @@ class LocalDesk(Desk):
     """The tools of a holder's process."""
 
     own_tools = OF_STORE
-    can_pass = True
 
     def __init__(self, tools: LocalTools) -> None:
         super().__init__()
@@ -36,6 +35,10 @@ class LocalDesk(Desk):
         self._tools = tools
         self._calls: asyncio.Future[EffectCalls] = asyncio.get_running_loop().create_future()
         self._connections = set[str]()
+
+    @property
+    def can_pass(self) -> bool:
+        return True
 
     @property
     def running(self) -> int:

@@ -31,6 +31,8 @@ from server.gateway.request import Report
 from server.gateway.wire import Hello
 
 if TYPE_CHECKING:  # at run time only when the first call is made: its imports take a second
+    from mcp.shared.dispatcher import ProgressFnT
+
     from activities.boundary.tool_loop import ToolLoop
     from activities.toolbox.resources import Resources
 
@@ -232,7 +234,7 @@ def _refuse_approvals(kinds: Mapping[str, Kind]) -> None:
         raise ToolMistakes(mistakes)
 
 
-def _progress(report: Report) -> Callable[[float, float | None, str | None], Awaitable[None]]:
+def _progress(report: Report) -> "ProgressFnT":
     async def passed(progress: float, total: float | None, words: str | None) -> None:
         await report(progress, total, words or "")
 

@@ -72,8 +72,6 @@ class Desk:
 
     own_tools: Mapping[str, offers.OwnTool] = {}
     """The tools of the gateway itself, by name."""
-    can_pass = False
-    """Whether reads of servers, and requests for resources and prompts, pass to the servers."""
 
     def __init__(self) -> None:
         self.offers: Mapping[str, Offer] = {}
@@ -85,6 +83,11 @@ class Desk:
         """By connection, the function that passes notifications of the servers on to the connection."""
         self.is_ready = asyncio.Event()
         """Set when the tools are known."""
+
+    @property
+    def can_pass(self) -> bool:
+        """Whether reads of servers, and requests for resources and prompts, pass to the servers."""
+        return False
 
     async def call(self, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
         """Make a call, once if it has an effect, and return its CallToolResult. Raises AgentGone."""

@@ -15,10 +15,10 @@ from activities.effects.desk import Desk, Settlement
 from activities.effects.effect_store import EffectStore
 from activities.toolbox.declare.kind import Kind, describe
 from replan import Refused, Unreachable, tool
-from server.gateway.calls import Request
 from server.gateway.effect_calls import EffectCalls
 from server.gateway.effect_tools import BY_NAME, AskedOfStore
 from server.gateway.offers import Offer
+from server.gateway.request import Request
 from server.gateway.sessions import Doubt, Session
 from workflows.plans.catalogue import Effect
 

@@ -13,7 +13,7 @@ from activities.toolbox.mcp.loading import ForeignTools
 from activities.toolbox.mcp.replies import MAX_TOOLS, UnreadableEntry, tidy_result, tool_of
 from activities.toolbox.registry import ToolMistakes
 from console.commands import doctor
-from server.gateway import own_tools, results
+from server.gateway import offers, results
 from tests.activities.bench import bench
 from tests.mcp.foreign import loaded, serving, table, tool_of as made_of, written
 from tests.mcp.test_passing import gateway
@@ -426,12 +426,12 @@ async def test_a_gateway_is_told_which_tools_are_left_out(tmp_path: Path) -> Non
     many = {f"shop.odd{number}": "x\n" * 1_000 for number in range(50)}
     [line] = [
         tool["description"]
-        for tool in own_tools.listed((), note=own_tools.not_offered(told))
+        for tool in offers.listed(offers.OF_STORE, (), note=offers.not_offered(told))
         if "odd" in tool["description"]
     ]
     [bounded] = [
         tool["description"]
-        for tool in own_tools.listed((), note=own_tools.not_offered(many))
+        for tool in offers.listed(offers.OF_STORE, (), note=offers.not_offered(many))
         if "odd" in tool["description"]
     ]
 

@@ -51,7 +51,7 @@ class ServerProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the server has ended, and what was left of its session with it; a killed supervisor proves nothing."""
+        """Whether the server has ended, with what was left of its session; a killed supervisor proves nothing."""
         code = self.popen.poll()
         return code is not None and code >= 0
 
@@ -112,7 +112,7 @@ def _processes() -> Iterator[int]:
     if os.path.isdir("/proc/self"):  # noqa: PTH112
         yield from (int(name) for name in os.listdir("/proc") if name.isdecimal())  # noqa: PTH208
         return
-    listed = subprocess.run(["/bin/ps", "-axo", "pid="], capture_output=True, text=True, check=False)
+    listed = subprocess.run(["/bin/ps", "-axo", "pid="], capture_output=True, check=False)
     yield from (int(word) for word in listed.stdout.split())
 
 
