@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -196,8 +196,9 @@ def _serve_when_asked(listener: socket.socket, folder: str) -> None:
 class Server:
     """The process that forks."""
 
-    def __init__(self, listener: socket.socket) -> None:
-        self._listener = listener
+    def __init__(self, listener: socket.socket, load: Callable[[], None] | None = None) -> None:
+        """`load` loads modules; all that there are by default."""
+        self._listener, self._load = listener, load or _load
         self._running = dict[int, socket.socket]()
         """By process, who waits for its exit code."""
         self._tied = set[int]()
@@ -206,7 +207,7 @@ class Server:
 
     def serve(self) -> None:
         """Load all modules, and fork for each request until standard input, our parent's, is closed."""
-        _load()
+        self._load()
         os.set_blocking(self._waking, False)
         signal.set_wakeup_fd(self._waking)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -274,7 +275,12 @@ def _load() -> None:
             if found.name not in ALONE:
                 importlib.import_module(found.name)
     importlib.import_module("worker")
-    for name in ("worker", *PROGRAMS):
+    settle("worker")
+
+
+def settle(*programs: str) -> None:
+    """Let programs whose modules were loaded start as if they were not, and freeze what is there."""
+    for name in (*programs, *PROGRAMS):
         if not hasattr(sys.modules.get(name), "__path__"):
             sys.modules.pop(name, None)
     gc.collect()

@@ -87,15 +87,15 @@ def _declared(row: ErrorRow, reason: str, status: int, wait: float | None) -> To
 
 
 def of_error(kind: str, error: MCPError) -> ToolError:
-    """The exception for an error of JSON-RPC that the server returned in place of a result."""
+    """The exception for an error of JSON-RPC that the server returned in place of a result.
+
+    It proves nothing: what Replan sends was checked before, and a tool's own code can raise each of them after it acted.
+    """
     text = str(error.message)
     if error.code == METHOD_NOT_FOUND:
-        reason = f"The server of {kind} knows no calls of tools."
-        return answered(tool_error(Code.NEEDS_PERSON, reason, text, proves_none=True))
+        return tool_error(Code.NEEDS_PERSON, f"The server of {kind} knows no calls of tools.", text, proves_none=False)
     if error.code in _REJECTED:
-        return answered(
-            tool_error(Code.INVALID_INPUT, f"{kind} does not take these arguments.", text, proves_none=True)
-        )
+        return tool_error(Code.INVALID_INPUT, f"{kind} does not take these arguments.", text, proves_none=False)
     return tool_error(Code.SERVER_ERROR, f"{kind} failed with the error {error.code}.", text, proves_none=False)
 
 
