@@ -1,16 +1,23 @@
-"""`python -m benchmarks.ledger`: what the ledger adds to an effect, in one run on SQLite as it is used."""
+"""`python -m benchmarks.ledger`: what the ledger adds to an effect of a task, and what a call without a task costs.
+
+Both on databases as they are used: every commit is on the disk.
+"""
 
 import asyncio
 import itertools
+import math
+import secrets
+import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table as Rows
@@ -21,6 +28,9 @@ from activities.effects.ledger import LedgerEntry, apply_in_transaction
 from activities.storage.store import open_store, sqlite_url, writing
 from benchmarks import report
 from benchmarks.report import Figure, Figures, Goal, Machine, Report, Verdict
+from replan.effects import Effects
+from replan.testing import postgresql
+from runtime.dev_server import free_port
 from runtime.process import leave
 
 CALLS = 500
@@ -33,6 +43,9 @@ TITLES = {
     REPLAY: "a replay, which only reads the recorded result",
 }
 CALL = "call_ms"
+SQLITE = "SQLite"
+WARM_UP = 20
+"""Calls before the measured ones: the first statements of a process pay for caches and connections."""
 LIMIT = 2.0
 """Milliseconds that the ledger may add to an effect."""
 
@@ -43,6 +56,56 @@ def _added(figures: Figures) -> float | None:
 
 
 GOAL = Goal(f"what the ledger adds to an effect at the median, at most {LIMIT:g} ms a step", LIMIT, _added)
+
+
+CLAIM_LIMIT = 3.0
+"""Milliseconds that a claimed call may take longer than the bare function, on SQLite."""
+
+
+class Percentiles(BaseModel):
+    """Milliseconds of calls."""
+
+    model_config = ConfigDict(frozen=True)
+
+    p50: float
+    p99: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Percentiles":
+        """Those of at least one value."""
+        ordered = sorted(values)
+        place = math.ceil(len(ordered) * 0.99) - 1
+        return cls(p50=round(statistics.median(ordered), 3), p99=round(ordered[place], 3))
+
+    def __str__(self) -> str:
+        return f"{self.p50:.2f}, {self.p99:.2f}"
+
+
+class ClaimedCall(BaseModel):
+    """A function of `replan.effects`, and the same one without it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    store: str
+    is_async: bool
+    bare: Percentiles
+    claimed: Percentiles
+
+    @property
+    def title(self) -> str:
+        return f"{'async def' if self.is_async else 'def'}, {self.store}"
+
+    @property
+    def added_ms(self) -> float:
+        """At the median."""
+        return round(self.claimed.p50 - self.bare.p50, 3)
+
+
+def _judged(claims: Sequence[ClaimedCall]) -> Verdict:
+    """Whether claimed calls on SQLite are fast enough."""
+    added = max((claim.added_ms for claim in claims if claim.store == SQLITE), default=None)
+    text = f"what a claim adds to a call on {SQLITE} at the median, at most {CLAIM_LIMIT:g} ms"
+    return Verdict.of(text, CLAIM_LIMIT, added)
 
 
 class LedgerReport(Report):
@@ -56,6 +119,8 @@ class LedgerReport(Report):
     arms: dict[str, dict[str, Figure | None]]
     """Milliseconds of a call."""
     added_ms: float | None
+    claims: tuple[ClaimedCall, ...] = ()
+    """Calls without a task."""
     goals: tuple[Verdict, ...]
 
     @classmethod
@@ -65,6 +130,7 @@ class LedgerReport(Report):
         calls: int,
         pragmas: Mapping[str, str],
         loads: tuple[float, float],
+        claims: Sequence[ClaimedCall] = (),
     ) -> "LedgerReport":
         """Sum the samples up."""
         arms = {arm: {CALL: Figure.of(samples.get(arm, ()))} for arm in TITLES}
@@ -76,7 +142,8 @@ class LedgerReport(Report):
             pragmas=dict(pragmas),
             arms=arms,
             added_ms=_added(arms),
-            goals=(GOAL.judged(arms),),
+            claims=tuple(claims),
+            goals=(GOAL.judged(arms), *([_judged(claims)] if claims else [])),
         )
 
     def table(self) -> Rows:
@@ -90,6 +157,13 @@ class LedgerReport(Report):
             table.add_row(title, spread, more)
         return table
 
+    def claimed_table(self) -> Rows:
+        """Medians and 99th percentiles."""
+        table = Rows("a call without a task, ms (p50, p99)", "bare", "claimed", "more at p50")
+        for claim in self.claims:
+            table.add_row(claim.title, str(claim.bare), str(claim.claimed), f"{claim.added_ms:+.2f}")
+        return table
+
 
 def main(
     json: Annotated[Path | None, typer.Option(help="Write the figures to this file.")] = None,
@@ -99,6 +173,7 @@ def main(
     """Measure an effect alone, with the ledger, and a replay of it, and say whether the goal is met."""
     found = asyncio.run(run(calls, folder))
     where = f"{found.calls} calls each on {found.machine}; load {found.load_before:g} -> {found.load_after:g}"
+    Console().print(found.claimed_table())
     report.show(found.table(), [where], found.goals)
     report.write(found, json)
     leave(0)
@@ -120,7 +195,54 @@ async def run(calls: int, folder: Path | None = None) -> LedgerReport:
             pragmas = {name: await _pragma(engine, name) for name in ("journal_mode", "synchronous")}
         finally:
             await engine.dispose()
-    return LedgerReport.of(samples, calls, pragmas, (before, report.load()))
+        claims = [claim async for claim in measure_claims(calls, Path(place))]
+    return LedgerReport.of(samples, calls, pragmas, (before, report.load()), claims)
+
+
+async def measure_claims(calls: int, place: Path) -> AsyncIterator[ClaimedCall]:
+    """Both sorts of functions on SQLite, and on PostgreSQL where it is installed."""
+    async with AsyncExitStack() as stack:
+        stores = {SQLITE: f"sqlite:///{place / 'effects.db'}"}
+        if binaries := postgresql.find_postgresql():
+            log, login = place / "postgresql.log", {"user": "replan", "password": secrets.token_hex(16)}
+            cluster = postgresql.running(binaries, free_port(), **login, options=(), log=log)
+            stores["PostgreSQL"] = (await stack.enter_async_context(cluster)).url("postgres")
+        for store, url in stores.items():
+            for is_async in (False, True):
+                yield await asyncio.to_thread(_claims, store, url, calls, is_async=is_async)
+
+
+def _claims(store: str, url: str, calls: int, *, is_async: bool) -> ClaimedCall:
+    """Call a function as it is and as an effect in turn; it does nothing, so that the difference is what is added."""
+    samples: dict[str, list[float]] = defaultdict(list)
+    with Effects(url, session=f"benchmark {is_async}") as effects:
+        bare, claimed = _nothing, effects.unkeyed(name="nothing")(_nothing)
+        waiting = effects.unkeyed(name="waiting")(_wait_for_nothing)
+
+        async def call_async() -> None:
+            for number in range(calls + WARM_UP):
+                for arm, function in ((ALONE, _wait_for_nothing), (ONCE, waiting)):
+                    began = time.perf_counter()
+                    await function(number)
+                    samples[arm].append((time.perf_counter() - began) * 1000)
+
+        if is_async:
+            asyncio.run(call_async())
+        for number in range(0 if is_async else calls + WARM_UP):
+            for arm, function in ((ALONE, bare), (ONCE, claimed)):
+                began = time.perf_counter()
+                function(number)
+                samples[arm].append((time.perf_counter() - began) * 1000)
+    alone, once = (Percentiles.of(samples[arm][WARM_UP:]) for arm in (ALONE, ONCE))
+    return ClaimedCall(store=store, is_async=is_async, bare=alone, claimed=once)
+
+
+def _nothing(number: int) -> dict[str, int]:
+    return {"number": number}
+
+
+async def _wait_for_nothing(number: int) -> dict[str, int]:
+    return _nothing(number)
 
 
 async def measure(engine: AsyncEngine, calls: int, progress: Callable[[], None]) -> Mapping[str, list[float]]:

@@ -58,7 +58,7 @@ from workflows.people.requests import CHOICES, HumanRequest
 from workflows.unfinished import Unfinished
 
 FOLDER = ROOT / "docs" / "surface"
-MODULES = ("replan", "replan.faults", "replan.forms", "replan.testing", "replan.testing.worker")
+MODULES = ("replan", "replan.effects", "replan.faults", "replan.forms", "replan.testing", "replan.testing.worker")
 """The modules whose names users may import."""
 READ_ONLY = (
     *(TaskEvent, TaskHandle, TaskNotCompleted, Outcome, HumanRequest, Problem, Remedy),
@@ -557,6 +557,7 @@ def metrics() -> Surface:
 def commands() -> Surface:
     """Command lines: of tasks, of a worker; their exit codes, and the variables that both read."""
     found = {f"starter.py {name}": _options(application.load(name)) for name in application.COMMANDS}
+    found |= {f"starter.py {name} --store": _options(application.load_on_store(name)) for name in application.ON_STORE}
     found["starter.py"] = {**_options(get_command(application.app)), "--help, -h": {}}
     found["worker.py"] = {**_options(get_command(worker.main)), "--help, -h": {}}
     found["replan worker"] = {"the options of worker.py": {}}
@@ -621,7 +622,7 @@ def codes() -> Surface:
 
 
 DOORS: Mapping[str, Door] = {
-    "python": Door(python, "docs/client.md, docs/tools.md, docs/faults.md"),
+    "python": Door(python, "docs/client.md, docs/tools.md, docs/faults.md, docs/effects.md"),
     "workflow": Door(workflow, "docs/client.md, docs/people.md"),
     "documents": Door(documents, "docs/console.md"),
     "http": Door(http, "docs/web.md"),

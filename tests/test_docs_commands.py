@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from replan.effects import Effects
 from runtime.dev_server import find_cli, free_port
 from tests import documentation, test_docs_tools
 from tests.documentation import PAGES, Line
@@ -31,6 +32,7 @@ ELSEWHERE = {
     r"temporal workflow pause": "only a server from 1.30 on has it: tests/stack/test_newer_server.py",
     r"temporal workflow show -w my-agent.*|python starter\.py audit .*": "tests/console/test_audit.py audits",
     r"temporal workflow reset": "no command, but one that is warned of",
+    r"python starter\.py .* --store agent\.db.*": "tests/effects/test_commands.py runs them, with a store",
     r".*(\[[A-Z]+\]|COMMAND|NAME).*": "no command, but how one is written",
     "|".join(map(re.escape, test_docs_tools.COMMANDS)): "run by tests/test_docs_tools.py, with the tools of that page",
     r"python worker\.py .*--tools \S+\.toml.*": "tests/mcp/test_real_servers.py has real servers",
@@ -83,6 +85,13 @@ SHOWN = {
     "audit": "audit --query \"WorkflowId = 'book-a-slot'\"",
     "replay": "replay --query \"WorkflowId = 'book-a-slot'\"",
     "export ID FILE": "export book-a-slot {folder}/keys.json",
+    "effects --store STORE": "effects --store {folder}/agent.db",
+    "effects KEY --store STORE": "effects s/greet/1 --store {folder}/agent.db",
+    "explain KEY --store STORE": "explain s/greet/1 --store {folder}/agent.db",
+    "export KEY --store STORE": "export s/greet/1 --store {folder}/agent.db",
+    "export KEY FILE --store STORE": "export s/greet/1 {folder}/calls.json --store {folder}/agent.db",
+    "prune --store STORE": "prune --store {folder}/agent.db",
+    "doctor --store STORE": "doctor --store {folder}/agent.db",
 }
 """A command line for each whose JSON docs/console.md describes, where its name alone is not enough."""
 BARRED = {"id": "asked", "kind": "http_request", "args": {"method": "GET", "url": "https://pay.example/"}}
@@ -120,6 +129,8 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proce
     places = os.pathsep.join([str(Path(sys.executable).parent), str(programs), os.environ["PATH"]])
     processes = Processes(f"localhost:{free_port()}", folder, {"PATH": places})
     assert processes.starter("keys", "new", str(folder / "replan.keys")).returncode == 0
+    with Effects(str(folder / "agent.db"), session="s") as effects, effects.scope(key="1"):
+        effects.unkeyed(name="greet")(os.path.basename)("hello")
     with processes.worker("--dev"):
         task = "book a slot for the team at 14:00, then get the price of A-17"
         done = processes.starter("--id", "book-a-slot", "--task", task)

@@ -90,7 +90,9 @@ async def killed_and_ended(folder: Path, program: str, kill: str, python: Path |
     return said.decode().splitlines()
 
 
-@pytest.mark.parametrize("kill", MOMENTS)
+@pytest.mark.parametrize(
+    "kill", [MOMENTS[0], *(pytest.param(moment, marks=pytest.mark.full) for moment in MOMENTS[1:])]
+)
 async def test_a_loop_that_begins_from_its_start_mails_once(folder: Path, kill: str) -> None:
     """And has every result in the end."""
     said = await killed_and_ended(folder, "with_loop.py", kill)
@@ -114,7 +116,7 @@ async def test_a_recovered_workflow_of_dbos_mails_once(folder: Path, kill: str) 
     assert said[-3:] == ["mail 1 to ann", "mail 2 to bob", "mail 3 to ann"]
 
 
-@pytest.mark.parametrize("kill", ["1/after", "1/answered"])
+@pytest.mark.parametrize("kill", ["1/after", pytest.param("1/answered", marks=pytest.mark.full)])
 async def test_a_killed_mcp_server_mails_once(folder: Path, kill: str) -> None:
     """The client starts it again, and calls again."""
     arguments = {"to": "ann", "subject": "receipt"}
@@ -136,7 +138,8 @@ async def test_a_killed_mcp_server_mails_once(folder: Path, kill: str) -> None:
     assert mails(folder) == ["ann"]
 
 
-@pytest.mark.parametrize("kill", ["2/after", pytest.param("2/before", marks=pytest.mark.full)])
+@pytest.mark.full
+@pytest.mark.parametrize("kill", ["2/after", "2/before"])
 async def test_an_activity_of_a_killed_worker_mails_once(
     folder: Path, kill: str, client: Client, server: DevServer
 ) -> None:

@@ -231,7 +231,7 @@ class Bound:
 
     @cached_property
     def _history(self) -> "_History":
-        return next((found for context in self.contexts if (found := _history_of(context)).asked), _History({}, set()))
+        return next((found for one in self.contexts if any(found := _history_of(one))), _History({}, set()))
 
 
 class _History(NamedTuple):
@@ -249,12 +249,15 @@ def _history_of(context: Any) -> _History:
     for turn, message in enumerate(_messages_of(context) or _messages_of(getattr(context, "state", None)), 1):
         history.asked.update({id: f"{turn}/{id}" for id in _asked_in(message)})
         history.answered.update(history.asked[id] for id in _answered_in(message) if id in history.asked)
-    # OpenAI Agents has none in its context, but notes each call, which it takes by its id alone.
+    # OpenAI Agents takes a call by its id alone: it notes those of the run, and passes on those that a session has.
     notes = getattr(context, "_tool_invocations", None)
     for id, note in (notes if isinstance(notes, Mapping) else {}).items():
         history.asked[id] = id
         if getattr(note, "completed", False):
             history.answered.add(id)
+    inputs = getattr(context, "turn_input", None)
+    outputs = [item for item in inputs or () if _text(item, "type") == "function_call_output"]
+    history.answered.update(id for item in outputs if (id := _text(item, "call_id")))
     return history
 
 

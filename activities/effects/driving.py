@@ -21,8 +21,6 @@ def run(store: EffectStore, flow: Flow, client: Running) -> Any:
             try:
                 action = send()
             except StopIteration as end:
-                if client.has_left():
-                    store.abandoned(client)
                 return end.value
             try:
                 value = _do(store, action)
@@ -42,6 +40,10 @@ async def drive(store: EffectStore, flow: Flow, client: Running) -> Any:
                 action = send()
             except StopIteration as end:
                 return end.value
+            except Exception as error:
+                if is_cancelled:  # nobody waits; asyncio would print another exception of a cancelled task
+                    raise asyncio.CancelledError from error
+                raise
             try:
                 if is_cancelled and not isinstance(action, Transact):
                     raise asyncio.CancelledError

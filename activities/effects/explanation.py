@@ -1,5 +1,6 @@
 """Why a call of a store is as it is: what was decided, by which rule, and what follows when it is made again."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -142,9 +143,8 @@ def _answers(call: CallRecord, newest: Any) -> Iterator[WhyItem]:
     told = newest if isinstance(newest, dict) else {}
     how = "was taken for it" if told.get("joined") else "had its key or its ids"
     why = f"The newest, at {str(told.get('at', ''))[:19]}Z, {how}: this one {told.get('reason', '')}." if told else None
-    yield WhyItem(
-        f"{number} got its result, and {'was' if call.joined == 1 else 'were'} not made.", why, "answered", told
-    )
+    were = "was" if call.joined == 1 else "were"
+    yield WhyItem(f"{number} got its result, and {were} not made.", why, "answered", told)
 
 
 def following(desk: Desk, call: CallRecord) -> Following:
@@ -153,6 +153,8 @@ def following(desk: Desk, call: CallRecord) -> Following:
 
     def work(tx: Connection) -> Step:
         row = desk.row(tx, call.key)
+        about = viewer.row(tx, row.about) if row.about is not None else None
+        earlier = json.loads(about.arguments or "{}") if about is not None else None
         request = CallRequest(
             session=row.session,
             function=row.kind,
@@ -161,7 +163,8 @@ def following(desk: Desk, call: CallRecord) -> Following:
             arguments=call.arguments or {},
             key="",
             timeout=0,
-            differs_in_words=lambda _: False,
+            # Only the program knows which arguments are words; a doubtful call was compared with its earlier one.
+            differs_in_words=lambda arguments: arguments == earlier,
         )
         return viewer.begin(tx, request, None, has_looked=False)
 

@@ -27,7 +27,7 @@ from activities.effects.flow import Flow, Running, Work, calling, new_key
 from activities.effects.key import Key
 from activities.effects.ledger import LedgerEntry
 from activities.effects.recognition import Identity
-from activities.effects.waiting import client_of_thread
+from activities.effects.waiting import ThreadClient
 from activities.libraries import libraries_of
 from activities.storage.store import reading, writing
 from workflows.faults.fault import Quadrant
@@ -134,11 +134,14 @@ class Function:
 
     def _call(self, bound: Bound) -> Any:
         """Make a call in the current thread, which waits for whatever is to be waited for."""
-        client = Running(client_has_left=client_of_thread())
+        waiting = ThreadClient()
+        client = Running(client_has_left=waiting.has_left)
         self.store.begin()
         if isinstance(self.datasource, Engine):
             self.store.prepare(self.datasource)
-        return run(self.store, self._flow(bound, client), client)
+        result = run(self.store, self._flow(bound, client), client)
+        waiting.when_left(lambda: self.store.abandoned(client))
+        return result
 
     async def _call_async(self, bound: Bound) -> Any:
         """Make a call in a task of its own, which goes on when the client is cancelled."""

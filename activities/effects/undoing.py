@@ -5,6 +5,7 @@ killed anywhere leaves what the next `undo` of the same key finishes.
 """
 
 import inspect
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -140,5 +141,5 @@ def _values(call: CallRecord, function: Function, undo: Function) -> dict[str, A
         if not call.has_result and wanted[RESULT].default is inspect.Parameter.empty:
             remedy = "settle it as applied, with its result"
             raise EffectRefused("no_undo", call.key, f"The result of {call.key} is not known", remedy)
-        values[RESULT] = call.result
+        values[RESULT] = function.decode(json.dumps(call.result)) if call.has_result else None
     return {name: value for name, value in values.items() if name in wanted}

@@ -7,18 +7,37 @@ future that its event loop waits for is cancelled, and stands in the frames belo
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
 
-def client_of_thread() -> Callable[[], bool]:
-    """Return a function that says whether the client of the current thread's call has certainly given up.
+class ThreadClient:
+    """Who waits for the call of the current thread, where that is an event loop.
 
     Known are threads of `concurrent.futures`, so also of `asyncio.to_thread`, and those of anyio.
     """
-    sources = list(_sources(sys._getframe(1)))
-    # Each time anew: a thread may begin before the event loop waits for it.
-    return lambda: any(future.cancelled() for source in sources for future in _waiting_for(source))
+
+    def __init__(self) -> None:
+        self._sources = list(_sources(sys._getframe(1)))
+
+    def has_left(self) -> bool:
+        """Whether it has certainly given up."""
+        return any(future.cancelled() for future in self._futures())
+
+    def when_left(self, note: Callable[[], object]) -> None:
+        """Call `note` if it has given up, or does so before its event loop has handed over the result of the thread."""
+        for future in self._futures():
+            with suppress(RuntimeError):  # its event loop is closed
+                future.get_loop().call_soon_threadsafe(_watch, future, note)
+
+    def _futures(self) -> Iterator[asyncio.Future[Any]]:
+        # Each time anew: a thread may begin before the event loop waits for it.
+        return (future for source in self._sources for future in _waiting_for(source))
+
+
+def _watch(future: asyncio.Future[Any], note: Callable[[], object]) -> None:
+    future.add_done_callback(lambda done: note() if done.cancelled() else None)
 
 
 def _sources(frame: FrameType | None) -> Iterator[Any]:

@@ -193,6 +193,12 @@ class Bridge:
 
     def run(self) -> None:
         """Serve the agent until it closes its end. Raises CannotServe without a holder that stays and serves it."""
+        try:
+            self._pass_on()
+        finally:
+            self._close()
+
+    def _pass_on(self) -> None:
         while not self._is_over():
             if self._holder is None:
                 self._connect()
@@ -206,7 +212,6 @@ class Bridge:
                 elif self._holder is not None and descriptor == self._holder.fileno():
                     self._write_holder()
                     self._read_holder()
-        self._close()
 
     def _patience(self) -> float | None:
         """Milliseconds to wait for what happens next; None without a limit."""
@@ -433,7 +438,8 @@ class Bridge:
             self._send(LEAVING)
 
     def _close(self) -> None:
-        self._fail_unwritten()
+        if self._has_left:
+            self._fail_unwritten()
         if self._holder is not None:
             self._holder.settimeout(LAST_ANSWERS_SECONDS)
             with suppress(OSError):

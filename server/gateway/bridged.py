@@ -149,6 +149,10 @@ class _Connection:
         """By JSON-RPC id, the gateway's ids of the requests whose delivery counts."""
         self._resent, self._silent, self._open = set[Any](), set[Any](), set[Any]()
         self._written = dict[int, str]()
+        self._answered = dict[Any, str]()
+        """The newest requests with an answer: a cancel that comes after it says that it was not read."""
+        self._waits = dict[Any, asyncio.Event]()
+        """By JSON-RPC id, an event that is set when the agent does not wait for the answer any more."""
         self._is_gone = False
         self._turn = asyncio.Lock()
         self._agent = Agent(
@@ -229,6 +233,7 @@ class _Connection:
                 await self._refuse(number)
                 return
             self._open.add(number)
+            self._waits[number] = asyncio.Event()
             if letter == bridge.RESENT:
                 self._resent.add(number)
             elif letter == bridge.SETUP:
@@ -248,7 +253,10 @@ class _Connection:
         if not isinstance(number, int | str):
             return
         self._open.discard(number)
-        if request := self._requests.pop(number, None):
+        # At once, since an equal call may follow, which must not count as another one beside this one.
+        if wait := self._waits.pop(number, None):
+            wait.set()
+        if request := self._requests.pop(number, None) or self._answered.pop(number, None):
             self._desk.answer_failed(request)
 
     async def _refuse_all(self) -> None:
@@ -272,14 +280,17 @@ class _Connection:
                 continue
             self._open.discard(message.id)
             self._resent.discard(message.id)
+            self._waits.pop(message.id, None)
             if message.id in self._silent:
                 self._silent.discard(message.id)
                 continue
             request = self._requests.pop(message.id, None)
             if request is not None:
                 number += 1
-                self._written[number] = request
+                self._written[number] = self._answered[message.id] = request
                 self._written.pop(number - MAX_OPEN, None)
+                if len(self._answered) > MAX_OPEN:
+                    self._answered.pop(next(iter(self._answered)))
             await self._send(_answer(number if request else 0, message.id, text))
 
     async def _send(self, line: bytes) -> None:

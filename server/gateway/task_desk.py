@@ -71,9 +71,6 @@ class TaskDesk(Desk):
     def went_on(self, connection: str) -> None:
         self.calls.journal.went_on(connection)
 
-    def connection_closed(self, connection: str) -> None:
-        self.calls.journal.left(connection)
-
     def answer_written(self, request: str) -> None:
         self.calls.journal.note_request(request, Delivery.WRITTEN)
 

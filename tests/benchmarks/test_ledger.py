@@ -8,6 +8,7 @@ from activities.storage.store import open_store, sqlite_url
 from benchmarks import ledger
 from benchmarks.ledger import ALONE, CALL, GOAL, ONCE, REPLAY, LedgerReport
 from benchmarks.report import Figure
+from replan.testing.postgresql import find_postgresql
 
 pytestmark = pytest.mark.full
 
@@ -49,8 +50,27 @@ async def test_the_document_has_the_promised_keys(report: LedgerReport) -> None:
     """The JSON document holds machine, load, figures and the goal, and can be read back."""
     document = report.model_dump(mode="json", by_alias=True)
 
-    assert {"schema", "machine", "load_before", "load_after", "calls", "arms", "added_ms", "goals"} <= set(document)
+    assert {"schema", "machine", "load_before", "load_after", "calls", "arms", "added_ms", "claims", "goals"} <= set(
+        document
+    )
     assert LedgerReport.model_validate(document) == report
+
+
+async def test_calls_without_a_task_are_measured(report: LedgerReport) -> None:
+    """Both sorts of functions, on each database that is installed, with the bare function beside the claimed one."""
+    stores = [ledger.SQLITE, *(["PostgreSQL"] if find_postgresql() else [])]
+
+    assert [(claim.store, claim.is_async) for claim in report.claims] == [
+        (store, is_async) for store in stores for is_async in (False, True)
+    ]
+    assert all(claim.bare.p50 < claim.claimed.p50 <= claim.claimed.p99 for claim in report.claims)
+    assert report.goals[1].limit == ledger.CLAIM_LIMIT
+
+
+@pytest.mark.parametrize(("values", "p50", "p99"), [([5.0], 5.0, 5.0), ([*map(float, range(1, 201))], 100.5, 198.0)])
+def test_percentiles(values: list[float], p50: float, p99: float) -> None:
+    """By nearest rank: a hundredth of the calls takes longer."""
+    assert ledger.Percentiles.of(values) == ledger.Percentiles(p50=p50, p99=p99)
 
 
 @pytest.mark.parametrize(("once", "met"), [(4.4, True), (4.41, False)])

@@ -12,8 +12,9 @@ from temporalio.client import Client
 
 from client.problem import Problem
 from client.tasks import Handle
-from console.commands.export import export, require_writable
+from console.commands.export import export
 from console.exits import OF_PROBLEM
+from console.files import require_writable
 from console.options import Common
 from replan import Busy, Refused, Tool, tool
 from tests.console.replaying import replay

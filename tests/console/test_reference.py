@@ -338,6 +338,7 @@ def test_every_exit_code_is_explained() -> None:
 
 ROOT_COMMAND: Any = get_command(app)  # Typer keeps the classes of its commands private
 COMMANDS: dict[str, Any] = {name: application.load(name) for name in application.COMMANDS}
+ON_STORE: list[Any] = [application.load_on_store(name) for name in application.ON_STORE]
 COMMON = {row[0].split()[0] for row in tables(CONSOLE["The console"])["option"]}
 
 
@@ -347,7 +348,8 @@ def test_every_command_is_in_its_group() -> None:
     words = [word for group, members in by_group for word in (group, *(name for name, _ in members))]
 
     assert [heading for heading in CONSOLE if heading in words] == words
-    assert set(CONSOLE) == {*words, "The console", "Exit codes", "The JSON document", "Completion"}
+    others = {"The console", "Exit codes", "Without a server", "The JSON document", "Completion"}
+    assert set(CONSOLE) == {*words, *others}
 
 
 def taken(name: str, kind: str) -> list[Any]:
@@ -369,7 +371,8 @@ def test_every_option_is_explained(name: str) -> None:
 
     assert list(rows) == list(own)
     assert {option: "".join(re.findall(r"\[default: (.*)]", meaning)) for option, meaning in rows.items()} == own
-    assert {option for one in taken(name, "option") for option in one.opts} >= COMMON
+    if name != "settle":  # it needs no server
+        assert {option for one in taken(name, "option") for option in one.opts} >= COMMON
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -386,7 +389,7 @@ def test_every_option_that_the_pages_name_exists() -> None:
     """Of a command or of the worker; those of `temporal` are not ours."""
     text = "".join([*ERRORS.values(), *CONSOLE.values()])
     named = re.findall(r"(?<![\w-])--[a-z][\w-]*", re.sub(r"`temporal .*?`", "", text))
-    commands = [*COMMANDS.values(), get_command(app), get_command(worker.main)]
+    commands = [*COMMANDS.values(), *ON_STORE, get_command(app), get_command(worker.main)]
 
     assert set(named) <= {option for command in commands for one in command.params for option in one.opts}
 

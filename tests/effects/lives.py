@@ -17,13 +17,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from activities import effects as floor
 from replan.effects import Effects, Joined
 from tests.effects.drawing import Life, Scenario, Step, Wish
 from tests.effects.oracle import Effect
-from tests.effects.settling import calls, settle
 from tests.effects.world import MOMENT, Moment, World, bank_of, functions
 
 FLOOR = str(Path(floor.__file__).parent)
@@ -94,14 +93,15 @@ class Agent:
         """Make the calls, and end as the life ends."""
         wishes = list(todo(self.scenario, self.number, self.log.read()))
         with _fault(self.life):
-            asyncio.run(self._live(wishes))
+            asyncio.run(self.live(wishes))
         if self.life.ends_in_order:
             self.effects.close()
             self.log.write("ended", life=self.number)
             os._exit(0)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    async def _live(self, wishes: Sequence[tuple[int, Wish]]) -> None:
+    async def live(self, wishes: Sequence[tuple[int, Wish]]) -> None:
+        """Make the calls of the wishes."""
         at = 0
         while at < len(wishes):
             number, _ = wishes[at]
@@ -216,7 +216,7 @@ def _fault(life: Life) -> Iterator[None]:
         at_line(life.line, signal.SIGKILL if life.fault == "kill" else signal.SIGSTOP)
     yield
     sys.settrace(None)
-    threading.settrace(None)  # type: ignore[arg-type]  # None ends it
+    threading.settrace(None)
 
 
 def at_line(line: int, number: int) -> Callable[[], int]:
@@ -264,7 +264,7 @@ class Person:
                 self._answer(one["key"], meant[one["call"]])
 
     def _rows(self) -> list[Any]:
-        return calls(self.effects, self.session)
+        return list(self.effects.calls(self.session))
 
     def _settle(self, row: Any) -> None:
         """Say whether the call of a row was applied: whether the world has an effect that no row accounts for."""
@@ -274,10 +274,10 @@ class Person:
         for function, effect in self.place.world.effects():
             if function == row.function and effect.arguments == row.arguments and effect.name not in known:
                 self.place.log.write("settled", key=row.key, how="applied", result=effect.name)
-                settle(self.effects, row.key, "applied", effect.name)
+                self.effects.settle(row.key, "applied", result=effect.name)
                 return
         self.place.log.write("settled", key=row.key, how="not-applied")
-        settle(self.effects, row.key, "not-applied")
+        self.effects.settle(row.key, "not-applied")
 
     def _answer(self, key: str, meant: str) -> None:
         """Say whether a doubtful call was made before."""
@@ -285,9 +285,12 @@ class Person:
         if row is None or row.state != "doubtful":
             return
         was_applied = any(effect.meant == meant for _, effect in self.place.world.effects())
-        how = "same" if was_applied else "another"
+        about = next((one for one in self._rows() if one.key == row.about), None)
+        if was_applied and (about is None or about.state != "applied"):
+            return  # another row has its effect, so the doubt is about the wrong call
+        how: Literal["same", "another"] = "same" if was_applied else "another"
         self.place.log.write("settled", key=key, how=how)
-        settle(self.effects, key, how)
+        self.effects.settle(key, how)
 
     async def finish(self) -> None:
         """Have each meant call done that did not return."""
@@ -318,7 +321,7 @@ class Person:
 
 def recorded(effects: Effects, session: str) -> list[tuple[str, str, str]]:
     """Function, state and result of each row."""
-    return [(one.function, one.state, str(one.result)) for one in calls(effects, session)]
+    return [(one.function, one.state, str(one.result)) for one in effects.calls(session)]
 
 
 def accounted(rows: Sequence[tuple[str, str, str]], world: Sequence[tuple[str, Effect]]) -> list[str]:

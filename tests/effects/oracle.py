@@ -71,7 +71,7 @@ class Call:
     is_repetition: bool = False
     """Whether the agent made the meant call before."""
     was_said: bool = False
-    """Whether `on_joined` said that this is an earlier call's result."""
+    """Whether `on_joined` said of the meant call that its result is that of an earlier one."""
     by_person: bool = False
     """Whether a person decided that the call gets that result."""
     is_needless: bool = False
@@ -150,10 +150,32 @@ def _mistaken(
     elif mine.is_idempotent:
         return
     elif not call.was_said and not _was_given_away(effect, calls):
+        if call.is_repetition and _have_effects_of_their_own(mine, wanted, calls):
+            return
         kind = Kind.WRONG if call.is_repetition else Kind.SWALLOWED
         yield Violation(kind, call.meant, f"got {effect.name}, the effect of {effect.meant}, in silence")
     elif call.was_said and call.is_needless and not call.is_repetition:
         yield Violation(Kind.NEEDLESS, call.meant, f"got {effect.name}, the effect of {effect.meant}, for no reason")
+
+
+def _have_effects_of_their_own(one: Meant, wanted: Mapping[str, Meant], calls: Sequence[Call]) -> bool:
+    """Whether each of the equal calls that returned in silence can have another one of the effects that it got."""
+    told = {call.meant for call in calls if call.was_said or call.by_person}
+    got = dict[str, set[str]]()
+    for call in calls:
+        if call.result is not None and call.meant not in told and one.equals(wanted[call.meant]):
+            got.setdefault(call.meant, set()).add(call.result)
+    owners = dict[str, str]()
+
+    def finds(name: str, tried: set[str]) -> bool:
+        for result in got[name] - tried:
+            tried.add(result)
+            if result not in owners or finds(owners[result], tried):
+                owners[result] = name
+                return True
+        return False
+
+    return all(finds(name, set()) for name in got)
 
 
 def _was_given_away(effect: Effect, calls: Sequence[Call]) -> bool:

@@ -8,6 +8,7 @@
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import random
@@ -28,9 +29,9 @@ from typing import Any, NamedTuple
 from replan.effects import Effects
 from replan.testing.postgresql import FAST, PASSWORD, USER, find_postgresql, running
 from runtime.dev_server import free_port
-from tests.effects.drawing import Life, Scenario, draw
+from tests.effects.drawing import FUNCTIONS, Life, Scenario, Step, Wish, draw
 from tests.effects.lives import Agent, Person, Place, Record, recorded
-from tests.effects.oracle import Call, Excuse, Violation, judge
+from tests.effects.oracle import Call, Excuse, Meant, Violation, judge
 from tests.effects.world import World
 from tests.processes import ROOT
 
@@ -59,7 +60,10 @@ class Stage:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
         self.template = folder / "template"
         self.template.mkdir()
-        forked(lambda: self._prepare(self.template))
+        self._prepare(self.template)
+        self._warm_up()
+        gc.collect()
+        gc.freeze()
 
     def _prepare(self, folder: Path) -> None:
         """Make the store and the world from which each sequence begins."""
@@ -69,6 +73,20 @@ class Stage:
                 with Effects(url, session="none") as effects:
                     effects.open()
 
+    def _warm_up(self) -> None:
+        """Live one life here, so that forks need not load what it loads."""
+        step = Step(in_thread=True)
+        wishes = [
+            Wish(Meant(name, name, {"to": "a", "body": "b"})) for name in (*FUNCTIONS, *map("a_{}".format, FUNCTIONS))
+        ]
+        scenario = Scenario(0, tuple(wishes), (Life(steps=(step,) * len(wishes)), Life()))
+        for url in ["", *([self.postgresql] if self.postgresql else [])]:
+            place = self._place(scenario)
+            agent = Agent(place._replace(url=url or place.url), scenario, 0)
+            asyncio.run(agent.live([*enumerate(wishes)]))
+            agent.effects.close()
+            shutil.rmtree(place.folder)
+
     def play(self, seed: int, listen: Callable[[list[Record]], None] = lambda _: None) -> Played:
         """Play a seed, and judge it; the log goes to `listen`, too."""
         on_postgresql = bool(self.postgresql) and seed % POSTGRESQL_SHARE == 0
@@ -77,7 +95,8 @@ class Stage:
         place = self._place(scenario)
         try:
             self._lives(scenario, place)
-            forked(lambda: _finish(place, scenario))
+            if not _is_over(place, scenario):
+                forked(lambda: _finish(place, scenario))
             listen(place.log.read())
             return _judged(scenario, place)
         finally:
@@ -193,6 +212,23 @@ def forked(work: Callable[[], object]) -> None:
         raise RuntimeError(f"A child ended with {status}.")
 
 
+def _is_over(place: Place, scenario: Scenario) -> bool:
+    """Whether each call returned and nothing is left for a person; then the rows are in the log."""
+    if scenario.database == "postgresql":
+        return False
+    records = place.log.read()
+    meant = {one["call"]: one["meant"] for one in records if one["event"] == "begin"}
+    ended = {meant[one["call"]] for one in records if one["event"] == "end"}
+    with contextlib.closing(sqlite3.connect(place.folder / "store.db")) as db:
+        found = db.execute("select kind, state, result from replan_ledger order by seq").fetchall()
+    rows = [(function, state, str(json.loads(result)) if result else "None") for function, state, result in found]
+    is_open = any(state in ("open", "unknown", "doubtful") for _, state, _ in rows)
+    if is_open or any(wish.meant.name not in ended for wish in scenario.wishes):
+        return False
+    place.log.write("rows", rows=rows)
+    return True
+
+
 def _finish(place: Place, scenario: Scenario) -> None:
     """The last life: a person settles what is open, and has done what was not done."""
     agent = Agent(place, scenario, len(scenario.lives) - 1)
@@ -256,7 +292,8 @@ def _counts(records: Sequence[Record], effects: Sequence[object]) -> dict[str, i
 def calls_of(scenario: Scenario, records: Sequence[Record]) -> Iterator[Call]:
     """The calls of the log as the oracle reads them."""
     results = {one["call"]: one["result"] for one in records if one["event"] == "end"}
-    said = {one["call"] for one in records if one["event"] == "said"}
+    meant = {one["call"]: one["meant"] for one in records if one["event"] == "begin"}
+    said = {meant.get(one["call"]) for one in records if one["event"] == "said"}
     begins = [(at, one) for at, one in enumerate(records) if one["event"] == "begin"]
     for number, (at, begin) in enumerate(begins):
         before = [one for _, one in begins[:number]]
@@ -264,7 +301,7 @@ def calls_of(scenario: Scenario, records: Sequence[Record]) -> Iterator[Call]:
             begin["meant"],
             results.get(begin["call"]),
             is_repetition=any(one["meant"] == begin["meant"] for one in before),
-            was_said=begin["call"] in said,
+            was_said=begin["meant"] in said,
             by_person=begin["person"],
             is_needless=_is_needless(scenario, records, at),
             excuses=frozenset(_excuses(scenario, records, at)),
@@ -306,15 +343,22 @@ def _excuses(scenario: Scenario, records: Sequence[Record], at: int) -> Iterator
     for one in earlier:
         if _has_gone_on(records, one, at) and (one["reworded"] != mine["reworded"]):
             yield Excuse.IDENTITY
+        if one["thread"] and _event(records, one["call"], "raised"):
+            yield Excuse.IDENTITY  # its event loop may have got the answer as the client gave up
         over = {done["life"] for done in records[:at] if done["event"] in ("killed", "ended", "crashed")}
         if one["life"] != mine["life"] and one["life"] not in over and not wish.is_identified:
             yield Excuse.IDENTITY
 
 
 def _has_gone_on(records: Sequence[Record], call: Record, at: int) -> bool:
-    """Whether the agent got the answer of a call and went on, before record `at`."""
+    """Whether the agent got the answer of a call and went on, before record `at`.
+
+    A call that began before it, and had not ended by then, may have been claimed after it.
+    """
     begun = [one for one in records[:at] if one["event"] == "begin" and one["life"] == call["life"]]
-    is_last = begun[-1]["call"] == call["call"]
+    over = next((n for n, one in enumerate(records) if one["event"] == "end" and one["call"] == call["call"]), at)
+    ended = {one["call"] for one in records[:over] if one["event"] in ("end", "raised")}
+    is_last = begun[-1]["call"] == call["call"] and all(one is call or one["call"] in ended for one in begun)
     was_killed = any(one["event"] == "killed" and one["life"] == call["life"] for one in records[:at])
     if _event(records, call["call"], "end"):
         return not (is_last and was_killed)

@@ -1,5 +1,7 @@
 """The client of a call gives up while it runs."""
 
+import pytest
+
 from tests.effects.agents import Agents, keys
 
 
@@ -78,15 +80,16 @@ def test_a_function_that_takes_too_long_is_unknown(agents: Agents) -> None:
     assert lines[0].startswith("raised OutcomeUnknown")
 
 
+@pytest.mark.full  # closing waits for 5 s
 def test_closing_does_not_end_a_call_that_still_runs(agents: Agents) -> None:
     """Another process does not trust "not found" while a thread may still send, although the floor was closed."""
     with agents.started(
         """
-        threading.Thread(target=lambda: (befalls(before=1.5), tell(mail, "a", "x"))).start()
+        threading.Thread(target=lambda: (befalls(before=7), tell(mail, "a", "x"))).start()
         time.sleep(0.3)
         effects.close()
         say("closed")
-        time.sleep(3)
+        time.sleep(5)
         """
     ) as closed:
         closed.wait_for("closed")

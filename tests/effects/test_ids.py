@@ -52,7 +52,9 @@ STATE = {
     ]
 }
 NOTES = {"call_1": SimpleNamespace(completed=True), "call_2": SimpleNamespace(completed=False)}
-OPENAI = SimpleNamespace(tool_call_id="call_2", _tool_invocations=NOTES)
+INPUT = [{"role": "user"}, {"type": "function_call", "call_id": "call_0"}]
+OUTPUT = {"type": "function_call_output", "call_id": "call_0"}
+OPENAI = SimpleNamespace(tool_call_id="call_2", _tool_invocations=NOTES, turn_input=[*INPUT, OUTPUT])
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,7 @@ OPENAI = SimpleNamespace(tool_call_id="call_2", _tool_invocations=NOTES)
             {"2/call_0"},
             id="InjectedToolCallId, RunnableConfig and InjectedState",
         ),
-        pytest.param([OPENAI], (None, "call_2"), {"call_1"}, id="OpenAI Agents"),
+        pytest.param([OPENAI], (None, "call_2"), {"call_0", "call_1"}, id="OpenAI Agents"),
         pytest.param([SimpleNamespace(tool_call_id="call_0")], (None, "call_0"), set(), id="an id alone"),
         pytest.param([SimpleNamespace(run_id="run-1"), None, "text"], (None, None), set(), id="no call"),
     ],

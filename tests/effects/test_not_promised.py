@@ -3,9 +3,12 @@
 import shutil
 import signal
 import time
+from pathlib import Path
 
+import psycopg
 import pytest
 
+from replan.testing.postgresql import Cluster
 from tests.effects.agents import Agents
 from tests.effects.test_killed import stopped
 
@@ -72,16 +75,30 @@ SETTLES = """
     @effects.unkeyed
     def asleep(text: str) -> str:
         return world.apply("asleep", {"text": text})
-    [row] = calls(effects)
-    settle(effects, row.key, "not-applied")
+    [row] = effects.calls()
+    effects.settle(row.key, "not-applied")
     tell(asleep, "x")
 """
 
 
-def test_a_process_that_sleeps_after_the_check_calls_twice(agents: Agents) -> None:
+@pytest.fixture
+def elsewhere(tmp_path: Path, postgresql: Cluster) -> Agents:
+    """Agents whose store other machines can share."""
+    return Agents(tmp_path, postgresql.url(postgresql.create()))
+
+
+def move_away(agents: Agents) -> None:
+    """Let the owners of the store run on a machine that has given no sign of life for long."""
+    with psycopg.connect(agents.url.replace("+psycopg", "")) as db:
+        db.execute("UPDATE replan_owners SET boot = 'another machine', host = 'other', lease = 0")
+
+
+def test_a_process_that_sleeps_after_the_check_calls_twice(elsewhere: Agents) -> None:
     """It was settled as not applied, which was true then, and made by another process; then the first one wakes up."""
+    agents = elsewhere
     with agents.started(SLEEPS_IN_FUNCTION) as sleeper:
         stopped(sleeper)
+        move_away(agents)
         lines = agents.run(SETTLES)
         sleeper.signal(signal.SIGCONT)
         sleeper.lines()
@@ -90,10 +107,12 @@ def test_a_process_that_sleeps_after_the_check_calls_twice(agents: Agents) -> No
     assert len(agents.world.effects()) == 2
 
 
-def test_a_process_that_sleeps_before_the_check_calls_nothing(agents: Agents) -> None:
+def test_a_process_that_sleeps_before_the_check_calls_nothing(elsewhere: Agents) -> None:
     """It finds that its claim is not its own any more."""
+    agents = elsewhere
     with agents.started(SLEEPS_BEFORE_CHECK) as sleeper:
         stopped(sleeper)
+        move_away(agents)
         agents.run(SETTLES)
         sleeper.signal(signal.SIGCONT)
 

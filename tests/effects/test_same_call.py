@@ -122,7 +122,7 @@ def test_a_person_says_same_or_another(agents: Agents, says: str, expected: str)
     """Then the call gets the earlier result, or is made, once."""
     agents.run('tell(mail, "a", "x")\ndie()')
     [key] = keys(agents.run(REWORDED))
-    lines = agents.run(f'settle(effects, "{key}", "{says}")\n{REWORDED}')
+    lines = agents.run(f'effects.settle("{key}", "{says}")\n{REWORDED}')
 
     assert lines[-1] == expected
     assert len(agents.happened()) == (1 if says == "same" else 2)
@@ -146,3 +146,44 @@ def test_what_was_surely_not_applied_is_made(agents: Agents) -> None:
     """)
 
     assert lines == ["raised Refused ", "returned w1"]
+
+
+@pytest.mark.parametrize("function", ["charge", "mail"])
+def test_a_call_after_an_unknown_one_is_told_whose_result_it_gets(agents: Agents, function: str) -> None:
+    """A keyed call is repeated with the key of the unknown one, so the service may return the earlier result."""
+    agents.run(f'befalls(error="lost answer", dies="after")\ntell({function}, "a", "x")')
+
+    assert agents.run(f'tell({function}, "a", "x")') == [f"said {function}", "returned w1"]
+
+
+def test_a_call_after_a_committed_transaction_is_told_whose_result_it_gets(agents: Agents) -> None:
+    """The process was killed between the commit and the record of the result."""
+    agents.run("""
+        import sys
+        def calls(frame, event, argument):
+            if frame.f_code.co_name == "record":
+                die()
+        sys.settrace(calls)
+        tell(move, "a", "x")
+    """)
+
+    assert agents.happened() == ["move(a, x)"]
+    assert agents.run('tell(move, "a", "x")') == ["said move", "returned t1"]
+
+
+@pytest.mark.parametrize("ids", ['key="k"', 'run="r", call="c"'])
+def test_a_call_that_is_taken_for_one_without_ids_is_found_by_its_own(agents: Agents, ids: str) -> None:
+    """The first process gave no ids; the second one did, and ended in order; so does the third."""
+    agents.run(PAID + "die()")
+    second = agents.run(f'tell(pay, "a", "x", {ids})')
+    third = agents.run(f'tell(pay, "a", "x", {ids})')
+
+    assert (second, third) == (["said pay", "returned w1"], ["returned w1"])
+
+
+def test_a_call_that_was_surely_not_applied_hides_no_other_one(agents: Agents) -> None:
+    """The same ids once belonged to a call that was refused; an equal call since then may have been applied."""
+    agents.run('befalls(error="refused")\ntell(mail, "a", "x", run="r", call="c")')
+    agents.run('befalls(dies="after")\ntell(mail, "a", "x")')
+
+    assert agents.run('tell(mail, "a", "x", run="r", call="c")') == ["said mail", "returned w1"]

@@ -4,20 +4,34 @@ import time
 
 from tests.effects.agents import Agents
 
+WAITS = """
+    from contextvars import copy_context
+    second = world.file.parent / "second"
+    @effects.unkeyed
+    def waits(text: str) -> str:
+        while not second.exists():
+            time.sleep(0.01)
+        return world.apply("waits", {"text": text})
+"""
+
 
 def test_equal_calls_at_the_same_time_are_one(agents_of_both: Agents) -> None:
     """In three threads of one process, and in another process: one effect, and three are told."""
-    threads = """
-        befalls(before=0.5)
-        from contextvars import copy_context
-        with ThreadPoolExecutor(3) as pool:
-            [done.result() for done in [pool.submit(copy_context().run, tell, pay, "a", "x") for _ in range(3)]]
+    threads = f"""{WAITS}
+    with ThreadPoolExecutor(3) as pool:
+        calls = [pool.submit(copy_context().run, tell, waits, "x") for _ in range(3)]
+        time.sleep(0.2)
+        say("here")
+        [call.result() for call in calls]
     """
-    with agents_of_both.started(threads) as first, agents_of_both.started('tell(pay, "a", "x")') as second:
-        lines = sorted(first.lines() + second.lines())
+    with agents_of_both.started(threads) as first:
+        first.wait_for("here")
+        end = 'threading.Timer(0.3, second.touch).start()\n    tell(waits, "x")'
+        with agents_of_both.started(f"{WAITS}\n    {end}") as second:
+            lines = sorted(first.lines() + second.lines())
 
-    assert lines == ["returned w1"] * 4 + ["said pay"] * 3
-    assert agents_of_both.happened() == ["pay(a, x)"]
+    assert lines == ["here"] + ["returned w1"] * 4 + ["said waits"] * 3
+    assert len(agents_of_both.world.effects()) == 1
 
 
 def test_equal_tasks_at_the_same_time_are_one(agents: Agents) -> None:
@@ -74,3 +88,13 @@ def test_a_forked_child_is_a_process_of_its_own(agents: Agents) -> None:
     """)
 
     assert lines == ["returned w1", "returned w2"]
+
+
+def test_the_first_transactional_calls_of_several_threads_are_made(agents: Agents) -> None:
+    """The function's database is prepared by one of them."""
+    lines = agents.run("""
+        with ThreadPoolExecutor(8) as pool:
+            [done.result() for done in [pool.submit(tell, move, "a", str(number)) for number in range(8)]]
+    """)
+
+    assert sorted(lines) == [f"returned t{number}" for number in range(1, 9)]

@@ -28,6 +28,7 @@ class Client(Protocol):
 
     is_lost: bool
     """Whether its other end is gone."""
+    arrived: dict[int, float]
 
     def begin(self, params: dict[str, Any]) -> int:
         """Send the call of a tool; returns its number."""
@@ -55,6 +56,8 @@ class _Answers:
         self.is_lost = False
         self._is_new, self._number = is_new, 0
         self._answers, self._changed = dict[int, dict[str, Any]](), threading.Condition()
+        self.arrived = dict[int, float]()
+        """By number, when an answer came, also to a call that was given up."""
 
     def _next(self, method: str, params: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         with self._changed:
@@ -68,6 +71,7 @@ class _Answers:
         with self._changed:
             if "method" not in message and message.get("id") is not None:
                 self._answers[message["id"]] = message
+                self.arrived[message["id"]] = time.time()
             self._changed.notify_all()
 
     def wait(self, number: int, seconds: float) -> dict[str, Any] | None:
@@ -185,7 +189,8 @@ class Web(_Answers):
 
     def _take(self, response: http.client.HTTPResponse) -> None:
         if (response.getheader("content-type") or "").startswith("application/json"):
-            self._note(json.loads(response.read()))
+            if body := response.read():
+                self._note(json.loads(body))
             return
         while line := response.readline():
             if line.startswith(b"data:") and line[5:].strip():

@@ -114,7 +114,7 @@ def _told(value: object, usual: object) -> str:
 
 def draw(seed: int) -> Scenario:
     """The scenario of a seed."""
-    random = Random(seed)
+    random = Random(seed)  # noqa: S311
     wishes = tuple(_wishes(random))
     has_file, is_calm = random.random() < 0.5, random.random() < 0.08
     if is_calm:

@@ -3,7 +3,7 @@
 It knows docs/mcp.md, and no rule of the store. Doubles, losses and silence are judged as on the floor below.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.effects import oracle as floor
@@ -27,8 +27,8 @@ class Attempt:
     connection: int
     begin: float
     is_repetition: bool
-    lasts: float = 0.0
-    """Seconds that the tool needs."""
+    arrival: Callable[[], float] = lambda: FOREVER
+    """When the answer came, also if the client had given up."""
     is_silent: bool = False
     """Whether the client gave up, and said so to nobody before it called again."""
     end: float = FOREVER
@@ -96,10 +96,11 @@ def _told(found: Violation) -> tuple[str, str, str]:
 def _owner(done: Done, attempts: Sequence[Attempt]) -> str | None:
     """The meant call whose effect it is, as far as anybody can know; None if nobody asked for it then."""
     able = [one for one in attempts if one.may_have_made(done)]
-    in_silence = [one for one in attempts if one.result == done.name and not one.was_said]
-    said = [one for one in able if one.result == done.name]
+    names = {one.meant for one in able}
+    got = [one for one in attempts if one.result == done.name and one.meant in names]
+    in_silence = [one for one in got if not one.was_said]
     unanswered = [one for one in able if one.result is None]
-    chosen = [one for one in in_silence if one in able] or said or unanswered or able
+    chosen = in_silence or got or unanswered or able
     return chosen[0].meant if chosen else None
 
 
@@ -124,8 +125,9 @@ def _excuses(meant: Sequence[Meant], attempts: Sequence[Attempt], number: int) -
         if earlier.meant not in equal:
             continue
         is_reworded = earlier.note != mine.note
-        has_ended = earlier.begin + earlier.lasts < mine.begin
-        if earlier.is_silent and earlier.lasts < SURELY_LATE and (has_ended or is_reworded):
+        came = earlier.arrival()
+        is_early = came - earlier.begin < SURELY_LATE and came < mine.begin + 0.05
+        if earlier.is_silent and (is_early or is_reworded):
             yield Excuse.IDENTITY
         went_on = any(one.connection == earlier.connection for one in attempts[place + 1 :])
         is_there = mine.connection == earlier.connection

@@ -31,7 +31,7 @@ from activities.effects.errors import EffectRefused
 from tests.gateway.clients import Client, Piped, Web
 from tests.gateway.drawing import Life, Scenario, Step, Wish, draw
 from tests.gateway.forks import TILL, Fork, Forks
-from tests.gateway.oracle import Attempt, Done, judge
+from tests.gateway.oracle import FOREVER, Attempt, Done, judge
 
 PATIENCE = 20.0
 SESSION = "s"
@@ -292,9 +292,10 @@ class Agent:
         amount = wish.amount if not was_tried else float(wish.amount)
         attempt = Attempt(
             name, wish.meant.function, wish.meant.arguments["who"], float(wish.amount), note, key,
-            id(client), time.time(), was_tried, step.before + step.after,
+            id(client), time.time(), was_tried,
         )  # fmt: skip
         self.attempts.append(attempt)
+        attempt.arrival = lambda: client.arrived.get(number, FOREVER)
         args = {"who": attempt.who, "amount": amount, "note": note}
         meta = {"_meta": {"replan/key": key}} if key else {}
         number = client.begin({"name": attempt.tool, "arguments": args, **meta})
@@ -325,25 +326,20 @@ class Agent:
         self.log("gives up", wish=wish.meant.name, how=step.how, again=step.again)
         attempt.is_silent = step.how in ("silent", "cancel late")
         if step.again == "after":
-            self._until_over(attempt)
+            time.sleep(max(0.0, attempt.begin + step.before + step.after + 0.06 - time.time()))
         if step.how == "cancel":
             client.cancel(number)
         elif step.how == "hang up":
             client.hang_up(number)
         if step.again == "no":
             return attempt
-        if step.on_other:
-            self.client = self._connect(self.life)
+        other = self.client = self._connect(self.life) if step.on_other else client
         note = other_words(wish) if step.reworded else attempt.note
-        again, second = self._send(wish, Step(without_key=step.without_key), note, self.client)
+        again, second = self._send(wish, Step(without_key=step.without_key), note, other)
         if step.how == "cancel late":
             client.cancel(number)
-        self._hear(again, self.client, second)
+        self._hear(again, other, second)
         return again
-
-    def _until_over(self, attempt: Attempt) -> None:
-        """Wait until the tool has answered, and its answer can be here."""
-        time.sleep(max(0.0, attempt.begin + attempt.lasts + 0.06 - time.time()))
 
     def _until_effect(self, before: int, client: Client, number: int) -> None:
         until = time.monotonic() + 3

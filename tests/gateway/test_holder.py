@@ -17,7 +17,7 @@ import pytest
 from server.gateway import bridge
 from tests import preloaded
 from tests.gateway.agents import PATIENCE, SHOP, Agent, Place
-from tests.gateway.http import NEW, OLD, Gateway, Http, tools_of
+from tests.gateway.http import NEW, OLD, Broken, Gateway, Http, call, tools_of
 from tests.gateway.test_gateway import PAY, said, slow_shop, until_told
 
 NOT_AGAIN = "Not done again"
@@ -378,6 +378,26 @@ def test_agents_over_http_need_no_tasks(tmp_path: Path, session: str, version: s
     assert len(effects) == 1
     assert gateway.place.paid == ["ann"]
     assert not shops(gateway.place)
+
+
+def test_an_answer_that_was_cut_off_over_http_belongs_to_the_next_equal_call(tmp_path: Path, session: str) -> None:
+    """The connection breaks while a payment is made: one payment, and the answer on the next connection."""
+    gateway = Gateway(Place(tmp_path, python=preloaded.python(), mode=()), is_gated=True)
+    try:
+        broken = Broken(gateway, call("pay", PAY), f"/{session}")
+        gateway.place.until_paid(1)
+        broken.cut()
+        time.sleep(0.2)
+        gateway.place.open_gate()
+        with Http(f"{gateway.url}/{session}") as agent:
+            again = agent.call("pay", PAY)
+            wanted = agent.call("pay", PAY)
+    finally:
+        gateway.close()
+
+    assert NOT_AGAIN in said(again)
+    assert NOT_AGAIN not in said(wanted)
+    assert gateway.place.paid == ["ann", "ann"]
 
 
 def test_everything_can_be_made_ready_before_an_agent_starts(place: Place, session: str) -> None:

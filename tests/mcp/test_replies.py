@@ -13,6 +13,7 @@ from activities.toolbox.mcp.loading import ForeignTools
 from activities.toolbox.mcp.replies import MAX_TOOLS, UnreadableEntry, tidy_result, tool_of
 from activities.toolbox.registry import ToolMistakes
 from console.commands import doctor
+from console.render.checks import Status
 from server.gateway import offers, results
 from tests.activities.bench import bench
 from tests.mcp.foreign import loaded, serving, table, tool_of as made_of, written
@@ -452,4 +453,4 @@ def test_check_and_doctor_name_what_is_left_out(tmp_path: Path) -> None:
 
     assert "Not offered: shop.lost: its inputSchema is missing or null" in said
     assert "its title is 5, and is not used" in said and "shop.good" in said
-    assert check.status is doctor.Status.WARN and "shop.lost its name is 5" in check.found
+    assert check.status is Status.WARN and "shop.lost its name is 5" in check.found

@@ -26,10 +26,12 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "replan/__main__.py": {"console", "runtime", "server", "starter", "worker"},
     "server/gateway": {"activities", "client", "runtime", "server", "workflows"},
     "server": {"client", "runtime", "server", "workflows"},
+    "server/page/store.py": {"activities", "client", "server", "workflows"},
     "console": {"client", "console", "runtime", "workflows"},
     "console/commands/audit.py": {"audit", "client", "console", "workflows"},
     "console/render/audit.py": {"audit", "client", "console"},
     "console/commands/mcp.py": {"client", "console", "runtime", "server", "workflows"},
+    "console/commands/store.py": {"activities", "client", "console", "runtime", "server", "workflows"},
     "console/commands/serve.py": {"client", "console", "runtime", "server", "workflows"},
     "maintenance/office.py": {"replan"},
     "maintenance": {"maintenance", "activities", "client", "console", "runtime", "workflows"},
@@ -108,19 +110,27 @@ def test_imports_between_rooms_point_one_way() -> None:
     assert violations(SOURCES, foreign) == {}
 
 
+def of_activities(files: Iterable[Path]) -> set[str]:
+    """The names that files import from `activities`."""
+    nodes = (node for file in files for node in ast.walk(tree(file)) if isinstance(node, ast.ImportFrom))
+    return {f"{node.module}.{node.names[0].name}" for node in nodes if (node.module or "").startswith("activities")}
+
+
 def test_an_audit_knows_of_activities_only_the_tables() -> None:
     """It runs on the machine of a person who has no worker: no store, no tool, no model."""
     tables = ("activities.borders", "activities.scrubbing", "activities.sends")
-    names = {
-        name
-        for file in SOURCES
-        if file.is_relative_to(ROOT / "audit")
-        for node in ast.walk(tree(file))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("activities")
-        for name in (f"{node.module}.{node.names[0].name}",)
-    }
+    names = of_activities(file for file in SOURCES if file.is_relative_to(ROOT / "audit"))
 
     assert [name for name in names if not name.startswith(tables)] == []
+
+
+def test_what_shows_a_store_of_effects_knows_of_activities_only_these() -> None:
+    """No boundary, no tool, no model: `replan.effects` needs a database alone."""
+    files = [ROOT / "console" / "commands" / "store.py", ROOT / "server" / "page" / "store.py"]
+    names = of_activities(files)
+
+    assert names
+    assert [name for name in names if not name.startswith(("activities.effects.", "activities.storage.store"))] == []
 
 
 def test_docs_and_examples_import_the_face_only() -> None:

@@ -89,7 +89,7 @@ def _declared(row: ErrorRow, reason: str, status: int, wait: float | None) -> To
 def of_error(kind: str, error: MCPError) -> ToolError:
     """The exception for an error of JSON-RPC that the server returned in place of a result.
 
-    It proves nothing: what Replan sends was checked before, and a tool's own code can raise each of them after it acted.
+    It proves nothing: what Replan sends was checked before, and a tool can raise each of them after it acted.
     """
     text = str(error.message)
     if error.code == METHOD_NOT_FOUND:

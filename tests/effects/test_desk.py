@@ -1,0 +1,410 @@
+"""What a person sees of a store of effects, and settles, while programs may run or be killed."""
+
+import json
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from activities.effects.database import Database
+from activities.effects.desk import Desk
+from activities.effects.explanation import explain
+from activities.effects.remedies import as_argument, to_settle
+from activities.effects.upkeep import check
+from replan.effects import DoubtfulCall, EffectRefused, Effects, OutcomeUnknown, StoreUnavailable
+from runtime.keys import add_key
+from tests.effects.shop import Shop
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    made = Shop(tmp_path)
+    yield made
+    made.effects.close()
+
+
+def refusal(shop: Shop, key: str, answer: Any, **more: Any) -> str:
+    """The code with which a settlement is refused."""
+    with pytest.raises(EffectRefused) as refused:
+        shop.effects.settle(key, answer, **more)
+    return refused.value.code
+
+
+def test_a_call_of_a_killed_process_is_listed_as_unknown(shop: Shop) -> None:
+    """Its row is open, but no process has it: with what was called, by whom, and how often."""
+    key = shop.unknown()
+    call = shop.effects.desk.call(key)
+
+    assert (call.state, call.function, call.session, call.effect) == ("unknown", "_order", "order 17", "unkeyed")
+    assert (call.arguments, call.attempts, call.has_result) == ({"item": "lamp", "note": "after"}, 1, False)
+    assert call.process is not None and call.process.life.value == "dead"
+
+
+def test_an_applied_call_is_returned_by_its_next_caller(shop: Shop) -> None:
+    """With the result that the person gave; nothing is called again."""
+    shop.effects.settle(shop.unknown(), "applied", result={"id": "lamp 2"})
+
+    assert shop.order("lamp", "after") == {"id": "lamp 2"}
+    assert shop.world == ["order lamp"]
+
+
+def test_a_call_that_was_not_applied_is_made_again(shop: Shop) -> None:
+    """When it comes again."""
+    shop.dies(lambda: shop.order("lamp", "before"))
+    shop.effects.settle(shop.key("unknown"), "not-applied")
+    shop.dies(lambda: shop.order("lamp", "before"))
+
+    assert [call.state for call in shop.effects.calls()] == ["void", "unknown"]
+
+
+def test_an_applied_call_without_a_result_is_never_made(shop: Shop) -> None:
+    """Each equal call says so, until a person gives the result."""
+    key = shop.unknown()
+    shop.effects.settle(key, "applied")
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknown, match=f"its result is not known.*settle {key} applied --result null"):
+            shop.order("lamp", "after")
+    shop.effects.settle(key, "applied", result={"id": "lamp"})
+
+    assert shop.order("lamp", "after") == {"id": "lamp"}
+    assert shop.world == ["order lamp"]
+
+
+def test_the_result_of_a_function_without_one_is_not_missed(tmp_path: Path) -> None:
+    """It returns None, whatever was applied."""
+    effects = Effects(str(tmp_path / "agent.db"), session="s")
+    made = []
+
+    @effects.unkeyed
+    def ping() -> None:
+        made.append(1)
+        raise OSError("reset")
+
+    with pytest.raises(OutcomeUnknown) as unknown:
+        ping()
+    effects.settle(unknown.value.key, "applied")
+    answers = [ping()]
+    effects.close()
+
+    assert (answers, made) == ([None], [1])
+
+
+def test_who_settled_it_is_recorded(shop: Shop) -> None:
+    """With the time, and what it was before."""
+    key = shop.unknown()
+    why = shop.effects.settle(key, "not-applied", by="ann").why or {}
+
+    assert (why["code"], why["by"], why["was"]) == ("settled", "ann", "open") and why["at"]
+
+
+@pytest.mark.parametrize(("answer", "code"), [("same", "other_answer"), ("maybe", "other_answer")])
+def test_an_unknown_call_has_two_answers(shop: Shop, answer: str, code: str) -> None:
+    """Those of a doubtful call are refused."""
+    assert refusal(shop, shop.unknown(), answer) == code
+
+
+def test_a_call_is_settled_once(shop: Shop) -> None:
+    """What a person said stays."""
+    key = shop.unknown()
+    shop.effects.settle(key, "not-applied")
+
+    assert refusal(shop, key, "applied") == "already_settled"
+    assert shop.state(key) == "void"
+
+
+def test_a_result_is_json_and_belongs_to_an_applied_call(shop: Shop) -> None:
+    """Nothing is changed by what is neither."""
+    key = shop.unknown()
+    wrong: list[Any] = [{1, 2}, float("nan"), "\ud800", b"x", "x" * 2_000_000]
+
+    assert [refusal(shop, key, "applied", result=value) for value in wrong] == ["bad_result"] * 5
+    assert refusal(shop, key, "not-applied", result=1) == "bad_result"
+    assert shop.state(key) == "unknown"
+
+
+def test_an_unknown_key_names_the_nearest(shop: Shop) -> None:
+    """A person may have mistyped it."""
+    key = shop.unknown()
+    with pytest.raises(EffectRefused, match=f"did you mean {key}") as refused:
+        shop.effects.settle(f"{key[:-1]}x", "applied")
+
+    assert refused.value.code == "unknown_key"
+
+
+def test_a_running_call_is_not_settled(shop: Shop) -> None:
+    """Its process is named; when it is dead, it can be settled."""
+    child = shop.lives(lambda: shop.order("lamp", "stays"))
+    while not shop.world:
+        time.sleep(0.01)
+    key = shop.effects.calls()[0].key
+    with pytest.raises(EffectRefused, match=f"still runs in process {child} ") as refused:
+        shop.effects.settle(key, "applied")
+    assert shop.state(key) == "open"
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    shop.effects.settle(key, "not-applied")
+
+    assert refused.value.code == "still_running"
+
+
+def test_a_call_of_an_owner_of_which_nothing_is_known_may_be_settled(shop: Shop) -> None:
+    """Only a person can know then."""
+    key = shop.unknown()
+    shop.effects.close()
+    with sqlite3.connect(shop.store) as database:
+        database.execute("DELETE FROM replan_owners")
+
+    assert shop.effects.settle(key, "not-applied").state == "void"
+
+
+def test_a_call_that_is_settled_right_after_its_claim_is_not_made(shop: Shop) -> None:
+    """The owner reads its claim once more before it calls: of the two, one wins."""
+    shop.effects.open()
+    with sqlite3.connect(shop.store) as database:  # a person who is so quick
+        database.execute(
+            "CREATE TRIGGER person AFTER INSERT ON replan_ledger BEGIN"
+            " UPDATE replan_ledger SET state = 'void' WHERE key = NEW.key; END"
+        )
+    with pytest.raises(OutcomeUnknown, match="was not called: its claim was taken away"):
+        shop.order("lamp")
+
+    assert shop.world == []
+
+
+def test_a_doubtful_call_is_the_same(shop: Shop) -> None:
+    """It gets the earlier result, once that is known."""
+    doubt = shop.doubtful()
+    about = shop.effects.desk.call(doubt).about
+    assert about is not None
+    with pytest.raises(EffectRefused, match=f"{about} was begun by process .* gone.*settle {about} applied") as first:
+        shop.effects.settle(doubt, "same")
+    shop.effects.settle(about, "applied")
+    assert refusal(shop, doubt, "same") == first.value.code == "earlier_first"
+    shop.effects.settle(about, "applied", result={"id": "lamp"})
+    shop.effects.settle(doubt, "same")
+
+    assert shop.order("lamp", "after this one comes another one") == {"id": "lamp"}
+    assert shop.world == ["order lamp"]
+
+
+def test_a_doubtful_call_is_another(shop: Shop) -> None:
+    """It is made when it comes again."""
+    doubt = shop.doubtful()
+    shop.effects.settle(doubt, "another")
+    shop.dies(lambda: shop.order("lamp", "after this one comes another one"))
+
+    assert shop.world == ["order lamp", "order lamp"]
+    assert shop.state(doubt) == "unknown"
+    shop.effects.settle(doubt, "applied")
+
+
+def test_a_doubtful_call_has_two_answers(shop: Shop) -> None:
+    """It was not made, so it was neither applied nor not."""
+    assert refusal(shop, shop.doubtful(), "applied") == "other_answer"
+
+
+@pytest.mark.parametrize("end", ["not-applied", "undone"])
+def test_a_doubtful_call_is_not_the_same_as_one_without_a_result(shop: Shop, end: str) -> None:
+    """Nothing is there that it could get."""
+    doubt = shop.doubtful()
+    about = shop.effects.desk.call(doubt).about or ""
+    if end == "undone":
+        shop.effects.settle(about, "applied", result={"id": "lamp"})
+        shop.effects.undo(about)
+    else:
+        shop.effects.settle(about, "not-applied")
+
+    assert refusal(shop, doubt, "same") == "earlier_first"
+
+
+def test_a_call_that_was_said_to_be_the_same_does_not_get_the_result_of_what_was_undone_since(shop: Shop) -> None:
+    """The result of an undone effect is never returned."""
+    doubt = shop.doubtful()
+    about = shop.effects.desk.call(doubt).about or ""
+    shop.effects.settle(about, "applied", result={"id": "lamp"})
+    shop.effects.settle(doubt, "same")
+    shop.effects.undo(about)
+
+    with pytest.raises(Exception, match="was applied and undone"):
+        shop.order("lamp", "after this one comes another one")
+
+
+@pytest.mark.parametrize("beginning", ["", "x", "%", "_"])
+def test_the_beginning_of_no_key_finds_none(shop: Shop, beginning: str) -> None:
+    """No sign stands for others."""
+    shop.unknown()
+    with pytest.raises(EffectRefused):
+        shop.effects.desk.find(beginning if beginning != "_" else "_x")
+
+
+def test_the_beginning_of_a_key_is_enough_if_it_is_of_one(shop: Shop) -> None:
+    """Else all that begin so are named."""
+    key = shop.unknown()
+    shop.dies(lambda: shop.order("chair"))
+
+    assert shop.effects.desk.find(key[:-3]).key == key
+    with pytest.raises(EffectRefused, match="2 keys begin with '_order'"):
+        shop.effects.desk.find("_order")
+
+
+def test_looking_makes_no_store(tmp_path: Path) -> None:
+    """A mistyped path is named, and no file is there afterwards."""
+    with pytest.raises(StoreUnavailable, match="There is no store"):
+        Desk(Database(str(tmp_path / "typo.db"), must_exist=True)).calls()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_looking_migrates_no_store(tmp_path: Path) -> None:
+    """Another program's database, or one of an earlier version, is left as it is."""
+    with sqlite3.connect(tmp_path / "other.db") as database:
+        database.execute("CREATE TABLE mine (x)")
+    with pytest.raises(StoreUnavailable, match="has no effects yet"):
+        Desk(Database(str(tmp_path / "other.db"), must_exist=True)).calls()
+
+    with sqlite3.connect(tmp_path / "other.db") as database:
+        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("mine",)]
+
+
+def test_explain_says_why_a_call_was_not_made_again(shop: Shop) -> None:
+    """By the recorded fact, and by what the rules decide of the next one; nothing is changed by asking."""
+    shop.dies(lambda: shop.order("lamp"))
+    shop.order("lamp")
+    [call] = shop.effects.calls()
+    explained = explain(shop.effects.desk, call)
+
+    assert [item.decision for item in explained.items] == ["made", "answered"]
+    assert explained.items[1].data["standing"] == "last" and "killed later" in (explained.items[1].why or "")
+    assert shop.effects.calls() == [call]
+
+
+def test_explain_says_what_follows_of_an_unknown_call(shop: Shop) -> None:
+    """And how a person settles it."""
+    explained = explain(shop.effects.desk, shop.effects.desk.call(shop.unknown()))
+
+    assert explained.following.decision == "found_out_first"
+    assert [item.decision for item in explained.items] == ["made", "unknown"]
+    assert f"settle {explained.call.key} applied --store {shop.store}" in explained.todo[0]
+
+
+def test_explain_says_that_a_doubtful_call_stays_doubtful(shop: Shop) -> None:
+    """Until somebody answers."""
+    call = shop.effects.desk.call(shop.doubtful())
+    before = explain(shop.effects.desk, call).following.decision
+    shop.effects.settle(call.key, "another")
+
+    assert before == "doubtful"
+    assert explain(shop.effects.desk, shop.effects.desk.call(call.key)).following.decision == "made"
+
+
+def test_what_a_person_is_told_to_type_is_one_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys with blanks are quoted, a password is not shown, and a variable that has the URL is named instead."""
+    url = "postgresql://me:pw@db/agents?sslmode=require"
+    monkeypatch.delenv("AGENT_DB", raising=False)
+    without = to_settle("a b/c", "outcome", url)
+    monkeypatch.setenv("AGENT_DB", url)
+
+    assert "settle 'a b/c' applied --store postgresql://me@db/agents`" in without and "PGPASSWORD" in without
+    assert "pw" not in without.replace("PGPASSWORD", "")
+    assert to_settle("a", "identity", url).startswith("Settle it: `")
+    assert as_argument(url) == '"$AGENT_DB"'
+    assert as_argument("/var/a b.db") == "'/var/a b.db'"
+    assert as_argument("sqlite:////var/a.db") == "/var/a.db"
+
+
+def test_prune_keeps_what_is_open_and_the_newest(shop: Shop) -> None:
+    """And what a doubtful call may be; a dry run says the same, and deletes nothing."""
+    with pytest.raises(DoubtfulCall):
+        shop.dies(lambda: shop.order("first"))
+        shop.unknown()
+        shop.order("lamp", "after this one comes another one")
+    shop.order("last")
+    before = {call.key for call in shop.effects.calls()}
+    planned = shop.effects.prune(0, dry_run=True)
+    assert {call.key for call in shop.effects.calls()} == before
+    done = shop.effects.prune(0)
+
+    assert [call.arguments for call in done.calls] == [{"item": "first", "note": ""}]
+    assert [call.key for call in planned.calls] == [call.key for call in done.calls]
+    assert sorted(call.state for call in shop.effects.calls()) == ["applied", "doubtful", "unknown"]
+    assert done.kept == 3
+
+
+def test_prune_keeps_what_is_young(shop: Shop) -> None:
+    """By the time of the claim."""
+    shop.order("first")
+    shop.order("last")
+
+    assert shop.effects.prune(1).calls == []
+    assert len(shop.effects.calls()) == 2
+
+
+def test_prune_forgets_owners_on_which_nothing_depends(shop: Shop) -> None:
+    """The dead and the ended, with their lock files; not one of whose end it depends whether an answer was read."""
+    for item in ("a", "b", "c"):
+        shop.dies(lambda item=item: shop.order(item))  # type: ignore[misc]
+    unknown = shop.unknown()
+    shop.order("last")
+    done = shop.effects.prune(0)
+    shop.effects.close()
+    with sqlite3.connect(shop.store) as database:
+        owners = database.execute("SELECT count(*) FROM replan_owners").fetchone()[0]
+
+    assert (len(done.calls), done.owners, len(done.files)) == (3, 3, 3)
+    assert owners == 2  # of the unknown call, and of this process
+    assert shop.state(unknown) == "unknown"
+    assert shop.order("last") == {"id": "last"}
+
+
+def test_doctor_names_what_waits_with_its_command(shop: Shop) -> None:
+    """And that all else is well."""
+    doubt = shop.doubtful()
+    shop.effects.close()
+    found = {one.name: one for one in check(Desk(Database(shop.store, must_exist=True)))}
+
+    assert {one.status for one in found.values()} == {"ok", "warn"}
+    assert f"settle {doubt} same" in found["doubtful"].remedy
+    assert "settle _order-" in found["unknown"].remedy
+    assert "2 dead" in found["owners"].found
+
+
+def test_doctor_of_a_store_that_cannot_be_used_says_why(tmp_path: Path) -> None:
+    """All other checks are skipped."""
+    first, *others = check(Desk(Database(str(tmp_path / "none.db"), must_exist=True)))
+
+    assert (first.status, first.remedy) == ("fail", "check the path, or run the program that makes it")
+    assert {one.status for one in others} == {"skipped"}
+
+
+def test_an_encrypted_store_shows_its_values_with_its_keys(tmp_path: Path) -> None:
+    """And only with them."""
+    ring = tmp_path / "replan.keys"
+    add_key(ring)
+    effects = Effects(str(tmp_path / "agent.db"), session="s", keys=ring)
+
+    @effects.unkeyed
+    def say(word: str) -> str:
+        return word
+
+    say("secret")
+    [call] = effects.calls()
+    effects.close()
+    raw = b"".join(file.read_bytes() for file in tmp_path.glob("agent.db*") if file.is_file())
+
+    assert (call.arguments, call.result) == ({"word": "secret"}, "secret")
+    assert b"secret" not in raw
+    with pytest.raises(StoreUnavailable, match="--keys"):
+        Desk(Database(str(tmp_path / "agent.db"), must_exist=True)).calls()
+
+
+def test_a_record_can_be_written_as_json(shop: Shop) -> None:
+    """Programs read it."""
+    key = shop.unknown()
+    fields = json.loads(shop.effects.desk.call(key).model_dump_json())
+
+    assert (fields["key"], fields["state"], fields["process"]["life"]) == (key, "unknown", "dead")
