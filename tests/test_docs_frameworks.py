@@ -1,10 +1,11 @@
-"""What docs/mcp.md shows for each framework are the lines that `evals.frameworks` runs."""
+"""What docs/mcp.md shows for each framework are the lines that `evals.frameworks` runs, and each client is in a table."""
 
 import json
 import re
 
 import pytest
 
+from evals.clients.programs import CLIENTS
 from evals.frameworks.__main__ import NAMES
 from evals.frameworks.environments import requirements
 from tests import documentation
@@ -59,3 +60,12 @@ def test_the_json_of_claude_code_is_a_command_of_replan() -> None:
 
     assert server["command"] == "replan"
     assert server["args"][:2] == ["mcp", "--session"]
+
+
+def test_the_table_of_clients_has_each_client_in_both_ways_and_nothing_twice() -> None:
+    """As `evals.clients` prints it, with remarks."""
+    rows = documentation.tables(PAGE)["client"]
+
+    assert [row[0] for row in rows[::2]] == [client.title for client in CLIENTS]
+    assert {row[1] for row in rows} == {"stdio", "HTTP"}
+    assert {row[4] for row in rows} == {row[8] for row in rows} == {row[5] for row in rows} == {"0"}

@@ -1,4 +1,4 @@
-"""`python -m evals.gateway`: what it draws, and that a small run keeps every promise."""
+"""`python -m evals.gateway` and `evals.clients`: what is drawn, and that small runs keep every promise."""
 
 import json
 import subprocess
@@ -46,3 +46,14 @@ def test_a_small_run_does_nothing_twice_and_loses_nothing(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stdout
     assert [run["twice"] + run["lost"] for run in report["runs"] if run["has_gateway"]] == [0, 0]
     assert "| without keys, break observed |" in done.stdout
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_a_client_that_is_killed_or_short_of_time_pays_once() -> None:
+    """Through pipes and over HTTP, without keys."""
+    command = [sys.executable, "-m", "evals.clients", "python_sdk_2", "--count", "5", "--kills", "2", "--no-bare"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "| Python SDK 2.3.0 | HTTP | 5 | 2 | 0 | 0 |" in done.stdout

@@ -64,18 +64,18 @@ class Place:
         """`servers` has the server of each token."""
         state.mkdir()
         self._world, self.state, self._servers = world, state, servers
-        self._tools = world.tools_file()
         self._database = Database(str(state / "store.db"))
         self._desk = Desk(self._database)
         self.struck = Counter[Blow]()
         self.asked = list[tuple[str, str]]()
         """What a person was asked: the token of the effect, and what is not known of the call."""
 
-    def command(self, session: str | None, *options: str) -> list[str]:
-        """What the agent's configuration names in place of a server's own command."""
-        named = ["--session", session] if session else []
+    def command(self, agent: str, *, has_session: bool) -> list[str]:
+        """What the agent's configuration names in place of a server's own command; its session has its name."""
+        named = ["--session", agent] if has_session and agent else []
         state = ["--state", str(self.state), "--idle", str(IDLE_SECONDS)]
-        return [sys.executable, "-m", "replan", "mcp", *state, *named, *options, "--tools", str(self._tools)]
+        tools = self._world.tools_file(agent)
+        return [sys.executable, "-m", "replan", "mcp", *state, *named, "--tools", str(tools)]
 
     async def strike(self, blow: Blow, session: str) -> None:
         """Kill the holder of a session, if it is there."""

@@ -168,7 +168,7 @@ async def _perform(agent: Agent, share: Sequence[Effect], advance: Callable[[], 
 
 def _reach(row: Row, name: str, world: World, place: Place | None) -> Reach:
     async def connect(server: str) -> Connection:
-        command = place.command(name if row.has_session else None) if place else world.command(server, name)
+        command = place.command(name, has_session=row.has_session) if place else world.command(server, name)
         return await connected(command, environment(), ROOT, world.folder / "errors.log")
 
     async def strike(blow: Blow) -> None:

@@ -89,16 +89,16 @@ class World:
         }[server]
         return [sys.executable, "-I", "-S", str(SHIM), str(self.folder), server, *command]
 
-    def tools_file(self) -> Path:
-        """The tools file of all servers."""
+    def tools_file(self, agent: str = "") -> Path:
+        """The tools file of all servers, for one agent."""
         tools = {server: self.call(server, "", "").tool for server in SERVERS}
         text = "".join(
-            f"[servers.{server}]\ncommand = {json.dumps(self.command(server))}\n"
+            f"[servers.{server}]\ncommand = {json.dumps(self.command(server, agent))}\n"
             + RULES.format(server=server, tool=tools[server])
             + FINDS.get(server, "")
             for server in SERVERS
         )
-        file = self.folder / "tools.toml"
+        file = self.folder / f"tools-{agent}.toml"
         file.write_text(text)
         return file
 
