@@ -1,4 +1,4 @@
-"""What docs/mcp.md shows for each framework are the lines that `evals.frameworks` runs, and each client is in a table."""
+"""What docs/mcp.md shows for frameworks are the lines that `evals.frameworks` runs, and each client is in a table."""
 
 import json
 import re
