@@ -1,4 +1,4 @@
-"""What docs/mcp.md shows for each framework are the lines that `evals.frameworks` runs, and each client is in a table."""
+"""docs/mcp.md shows the lines that `evals.frameworks` runs for each framework, and has each client of `evals.clients`."""
 
 import json
 import re
