@@ -1,6 +1,7 @@
 """Makes each call of an agent that changes something once, by the store of effects and without a server."""
 
 import asyncio
+import itertools
 import json
 import random
 import time
@@ -108,6 +109,10 @@ class EffectCalls:
     _connections: set[str] = field(default_factory=set)
     _keys: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By request, the connection and the row's key of the last calls."""
+    under_way: dict[str, Running] = field(default_factory=dict)
+    """By request, the calls without an answer."""
+    _answered: dict[str, float] = field(default_factory=dict)
+    """By row's key, when the last calls were answered, the newest at the end."""
     running: int = 0
     """How many calls are under way, also those whose agent has left."""
 
@@ -134,6 +139,7 @@ class EffectCalls:
             return _of_failure(failed, fault)
         finally:
             self._note_key(request, call.client.key)
+            self.under_way.pop(request.id, None)
             if reporting is not None:
                 reporting.cancel()
         shown = fault(**answer.fault) if answer.fault else results.success(answer.result, is_structured=is_structured)
@@ -202,8 +208,17 @@ class EffectCalls:
     def _note_key(self, request: Request, key: str) -> None:
         if key:
             self._keys[request.id] = request.connection, key
-            while len(self._keys) > MAX_ANSWERS:
-                self._keys.pop(next(iter(self._keys)))
+            self._answered.pop(key, None)
+            self._answered[key] = time.monotonic()
+            for known in (self._keys, self._answered):
+                while len(known) > MAX_ANSWERS:
+                    known.pop(next(iter(known)))
+
+    def not_read_by(self, request: Request) -> frozenset[str]:
+        """The keys of the rows whose answers had not been given when this request came, so that it follows none."""
+        others = {client.key for id, client in list(self.under_way.items()) if id != request.id and client.key}
+        late = itertools.takewhile(lambda item: item[1] > request.arrived, reversed(list(self._answered.items())))
+        return frozenset({*others, *(key for key, _ in late)})
 
     def went_on(self, connection: str) -> None:
         """Note that the agent has asked for something else on this connection: it has its earlier answers."""
@@ -266,7 +281,7 @@ class _Call:
 
     async def _once(self) -> _Answer:
         """One attempt, which goes on when the agent leaves."""
-        client = self.client = self._client()
+        client = self.client = self.calls.under_way[self.request.id] = self._client()
         flow = calling(self._request(client), self.calls.store.rows, self._work(client), client)
         self.calls.running += 1
         try:
@@ -301,6 +316,7 @@ class _Call:
             can_look=spec.reconcile is not None,
             client=client,
             asker=client.asker,
+            unread=partial(self.calls.not_read_by, self.request),
         )
 
     def _work(self, client: Running) -> Work:
