@@ -46,6 +46,8 @@ LONGEST_WAIT = 60.0
 """The longest wait before a call is repeated; if its service asks for a longer one, the agent is told to wait."""
 TICK = 5.0
 """Seconds between two reports to the agent that its call is still under way."""
+ENDING_SECONDS = 1.0
+"""The longest wait for the end of a server whose connection was lost during a call."""
 MAX_ANSWERS = 2_000
 """Of how many calls it is known which row each has, the last ones."""
 REQUEST = "request"
@@ -350,8 +352,16 @@ class _Call:
             fault = error.fault if isinstance(error, FaultRaised) else verdict.fault
             if attempt.has_returned:
                 return _Answer(None, _applied_fault(fault))
+            if fault.code is Code.UNREACHABLE and self.kind.spec.reconcile:
+                await self._until_over()
             raise _Failed(fault, verdict, error) from error
         return _Answer(result)
+
+    async def _until_over(self) -> None:
+        """Wait a moment for the end of a server that has closed its pipes: then a look proves something at once."""
+        until = time.monotonic() + ENDING_SECONDS
+        while not self.calls.tools.is_over(self.kind) and time.monotonic() < until:  # noqa: ASYNC110  # seldom
+            await asyncio.sleep(0.01)
 
     def _proves_no_effect(self, error: BaseException, attempt: _Attempt) -> bool:
         """Whether it is certain that a call that ended with `error` had no effect."""
