@@ -81,6 +81,7 @@ _ROWS = (
             ),
             # A value that is not known is NULL, and equals nothing.
             LEDGER.c.caller_key == bindparam("caller_key"),
+            LEDGER.c.key.in_(bindparam("unread", expanding=True)),
             and_(LEDGER.c.call == bindparam("call"), LEDGER.c.digest == bindparam("digest")),
             and_(LEDGER.c.family == bindparam("family"), LEDGER.c.digest == bindparam("digest")),
         ),
@@ -138,6 +139,8 @@ class CallRequest:
     """What `Calls.running` has of the call while it runs."""
     asker: str = ""
     """Who asks for the call, if one process makes calls for others: the id of a connection; else empty."""
+    unread: Callable[[], frozenset[str]] = frozenset
+    """The keys of the rows whose answers were given after the caller had asked: it had not read them."""
 
 
 class Claim(NamedTuple):
@@ -522,6 +525,7 @@ class Calls:
                 "function": request.function,
                 "readers": [self.owner, *self.askers],
                 "caller_key": identity.key,
+                "unread": list(request.unread()),
                 "call": identity.call,
                 "family": identity.family,
                 "digest": identity.digest,
@@ -530,9 +534,10 @@ class Calls:
 
     def _earlier(self, tx: Connection, request: CallRequest, row: Any) -> Earlier:
         standing, here = self._standing(tx, row), self.running.get(row.key)
-        is_reworded = row.digest != request.identity.digest and request.differs_in_words(
-            json.loads(row.arguments) if row.arguments else {}
-        )
+        is_equal = row.digest == request.identity.digest  # calls at once that differ in words are several
+        if standing is CallStanding.READ and is_equal and row.key in request.unread():
+            standing = CallStanding.UNREAD
+        is_reworded = not is_equal and request.differs_in_words(json.loads(row.arguments) if row.arguments else {})
         return Earlier(
             row.key,
             Identity(row.digest, row.caller_key, row.run, row.call, row.family),

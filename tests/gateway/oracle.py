@@ -11,6 +11,8 @@ from tests.effects.oracle import Call, Effect, Excuse, Meant, Violation
 
 SURELY_LATE = 5.0
 """Seconds after which an answer is not believed to be read by a client that may have given up without a word."""
+ON_ITS_WAY = 0.25
+"""Seconds that an answer may take on a busy machine from the gateway to the client that notes it."""
 FOREVER = float("inf")
 
 
@@ -126,7 +128,7 @@ def _excuses(meant: Sequence[Meant], attempts: Sequence[Attempt], number: int) -
             continue
         is_reworded = earlier.note != mine.note
         came = earlier.arrival()
-        is_early = came - earlier.begin < SURELY_LATE and came < mine.begin + 0.05
+        is_early = came - earlier.begin < SURELY_LATE and came < mine.begin + ON_ITS_WAY
         if earlier.is_silent and (is_early or is_reworded):
             yield Excuse.IDENTITY
         went_on = any(one.connection == earlier.connection for one in attempts[place + 1 :])
