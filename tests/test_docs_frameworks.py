@@ -1,4 +1,4 @@
-"""docs/mcp.md shows the lines that `evals.frameworks` runs for each framework, and has each client of `evals.clients`."""
+"""docs/mcp.md shows the lines that `evals.frameworks` runs, and each client of `evals.clients` is in its table."""
 
 import json
 import re
