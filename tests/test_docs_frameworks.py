@@ -1,4 +1,4 @@
-"""What docs/mcp.md shows for frameworks are the lines that `evals.frameworks` runs, and each client is in a table."""
+"""docs/mcp.md shows the lines that `evals.frameworks` runs, and each client of `evals.clients` is in its table."""
 
 import json
 import re

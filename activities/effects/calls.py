@@ -92,6 +92,7 @@ _ROWS = (
             ),
             # A value that is not known is NULL, and equals nothing.
             LEDGER.c.caller_key == bindparam("caller_key"),
+            LEDGER.c.key.in_(bindparam("unread", expanding=True)),
             and_(LEDGER.c.call == bindparam("call"), LEDGER.c.digest == bindparam("digest")),
             and_(LEDGER.c.family == bindparam("family"), LEDGER.c.digest == bindparam("digest")),
         ),
@@ -149,6 +150,8 @@ class CallRequest:
     """What `Calls.running` has of the call while it runs."""
     asker: str = ""
     """Who asks for the call, if one process makes calls for others: the id of a connection; else empty."""
+    unread: Callable[[], frozenset[str]] = frozenset
+    """The keys of the rows whose answers were given after the caller had asked: it had not read them."""
 
 
 class Claim(NamedTuple):
@@ -262,12 +265,12 @@ class Calls:
             self.given_up.pop(key, None)
         rows = self._rows(tx, request)
         if follow is not None and (row := self.row(tx, follow)) is not None:
-            earlier = self._earlier(tx, row)
+            earlier = self._earlier(tx, request, row)
             if earlier.standing not in (CallStanding.VOID, CallStanding.UNDONE):
                 return self._same(tx, request, row, earlier, is_joined=True)
         if answered := self._answered_doubt(tx, request, rows):
             return answered
-        known = [self._earlier(tx, row, is_reworded=is_reworded) for row, is_reworded in _related(request, rows)]
+        known = [self._earlier(tx, request, row, is_reworded=is_reworded) for row, is_reworded in _related(request, rows)]
         match = recognise(
             request.identity, known, restarts=self.restarts, is_harmless=request.effect is Effect.IDEMPOTENT
         )
@@ -534,14 +537,18 @@ class Calls:
                 "readers": [self.owner, *self.askers],
                 "restarts": int(self.restarts),
                 "caller_key": identity.key,
+                "unread": list(request.unread()),
                 "call": identity.call,
                 "family": identity.family,
                 "digest": identity.digest,
             },
         ).all()
 
-    def _earlier(self, tx: Connection, row: Any, *, is_reworded: bool = False) -> Earlier:
+    def _earlier(self, tx: Connection, request: CallRequest, row: Any, *, is_reworded: bool = False) -> Earlier:
         standing, here = self._standing(tx, row), self.running.get(row.key)
+        is_equal = row.digest == request.identity.digest  # calls at once that differ in words are several
+        if standing is CallStanding.READ and is_equal and row.key in request.unread():
+            standing = CallStanding.UNREAD
         return Earlier(
             row.key,
             Identity(row.digest, row.caller_key, row.run, row.call, row.family),

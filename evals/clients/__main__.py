@@ -115,8 +115,9 @@ async def _until_done(run: Run, program: Sequence[str], folder: Path, book: Path
             )  # fmt: skip
         if marks:
             await _kill_at(process, marks.pop(0), book, dice)
-            run.killed += 1
-            continue
+            if process.returncode == -signal.SIGKILL:
+                run.killed += 1
+                continue
         try:
             code = await process.wait()
         finally:

@@ -1,6 +1,7 @@
 """Makes each call of an agent that changes something once, by the store of effects and without a server."""
 
 import asyncio
+import itertools
 import json
 import random
 import time
@@ -45,6 +46,8 @@ LONGEST_WAIT = 60.0
 """The longest wait before a call is repeated; if its service asks for a longer one, the agent is told to wait."""
 TICK = 5.0
 """Seconds between two reports to the agent that its call is still under way."""
+ENDING_SECONDS = 1.0
+"""The longest wait for the end of a server whose connection was lost during a call."""
 MAX_ANSWERS = 2_000
 """Of how many calls it is known which row each has, the last ones."""
 REQUEST = "request"
@@ -108,6 +111,10 @@ class EffectCalls:
     _connections: set[str] = field(default_factory=set)
     _keys: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By request, the connection and the row's key of the last calls."""
+    under_way: dict[str, Running] = field(default_factory=dict)
+    """By request, the calls without an answer."""
+    _answered: dict[str, float] = field(default_factory=dict)
+    """By row's key, when the last calls were answered, the newest at the end."""
     running: int = 0
     """How many calls are under way, also those whose agent has left."""
 
@@ -134,6 +141,7 @@ class EffectCalls:
             return _of_failure(failed, fault)
         finally:
             self._note_key(request, call.client.key)
+            self.under_way.pop(request.id, None)
             if reporting is not None:
                 reporting.cancel()
         shown = fault(**answer.fault) if answer.fault else results.success(answer.result, is_structured=is_structured)
@@ -202,8 +210,17 @@ class EffectCalls:
     def _note_key(self, request: Request, key: str) -> None:
         if key:
             self._keys[request.id] = request.connection, key
-            while len(self._keys) > MAX_ANSWERS:
-                self._keys.pop(next(iter(self._keys)))
+            self._answered.pop(key, None)
+            self._answered[key] = time.monotonic()
+            for known in (self._keys, self._answered):
+                while len(known) > MAX_ANSWERS:
+                    known.pop(next(iter(known)))
+
+    def not_read_by(self, request: Request) -> frozenset[str]:
+        """The keys of the rows whose answers had not been given when this request came, so that it follows none."""
+        others = {client.key for id, client in list(self.under_way.items()) if id != request.id and client.key}
+        late = itertools.takewhile(lambda item: item[1] > request.arrived, reversed(list(self._answered.items())))
+        return frozenset({*others, *(key for key, _ in late)})
 
     def went_on(self, connection: str) -> None:
         """Note that the agent has asked for something else on this connection: it has its earlier answers."""
@@ -266,7 +283,7 @@ class _Call:
 
     async def _once(self) -> _Answer:
         """One attempt, which goes on when the agent leaves."""
-        client = self.client = self._client()
+        client = self.client = self.calls.under_way[self.request.id] = self._client()
         flow = calling(self._request(client), self.calls.store.rows, self._work(client), client)
         self.calls.running += 1
         try:
@@ -301,6 +318,7 @@ class _Call:
             can_look=spec.reconcile is not None,
             client=client,
             asker=client.asker,
+            unread=partial(self.calls.not_read_by, self.request),
         )
 
     def _work(self, client: Running) -> Work:
@@ -334,8 +352,16 @@ class _Call:
             fault = error.fault if isinstance(error, FaultRaised) else verdict.fault
             if attempt.has_returned:
                 return _Answer(None, _applied_fault(fault))
+            if fault.code is Code.UNREACHABLE and self.kind.spec.reconcile:
+                await self._until_over()
             raise _Failed(fault, verdict, error) from error
         return _Answer(result)
+
+    async def _until_over(self) -> None:
+        """Wait a moment for the end of a server that has closed its pipes: then a look proves something at once."""
+        until = time.monotonic() + ENDING_SECONDS
+        while not self.calls.tools.is_over(self.kind) and time.monotonic() < until:  # noqa: ASYNC110  # seldom
+            await asyncio.sleep(0.01)
 
     def _proves_no_effect(self, error: BaseException, attempt: _Attempt) -> bool:
         """Whether it is certain that a call that ended with `error` had no effect."""

@@ -1,7 +1,8 @@
 """One request of an agent to call a tool, as the gateway's doors hand it to what makes the call."""
 
+import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from server.gateway.sessions import Session
@@ -31,6 +32,8 @@ class Request:
     """The person at the client; None if the client is not attended, or cannot ask."""
     is_gone: Callable[[], bool] = lambda: False
     """Whether the agent can certainly not be reached any more."""
+    arrived: float = field(default_factory=time.monotonic)
+    """When it came: it cannot follow an answer that was given later."""
 
 
 class AgentGone(Exception):

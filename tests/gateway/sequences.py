@@ -445,18 +445,20 @@ class Person:
         return names
 
     def _is_same(self, record: CallRecord, names: dict[str, str]) -> str:
-        """Whether a doubtful call is the earlier one again."""
+        """Whether a doubtful call is the earlier one again; wishes that are equal may change their effects."""
         name = names.get(record.about or "")
-        asked = [one.meant for one in self._agent.attempts if one.row == record.key]
+        asked = [one for one in self._agent.attempts if one.row == record.key]
         if name is None or not asked:
             return "another"
-        if self._agent.kept.get(asked[-1]) == name:
+        mine = asked[-1]
+        if self._agent.kept.get(mine.meant) == name:
             return "same"
         if name in self._agent.kept.values():
             return "another"
         done = next(one for one in self._world.done() if one.name == name)
+        is_equal = (mine.tool, mine.who, mine.amount, mine.note) == (done.tool, done.who, done.amount, done.note)
         owners = {one.meant for one in self._agent.attempts if one.may_have_made(done)}
-        return "same" if asked[-1] in owners else "another"
+        return "same" if mine.meant in owners or (is_equal and mine.is_repetition) else "another"
 
     def finish(self) -> None:
         """Let the agent call again until each of its wishes has come true."""

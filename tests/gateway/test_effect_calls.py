@@ -302,3 +302,15 @@ async def test_an_agent_learns_that_it_may_call_again(gateway: Gateway, answer: 
 
     assert outcome["structuredContent"]["do"] == do
     assert ("Do not call it again" in text(outcome)) == (answer is None)
+
+
+async def test_a_call_that_came_before_an_answer_does_not_follow_it(gateway: Gateway) -> None:
+    """The holder was still starting, and the client sent its call again: both are there when the first is answered."""
+    agent = gateway.agent()
+    await agent.call("tip")
+    agent.leave()
+    successor = gateway.agent()
+    answers = await asyncio.gather(*(successor.call("tip") for _ in range(3)))
+
+    assert len(gateway.shop.paid) == 1 and all("Not done again" in text(answer) for answer in answers)
+    assert "Not done again" not in text(await successor.call("tip")) and len(gateway.shop.paid) == 2

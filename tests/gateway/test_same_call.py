@@ -37,14 +37,17 @@ class Shop:
         self.clients.append(self.world.client(Life(door, is_new, environment)))
         return self.clients[-1]
 
-    def begin(self, agent: Client, note: str = "ok", amount: float = 5, key: str | None = None, **step: Any) -> int:
+    def begin(
+        self, agent: Client, note: str = "ok", amount: float = 5, key: str | None = None, tool: str = "pay", **step: Any
+    ) -> int:
         """Send a payment; `step` says what befalls it."""
         if step:
             self.world.act(Step(**step))
         meta = {"_meta": {"replan/key": key}} if key else {}
-        return agent.begin({"name": "pay", "arguments": {"who": "a", "amount": amount, "note": note}, **meta})
+        return agent.begin({"name": tool, "arguments": {"who": "a", "amount": amount, "note": note}, **meta})
 
     def pay(self, agent: Client, note: str = "ok", amount: float = 5, key: str | None = None, **step: Any) -> "Answer":
+        """Pay, and wait for the answer."""
         return self.answer(agent, self.begin(agent, note, amount, key, **step))
 
     def answer(self, agent: Client, number: int) -> "Answer":
@@ -291,14 +294,28 @@ def test_what_a_server_says_after_it_has_begun_proves_nothing(shop: Shop, step: 
     assert code or "die" in step["do"] or "printer broke" in told.words or "no such account" in told.words
 
 
-def test_a_rejection_that_the_agent_has_mended_is_no_rejection_any_more(forks: Forks, tmp_path: Path) -> None:
-    """It did what the rejection asked for in its own shell, and calls again at once."""
-    shop = Shop(forks, tmp_path / "shop", has_file=True)
-    try:
-        agent = shop.agent()
-        rejected, again = shop.pay(agent, do="conflict"), shop.pay(agent)
-    finally:
-        shop.close()
+@pytest.fixture
+def of_file(forks: Forks, tmp_path: Path) -> Iterator[Shop]:
+    """A shop whose tools file has a reconcile, and what errors mean."""
+    made = Shop(forks, tmp_path / "shop", has_file=True)
+    yield made
+    made.close()
 
-    assert (rejected.code, rejected.applied, again.is_error) == ("conflict", "none", False) and shop.paid == 1
+
+def test_a_rejection_that_the_agent_has_mended_is_no_rejection_any_more(of_file: Shop) -> None:
+    """It did what the rejection asked for in its own shell, and calls again at once."""
+    agent = of_file.agent()
+    rejected, again = of_file.pay(agent, do="conflict"), of_file.pay(agent)
+
+    assert (rejected.code, rejected.applied, again.is_error) == ("conflict", "none", False) and of_file.paid == 1
     assert "409 the price moved" in rejected.words
+
+
+@pytest.mark.parametrize("do", ["die before", "die after"])
+def test_what_became_of_a_call_whose_server_died_is_looked_up(of_file: Shop, do: str) -> None:
+    """The server is gone, so what is not there will not come: the second call makes it, or gets it."""
+    agent = of_file.agent()
+    first, second = of_file.pay(agent, tool="mail", do=do), of_file.pay(agent, tool="mail")
+
+    assert first.code == ("unknown_outcome" if do == "die before" else "") and not second.is_error
+    assert of_file.paid == (1 if do == "die before" else 2)
