@@ -185,10 +185,10 @@ class Web(_Answers):
             return
         with self._changed:
             is_cut = number > 0 and number not in self._answers  # the stream has ended without an answer
-            if self._busy.pop(number, None) is not None and not is_cut:
+            is_waited_for = self._busy.pop(number, None) is not None
+            if is_waited_for and not is_cut:
                 self._free.append(line)
-                return
-        if is_cut:
+        if is_waited_for and is_cut:
             self._lose()
 
     def _take(self, response: http.client.HTTPResponse) -> None:
