@@ -32,7 +32,7 @@ ELSEWHERE = {
     r"temporal workflow pause": "only a server from 1.30 on has it: tests/stack/test_newer_server.py",
     r"temporal workflow show -w my-agent.*|python starter\.py audit .*": "tests/console/test_audit.py audits",
     r"temporal workflow reset": "no command, but one that is warned of",
-    r"python starter\.py .* --store agent\.db.*": "tests/effects/test_commands.py runs them, with a store",
+    r"python starter\.py .* --store \w+\.db.*": "tests/effects/test_commands.py runs them, with a store",
     r".*(\[[A-Z]+\]|COMMAND|NAME).*": "no command, but how one is written",
     "|".join(map(re.escape, test_docs_tools.COMMANDS)): "run by tests/test_docs_tools.py, with the tools of that page",
     r"python worker\.py .*--tools \S+\.toml.*": "tests/mcp/test_real_servers.py has real servers",

@@ -14,6 +14,7 @@ from tests import documentation
 from tests.processes import ROOT
 
 PAGE = (ROOT / "docs" / "effects.md").read_text(encoding="utf-8")
+TOLD_ROW = "functions, each of these six with `raises=`"
 ROWS = {row[0]: row[1:] for row in documentation.tables(PAGE)["arm"]}
 
 
@@ -22,11 +23,11 @@ ROWS = {row[0]: row[1:] for row in documentation.tables(PAGE)["arm"]}
 )
 def test_what_comes_out_is_in_the_table(arm: Arm, tmp_path: Path) -> None:
     """In each arm a situation comes to what the page says, and to nothing else."""
-    template = functions.empty_store(tmp_path)
+    template, row = functions.empty_store(tmp_path), TOLD_ROW if arm.is_told else str(arm)
     for number in [6] if arm.is_told else SITUATIONS:
         ends = functions.cell(number, arm, 1, tmp_path, template, seed=3)
 
-        assert {str(end) for end in ends} <= {end for end in End if end in ROWS[str(arm)][number - 1]}, number
+        assert {str(end) for end in ends} <= {end for end in End if end in ROWS[row][number - 1]}, number
 
 
 @pytest.mark.full

@@ -1,5 +1,6 @@
 """The arguments of a call: as JSON, which of them are only words, and what a framework says of the call in them."""
 
+import hashlib
 import inspect
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
@@ -48,6 +49,8 @@ WORDS = frozenset(
     ]
 )
 """Names of arguments that are only words, unless `authority=` names them."""
+MAX_ID = 400
+"""The most characters of an id; of a longer one its hash counts."""
 MANY_WORDS = 4
 """A text of so many words is only words, whatever the name of its argument."""
 
@@ -112,7 +115,7 @@ class Arguments:
         bound = self.public.bind(*args, **named)
         bound.apply_defaults()
         values = {name: value for name, value in bound.arguments.items() if name in self.own}
-        contexts = [value for name, value in bound.arguments.items() if name not in self.own]
+        contexts = [value for name, value in bound.arguments.items() if self._has_context(name, value)]
         return Bound(dict(bound.arguments), self._encode(values), [*contexts, *self._call_ids(bound.arguments)])
 
     def call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
@@ -151,6 +154,12 @@ class Arguments:
         if name in ("self", "cls"):
             return True
         return any(map(_is_of_framework, _types_in(self._hints.get(name, self.signature.parameters[name].annotation))))
+
+    def _has_context(self, name: str, value: Any) -> bool:
+        """Whether an argument is a context; `self` and what is ignored may have attributes that do anything."""
+        if name in self.own or name in ("self", "cls"):
+            return False
+        return self._is_context(name) or _is_of_framework(type(value))
 
     def _call_ids(self, values: Mapping[str, Any]) -> Iterator[Any]:
         """A parameter of LangChain that is injected with the id of the call."""
@@ -268,19 +277,23 @@ def _messages_of(holder: Any) -> Sequence[Any]:
 
 def _asked_in(message: Any) -> Iterator[str]:
     """The ids of the calls that a model asks for in a message."""
-    yield from (part.tool_call_id for part in _parts(message, "tool-call"))
+    yield from _parts(message, "tool-call")
     yield from (id for call in getattr(message, "tool_calls", None) or () if (id := _text(call, "id")))
 
 
 def _answered_in(message: Any) -> Iterator[str]:
     """The ids of the calls whose results are in a message."""
-    yield from (part.tool_call_id for part in _parts(message, "tool-return"))
-    if getattr(message, "type", None) == "tool" and getattr(message, "status", None) != "error":
-        yield message.tool_call_id
+    yield from _parts(message, "tool-return")
+    is_result = getattr(message, "type", None) == "tool" and getattr(message, "status", None) != "error"
+    if is_result and (id := _text(message, "tool_call_id")):
+        yield id
 
 
-def _parts(message: Any, kind: str) -> Iterator[Any]:
-    return (part for part in getattr(message, "parts", ()) if getattr(part, "part_kind", None) == kind)
+def _parts(message: Any, kind: str) -> Iterator[str]:
+    """The ids of the calls to which the parts of this kind belong."""
+    for part in getattr(message, "parts", ()):
+        if getattr(part, "part_kind", None) == kind and (id := _text(part, "tool_call_id")):
+            yield id
 
 
 def _run_and_task(context: Any) -> tuple[str | None, str | None]:
@@ -299,9 +312,14 @@ def _settings(context: Any) -> Mapping[str, Any]:
 
 
 def _text(context: Any, name: str) -> str | None:
-    """The value of this name as text; None if there is none."""
+    """The value of this name as text that any store can keep, since it may come from a model; None if there is none."""
     value = context.get(name) if isinstance(context, Mapping) else getattr(context, name, None)
-    return str(value) if value else None
+    if not value:
+        return None
+    text = str(value)
+    if len(text) <= MAX_ID and text.isprintable():
+        return text
+    return f"sha256-{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
 
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -23,8 +23,10 @@ from sqlalchemy import (
     Table,
     and_,
     bindparam,
+    exists,
     func,
     insert,
+    not_,
     or_,
     select,
     update,
@@ -64,6 +66,11 @@ _GO_ON = (
     .values(is_abandoned=0, read_seq=-1)
 )
 _ENDED = select(OWNERS.c.id).where(OWNERS.c.ended_at.is_not(None))
+_LATER = LEDGER.alias()
+_IS_LAST = ~exists().where(
+    _LATER.c.asker == LEDGER.c.reader, _LATER.c.seq > LEDGER.c.read_seq, _LATER.c.session == LEDGER.c.session
+)
+_IS_READ = or_(LEDGER.c.reader.in_(bindparam("readers", expanding=True)), LEDGER.c.reader.in_(_ENDED))
 _ROWS = (
     select(LEDGER)
     .where(
@@ -76,7 +83,11 @@ _ROWS = (
                 or_(
                     LEDGER.c.reader.is_(None),
                     LEDGER.c.is_abandoned == 1,
-                    and_(LEDGER.c.reader.not_in(bindparam("readers", expanding=True)), LEDGER.c.reader.not_in(_ENDED)),
+                    # Of the answers whose reader has gone on, only those to equal calls count, unless it restarts.
+                    and_(
+                        not_(_IS_READ),
+                        or_(LEDGER.c.digest == bindparam("digest"), bindparam("restarts") == 1, _IS_LAST),
+                    ),
                 ),
             ),
             # A value that is not known is NULL, and equals nothing.
@@ -252,14 +263,18 @@ class Calls:
         for key, reader in list(self.given_up.items()):
             self.abandon(tx, key, reader)
             self.given_up.pop(key, None)
-        rows = self._rows(tx, request)
+        unread = request.unread()
+        rows = self._rows(tx, request, unread)
         if follow is not None and (row := self.row(tx, follow)) is not None:
-            earlier = self._earlier(tx, request, row)
+            earlier = self._earlier(tx, row)
             if earlier.standing not in (CallStanding.VOID, CallStanding.UNDONE):
                 return self._same(tx, request, row, earlier, is_joined=True)
         if answered := self._answered_doubt(tx, request, rows):
             return answered
-        known = [self._earlier(tx, request, row) for row in rows if row.about is None]
+        known = [
+            self._earlier(tx, row, is_reworded=is_reworded, is_unread=row.key in unread and not is_reworded)
+            for row, is_reworded in _related(request, rows)
+        ]
         match = recognise(
             request.identity, known, restarts=self.restarts, is_harmless=request.effect is Effect.IDEMPOTENT
         )
@@ -516,7 +531,7 @@ class Calls:
     def _newest(self, tx: Connection) -> int:
         return int(tx.execute(_NEWEST).scalar_one())
 
-    def _rows(self, tx: Connection, request: CallRequest) -> Sequence[Any]:
+    def _rows(self, tx: Connection, request: CallRequest, unread: Collection[str]) -> Sequence[Any]:
         identity = request.identity
         return tx.execute(
             _ROWS,
@@ -524,20 +539,19 @@ class Calls:
                 "session": request.session,
                 "function": request.function,
                 "readers": [self.owner, *self.askers],
+                "restarts": int(self.restarts),
                 "caller_key": identity.key,
-                "unread": list(request.unread()),
+                "unread": list(unread),
                 "call": identity.call,
                 "family": identity.family,
                 "digest": identity.digest,
             },
         ).all()
 
-    def _earlier(self, tx: Connection, request: CallRequest, row: Any) -> Earlier:
+    def _earlier(self, tx: Connection, row: Any, *, is_reworded: bool = False, is_unread: bool = False) -> Earlier:
         standing, here = self._standing(tx, row), self.running.get(row.key)
-        is_equal = row.digest == request.identity.digest  # calls at once that differ in words are several
-        if standing is CallStanding.READ and is_equal and row.key in request.unread():
+        if is_unread and standing is CallStanding.READ:
             standing = CallStanding.UNREAD
-        is_reworded = not is_equal and request.differs_in_words(json.loads(row.arguments) if row.arguments else {})
         return Earlier(
             row.key,
             Identity(row.digest, row.caller_key, row.run, row.call, row.family),
@@ -626,6 +640,19 @@ def _adopted(row: Any, identity: Identity) -> dict[str, Any]:
     has_ids = row.call is not None or identity.family is not None
     ids = {} if has_ids else {"run": identity.run, "call": identity.call}
     return {"caller_key": row.caller_key or identity.key, **ids}
+
+
+def _related(request: CallRequest, rows: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
+    """Those rows that may be the call, each with whether the call is a rewording of it; only these are looked into."""
+    identity = request.identity
+    for row in rows:
+        if row.about is not None:
+            continue
+        is_equal = row.digest == identity.digest
+        is_named = identity.key is not None and row.caller_key == identity.key
+        is_reworded = not is_equal and request.differs_in_words(json.loads(row.arguments) if row.arguments else {})
+        if is_equal or is_named or is_reworded:
+            yield row, is_reworded
 
 
 def _by_key(rows: Sequence[Any], key: str) -> Any:

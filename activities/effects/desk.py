@@ -28,6 +28,8 @@ Settlement = Literal["applied", "not-applied", "same", "another"]
 MAX_RESULT, MAX_DEPTH = 1024 * 1024, 200
 """The most bytes, and levels, of a result."""
 MAX_NAMED = 5
+MAX_COMPARED = 1000
+"""The most keys, the newest, of which one may be meant by a mistyped one."""
 _LIVES = (Life.LIVES, Life.SEEN)
 
 
@@ -201,10 +203,14 @@ class Desk:
         if earlier.state is State.APPLIED and earlier.undone_by is None:
             if earlier.has_result:
                 return
-            remedy = f"settle that first, with {self._command('settle', earlier.key, 'applied', '--result', 'null')}"
+            remedy = (
+                f"settle that first, with {to_see(self.database.url, 'settle', earlier.key, 'applied', result='null')}"
+            )
             reason = f"The result of the earlier call {earlier.key} is not known"
         elif earlier.state in (State.OPEN, State.UNKNOWN):
-            remedy = f"settle that first, with {self._command('settle', earlier.key, 'applied')} or not-applied"
+            remedy = (
+                f"settle that first, with {to_see(self.database.url, 'settle', earlier.key, 'applied')} or not-applied"
+            )
             reason = f"The earlier call {earlier.key} {in_words(earlier)}"
         else:
             reason = f"The earlier call {earlier.key} {in_words(earlier)}, so it has no result"
@@ -220,7 +226,8 @@ class Desk:
         found = self.viewer.row(tx, key)
         if found is not None and found.session is not None:
             return found
-        known = tx.execute(select(LEDGER.c.key).where(LEDGER.c.session.is_not(None))).scalars().all()
+        keys = select(LEDGER.c.key).where(LEDGER.c.session.is_not(None)).order_by(LEDGER.c.seq.desc())
+        known = tx.execute(keys.limit(MAX_COMPARED)).scalars().all()
         near = nearest(key, known)
         raise EffectRefused("unknown_key", key, f"There is no call with the key {key!r}", near[2:] or self._look())
 
@@ -250,11 +257,8 @@ class Desk:
         """The rows as a process sees them that starts now."""
         return Calls("", {}, self.database.now, self.database.is_local, is_registered=True)
 
-    def _command(self, *words: str) -> str:
-        return to_see(self.database.url, *words)
-
     def _look(self, *words: str) -> str:
-        return f"{self._command('effects', *words)} shows {'it' if words else 'them all'}"
+        return f"{to_see(self.database.url, 'effects', *words)} shows {'it' if words else 'them all'}"
 
 
 def _record(row: Any, process: Process | None) -> CallRecord:

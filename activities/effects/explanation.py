@@ -20,6 +20,7 @@ from activities.effects.calls import (
     Wait,
 )
 from activities.effects.desk import CallRecord, Desk, in_words, place
+from activities.effects.flow import Running
 from activities.effects.recognition import Identity
 from activities.effects.remedies import IDENTITY, OUTCOME, RESULT, to_settle
 from workflows.plans.catalogue import Effect
@@ -163,6 +164,7 @@ def following(desk: Desk, call: CallRecord) -> Following:
             arguments=call.arguments or {},
             key="",
             timeout=0,
+            client=Running(),
             # Only the program knows which arguments are words; a doubtful call was compared with its earlier one.
             differs_in_words=lambda arguments: arguments == earlier,
         )

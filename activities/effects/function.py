@@ -206,7 +206,7 @@ class Function:
             return self.arguments.call(self.function, {**values, **more})
 
         if self.effect is Effect.TRANSACTIONAL:
-            entry = LedgerEntry(claim.key, "", "", self.name, request.identity.digest)
+            entry = LedgerEntry(_in_datasource(claim.key), "", "", self.name, request.identity.digest)
             return self._in_transaction(call, entry, attempt)
         return functools.partial(self._counted_async if self.is_async else self._counted, call, attempt)
 
@@ -289,14 +289,14 @@ class Function:
         if isinstance(datasource, AsyncEngine):
 
             async def look() -> Any:
-                found = await ledger.find_result(datasource, step.key)
+                found = await ledger.find_result(datasource, _in_datasource(step.key))
                 return self.decode(json.dumps(found.result)) if found else None
 
             return look
 
         def look_here() -> Any:
             with reading(_blocking(datasource)).begin() as tx:
-                found = ledger.find_result_in(tx, step.key)
+                found = ledger.find_result_in(tx, _in_datasource(step.key))
             return self.decode(json.dumps(found.result)) if found else None
 
         return look_here
@@ -349,6 +349,11 @@ class _Attempt:
     """Whether the transaction of the function may have been committed."""
     is_replayed: bool = False
     """Whether the function's database had the result already."""
+
+
+def _in_datasource(key: str) -> str:
+    """The key of the row that a transactional call has in its own database, which may be that of the store, too."""
+    return f"tx/{key}"
 
 
 def _blocking(datasource: Engine | AsyncEngine | None) -> Engine:

@@ -78,6 +78,8 @@ LEDGER = Table(
     Column("why", Text),
     Index("replan_ledger_session", "session", "kind", "state"),
     Index("replan_ledger_seq", "seq"),
+    Index("replan_ledger_asker", "asker", "session", "seq"),
+    Index("replan_ledger_reader", "reader"),
 )
 """`digest` is the digest of kind and arguments, `result` is JSON, and `claim` is the fencing token of the call.
 

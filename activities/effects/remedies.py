@@ -16,18 +16,24 @@ one again."""
 
 def to_settle(key: str, missing: str, store: str) -> str:
     """The sentence that says how the call with this key is settled in the store with this URL."""
-    settle = f"{STARTER} settle {shlex.quote(key)}"
-    words = {
-        OUTCOME: f"{settle} applied{{}}` (its result: `--result JSON`), or with `not-applied`",
-        RESULT: f"{settle} applied --result null{{}}`, with its result in place of null",
-        IDENTITY: f"{settle} same{{}}`, or with `another`",
-    }[missing]
-    return f"Settle it: `{words.format(f' --store {as_argument(store)}')}.{_password(store)}"
+    match missing:
+        case _ if missing == OUTCOME:
+            words = f"{to_see(store, 'settle', key, 'applied')} (its result: `--result JSON`), or with `not-applied`"
+        case _ if missing == RESULT:
+            words = f"{to_see(store, 'settle', key, 'applied', result='null')}, with its result in place of null"
+        case _:
+            words = f"{to_see(store, 'settle', key, 'same')}, or with `another`"
+    return f"Settle it: {words}.{_password(store)}"
 
 
-def to_see(store: str, *words: str) -> str:
+def to_see(store: str, command: str, *words: str, **options: str) -> str:
     """A command about a store, in backticks: `replan effects --store agent.db`."""
-    return f"`{STARTER} {shlex.join(words)} --store {as_argument(store)}`"
+    given = [*(f"--{name} {shlex.quote(value)}" for name, value in options.items()), f"--store {as_argument(store)}"]
+    if any(word.startswith("-") for word in words):  # else it would be taken for an option
+        parts = [command, *given, "--", *map(shlex.quote, words)]
+    else:
+        parts = [command, *map(shlex.quote, words), *given]
+    return f"`{STARTER} {' '.join(parts)}`"
 
 
 def as_argument(store: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from pydantic import JsonValue
@@ -26,7 +26,6 @@ from activities.effects.floor import Effects
 from activities.effects.upkeep import Pruned, check, prune
 from activities.storage.store import StoreUnavailable, spoken
 from client import document
-from client.placeholders import Placeholders
 from client.problem import Problem, ProblemKind
 from client.text import cut, one_line, printable
 from console.arguments import read_json
@@ -37,6 +36,9 @@ from console.render.checks import Check, Status, check_lines
 from console.render.terminal import print_lines
 from workflows.json_values import canonical
 from workflows.people.card import args_words
+
+if TYPE_CHECKING:
+    from client.placeholders import Placeholders
 
 MAX_RESULT = 400
 PORT = 8301
@@ -270,6 +272,8 @@ def export_command(
     if session is not None and key is not None:  # the only word is the file
         file, key = key, None
     require_writable(file, force=force)
+    from client.placeholders import Placeholders  # its patterns take a tenth of a second, which `effects` has not
+
     with options.desk() as desk:
         calls = [desk.find(key)] if key else desk.calls(session)
         names = Placeholders() if redact else None
@@ -286,7 +290,7 @@ def export_command(
     return Exit.COMPLETED
 
 
-def _exported(desk: Desk, call: CallRecord, names: Placeholders | None) -> dict[str, Any]:
+def _exported(desk: Desk, call: CallRecord, names: "Placeholders | None") -> dict[str, Any]:
     """A call with its explanation, with placeholders in place of values if `names` makes them."""
     explained = explain(desk, call).document()
     if names is None:
@@ -296,7 +300,7 @@ def _exported(desk: Desk, call: CallRecord, names: Placeholders | None) -> dict[
     return {**_fields(shown), "explain": {"items": items, "again": explained["again"]["decision"]}}
 
 
-def redacted(call: CallRecord, names: Placeholders) -> CallRecord:
+def redacted(call: CallRecord, names: "Placeholders") -> CallRecord:
     """A call without its values: function, effect, state, times, counts and the names of arguments stay."""
 
     def name(text: str | None) -> str | None:
@@ -319,7 +323,7 @@ def redacted(call: CallRecord, names: Placeholders) -> CallRecord:
 KEPT_OF_WHY = ("code", "at", "was", "standing")
 
 
-def _redacted_why(why: Mapping[str, JsonValue], names: Placeholders) -> dict[str, JsonValue]:
+def _redacted_why(why: Mapping[str, JsonValue], names: "Placeholders") -> dict[str, JsonValue]:
     found = dict[str, JsonValue]()
     for name, value in why.items():
         match value:

@@ -17,7 +17,7 @@ import typer
 from benchmarks.report import Machine
 from evals.frameworks import function_tools
 from evals.frameworks.environments import NoEnvironment, python_of, requirements
-from evals.frameworks.function_tools import BankModel, End, Kill
+from evals.frameworks.function_tools import Agents, BankModel, End, Kill
 from evals.frameworks.trial import Moment, ShopModel, Stage, Trial, TrialFailed, Way
 from evals.markdown import table
 from replan.testing.model_api import running
@@ -42,6 +42,7 @@ def main(
     names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help=f"Of {', '.join(NAMES)}; all.")] = None,
     keep: Annotated[Path | None, typer.Option(help="A new folder for everything, which stays.")] = None,
     kills: Annotated[int, typer.Option(min=0, help="How often an agent with function tools is killed.")] = 4,
+    bare: Annotated[int | None, typer.Option(min=0, help="How often one as it is; as often, if not said.")] = None,
     gateway: Annotated[bool, typer.Option(help="Also run agents whose tools come from an MCP server.")] = True,
     seed: Annotated[int, typer.Option(help="Draws the moments of the kills.")] = 1,
 ) -> None:
@@ -55,8 +56,8 @@ def main(
     drawn = [
         kill
         for name in names or NAMES
-        for is_bare in (True, False)
-        for kill in function_tools.drawn(name, kills, seed, is_bare=is_bare)
+        for is_bare, number in ((True, kills if bare is None else bare), (False, kills))
+        for kill in function_tools.drawn(name, number, seed, is_bare=is_bare)
     ]
     try:
         with tempfile.TemporaryDirectory(prefix="replan-frameworks-") as folder:
@@ -100,9 +101,9 @@ async def run_kills(drawn: Sequence[Kill], folder: Path) -> None:
         name: await python_of(requirements(name), say) for name in dict.fromkeys(kill.framework for kill in drawn)
     }
     model = BankModel([])
-    async with running(model):
+    async with running(model), Agents(folder, pythons, model) as agents:
         for number, kill in enumerate(drawn, 1):
-            await function_tools.play(kill, pythons[kill.framework], folder / f"kill-{number}", model)
+            await agents.play(kill, f"kill-{number}")
             bare = ", as they are" if kill.is_bare else ""
             say(f"{number} of {len(drawn)}: {kill.framework}, function tools{bare}, killed at {kill}: {kill.end}")
 

@@ -1,18 +1,21 @@
 """Agents whose function tools are effects, each killed once at a drawn moment, and resumed by their own means."""
 
 import asyncio
+import json
 import os
 import random
 import shutil
+import signal
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from evals.frameworks.bank import MOMENTS
-from evals.frameworks.trial import PATIENCE_SECONDS, TrialFailed, start
+from evals.frameworks.trial import PATIENCE_SECONDS, TrialFailed, sdk, without_keys
 from evals.markdown import table
 from replan.testing.model_api import Json
 from replan.testing.openai_api import OpenAIApi
@@ -28,6 +31,8 @@ MOST_SECONDS = {"called": 0.0, "sending": 0.02, "committed": 0.02, "recorded": 0
 """The most seconds after a moment at which the agent is killed."""
 
 MIN_SECONDS = 1e-5
+NEVER, KILLED = "never", "killed.log"
+"""A run without a kill, which is the name of its log, and the log of the other one."""
 
 
 class End(StrEnum):
@@ -38,6 +43,7 @@ class End(StrEnum):
     """Nothing is there twice, and the agent was told that nobody can know."""
     TWICE = "twice"
     LOST = "lost"
+    """An effect, or the answer of one."""
 
 
 class BankModel(OpenAIApi):
@@ -62,8 +68,8 @@ class Kill:
     seconds: float
     is_bare: bool = False
     """Whether the agent runs without replan.effects."""
-    book: Mapping[str, int] = field(default_factory=dict)
-    """How often each effect is there in the end."""
+    book: Sequence[str] = ()
+    """The receipts of the effects that are there in the end, as in `pay 1`."""
     said: str = ""
     """What the agent printed in the end, and the last line of its log."""
 
@@ -72,11 +78,13 @@ class Kill:
 
     @property
     def end(self) -> End:
-        if any(self.book.get(kind, 0) > wanted for kind, wanted in WANTED.items()):
+        counts = Counter(receipt.partition(" ")[0] for receipt in self.book)
+        if any(counts[kind] > wanted for kind, wanted in WANTED.items()):
             return End.TWICE
         if "OutcomeUnknown" in self.said or "DoubtfulCall" in self.said:
             return End.PERSON
-        return End.ONCE if self.book == WANTED else End.LOST
+        has_answers = all(receipt in self.said for receipt in self.book)
+        return End.ONCE if counts == WANTED and has_answers else End.LOST
 
 
 def drawn(framework: str, kills: int, seed: int, *, is_bare: bool = False) -> list[Kill]:
@@ -95,40 +103,89 @@ def drawn(framework: str, kills: int, seed: int, *, is_bare: bool = False) -> li
     ]
 
 
-async def play(kill: Kill, python: Path, folder: Path, model: BankModel) -> None:
-    """Run an agent in a new `folder` until it is killed, run it again to its end, and fill in what came of it.
+@dataclass
+class Agents:
+    """Runs the agents of kills, one after the other; ends with the block."""
 
-    Raises TrialFailed if it is not killed, or does not end.
-    """
-    while not await _is_killed(kill, python, folder, model):
-        if kill.seconds < MIN_SECONDS:
-            raise TrialFailed(f"{kill.framework} was not killed at {kill}.")
-        kill.seconds /= 4  # it had ended before
-        shutil.rmtree(folder)
-    again = await _start(kill, python, folder, "never", model)
-    said, _ = await asyncio.wait_for(again.communicate(), PATIENCE_SECONDS)
-    kill.said = f"{said.decode()} {last_line(folder / 'never.log')}"
-    with sqlite3.connect(folder / "book") as book:
-        kill.book = Counter(row[0] for row in book.execute("SELECT kind FROM book"))
-    if again.returncode and kill.end in (End.ONCE, End.LOST):
-        raise TrialFailed(f"{kill.framework} failed after {kill}: {last_line(folder / 'never.log')}")
+    folder: Path
+    pythons: Mapping[str, Path]
+    """By framework, the Python of its environment."""
+    model: BankModel
+    _parents: dict[tuple[str, bool], asyncio.subprocess.Process] = field(default_factory=dict)
+
+    async def __aenter__(self) -> "Agents":
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        for parent in self._parents.values():
+            with suppress(ProcessLookupError):
+                parent.kill()
+            await parent.wait()
+
+    async def play(self, kill: Kill, name: str) -> None:
+        """Run an agent in a new folder until it is killed, run it again to its end, and fill in what came of it.
+
+        Raises TrialFailed if it is not killed, or does not end.
+        """
+        folder = self.folder / name
+        await asyncio.to_thread(folder.mkdir)
+        while (code := await self._run(kill, folder, str(kill))) != -signal.SIGKILL:
+            if code or kill.seconds < MIN_SECONDS:
+                raise TrialFailed(f"{kill.framework} was not killed at {kill}: {last_line(folder / KILLED)}")
+            kill.seconds /= 4  # it had ended before
+            await asyncio.to_thread(_empty, folder)
+        code = await self._run(kill, folder, NEVER)
+        kill.said = (folder / NEVER).read_text(errors="replace")
+        with sqlite3.connect(folder / "book") as book:
+            kill.book = [f"{kind} {receipt}" for kind, receipt in book.execute("SELECT kind, rowid FROM book")]
+        if code and kill.end in (End.ONCE, End.LOST):
+            raise TrialFailed(f"{kill.framework} failed after {kill}: {last_line(folder / NEVER)}")
+
+    async def _run(self, kill: Kill, folder: Path, until: str) -> int:
+        """The exit code of a run of the agent in `folder`."""
+        parent = await self._parent(kill)
+        if parent.stdin is None or parent.stdout is None:
+            raise TrialFailed(f"{kill.framework} has no pipes.")
+        wanted = {
+            "arguments": ["state", "effects.db", "book", until],
+            "folder": str(folder),
+            "environment": sdk(self.model),
+            "log": str(folder / (until if until == NEVER else KILLED)),
+        }
+        parent.stdin.write(f"{json.dumps(wanted)}\n".encode())
+        answer = await asyncio.wait_for(parent.stdout.readline(), PATIENCE_SECONDS)
+        if not answer:
+            raise TrialFailed(f"{kill.framework} did not start: {last_line(self._log(kill))}")
+        return int(answer)
+
+    async def _parent(self, kill: Kill) -> asyncio.subprocess.Process:
+        """The process that forks the agents of a framework."""
+        which = kill.framework, kill.is_bare
+        if which not in self._parents:
+            program = HERE / f"{kill.framework}_functions_agent.py"
+            paths = [str(HERE / "bare"), str(ROOT)] if kill.is_bare else [str(ROOT)]
+            with self._log(kill).open("wb") as log:
+                self._parents[which] = await asyncio.create_subprocess_exec(
+                    str(self.pythons[kill.framework]),
+                    str(HERE / "forked.py"),
+                    str(program),
+                    env={**without_keys(), "PYTHONPATH": os.pathsep.join(paths)},
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=log,
+                )
+        return self._parents[which]
+
+    def _log(self, kill: Kill) -> Path:
+        return self.folder / f"{kill.framework}{'-bare' if kill.is_bare else ''}.log"
 
 
-async def _is_killed(kill: Kill, python: Path, folder: Path, model: BankModel) -> bool:
-    await asyncio.to_thread(folder.mkdir)
-    process = await _start(kill, python, folder, str(kill), model)
-    await asyncio.wait_for(process.communicate(), PATIENCE_SECONDS)
-    if (process.returncode or 0) > 0:
-        raise TrialFailed(f"{kill.framework} failed before {kill}: {last_line(folder / f'{kill.moment}.log')}")
-    return process.returncode != 0
-
-
-async def _start(kill: Kill, python: Path, folder: Path, until: str, model: BankModel) -> asyncio.subprocess.Process:
-    command = [str(python), str(HERE / f"{kill.framework}_functions_agent.py"), "state", "effects.db", "book", until]
-    paths = [str(HERE / "bare"), str(ROOT)] if kill.is_bare else [str(ROOT)]
-    more = {"PYTHONPATH": os.pathsep.join(paths)}
-    log = f"{until if until == 'never' else kill.moment}.log"
-    return await start(command, folder, log, model, asyncio.subprocess.PIPE, more)
+def _empty(folder: Path) -> None:
+    for file in folder.iterdir():
+        if file.is_dir():
+            shutil.rmtree(file)
+        else:
+            file.unlink()
 
 
 def rows(played: Sequence[Kill]) -> str:

@@ -100,26 +100,14 @@ class ShopModel(OpenAIApi):
         return ModelReply(text=str(results[-1]))
 
 
-async def start(
-    command: Sequence[str],
-    folder: Path,
-    log: str,
-    model: OpenAIApi,
-    output: int | None = None,
-    more: Mapping[str, str] | None = None,
-) -> asyncio.subprocess.Process:
-    """Start an agent in `folder`, where `model` answers; `more` is added to its environment."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("REPLAN_", "OPENAI_"))}
-    sdk = {"OPENAI_BASE_URL": f"{model.url}/v1", "OPENAI_API_KEY": KEY, "OPENAI_AGENTS_DISABLE_TRACING": "1"}
-    with (folder / log).open("wb") as errors:
-        return await asyncio.create_subprocess_exec(
-            *command,
-            env={**ours, **sdk, **(more or {})},
-            cwd=folder,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=errors if output is None else output,
-            stderr=errors,
-        )
+def sdk(model: OpenAIApi) -> dict[str, str]:
+    """The variables by which an SDK calls `model`."""
+    return {"OPENAI_BASE_URL": f"{model.url}/v1", "OPENAI_API_KEY": KEY, "OPENAI_AGENTS_DISABLE_TRACING": "1"}
+
+
+def without_keys() -> dict[str, str]:
+    """The environment of this process without what an agent must not get from it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("REPLAN_", "OPENAI_"))}
 
 
 @dataclass
@@ -175,7 +163,15 @@ class Stage:
             await process.wait()
 
     async def _start(self, command: Sequence[str], log: str, output: int | None = None) -> asyncio.subprocess.Process:
-        return await start(command, self.folder, log, self.model, output)
+        with (self.folder / log).open("wb") as errors:
+            return await asyncio.create_subprocess_exec(
+                *command,
+                env={**without_keys(), **sdk(self.model)},
+                cwd=self.folder,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=errors if output is None else output,
+                stderr=errors,
+            )
 
     async def _until(self, holds: Callable[[], bool], agent: asyncio.subprocess.Process, log: str) -> None:
         try:

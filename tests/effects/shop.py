@@ -37,6 +37,7 @@ class Shop:
 
     folder: Path
     effects: Effects = field(init=False)
+    pid: int = field(default_factory=os.getpid)
 
     def __post_init__(self) -> None:
         """Declare the functions."""
@@ -62,10 +63,10 @@ class Shop:
 
     def _order(self, item: str, note: str = "") -> dict[str, str]:
         if note.startswith("before"):
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._die()
         self.note(f"order {item}")
         if note.startswith("after"):
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._die()
         if note == "stays":
             time.sleep(600)
         return {"id": item}
@@ -73,8 +74,12 @@ class Shop:
     def _cancel(self, item: str, result: dict[str, str]) -> str:
         self.note(f"cancel {item} {result['id']}")
         if item == "deadly" and self.world.count("cancel deadly deadly") == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
+            self._die()
         return "cancelled"
+
+    def _die(self) -> None:
+        assert os.getpid() != self.pid, "this process was to make no such call"
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def unknown(self) -> str:
         """The key of a call whose process was killed after its effect."""

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from activities.effects.arguments import Bound
+from activities.effects.arguments import Arguments, Bound
+from activities.effects.identity import checked
 from activities.effects.recognition import CallStanding, Earlier, Identity, Relation, recognise
 
 
@@ -121,3 +122,36 @@ def test_what_was_not_handed_out_is_no_answer(standing: CallStanding) -> None:
     again = Identity("d", run="talk-1", call="4/call_0", answered={"2/call_0"})
 
     assert recognise(again, [earlier]).verdict is Relation.JOINED
+
+
+class Shop:
+    """A class with methods as tools."""
+
+    @property
+    def messages(self) -> list[str]:
+        """What a tool of a method never asks for."""
+        raise AssertionError
+
+    state = tool_call_id = messages
+
+    def pay(self, who: str, client: Any) -> str:
+        """Pay somebody."""
+        return who
+
+
+def test_nothing_is_asked_of_objects_that_are_no_contexts() -> None:
+    """Neither of the object whose method is called, nor of an argument that is ignored."""
+    shop = Shop()
+    bound = Arguments(Shop.pay, ignore=["client"]).bind((shop, "ann", shop), {})
+
+    assert bound.ids == (None, None) and not bound.answered
+
+
+@pytest.mark.parametrize("id", ["x" * 3000, "a\x00b", "\ud800"])
+def test_an_id_that_no_store_can_keep_is_kept_as_its_hash(id: str) -> None:
+    """Ids come from the servers of models."""
+    _, name = Bound({}, {}, [SimpleNamespace(tool_call_id=id)]).ids
+    _, other = Bound({}, {}, [SimpleNamespace(tool_call_id=f"{id}b")]).ids
+
+    assert name is not None and checked("call", name) == name
+    assert name != other

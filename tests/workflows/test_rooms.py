@@ -16,6 +16,11 @@ ROOMS = ("workflows", "activities", "runtime", "client", "audit", "server", "con
 SCRIPTS = ("worker.py", "starter.py")
 OURS = {*ROOMS, "worker", "starter", "tests", "evals", "benchmarks", "examples"}
 
+DOORS_OF_EFFECTS = (
+    "console/commands/store.py",
+    "server/page/store.py",
+)
+"""What people see of a store of `replan.effects`, which no task and no worker has."""
 MAY_IMPORT: Mapping[str, set[str]] = {
     "workflows": {"workflows"},
     "activities": {"activities", "workflows"},
@@ -26,17 +31,17 @@ MAY_IMPORT: Mapping[str, set[str]] = {
     "replan/__main__.py": {"console", "runtime", "server", "starter", "worker"},
     "server/gateway": {"activities", "client", "runtime", "server", "workflows"},
     "server": {"client", "runtime", "server", "workflows"},
-    "server/page/store.py": {"activities", "client", "server", "workflows"},
     "console": {"client", "console", "runtime", "workflows"},
     "console/commands/audit.py": {"audit", "client", "console", "workflows"},
     "console/render/audit.py": {"audit", "client", "console"},
     "console/commands/mcp.py": {"client", "console", "runtime", "server", "workflows"},
-    "console/commands/store.py": {"activities", "client", "console", "runtime", "server", "workflows"},
     "console/commands/serve.py": {"client", "console", "runtime", "server", "workflows"},
     "maintenance/office.py": {"replan"},
     "maintenance": {"maintenance", "activities", "client", "console", "runtime", "workflows"},
     "starter.py": {"console", "runtime", "workflows"},
     "worker.py": {"activities", "client", "examples", "runtime", "workflows"},
+    "console/commands/store.py": {"activities", "client", "console", "runtime", "server", "workflows"},
+    "server/page/store.py": {"activities", "client", "server", "workflows"},
 }
 """Of our own; each way leads towards `workflows`. No other room imports `replan`: it is for users, and for a file
 of tools. The worker imports
@@ -126,8 +131,7 @@ def test_an_audit_knows_of_activities_only_the_tables() -> None:
 
 def test_what_shows_a_store_of_effects_knows_of_activities_only_these() -> None:
     """No boundary, no tool, no model: `replan.effects` needs a database alone."""
-    files = [ROOT / "console" / "commands" / "store.py", ROOT / "server" / "page" / "store.py"]
-    names = of_activities(files)
+    names = of_activities(ROOT / file for file in DOORS_OF_EFFECTS)
 
     assert names
     assert [name for name in names if not name.startswith(("activities.effects.", "activities.storage.store"))] == []

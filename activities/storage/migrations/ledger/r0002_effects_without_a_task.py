@@ -34,3 +34,5 @@ def upgrade(op: Operations) -> None:
         op.add_column("replan_ledger", column)
     op.create_index("replan_ledger_session", "replan_ledger", ["session", "kind", "state"])
     op.create_index("replan_ledger_seq", "replan_ledger", ["seq"])
+    op.create_index("replan_ledger_asker", "replan_ledger", ["asker", "session", "seq"])
+    op.create_index("replan_ledger_reader", "replan_ledger", ["reader"])
