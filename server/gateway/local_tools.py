@@ -235,8 +235,8 @@ def _refuse_approvals(kinds: Mapping[str, Kind]) -> None:
 
 
 def _progress(report: Report) -> "ProgressFnT":
-    async def passed(progress: float, total: float | None, words: str | None) -> None:
-        await report(progress, total, words or "")
+    async def passed(progress: float, total: float | None, message: str | None) -> None:
+        await report(progress, total, message or "")
 
     return passed
 
