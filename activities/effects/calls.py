@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -263,14 +263,18 @@ class Calls:
         for key, reader in list(self.given_up.items()):
             self.abandon(tx, key, reader)
             self.given_up.pop(key, None)
-        rows = self._rows(tx, request)
+        unread = request.unread()
+        rows = self._rows(tx, request, unread)
         if follow is not None and (row := self.row(tx, follow)) is not None:
-            earlier = self._earlier(tx, request, row)
+            earlier = self._earlier(tx, row)
             if earlier.standing not in (CallStanding.VOID, CallStanding.UNDONE):
                 return self._same(tx, request, row, earlier, is_joined=True)
         if answered := self._answered_doubt(tx, request, rows):
             return answered
-        known = [self._earlier(tx, request, row, is_reworded=is_reworded) for row, is_reworded in _related(request, rows)]
+        known = [
+            self._earlier(tx, row, is_reworded=is_reworded, is_unread=row.key in unread and not is_reworded)
+            for row, is_reworded in _related(request, rows)
+        ]
         match = recognise(
             request.identity, known, restarts=self.restarts, is_harmless=request.effect is Effect.IDEMPOTENT
         )
@@ -527,7 +531,7 @@ class Calls:
     def _newest(self, tx: Connection) -> int:
         return int(tx.execute(_NEWEST).scalar_one())
 
-    def _rows(self, tx: Connection, request: CallRequest) -> Sequence[Any]:
+    def _rows(self, tx: Connection, request: CallRequest, unread: Collection[str]) -> Sequence[Any]:
         identity = request.identity
         return tx.execute(
             _ROWS,
@@ -537,17 +541,16 @@ class Calls:
                 "readers": [self.owner, *self.askers],
                 "restarts": int(self.restarts),
                 "caller_key": identity.key,
-                "unread": list(request.unread()),
+                "unread": list(unread),
                 "call": identity.call,
                 "family": identity.family,
                 "digest": identity.digest,
             },
         ).all()
 
-    def _earlier(self, tx: Connection, request: CallRequest, row: Any, *, is_reworded: bool = False) -> Earlier:
+    def _earlier(self, tx: Connection, row: Any, *, is_reworded: bool = False, is_unread: bool = False) -> Earlier:
         standing, here = self._standing(tx, row), self.running.get(row.key)
-        is_equal = row.digest == request.identity.digest  # calls at once that differ in words are several
-        if standing is CallStanding.READ and is_equal and row.key in request.unread():
+        if is_unread and standing is CallStanding.READ:
             standing = CallStanding.UNREAD
         return Earlier(
             row.key,

@@ -184,8 +184,12 @@ class Web(_Answers):
                 self._lose()
             return
         with self._changed:
-            if self._busy.pop(number, None) is not None:
+            is_cut = number > 0 and number not in self._answers  # the stream has ended without an answer
+            is_waited_for = self._busy.pop(number, None) is not None
+            if is_waited_for and not is_cut:
                 self._free.append(line)
+        if is_waited_for and is_cut:
+            self._lose()
 
     def _take(self, response: http.client.HTTPResponse) -> None:
         if (response.getheader("content-type") or "").startswith("application/json"):

@@ -62,6 +62,8 @@ class Done:
     amount: float
     note: str
     at: float
+    row: str = ""
+    """The key of the row that it belongs to, if the tool was told."""
 
 
 @dataclass

@@ -159,7 +159,7 @@ class World:
     def done(self) -> list[Done]:
         """The effects that the world has."""
         return [
-            Done(one["id"], one["tool"], a["who"], float(a["amount"]), note_of(a), one["at"])
+            Done(one["id"], one["tool"], a["who"], float(a["amount"]), note_of(a), one["at"], a.get("request_id", ""))
             for one in self.journal()
             for a in [one["args"]]
         ]
@@ -439,7 +439,8 @@ class Person:
         for done in sorted(self._world.done(), key=lambda one: one.at):
             if done.name in names.values():
                 continue
-            able = [r for r in unknown if r.key not in names and _is_of(r, done)]
+            open_rows = [r for r in unknown if r.key not in names]
+            able = [r for r in open_rows if (r.key == done.row if done.row else _is_of(r, done))]
             if able:
                 names[max(able, key=lambda r: r.at).key] = done.name
         return names
