@@ -71,7 +71,7 @@ ANSWER, OTHER, REFUSED, ENDING = b"A", b"N", b"X", b"E"
 
 
 class CannotServe(Exception):
-    """No holder can be started, or none serves this process; the message says why."""
+    """No holder or daemon can be started, or none serves this process; the message says why."""
 
 
 def version() -> str:
@@ -92,7 +92,7 @@ def server_variables(environment: "os._Environ[str] | dict[str, str]") -> dict[s
     return {name: value for name, value in environment.items() if name not in OWN_VARIABLES}
 
 
-class Place:
+class HolderPlace:
     """Where the holder for some tools in one session is: its socket, its lock and its files in the state folder."""
 
     def __init__(self, state: str, name: str) -> None:
@@ -168,7 +168,7 @@ class Lines:
 class Bridge:
     """Passes messages on, and sends open requests again to a new holder."""
 
-    def __init__(self, place: Place, hello: dict[str, Any], idle: float, source: int = 0, sink: int = 1) -> None:
+    def __init__(self, place: HolderPlace, hello: dict[str, Any], idle: float, source: int = 0, sink: int = 1) -> None:
         """`source` and `sink` are the descriptors of the agent's messages, and of those for the agent."""
         self._place, self._hello, self._idle = place, hello, idle
         self._source, self._sink = source, sink
@@ -473,7 +473,7 @@ def _has_hung_up(descriptor: int) -> bool:
     return bool(poll.poll(0))
 
 
-def start(place: Place, hello: dict[str, Any], idle: float) -> None:
+def start(place: HolderPlace, hello: dict[str, Any], idle: float) -> None:
     """Start a holder in a session of its own, which keeps nothing of this process open; it may find itself superfluous.
 
     It is no child of this process, and in no group with it, so that it survives what kills the agent and all of its.
@@ -607,7 +607,7 @@ def serve(options: dict[str, Any]) -> int:
     bridge: Bridge | None = None
     try:
         bridge = Bridge(
-            Place(state, name_of(hello, os.environ)), hello, options.get("idle", IDLE_SECONDS), sink=_own_stdout()
+            HolderPlace(state, name_of(hello, os.environ)), hello, options.get("idle", IDLE_SECONDS), sink=_own_stdout()
         )
         bridge.run()
     except (CannotServe, OSError) as why:

@@ -22,7 +22,7 @@ from activities.storage.store import sqlite_url
 from activities.toolbox.mcp.process import ServerProcess
 from runtime.process import read_secrets
 from server.gateway import bridge
-from server.gateway.bridge import MAX_LINE, Place
+from server.gateway.bridge import MAX_LINE, HolderPlace
 from server.gateway.local_desk import LocalDesk
 from server.gateway.local_tools import LocalTools
 from server.gateway.session import Agent, Origin
@@ -43,7 +43,7 @@ log = structlog.get_logger("replan.gateway")
 class Holder:
     """One holder: the tools of a session, and the agents that use them."""
 
-    def __init__(self, place: Place, desk: LocalDesk, idle: float) -> None:
+    def __init__(self, place: HolderPlace, desk: LocalDesk, idle: float) -> None:
         """After `idle` seconds without an agent and without a call, `run` ends."""
         self._place, self._idle, self._version = place, idle, bridge.version()
         self.desk = desk
@@ -134,10 +134,10 @@ class Holder:
         if self.is_ending.is_set() or hello is None:
             writer.write(bridge.ENDING + b"\n")
             return
-        await _Connection(self, hello, reader, writer).serve()
+        await _BridgeConnection(self, hello, reader, writer).serve()
 
 
-class _Connection:
+class _BridgeConnection:
     """One agent's bridge, between its socket and the SDK's server."""
 
     def __init__(
@@ -319,7 +319,7 @@ async def made_desk(state: Path, hello: Hello, process: ServerProcess | None, re
 
 
 async def run(
-    place: Place, told: dict[str, Any], idle: float, listener: socket.socket, process: ServerProcess | None
+    place: HolderPlace, told: dict[str, Any], idle: float, listener: socket.socket, process: ServerProcess | None
 ) -> None:
     """Be the holder at `place`, whose lock is ours, until nobody needs it."""
     hello, record = Hello.model_validate(told), Path(place.file("servers"))

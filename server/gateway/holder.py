@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from activities.toolbox.mcp.process import ServerProcess, end_recorded, program
-from server.gateway.bridge import Place, name_of, server_variables
+from server.gateway.bridge import HolderPlace, name_of, server_variables
 
 if TYPE_CHECKING:  # at run time only when all is imported
     from server.gateway.wire import Hello
@@ -31,7 +31,7 @@ BACKLOG = 256
 
 def main(state: str, name: str, idle: float, told: dict[str, Any]) -> int:
     """Be the holder unless there is one, until it is idle for `idle` seconds; returns the exit code."""
-    place = Place(state, name)
+    place = HolderPlace(state, name)
     lock = _locked(place)
     if lock is None:
         return 0
@@ -60,7 +60,7 @@ def alone(state: Path, hello: "Hello") -> Iterator[Path | None]:
     Yields the file for the processes of servers; None if another gateway has the place.
     """
     told = hello.model_dump(mode="json")
-    place = Place(str(state), name_of(told, os.environ))
+    place = HolderPlace(str(state), name_of(told, os.environ))
     Path(place.file("lock")).parent.mkdir(mode=0o700, exist_ok=True)
     lock, record = _locked(place, 0.0), Path(place.file("servers"))
     if lock is None:
@@ -74,7 +74,7 @@ def alone(state: Path, hello: "Hello") -> Iterator[Path | None]:
         os.close(lock)
 
 
-def _locked(place: Place, seconds: float = LOCK_SECONDS) -> int | None:
+def _locked(place: HolderPlace, seconds: float = LOCK_SECONDS) -> int | None:
     """Lock the place; None if another holder listens there, or does not end within `seconds`."""
     lock = os.open(place.file("lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + seconds
@@ -92,7 +92,7 @@ def _locked(place: Place, seconds: float = LOCK_SECONDS) -> int | None:
         return lock
 
 
-def _listener(place: Place) -> socket.socket:
+def _listener(place: HolderPlace) -> socket.socket:
     """Listen at the place, in place of a holder that was killed. Others of this machine cannot connect."""
     path, made = place.socket, f"{place.socket}.new"
     for old in (path, made):

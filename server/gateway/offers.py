@@ -96,7 +96,7 @@ class Undone(OwnArgs):
     id: str | None = Field(default=None, description="Only this call; without it, all calls of the session.")
 
 
-class OwnTool(Protocol):
+class OfferedTool(Protocol):
     """A tool of the gateway itself."""
 
     @property
@@ -125,7 +125,7 @@ OF_STORE: Mapping[str, StoreEntry] = {
 """The tools of a gateway without tasks, by name."""
 
 
-def listed(own_tools: Mapping[str, OwnTool], taken: Collection[str], *, note: str = "") -> list[dict[str, Any]]:
+def listed(own_tools: Mapping[str, OfferedTool], taken: Collection[str], *, note: str = "") -> list[dict[str, Any]]:
     """The gateway's own tools as MCP lists them, except tools whose names are `taken`.
 
     The description of the first one ends with `note`, for the agent.

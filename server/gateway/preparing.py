@@ -10,7 +10,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from runtime.dev_server import find_cli
-from server.gateway.bridge import IDLE_SECONDS, Bridge, Place, name_of
+from server.gateway.bridge import IDLE_SECONDS, Bridge, HolderPlace, name_of
 from server.gateway.proxy import Proxy
 from server.gateway.wire import Hello
 
@@ -80,7 +80,7 @@ def prepare_holder(state: Path, hello: Hello, idle: float | None, say: Callable[
     of_agent, to_bridge = os.pipe()
     of_bridge, to_agent = os.pipe()
     told = hello.model_dump(mode="json", exclude={"environment"})
-    place = Place(str(state), name_of(told, dict(os.environ)))
+    place = HolderPlace(str(state), name_of(told, dict(os.environ)))
     asker = _Asker()
     asking = threading.Thread(target=asyncio.run, args=(asker.ask(to_bridge, of_bridge),), daemon=True)
     asking.start()

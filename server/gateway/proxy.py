@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from runtime.child import last_line
-from server.gateway.bridge import MAX_LINE
+from server.gateway.bridge import MAX_LINE, CannotServe as CannotServe
 from server.gateway.wire import LOG, FromAgent, Hello, ToAgent, line_of, read_line, socket_path
 
 START_SECONDS = 60.0
@@ -27,10 +27,6 @@ LAST_ANSWERS_SECONDS = 1.0
 """Seconds for which the open requests of an agent that has closed its end are still answered."""
 REPLAYED = ("initialize", "notifications/initialized", "logging/setLevel", "resources/subscribe")
 """The methods of messages that are sent again to a new daemon."""
-
-
-class CannotServe(Exception):
-    """The daemon cannot be started, or does not serve this process; the message says why."""
 
 
 class AgentEnd(Protocol):

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from server.gateway import bridge
-from server.gateway.bridge import Lines, Place, name_of, options_of
+from server.gateway.bridge import HolderPlace, Lines, name_of, options_of
 from tests.processes import ROOT
 
 HEAVY = ("mcp", "sqlalchemy", "pydantic", "asyncio", "temporalio", "structlog", "typer")
@@ -28,7 +28,7 @@ class ScriptedHolder:
     """A holder of the test: it reads the lines of a bridge, and writes what the test says."""
 
     def __init__(self, folder: Path) -> None:
-        self.place = Place(str(folder), "n")
+        self.place = HolderPlace(str(folder), "n")
         (folder / "gateway").mkdir()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(self.place.socket)
@@ -83,7 +83,7 @@ class Connection:
 class Running:
     """A bridge in a thread, and the agent's ends of its pipes."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: HolderPlace) -> None:
         source, self.to_bridge = os.pipe()
         of_bridge, sink = os.pipe()
         self.of_bridge = os.fdopen(of_bridge, "rb")
@@ -214,13 +214,13 @@ def test_a_state_folder_may_have_any_path(tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("s")
     state = folder / ("s" * max(1, length - len(str(folder)) - 1))
     (state / "gateway").mkdir(parents=True)
-    path = Place(str(state), "0123456789abcdef").socket
+    path = HolderPlace(str(state), "0123456789abcdef").socket
     for name in (path, f"{path}.new"):
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(name)
         Path(name).unlink()
 
-    assert path == Place(str(state), "0123456789abcdef").socket
+    assert path == HolderPlace(str(state), "0123456789abcdef").socket
 
 
 def test_requests_without_an_answer_are_sent_again_to_the_next_holder(holder: ScriptedHolder) -> None:

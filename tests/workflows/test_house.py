@@ -43,6 +43,7 @@ ORDER: Mapping[str, Sequence[str]] = {
         "completion",
         "options",
         "arguments",
+        "files",
         "render",
         "confirm",
         "answers",
