@@ -70,7 +70,7 @@ class AnyParams(types.RequestParams):
 class Desk:
     """The tools that a connection offers, and what makes their calls."""
 
-    own_tools: Mapping[str, offers.OwnTool] = {}
+    own_tools: Mapping[str, offers.OfferedTool] = {}
     """The tools of the gateway itself, by name."""
 
     def __init__(self) -> None:

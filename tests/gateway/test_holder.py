@@ -62,7 +62,7 @@ def holder_of(place: Place) -> int:
 def socket_of(place: Place) -> Path:
     """The socket of the only holder."""
     [lock] = place.holders.values()
-    return Path(bridge.Place(str(place.state), lock.stem).socket)
+    return Path(bridge.HolderPlace(str(place.state), lock.stem).socket)
 
 
 def shops(place: Place) -> list[psutil.Process]:
