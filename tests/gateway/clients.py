@@ -180,14 +180,18 @@ class Web(_Answers):
                 self._session["mcp-session-id"] = found
             self._take(response)
         except (OSError, http.client.HTTPException, AttributeError, ValueError):
+            line.close()
             if self._busy.pop(number, None) is not None:
                 self._lose()
             return
         with self._changed:
             is_cut = number > 0 and number not in self._answers  # the stream has ended without an answer
             is_waited_for = self._busy.pop(number, None) is not None
-            if is_waited_for and not is_cut:
+            is_free = is_waited_for and not is_cut and not self.is_lost
+            if is_free:
                 self._free.append(line)
+        if not is_free:
+            line.close()
         if is_waited_for and is_cut:
             self._lose()
 
@@ -228,9 +232,11 @@ class Web(_Answers):
             lines = [*self._busy.values(), *self._free]
             self._busy.clear()
             self._free.clear()
+        self._lose()
         for line in lines:
             _cut(line)
-        self._lose()
+        for thread in self._threads:
+            thread.join(1)
 
 
 def _cut(line: http.client.HTTPConnection) -> None:
