@@ -232,7 +232,7 @@ EVENTS: Mapping[str, Event] = {
         "replan.mcp", "error", "A request on the socket for a gateway failed by a bug of Replan.", "error"
     ),
     "mcp_stderr": Event("replan.mcp", "info", "A server wrote to stderr; at most 20 lines a minute.", "server line"),
-    # The gateway, in `gateway.log` of its state folder.
+    # The gateway, in a log of its state folder.
     "gateway_call": Event(
         "replan.gateway", "info", "A call of an agent is made a task, or joins one.", "session tool task"
     ),
@@ -245,7 +245,9 @@ EVENTS: Mapping[str, Event] = {
     "gateway_cannot_start": Event(
         "replan.gateway", "warning", "The task of an agent's call cannot be started.", "task reason"
     ),
-    "gateway_tools": Event("replan.gateway", "info", "The worker of a set of tools is ready.", "queue tools"),
+    "gateway_tools": Event(
+        "replan.gateway", "info", "A holder, or the worker of a set of tools, is ready.", "queue tools"
+    ),
     "gateway_worker_ended": Event(
         "replan.gateway",
         "warning",
@@ -256,6 +258,21 @@ EVENTS: Mapping[str, Event] = {
     "gateway_agent_failed": Event(
         "replan.gateway", "warning", "The connection of an agent failed by a bug of Replan.", "error"
     ),
-    "gateway_failed": Event("replan.gateway", "error", "The daemon cannot go on.", "error"),
-    "gateway_idle": Event("replan.gateway", "info", "The daemon ends, since nobody needs it.", "seconds"),
+    "gateway_failed": Event("replan.gateway", "error", "The daemon or the holder cannot go on.", "error"),
+    "gateway_idle": Event("replan.gateway", "info", "The daemon or the holder ends, since nobody needs it.", "seconds"),
+    "gateway_cannot_serve": Event(
+        "replan.gateway",
+        "error",
+        "The tools of a holder cannot be served: its agents are told why, and it ends.",
+        "reason",
+    ),
+    "gateway_other_version": Event(
+        "replan.gateway",
+        "info",
+        "A holder makes room for one of another version of Replan, as soon as its calls have ended.",
+        "reason",
+    ),
+    "gateway_hello_not_understood": Event(
+        "replan.gateway", "warning", "The `replan mcp` of another version has connected.", "reason"
+    ),
 }

@@ -324,7 +324,7 @@ class Calls:
     def _answer(
         self, tx: Connection, request: CallRequest, row: Any, standing: CallStanding, *, is_joined: bool
     ) -> Recorded:
-        why = self._told(tx, row, standing)
+        why, is_joined = self._told(tx, row, standing), is_joined or _took_key(request, row)
         read = {"joined": (row.joined or 0) + 1, "why": _with_answer(row.why, standing, is_joined=is_joined, told=why)}
         if row.result is not None or request.returns_nothing:  # else the caller gets an error, and calls again
             request.client.key = row.key  # a client that leaves from now on is in `given_up`
@@ -633,6 +633,15 @@ class Calls:
                 return f"was applied, and answered by {where}, which was killed later"
             case _:
                 return f"was applied by {where}"
+
+
+def _took_key(request: CallRequest, row: Any) -> bool:
+    """Whether a row was made without the key of a call, and took it when such a call got its result.
+
+    That call may have been killed before it was told so.
+    """
+    key = request.identity.key
+    return key is not None and row.caller_key == key and row.key != request.key and not row.key.startswith("doubt-")
 
 
 def _adopted(row: Any, identity: Identity) -> dict[str, Any]:

@@ -180,7 +180,8 @@ async def apply_claimed(
     try:
         await write(engine, lambda tx: _record(tx, entry, result), follows_effect=True)
     except DATABASE_ERRORS as error:  # history keeps the result, and the claim prevents a second effect
-        _log().warning("ledger_behind", error=type(error).__name__)
+        log = _log()
+        log.warning("ledger_behind", error=type(error).__name__)
     return result
 
 
@@ -265,7 +266,8 @@ def _try_to_claim(tx: Connection, entry: LedgerEntry) -> bool:
 def _record(tx: Connection, entry: LedgerEntry, result: JsonValue) -> None:
     recorded = tx.execute(update(LEDGER).where(*_where_claimed_by(entry)).values(result=json.dumps(result)))
     if not recorded.rowcount:  # a call with a newer fencing token has the key, so there may be two effects
-        _log().error("ledger_superseded", key=entry.key)
+        log = _log()
+        log.error("ledger_superseded", key=entry.key)
 
 
 def _log() -> Any:

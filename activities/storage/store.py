@@ -615,7 +615,8 @@ class _Writer:
             if error is not None and is_locked(error):
                 if time.monotonic() >= until:
                     holder = _holder_of(self.engine.url)
-                    _log().warning(
+                    log = _log()
+                    log.warning(
                         "store_locked", holder=holder, remedy="end the process that holds it, or continue it"
                     )
                 elif follows_effect or not cancelled:

@@ -99,7 +99,7 @@ class Holder:
         """Wait until the holder is to make room for one of another version, and its calls have ended."""
         await self.is_ending.wait()
         self._hide()
-        log.info("gateway_other_version", version=self._version, calls=self.desk.running)
+        log.info("gateway_other_version", reason=f"{self._version}, {self.desk.running} calls run")
         while self.desk.running:  # noqa: ASYNC110  # of no hurry
             await asyncio.sleep(0.05)
         await asyncio.sleep(WRITING_SECONDS)
@@ -114,7 +114,7 @@ class Holder:
         except (OSError, ValueError, asyncio.CancelledError):
             pass
         except BaseExceptionGroup as group:
-            log.exception("gateway_agent_failed", error=type(group.exceptions[0]).__name__)
+            log.warning("gateway_agent_failed", error=type(group.exceptions[0]).__name__)
         finally:
             self._agents.discard(task)
             writer.close()

@@ -1,6 +1,7 @@
 """What a holder offers to its agents, and what makes their calls: the store of effects, or the servers themselves."""
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -71,7 +72,8 @@ class LocalDesk(Desk):
         except ToolMistakes as mistakes:
             self._fail(" ".join(mistakes.mistakes))
         except Exception as error:
-            log.exception("gateway_failed")
+            traceback.print_exception(error)  # into the log of the holder
+            log.error("gateway_failed", error=type(error).__name__)
             self._fail(f"{type(error).__name__}: {error}")
 
     def _offer(self, found: Mapping[str, Any]) -> None:

@@ -107,7 +107,9 @@ class LocalTools:
         if is_needed:
             from activities.boundary.tool_loop import ToolLoop
 
-            self._loop = await stack.enter_async_context(ToolLoop(lambda reason: log.error("gateway", reason=reason)))
+            self._loop = await stack.enter_async_context(
+                ToolLoop(lambda reason: log.error("gateway_failed", error=reason))
+            )
 
     def _entered(self, context: Any) -> Any:
         return self._loop.entered(context) if self._loop else context

@@ -53,6 +53,8 @@ async def test_an_adopted_database_has_a_ledger(bank: AsyncEngine) -> None:
         "replan_listeners",
         "replan_store",
         "replan_payloads",
+        "replan_sessions",
+        "replan_owners",
         "replan_tickets",
         "replan_turns",
         "replan_words",
@@ -138,7 +140,7 @@ async def test_a_datasource_of_a_newer_replan_is_refused(bank: AsyncEngine) -> N
     async with bank.begin() as tx:
         await tx.execute(text("UPDATE replan_ledger_revision SET version_num = '9999'"))
 
-    with pytest.raises(StoreUnavailable, match=r"was migrated by a newer Replan .*9999.*0001.*start a newer Replan"):
+    with pytest.raises(StoreUnavailable, match=r"was migrated by a newer Replan .*9999.*0002.*start a newer Replan"):
         await adopt(bank)
 
 

@@ -61,8 +61,8 @@ FAILS: dict[str, tuple[BadHttp, Code, Applied]] = {
     "429": (status(429, "retry-after: 7"), Code.RATE_LIMITED, Applied.NONE),
     "500": (status(500), Code.SERVER_ERROR, Applied.UNKNOWN),
     "503": (status(503, "retry-after: 7"), Code.SERVER_ERROR, Applied.UNKNOWN),
-    "an error with 400": (BadHttp("json-error", 400), Code.INVALID_INPUT, Applied.NONE),
-    "an error with 200": (BadHttp("json-error", 200), Code.INVALID_INPUT, Applied.NONE),
+    "an error with 400": (BadHttp("json-error", 400), Code.INVALID_INPUT, Applied.UNKNOWN),
+    "an error with 200": (BadHttp("json-error", 200), Code.INVALID_INPUT, Applied.UNKNOWN),
     "an error with 401": (BadHttp("json-error", 401), Code.UNAUTHORIZED, Applied.NONE),
     "a redirect to another server": (
         BadHttp("redirect", 307, to="http://localhost:1/mcp"),

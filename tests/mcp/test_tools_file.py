@@ -30,6 +30,8 @@ trusted = false
 trusted_results = true
 roots = ["data"]
 only = ["do"]
+reads = ["look", "count_*"]
+default = "unkeyed"
 timeout = 5
 limit = "10/s"
 credential = "SHOP_KEY"
@@ -41,6 +43,7 @@ mark = "text"
 description = "Does it."
 observe = { kind = "shop.look", using = { text = "args.text" } }
 reconcile = { kind = "shop.count", using = { text = "args.text" }, applied_if = "result.count > 0", result = "count" }
+errors = "before"
 settle = 1.5
 undo = { kind = "shop.undo" }
 fallback = "shop.other"

@@ -9,19 +9,17 @@ with all that was reserved for it.
 import math
 from bisect import bisect
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import JsonValue
 
+from workflows.account.progress import Progress
 from workflows.commands import option_of
 from workflows.faults.fault import Code, Fault, ModelUse, parse_faults, parse_found
 from workflows.json_values import canonical
 from workflows.limits.budget import LIMITS, Budget, Limits
 from workflows.plans.catalogue import Catalogue, Price, ToolSpec
 from workflows.plans.proposal import Proposed, StepReturn
-
-if TYPE_CHECKING:  # what only counts tokens need not import the state of a task
-    from workflows.account.progress import Progress
 
 MAX_OUTPUT = 16_000
 """The most tokens of a planner's reply: enough for fifty steps with long arguments, and for reasoning before."""
@@ -95,7 +93,7 @@ class Allowance(NamedTuple):
 
 
 def reserve_turn(
-    progress: "Progress",
+    progress: Progress,
     catalogue: Catalogue,
     new_bytes: int,
     *,
@@ -133,7 +131,7 @@ def reserve_turn(
 
 
 def settle_turn(
-    progress: "Progress",
+    progress: Progress,
     catalogue: Catalogue,
     allowance: Allowance,
     used: Proposed | Fault,
@@ -183,7 +181,7 @@ def _pay_lost(budget: Budget, loss: Loss, price: Price | None, most: Cost) -> No
 
 
 def turn_limit_reached(
-    progress: "Progress", catalogue: Catalogue, new_bytes: int = 0, *, is_last: bool = False, last_output: int = 0
+    progress: Progress, catalogue: Catalogue, new_bytes: int = 0, *, is_last: bool = False, last_output: int = 0
 ) -> Literal["tokens", "usd"]:
     """The limit that was too low when `reserve_turn`, with the same parameters, could not reserve a request."""
     output = MIN_LAST_OUTPUT if is_last else MIN_OUTPUT
@@ -192,7 +190,7 @@ def turn_limit_reached(
 
 
 def turn_limit_message(
-    progress: "Progress",
+    progress: Progress,
     catalogue: Catalogue,
     new_bytes: int,
     limit: Literal["tokens", "usd"],
@@ -221,7 +219,7 @@ def turn_limit_message(
     return limit_message(progress.budget.limits, limit, enough, missing)
 
 
-def room_for_news(progress: "Progress", catalogue: Catalogue) -> int:
+def room_for_news(progress: Progress, catalogue: Catalogue) -> int:
     """How many bytes the request for the final answer may add to the conversation."""
     context = _input_tokens(progress, catalogue)
     tokens = bisect(
@@ -230,7 +228,7 @@ def room_for_news(progress: "Progress", catalogue: Catalogue) -> int:
     return tokens * BYTES_PER_TOKEN
 
 
-def reserve_step(progress: "Progress", catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> int:
+def reserve_step(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> int:
     """Reserve an execution's attempts, their tokens and money, after `used` attempts; return how many."""
     budget, each = progress.budget, _attempt_cost(catalogue.step_price, spec)
     granted = budget.reserve(spec, used, _affordable_attempts(progress, catalogue, spec))
@@ -239,7 +237,7 @@ def reserve_step(progress: "Progress", catalogue: Catalogue, spec: ToolSpec, use
 
 
 def settle_step(
-    progress: "Progress",
+    progress: Progress,
     catalogue: Catalogue,
     spec: ToolSpec,
     granted: int,
@@ -278,20 +276,20 @@ def cancelled_fault(spec: ToolSpec, attempt: int = 1) -> Fault:
     return Fault.of(Code.TIMEOUT, "It was cut off.", source=spec.kind, attempt=attempt)
 
 
-def is_open(progress: "Progress", catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
+def is_open(progress: Progress, catalogue: Catalogue, spec: ToolSpec, used: int = 0) -> bool:
     """As `Budget.is_open`, and the same for the tokens and the money of an attempt."""
     fits = _affordable_attempts(progress, catalogue, spec) > 0
     return (fits or not progress.budget.held_tokens) and progress.budget.is_open(spec, used)
 
 
-def should_wait_for_siblings(progress: "Progress", catalogue: Catalogue, spec: ToolSpec) -> bool:
+def should_wait_for_siblings(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> bool:
     """Whether a step should wait, because running steps have reserved what it lacks and may give it back."""
     budget, fits = progress.budget, _affordable_attempts(progress, catalogue, spec) > 0
     return (fits or budget.held_tokens > 0) and (budget.free > 0 or budget.reserved > 0)
 
 
 def step_limit_reached(
-    progress: "Progress", catalogue: Catalogue, spec: ToolSpec
+    progress: Progress, catalogue: Catalogue, spec: ToolSpec
 ) -> Literal["tool_calls", "tokens", "usd"]:
     """The limit (tool calls, tokens or money) that was too low when `reserve_step` could not reserve an attempt."""
     if progress.budget.free <= 0:
@@ -315,7 +313,7 @@ def with_call_tokens(spec: ToolSpec, args: JsonValue) -> ToolSpec:
     return spec.model_copy(update={"tokens": min(spec.tokens, spec.tokens_overhead + read)})
 
 
-def _input_tokens(progress: "Progress", catalogue: Catalogue, new_bytes: int = 0) -> int:
+def _input_tokens(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) -> int:
     return (progress.context or catalogue.preamble) + math.ceil(new_bytes / BYTES_PER_TOKEN)
 
 
@@ -344,7 +342,7 @@ def _how_many_fit(left: tuple[float, float], each: Cost) -> int:
     return max(0, int(min(fits, MILLION)))  # infinity is no int
 
 
-def _max_output(progress: "Progress", catalogue: Catalogue) -> int:
+def _max_output(progress: Progress, catalogue: Catalogue) -> int:
     return progress.task.reply_tokens or catalogue.longest_reply or MAX_OUTPUT
 
 
@@ -362,13 +360,13 @@ def _last_answer_cost(
     return request_cost(catalogue.price, input_tokens + news, last_output)
 
 
-def _unreserved_tokens_and_usd(progress: "Progress", kept: Cost) -> tuple[float, float]:
+def _unreserved_tokens_and_usd(progress: Progress, kept: Cost) -> tuple[float, float]:
     tokens, usd = progress.budget.free_tokens, progress.budget.free_usd
     return (math.inf if tokens is None else tokens - kept.tokens, math.inf if usd is None else usd - kept.usd)
 
 
 def _fits(
-    progress: "Progress", catalogue: Catalogue, input_tokens: int, output_tokens: int, last_output: int
+    progress: Progress, catalogue: Catalogue, input_tokens: int, output_tokens: int, last_output: int
 ) -> tuple[bool, bool]:
     """Whether enough tokens, and whether enough money, are left for a request of this size and the last answer."""
     kept = _last_answer_cost(catalogue, input_tokens, output_tokens, last_output)
@@ -378,7 +376,7 @@ def _fits(
     return cost.tokens <= tokens, is_priced and cost.usd <= usd
 
 
-def _affordable_attempts(progress: "Progress", catalogue: Catalogue, spec: ToolSpec) -> int:
+def _affordable_attempts(progress: Progress, catalogue: Catalogue, spec: ToolSpec) -> int:
     """How many attempts of a tool the limits of tokens and money allow, at most a million."""
     left = _unreserved_tokens_and_usd(progress, _last_answer_cost(catalogue, _input_tokens(progress, catalogue)))
     if spec.tokens and catalogue.step_price is None and left[1] < math.inf:
