@@ -344,7 +344,7 @@ def test_a_bridge_ends_at_once_when_it_is_told_to(tmp_path: Path) -> None:
     """Clients send SIGTERM two seconds after they closed stdin, and kill two seconds later."""
     command = [sys.executable, "-m", "replan", "mcp", "--state", str(tmp_path), "--idle", "1", "--", "sleep", "60"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
-    while not list(tmp_path.glob("gateway/*.sock")):
+    while not list(tmp_path.glob("gateway/*.lock")):
         time.sleep(0.01)
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
