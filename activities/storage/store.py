@@ -616,9 +616,7 @@ class _Writer:
                 if time.monotonic() >= until:
                     holder = _holder_of(self.engine.url)
                     log = _log()
-                    log.warning(
-                        "store_locked", holder=holder, remedy="end the process that holds it, or continue it"
-                    )
+                    log.warning("store_locked", holder=holder, remedy="end the process that holds it, or continue it")
                 elif follows_effect or not cancelled:
                     continue
             if cancelled:
