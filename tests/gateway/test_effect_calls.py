@@ -198,9 +198,10 @@ async def test_the_last_answer_of_an_agent_that_was_killed_is_given_again(gatewa
 
 async def test_a_call_whose_agent_was_killed_goes_on_and_answers_its_successor(gateway: Gateway) -> None:
     """Also days later: what nobody can have read has no age."""
-    gateway.shop.seconds, agent = 0.1, gateway.agent()
+    gateway.shop.seconds, agent, begun = 0.1, gateway.agent(), asyncio.Event()
+    gateway.shop.before = begun.set
     call = asyncio.create_task(agent.call("tip"))
-    await asyncio.sleep(0.05)
+    await begun.wait()
     agent.leave()
     call.cancel()
     with suppress(asyncio.CancelledError):
