@@ -129,10 +129,6 @@ def _is_on_record(call: Identity, earlier: Earlier) -> bool:
     return is_of_run and earlier.standing in (CallStanding.LAST, CallStanding.PASSED)
 
 
-_ANSWERED = (CallStanding.VOID, CallStanding.UNDONE, CallStanding.READ)
-"""The standings in which an earlier call has nothing to do with an equal one, unless a key or an id says so."""
-
-
 def recognise(
     call: Identity, earlier: Iterable[Earlier], *, restarts: bool = False, is_harmless: bool = False
 ) -> Recognised:

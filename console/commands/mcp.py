@@ -44,7 +44,10 @@ async def mcp_command(
         str, typer.Option(metavar="ask|repeat|replay", help="What is done with a call that may be a repetition.")
     ] = "ask",
     patience: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="How long a call waits for a person before it says so.")
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", help="With --tasks: how long a call waits for a person before it says so."
+        ),
     ] = 30.0,
     list_wait: Annotated[
         float,
@@ -67,7 +70,7 @@ async def mcp_command(
         bool, typer.Option("--durable-reads", help="With --tasks: make reads tasks, too.")
     ] = False,
     attended: Annotated[
-        bool, typer.Option("--attended", help="A person is at the agent, and is asked there, if its client can.")
+        bool, typer.Option("--attended", help="With --tasks: a person is at the agent, and is asked there.")
     ] = False,
     state: Annotated[
         Path | None,
