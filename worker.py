@@ -159,7 +159,7 @@ async def equipped(
     Raises:
         CannotContinue: as `require_continuable`.
         OtherStore: the queue has another store.
-        StoreUnavailable, BadKeys, BadReach, BadSocket: the store, the keyring or an option cannot be used.
+        StoreUnavailable, BadKeys, BadReach: the store, the keyring or an option cannot be used.
     """
     async with AsyncExitStack() as stack:
         buckets = [await stack.enter_async_context(s3(settings.payloads))] if settings.payloads else []

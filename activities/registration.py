@@ -36,7 +36,7 @@ from activities.toolbox import builtin
 from activities.toolbox.declare.tool import Tool
 from activities.toolbox.http.network import BadReach, Reach, Web
 from activities.toolbox.http.services import Services
-from activities.toolbox.mcp import passing, writing
+from activities.toolbox.mcp import writing
 from activities.toolbox.mcp.loading import SUFFIX, ForeignTools, load_servers
 from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # at run time only where a trace is recorded
 
 log = structlog.get_logger("replan.worker")
 BAD_OPTIONS = (
-    *(BadBreak, BadReach, BadReceiver, passing.BadSocket, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner),
+    *(BadBreak, BadReach, BadReceiver, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner),
 )
 """The exceptions that are raised here for an option that cannot be used; each message says what to do."""
 
@@ -95,8 +95,6 @@ class Options(Protocol):
     def slots(self) -> int: ...
     @property
     def threads(self) -> int: ...
-    @property
-    def mcp_socket(self) -> Path | None: ...
     @property
     def log_values(self) -> bool: ...
 
@@ -159,9 +157,8 @@ class Abilities:
         offered = builtin.tools(has_model=has_model)
         files = [name for name in options.tools if name.endswith(SUFFIX)]
         loaded = {**dict.fromkeys(own, ""), **load_all(name for name in options.tools if name not in files)}
-        # Behind a gateway the server checks what Replan cannot, as it does for an agent that asks it itself.
-        others, reach, is_gateway = [*offered, *loaded], Reach.of(options.allow_hosts), options.mcp_socket is not None
-        foreign = load_servers(files, environment, others, reach, takes_unread=is_gateway)
+        others, reach = [*offered, *loaded], Reach.of(options.allow_hosts)
+        foreign = load_servers(files, environment, others, reach)
         registry = Registry({**loaded, **foreign.tools}, builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
         notify = receiver_of(options.notify, environment), page_base(options.notify_base)
@@ -309,7 +306,6 @@ async def open_parts(
     Raises:
         StoreUnavailable: a database cannot be opened.
         BadReach: an option that allows hosts or sets headers cannot be used.
-        BadSocket: the socket for a gateway cannot be made.
     """
     if options.log_values:
         log.warning("values_logged", remedy="leave out --log-values in production")
@@ -319,8 +315,7 @@ async def open_parts(
         of_tools = await stack.enter_async_context(loop.entered(_opened(options, abilities.registry, cipher)))
         databases = await stack.enter_async_context(of_tools.twins())
         web = Web(Reach.of(options.allow_hosts))
-        has_gateway = options.mcp_socket is not None
-        servers = Servers(abilities.foreign.configs, of_tools.store, web, has_layout=has_gateway)
+        servers = Servers(abilities.foreign.configs, of_tools.store, web)
         servers.expect(abilities.foreign.listings)
         resources = Resources(
             of_tools.store,
@@ -332,10 +327,6 @@ async def open_parts(
             servers=await stack.enter_async_context(loop.entered(servers.opened())),
             model=abilities.selection.step_model,
         )
-        # One that this worker cannot offer, e.g. since it has no model, is not in the registry.
-        own = {name: kind for name, kind in abilities.registry.items() if name in abilities.registry.own}
-        door = passing.listening(options.mcp_socket, own, abilities.foreign, servers)
-        await stack.enter_async_context(loop.entered(door))
         folders = {"state": options.state, "documents": options.documents_root, "workspace": options.workspace_root}
         keys = {
             provider.key: bool(abilities.environment.get(provider.key, "").strip()) for provider in PROVIDERS.values()

@@ -225,41 +225,25 @@ EVENTS: Mapping[str, Event] = {
     "mcp_output_dropped": Event(
         "replan.mcp", "warning", "A server wrote what is no message; the 1st, 100th and 10,000th line.", "server lines"
     ),
-    "mcp_client_cut_off": Event(
-        "replan.mcp", "warning", "A client of the socket for a gateway did not read, and was cut off.", "waiting"
-    ),
-    "mcp_request_failed": Event(
-        "replan.mcp", "error", "A request on the socket for a gateway failed by a bug of Replan.", "error"
-    ),
     "mcp_stderr": Event("replan.mcp", "info", "A server wrote to stderr; at most 20 lines a minute.", "server line"),
     # The gateway, in a log of its state folder.
-    "gateway_call": Event(
-        "replan.gateway", "info", "A call of an agent is made a task, or joins one.", "session tool task"
+    "gateway_no_tools": Event(
+        "replan.gateway", "warning", "No worker names the tools of the queue; they are asked again.", "reason"
     ),
     "gateway_answer_refused": Event(
         "replan.gateway",
         "warning",
-        "A task did not take the answer of the person at an attended client.",
+        "The answer of the person at an attended client was not taken.",
         "task reason",
     ),
-    "gateway_cannot_start": Event(
-        "replan.gateway", "warning", "The task of an agent's call cannot be started.", "task reason"
-    ),
     "gateway_tools": Event(
-        "replan.gateway", "info", "A holder, or the worker of a set of tools, is ready.", "queue tools"
+        "replan.gateway", "info", "The tools of a gateway are known.", "tools"
     ),
-    "gateway_worker_ended": Event(
-        "replan.gateway",
-        "warning",
-        "The worker of a set of tools ended; it is started again, after `wait`.",
-        "queue reason wait",
-    ),
-    "gateway_server": Event("replan.gateway", "info", "What the local Temporal server is doing.", "line"),
     "gateway_agent_failed": Event(
         "replan.gateway", "warning", "The connection of an agent failed by a bug of Replan.", "error"
     ),
-    "gateway_failed": Event("replan.gateway", "error", "The daemon or the holder cannot go on.", "error"),
-    "gateway_idle": Event("replan.gateway", "info", "The daemon or the holder ends, since nobody needs it.", "seconds"),
+    "gateway_failed": Event("replan.gateway", "error", "The holder cannot go on.", "error"),
+    "gateway_idle": Event("replan.gateway", "info", "The holder ends, since nobody needs it.", "seconds"),
     "gateway_cannot_serve": Event(
         "replan.gateway",
         "error",

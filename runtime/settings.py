@@ -127,14 +127,6 @@ class Settings:
             envvar="REPLAN_CODEC", metavar="MODULE:OBJECT", help="A payload codec of your own, e.g. with a KMS."
         ),
     ] = None
-    mcp_socket: Annotated[
-        Path | None,
-        typer.Option(
-            "--mcp-socket",
-            metavar="PATH",
-            help="Listen there for the gateway, a unix socket: it passes reads on to the MCP servers of the tools.",
-        ),
-    ] = None
     notify: Annotated[
         str | None,
         typer.Option(
@@ -280,7 +272,7 @@ def of_program(environment: Mapping[str, str], **options: Any) -> Settings:
     }
     found = {name: environment[variable] for name, variable in named.items() if variable and environment.get(variable)}
     known = {**found, **{name: value for name, value in options.items() if value is not None}}
-    paths = ("documents", "state", "workspace", "settings_file", "write_tools", "mcp_socket")
+    paths = ("documents", "state", "workspace", "settings_file", "write_tools")
     chosen: dict[str, Any] = {name: Path(value) if name in paths else value for name, value in known.items()}
     return Settings(**chosen)
 

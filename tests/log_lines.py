@@ -137,9 +137,6 @@ class Fields(TypedDict, total=False):
     ]
     lines: Annotated[int, Field(description="How many lines were left out.")]
     wait: Annotated[float, Field(description="Seconds until the server is started again.")]
-    waiting: Annotated[int, Field(description="Bytes that a client of the socket has not read.")]
-    session: Annotated[str, Field(description="The session of an agent.")]
-    tool: Annotated[str, Field(description="The kind of the tool that an agent calls.")]
     queue: Annotated[str, Field(description="The task queue of a worker.")]
     tools: Annotated[int, Field(description="How many tools there are.")]
 

@@ -41,7 +41,7 @@ READ_AT_START = ("PYTHON", "LC_", "LANG", "TZ")
 TAKEN_OVER = ("PYTHONPATH", "PYTHONFAULTHANDLER")
 PACKAGES, ALONE = ("console", "server"), ("console.demo",)
 """Packages whose modules are loaded, and the modules that are not."""
-PROGRAMS = ("replan", "server.gateway.daemon", "server.gateway.holder")
+PROGRAMS = ("replan", "server.gateway.holder")
 """Modules that are programs, run as `python -m MODULE`."""
 SOCKET = "socket"
 FOLDER = "REPLAN_TESTS_PRELOADED"

@@ -2,6 +2,7 @@
 
 EffectError
 ├── OutcomeUnknown  nobody knows whether the call was applied
+│   └── ResultUnknown  it was applied, and what it returned is not known
 ├── DoubtfulCall    the call may be an earlier call once more, or another one
 ├── KeyConflict     the key of the call belongs to a call with other arguments
 ├── EffectUndone    the effect was applied and undone: its result must not be returned again
@@ -28,21 +29,25 @@ RefusalCode = Literal[
 class EffectError(Exception):
     """The base of the errors of effects; it is not raised itself."""
 
-    def __init__(self, key: str, message: str = "") -> None:
-        """`key` is the key of the row in the ledger; `message` says what is known, and what to do."""
+    def __init__(self, key: str, message: str = "", what: str = "") -> None:
+        """`key` is the key of the row in the ledger; `message` says what is known, and what to do, `what` the first."""
         super().__init__(message or key)
-        self.key = key
+        self.key, self.what = key, what or message
 
 
 class OutcomeUnknown(EffectError):
     """The call was begun and no result is recorded: the effect may have been applied."""
 
 
+class ResultUnknown(OutcomeUnknown):
+    """The call was applied, and what it returned is not known."""
+
+
 class DoubtfulCall(EffectError):
     """The call may be an earlier call once more, or another one: it was not made."""
 
-    def __init__(self, key: str, message: str = "", about: str = "") -> None:
-        super().__init__(key, message)
+    def __init__(self, key: str, message: str = "", about: str = "", what: str = "") -> None:
+        super().__init__(key, message, what)
         self.about = about
         """The key of the earlier call."""
 

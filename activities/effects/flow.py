@@ -31,7 +31,7 @@ from activities.effects.calls import (
     Undone,
     Wait,
 )
-from activities.effects.errors import DoubtfulCall, EffectUndone, KeyConflict, OutcomeUnknown
+from activities.effects.errors import DoubtfulCall, EffectUndone, KeyConflict, OutcomeUnknown, ResultUnknown
 from activities.effects.remedies import IDENTITY, OUTCOME, RESULT
 from activities.storage.store import StoreUnavailable
 
@@ -91,6 +91,8 @@ class Running:
     done: "Future[None]" = field(default_factory=Future)
     key: str = ""
     """The key of its row, once it has one."""
+    waits_for: str = ""
+    """The key of the row of an earlier call whose outcome it waits for."""
     has_given_up: bool = False
     """Whether its client was cancelled."""
     client_has_left: Callable[[], bool] = lambda: False
@@ -163,7 +165,8 @@ def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> F
             case Look():
                 follow, has_looked = None, (yield from _settle(request, rows, work, client, step))
             case Doubt():
-                raise DoubtfulCall(step.key, _doubtful(request, step, work), step.about)
+                what = _doubt(request, step)
+                raise DoubtfulCall(step.key, _doubtful(step, work, what), step.about, what)
             case Conflict():
                 raise KeyConflict(step.key, _conflict(request, step.key))
             case Undone():
@@ -274,8 +277,8 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
                 yield Transact(lambda tx: rows.found(tx, look, result, reader=reader))
                 return value
             known = ", and reconcile= has not found it so far"
-    what = f"The outcome of {request.function} is unknown: it {look.what}{known}. "
-    raise OutcomeUnknown(claim.key, what + work.remedy(claim.key, OUTCOME)) from error
+    what = f"The outcome of {request.function} is unknown: it {look.what}{known}."
+    raise OutcomeUnknown(claim.key, f"{what} {work.remedy(claim.key, OUTCOME)}", what) from error
 
 
 def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, answer: Recorded) -> Any:
@@ -285,8 +288,8 @@ def _answered(request: CallRequest, rows: Calls, work: Work, client: Running, an
     if answer.is_joined:
         _tell(request, work, answer.key, answer.at, answer.why)
     if answer.result is None and not request.returns_nothing:
-        what = f"{request.function} was applied, but its result is not known. "
-        raise OutcomeUnknown(answer.key, what + work.remedy(answer.key, RESULT))
+        what = f"{request.function} was applied, but its result is not known."
+        raise ResultUnknown(answer.key, f"{what} {work.remedy(answer.key, RESULT)}", what)
     return work.decode(answer.result)
 
 
@@ -296,7 +299,7 @@ def _tell(request: CallRequest, work: Work, key: str, at: datetime, why: str) ->
 
 def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: Wait, until: float) -> Flow:
     """Wait until a running call of this or another process ends, as long as a call may last."""
-    here = rows.running.get(step.key)
+    here, client.waits_for = rows.running.get(step.key), step.key
     if here is not None and any(here is parent for parent in client.parents):
         raise RuntimeError(f"{request.function} was called with equal arguments by its own call: it waits for itself.")
     left = until - time.monotonic()
@@ -322,7 +325,7 @@ POLL_SECONDS, POLLS = 0.05, 10
 
 def _settle(request: CallRequest, rows: Calls, work: Work, client: Running, step: Look) -> Flow:
     """Find out whether an earlier call was applied; returns True if that stays unknown and the call is reworded."""
-    is_equal = not request.differs_in_words(step.arguments)
+    is_equal, client.waits_for = not request.differs_in_words(step.arguments), step.key
     while work.look is not None:
         try:
             value = yield Invoke(work.look(step), request.timeout)
@@ -346,15 +349,19 @@ def _stays_unknown(
     """Raise OutcomeUnknown for an equal call; a reworded one is doubtful."""
     if not is_equal:
         return True
-    what = f"The outcome of {request.function} is unknown: an equal call {step.what}, and {why}. "
-    raise OutcomeUnknown(step.key, what + work.remedy(step.key, OUTCOME)) from error
+    what = f"The outcome of {request.function} is unknown: an equal call {step.what}, and {why}."
+    raise OutcomeUnknown(step.key, f"{what} {work.remedy(step.key, OUTCOME)}", what) from error
 
 
-def _doubtful(request: CallRequest, step: Doubt, work: Work) -> str:
+def _doubt(request: CallRequest, step: Doubt) -> str:
     return (
         f"{request.function} was not called: it may be the call {step.about} once more, which {step.what}. Nobody can"
-        f" know. {work.remedy(step.key, IDENTITY)} Or give it a key of its own: {work.key_words}."
+        " know."
     )
+
+
+def _doubtful(step: Doubt, work: Work, what: str) -> str:
+    return f"{what} {work.remedy(step.key, IDENTITY)} Or give it a key of its own: {work.key_words}."
 
 
 def _conflict(request: CallRequest, key: str) -> str:

@@ -16,10 +16,6 @@ from runtime import process, state_folder
 
 if TYPE_CHECKING:  # of the extra
     from server.gateway.serving import Place
-    from server.gateway.wire import Hello
-
-DAEMON_IDLE = 3600.0
-"""Seconds that the daemon of `--tasks` stays without an agent and without an open call."""
 
 
 async def mcp_command(
@@ -63,30 +59,26 @@ async def mcp_command(
         bool,
         typer.Option(
             "--tasks",
-            help="Make each effect a task of a Temporal server: for approvals, and retries without the agent.",
+            help="Make each effect a task of workers that run: for approvals, and retries without the agent.",
         ),
     ] = False,
     durable_reads: Annotated[
         bool, typer.Option("--durable-reads", help="With --tasks: make reads tasks, too.")
     ] = False,
-    attended: Annotated[
-        bool, typer.Option("--attended", help="With --tasks: a person is at the agent, and is asked there.")
-    ] = False,
+    attended: Annotated[bool, typer.Option("--attended", help="A person is at the agent, and is asked there.")] = False,
     state: Annotated[
         Path | None,
         typer.Option(envvar=state_folder.VARIABLE, metavar="DIR", help="The folder of the store and of sockets."),
     ] = None,
     idle: Annotated[
         float | None,
-        typer.Option(
-            min=1, metavar="SECONDS", help="How long its process stays when nobody needs it: 60, with --tasks 3600."
-        ),
+        typer.Option(min=1, metavar="SECONDS", help="How long its process stays when nobody needs it, 60 by default."),
     ] = None,
     http: Annotated[
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve agents over HTTP at /mcp; without COMMAND and --tools, for the workers of --queue.",
+            help="Serve agents over HTTP at /mcp.",
         ),
     ] = None,
     token: Annotated[
@@ -101,9 +93,7 @@ async def mcp_command(
     ] = None,
     page: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL", help="Where people answer; else a page on this machine, or with --queue `replan answer`."
-        ),
+        typer.Option(metavar="URL", help="With --tasks: where people answer, the address of `serve`."),
     ] = None,
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Fetch and start everything, list the tools, and end.")
@@ -115,22 +105,17 @@ async def mcp_command(
     require_extra("`mcp`", "web")
     from pydantic import ValidationError
 
-    from server.gateway import bridge, proxy
-    from server.gateway.wire import Hello
+    from server.gateway import bridge
+    from server.gateway.wire import Hello, TaskServer
 
-    is_of_queue = http is not None and not (command or tools)
-    uses_tasks = tasks or is_of_queue or common.queue != QUEUE
-    uses_tasks = uses_tasks or bool(common.address or common.namespace or common.profile)
-    if not (command or tools or http):
-        reason = "The gateway has no tools"
-        raise Problem("usage", reason, "write `-- COMMAND` of a server, --tools FILE, or --http HOST:PORT")
-    if not is_of_queue and (common.address or common.namespace or common.profile):
-        reason = "The daemon of the gateway chooses its server once, for all agents of its folder"
-        raise Problem("usage", reason, "set TEMPORAL_ADDRESS and leave --address, --namespace and --profile out")
-    if page and not (http and uses_tasks):
-        raise Problem("usage", "--page is for --http with tasks", "leave --page out: the daemon serves a page")
-    if durable_reads and not uses_tasks:
-        raise Problem("usage", "--durable-reads makes reads tasks", "add --tasks, or leave it out")
+    names_server = bool(common.address or common.namespace or common.profile or common.queue != QUEUE)
+    uses_tasks = tasks or names_server
+    if not (command or tools or uses_tasks):
+        reason, remedy = "The gateway has no tools", "write `-- COMMAND` of a server, --tools FILE, or --tasks"
+        raise Problem("usage", reason, f"{remedy} for those of the workers that run")
+    if not uses_tasks and (page or durable_reads):
+        name = "--page" if page else "--durable-reads"
+        raise Problem("usage", f"{name} is for calls that are tasks", f"add --tasks, or leave {name} out")
     folder = (state or state_folder.default()).absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -139,6 +124,15 @@ async def mcp_command(
             os.environ["REPLAN_KEYS"] = _absolute(common.keys)
         if common.codec:
             os.environ["REPLAN_CODEC"] = common.codec
+        task_server = None
+        if uses_tasks:
+            task_server = TaskServer(
+                address=common.address,
+                namespace=common.namespace,
+                profile=common.profile,
+                queue=common.queue,
+                page=page,
+            )
         hello = Hello.model_validate(
             {
                 "version": process.version(),
@@ -153,52 +147,34 @@ async def mcp_command(
                 "tools": [_absolute(name) for name in tools or ()],
                 "command": command or (),
                 "cwd": str(Path.cwd()),
-                "environment": dict(os.environ),
+                "tasks": task_server,
             }
         )
     except ValidationError as error:
-        raise Problem("usage", proxy.refused(error), "see `mcp --help`") from error
+        wrong = error.errors(include_url=False)[0]
+        reason = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
+        raise Problem("usage", reason, "see `mcp --help`") from error
     except OSError as error:
         raise Problem("usage", f"{folder} cannot be made ({error.strerror})", "choose another --state") from error
     if http is not None:
         from server.gateway import serving
 
-        place = _place(http, token, identity_header)
-        if uses_tasks:
-            from client.client import Client
-
-            client = Client(await common.connected(), queue=common.queue) if is_of_queue else None
-            await serving.serve_http(folder, hello, place, client=client, page=page, say=_say)
-        else:
-            await serving.serve_locally(folder, hello, place, say=_say)
+        await serving.serve_http(folder, hello, _place(http, token, identity_header), say=_say)
         _say("stopped")
         return Exit.COMPLETED
-    try:
-        if prepare:
-            return await _prepare(folder, hello, idle, uses_tasks=uses_tasks)
-        if uses_tasks:
-            await proxy.Proxy(folder, hello, proxy.Pipes(), idle or DAEMON_IDLE).run()
-            return Exit.COMPLETED
-    except (proxy.CannotServe, bridge.CannotServe) as why:
-        remedy = "mend that, and start the agent again"
-        raise Problem("unreachable", f"The gateway cannot serve: {why}", remedy, ProblemKind.UNREACHABLE) from why
-    options = {**hello.model_dump(mode="json"), "session": session, "state": str(folder), "idle": idle}
-    return bridge.serve(options)
+    if prepare:
+        from server.gateway import preparing
+
+        try:
+            return preparing.prepare(folder, hello, idle, lambda line: print(line, file=sys.stderr))
+        except bridge.CannotServe as why:
+            remedy = "mend that, and start the agent again"
+            raise Problem("unreachable", f"The gateway cannot serve: {why}", remedy, ProblemKind.UNREACHABLE) from why
+    return bridge.serve({**hello.model_dump(mode="json"), "session": session, "state": str(folder), "idle": idle})
 
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-async def _prepare(folder: Path, hello: "Hello", idle: float | None, *, uses_tasks: bool) -> int:
-    from server.gateway import preparing
-
-    def say(line: str) -> None:
-        print(line, file=sys.stderr)
-
-    if uses_tasks:
-        return await preparing.prepare(folder, hello, idle or DAEMON_IDLE, say)
-    return preparing.prepare_holder(folder, hello, idle, say)
 
 
 def _place(http: str, token: str | None, identity_header: str | None) -> "Place":

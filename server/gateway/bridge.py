@@ -71,7 +71,7 @@ ANSWER, OTHER, REFUSED, ENDING = b"A", b"N", b"X", b"E"
 
 
 class CannotServe(Exception):
-    """No holder or daemon can be started, or none serves this process; the message says why."""
+    """No holder can be started, or none serves this process; the message says why."""
 
 
 def version() -> str:
@@ -137,6 +137,7 @@ def name_of(hello: dict[str, Any], environment: "os._Environ[str] | dict[str, st
     store = {name: environment.get(name) for name in OF_STORE}
     where = hello["cwd"] if hello["command"] else ""
     asked = [hello["session"], hello["tools"], hello["command"], hello.get("timeout"), where, store, told]
+    asked += [hello.get("tasks"), hello.get("durable_reads")]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -599,6 +600,8 @@ def serve(options: dict[str, Any]) -> int:
         "list_wait": options.get("list_wait", LIST_WAIT),
         "timeout": options.get("timeout"),
         "attended": bool(options.get("attended")),
+        "durable_reads": bool(options.get("durable_reads")),
+        "tasks": options.get("tasks"),
         "tools": [_absolute(name) for name in options["tools"]],
         "command": options["command"],
         "cwd": os.getcwd(),  # noqa: PTH109

@@ -22,12 +22,13 @@ from activities.storage.store import sqlite_url
 from activities.toolbox.mcp.process import ServerProcess
 from runtime.process import read_secrets
 from server.gateway import bridge
-from server.gateway.bridge import MAX_LINE, HolderPlace
+from server.gateway.bridge import MAX_LINE, HolderPlace, server_variables
 from server.gateway.local_desk import LocalDesk
-from server.gateway.local_tools import LocalTools
+from server.gateway.local_tools import LocalTools, tools_file
+from server.gateway.older import left_open
 from server.gateway.session import Agent, Origin
 from server.gateway.sessions import Session
-from server.gateway.wire import Hello
+from server.gateway.wire import Hello, TaskServer
 
 LOOK_SECONDS = 0.5
 REFUSING_SECONDS = 2.0
@@ -159,7 +160,7 @@ class _BridgeConnection:
             self._desk,
             Session(hello.session, hello.doubt, hello.patience),
             self._origin,
-            durable_reads=False,
+            durable_reads=hello.durable_reads,
             attended=hello.attended,
             list_wait=hello.list_wait,
         )
@@ -304,18 +305,42 @@ def _answer(number: int, id: Any, text: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def made_desk(state: Path, hello: Hello, process: ServerProcess | None, record: Path) -> AsyncIterator[LocalDesk]:
+async def made_desk(
+    state: Path, hello: Hello, process: ServerProcess | None, record: Path, *, session: str | None
+) -> AsyncIterator[LocalDesk]:
     """The desk for the tools that a Hello names, with the store of effects of a state folder, or of REPLAN_STORE.
 
-    `process` is that of the command's server, if it was started already; processes of servers are noted in `record`.
+    `session` is that of all calls, None for any. `process` is that of the command's server, if it was started already;
+    processes of servers are noted in `record`.
     """
     environment = dict(os.environ)
     read_secrets()
-    given = os.environ.get("REPLAN_STORE")
-    desk = LocalDesk(LocalTools(hello, environment, process, record))
+    given, tasks = os.environ.get("REPLAN_STORE"), None
+    tools: Any = LocalTools(hello, environment, process, record)
+    if hello.tasks is not None:
+        os.environ["REPLAN_STATE"] = str(state)
+        tasks, tools = await asyncio.to_thread(_of_tasks, hello, hello.tasks, state, tools)
+    durable = hello.durable_reads or not isinstance(tools, LocalTools)
+    desk = LocalDesk(tools, tasks, durable_reads=durable)
+    if why := left_open(state, session):
+        desk.fail(why)
+        yield desk
+        return
     store, url = given or str(state / "store.db"), given or sqlite_url(state)
     async with desk.opened(store, url, os.environ.get("REPLAN_KEYS")):
         yield desk
+
+
+def _of_tasks(hello: Hello, server: TaskServer, state: Path, tools: Any) -> tuple[Any, Any]:
+    """The tasks of a gateway, and its tools: those of the workers, unless the agent names some."""
+    from server.gateway.queue_tools import QueueTools
+    from server.gateway.tasks import Tasks
+
+    files = list(hello.tools)
+    if hello.command:
+        files.append(str(tools_file(state, hello, sorted(server_variables(os.environ)))))
+    tasks = Tasks(server, files)
+    return tasks, tools if files else QueueTools(tasks)
 
 
 async def run(
@@ -323,5 +348,5 @@ async def run(
 ) -> None:
     """Be the holder at `place`, whose lock is ours, until nobody needs it."""
     hello, record = Hello.model_validate(told), Path(place.file("servers"))
-    async with made_desk(Path(place.state), hello, process, record) as desk:
+    async with made_desk(Path(place.state), hello, process, record, session=hello.session) as desk:
         await Holder(place, desk, idle).run(listener)

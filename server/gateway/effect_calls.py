@@ -5,11 +5,11 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import structlog
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -22,23 +22,34 @@ from activities.boundary.attempt import FaultRaised
 from activities.effects.arguments import differ_in_words
 from activities.effects.calls import CallRequest, Claim, Look, State
 from activities.effects.database import Database
+from activities.effects.desk import Desk, Settlement
 from activities.effects.driving import drive, in_task
 from activities.effects.effect_store import EffectStore
-from activities.effects.errors import DoubtfulCall, EffectError, EffectUndone, KeyConflict, OutcomeUnknown
+from activities.effects.errors import (
+    DoubtfulCall,
+    EffectError,
+    EffectRefused,
+    EffectUndone,
+    KeyConflict,
+    OutcomeUnknown,
+    ResultUnknown,
+)
 from activities.effects.flow import Joined, Running, Work, calling, new_key
 from activities.effects.recognition import Identity
 from activities.storage.store import Cipher, StoreUnavailable
 from activities.toolbox.declare.kind import Kind
 from server.gateway import results
+from server.gateway.attending import Question, State as Asked, reply_of
 from server.gateway.offers import Offer
 from server.gateway.request import Request
 from server.gateway.results import Do
 from server.gateway.sessions import Doubt
 from workflows.faults import retries
 from workflows.faults.fault import Applied, Code, Fault
-from workflows.json_values import digest
+from workflows.json_values import canonical, digest
 from workflows.plans.catalogue import Companion, Effect
 from workflows.plans.references import Unresolved, pick
+from workflows.text import legible
 
 SHORTEST_TIMEOUT = 5.0
 """Seconds after which a client may have given up its call without a word, as some do."""
@@ -54,6 +65,12 @@ REQUEST = "request"
 """The run of a call whose id is that of the agent's request, which its own process may send again."""
 UNREADABLE = "replan_fault"
 """The field of a recorded result that is a fault: the call was applied, and what it returned cannot be passed on."""
+
+APPLIED_OR_NOT = {"applied": "it was done", "not-applied": "it was not done, and is made now"}
+SAME_OR_ANOTHER = {"same": "it is the earlier call again", "another": "it is another call, and is made now"}
+"""The answers of a person to what nobody knows, and what they mean."""
+MAX_SHOWN = 4_000
+"""The most characters of a call in a question."""
 
 SHARED = (
     "An equal call came while this one ran, and got the same result: it was done once. If both were meant, make the"
@@ -73,7 +90,7 @@ def open_store(store: str, cipher: Cipher | None) -> EffectStore:
 class Tools(Protocol):
     """The tools of a holder."""
 
-    def kind(self, name: str) -> Kind | None:
+    def kind(self, name: str) -> Any:
         """A tool by its kind; None if there is none any more."""
 
     def is_over(self, kind: Kind) -> bool:
@@ -95,7 +112,7 @@ class _Attempt:
         self.has_returned = True
 
 
-class _Answer(NamedTuple):
+class Answer(NamedTuple):
     """What became of a call: a result, or a fault that says that it was applied all the same."""
 
     result: JsonValue
@@ -108,6 +125,8 @@ class EffectCalls:
 
     store: EffectStore
     tools: Tools
+    make: "MakeCall"
+    """Makes the call of a request: an AgentCall, unless the calls are tasks."""
     _connections: set[str] = field(default_factory=set)
     _keys: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By request, the connection and the row's key of the last calls."""
@@ -115,12 +134,29 @@ class EffectCalls:
     """By request, the calls without an answer."""
     _answered: dict[str, float] = field(default_factory=dict)
     """By row's key, when the last calls were answered, the newest at the end."""
-    running: int = 0
-    """How many calls are under way, also those whose agent has left."""
 
-    async def call(self, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
-        """Make a call once, and return its CallToolResult."""
-        kind, is_structured = self.tools.kind(offer.kind), "outputSchema" in offer.tool
+    @property
+    def running(self) -> int:
+        """How many calls this process makes, also those whose agent has left."""
+        return len(self.store.tasks) if self.make is AgentCall else 0
+
+    def wait_no_longer(self) -> None:
+        """Stop waiting for tasks, which go on by themselves."""
+        if self.make is not AgentCall:
+            for task in self.store.tasks:
+                task.cancel()
+
+    async def call(
+        self,
+        offer: Offer,
+        args: dict[str, JsonValue],
+        request: Request,
+        *,
+        kind: Any = None,
+        make: "MakeCall | None" = None,
+    ) -> dict[str, Any]:
+        """Make a call once, and return its CallToolResult. `kind` and `make` take the place of those of the tools."""
+        kind, is_structured = kind or self.tools.kind(offer.kind), "outputSchema" in offer.tool
         fault = partial(results.fault, is_structured=is_structured)
         if kind is None:
             reason = f"{offer.name} is not offered any more"
@@ -130,23 +166,24 @@ class EffectCalls:
         except ValidationError as error:
             reason = f"The arguments do not fit {offer.name}: {validation.fields_of(error)}."
             return fault(Do.CHANGE, code=Code.INVALID_INPUT.value, reason=reason)
-        told = list[Joined]()
-        call = _Call(self, offer, kind, model, args, request, told)
-        reporting = asyncio.create_task(_report(request)) if request.report else None
+        call = (make or self.make)(self, offer, kind, model, args, request)
+        reporting = asyncio.create_task(call.report()) if request.report else None
         try:
             answer = await call.make()
+        except Unanswered as told:
+            return told.answer
         except (EffectError, StoreUnavailable) as error:
-            return self._refused(error, fault)
-        except _Failed as failed:
-            return _of_failure(failed, fault)
+            return call.refused(error, fault)
+        except Exception as error:
+            return call.failed(error, fault)
         finally:
             self._note_key(request, call.client.key)
             self.under_way.pop(request.id, None)
             if reporting is not None:
                 reporting.cancel()
         shown = fault(**answer.fault) if answer.fault else results.success(answer.result, is_structured=is_structured)
-        if told:
-            return results.with_note(shown, _joined_note(told[-1]))
+        if call.told:
+            return results.with_note(shown, _joined_note(call.told[-1]))
         return results.with_note(shown, SHARED) if call.client.joined_by else shown
 
     async def read(self, offer: Offer, args: dict[str, JsonValue]) -> dict[str, Any]:
@@ -162,32 +199,13 @@ class EffectCalls:
         except Exception as error:
             verdict = judge(error, kind.raises)
             found_fault = error.fault if isinstance(error, FaultRaised) else verdict.fault
-            return _of_failure(_Failed(found_fault, verdict, error), fault)
+            return _of_failure(Failed(found_fault, verdict, error), fault)
         return results.success(found, is_structured="outputSchema" in offer.tool)
 
     def effect_of(self, kind: str) -> Effect:
         """The effect of a kind; `unkeyed`, the strictest, if there is no such tool."""
         found = self.tools.kind(kind)
         return found.spec.effect if found else Effect.UNKEYED
-
-    def _refused(self, error: Exception, fault: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-        """The answer to a call that was not made, or whose outcome nobody knows."""
-        match error:
-            case OutcomeUnknown():
-                cause = error.__cause__
-                said = {"text": cause.verdict.words} if isinstance(cause, _Failed) and cause.verdict.words else None
-                unknown = Applied.UNKNOWN.value
-                return fault(
-                    Do.PERSON, code="unknown_outcome", reason=str(error), observed=said, applied=unknown, task=error.key
-                )
-            case DoubtfulCall():
-                return fault(Do.PERSON, code="doubtful", reason=str(error), task=error.key)
-            case KeyConflict():
-                return fault(Do.CHANGE, code=Code.CONFLICT.value, reason=str(error), task=error.key)
-            case EffectUndone():
-                return fault(Do.DO_NOT_REPEAT, code=Code.GONE.value, reason=str(error), task=error.key)
-            case _:
-                return fault(Do.WAIT, code=Code.STORE_UNAVAILABLE.value, reason=str(error), wait=results.WAIT_SECONDS)
 
     # What the holder tells of connections.
 
@@ -227,31 +245,58 @@ class EffectCalls:
         rows, asker = self.store.rows, self.asker(connection)
         self.store.later(partial(rows.go_on, asker=asker))
 
+    async def answer(self, asked: Asked, said: Mapping[str, Any], request: Request) -> bool:
+        """Settle a call as its person has said at the client; returns whether that was accepted."""
+        reply = reply_of(said, [*APPLIED_OR_NOT, *SAME_OR_ANOTHER])
+        if reply is None or request.attended is None:
+            return False
+        return await self.settle(request, asked.about, reply.choice, request.attended.name)
+
+    async def settle(self, request: Request, key: str, answer: str, by: str) -> bool:
+        """Settle a call of the session as its person says; returns whether that was accepted."""
+        desk = Desk(self.store.database, lambda: self.store.rows)
+
+        def work() -> bool:
+            try:
+                if desk.call(key).session == request.session.name:
+                    desk.settle(key, cast("Settlement", answer), by=by)
+                    return True
+            except EffectRefused as error:  # another person was faster
+                log.warning("gateway_answer_refused", task=key, reason=str(error))
+            return False
+
+        return await asyncio.wrap_future(self.store.database.submit(work))
+
     def asker(self, connection: str) -> str:
         """The name of a connection in the store, which has those of other holders, too."""
         return f"{self.store.owner.id}:{digest(connection)}"
 
 
 @dataclass
-class _Call:
-    """One call of an agent."""
+class AgentCall:
+    """One call of an agent, which this process makes."""
 
     calls: EffectCalls
     offer: Offer
-    kind: Kind
-    model: BaseModel
+    kind: Any
+    """The Kind of the tool, or of the tools of a queue a QueueKind."""
+    model: Any
+    """The checked arguments."""
     args: dict[str, JsonValue]
     request: Request
-    told: list[Joined]
+    told: list[Joined] = field(default_factory=list)
+    """The earlier call for which it was taken."""
     client: Running = field(default_factory=Running)
+    asked: set[str] = field(default_factory=set)
+    """The calls about which the person at the client was asked."""
 
-    async def make(self) -> _Answer:
+    async def make(self) -> Answer:
         """Make the call, again as long as a repetition can help and its agent waits.
 
         Raises:
             EffectError: it was not made, or nobody knows whether it was applied.
             StoreUnavailable: it was not made.
-            _Failed: it was made, and certainly not applied.
+            Failed: it was made, and certainly not applied.
         """
         spec, number = self.kind.spec, 0
         most = retries.PROFILES[spec.retry].attempts
@@ -260,13 +305,15 @@ class _Call:
             try:
                 return await self._once()
             except DoubtfulCall as doubt:
-                if not await self._answer_doubt(doubt):
+                if not await self._answer_doubt(doubt) and not await self._asked_person(doubt, SAME_OR_ANOTHER):
                     raise
-            except (_Failed, OutcomeUnknown) as error:
-                fault = _repeatable(error, spec.effect)
-                if fault is None or number >= most:
+            except (Failed, OutcomeUnknown, StoreUnavailable) as error:
+                least = _least_wait(error, spec.effect)
+                if least is None or number >= most:
+                    if isinstance(error, OutcomeUnknown) and await self._asked_person(error, APPLIED_OR_NOT):
+                        continue
                     raise
-                wait = max(fault.retry_after or 0.0, retries.backoff(spec.retry, number, random.random()))  # noqa: S311
+                wait = max(least, retries.backoff(spec.retry, number, random.random()))  # noqa: S311  # jitter
                 if wait > LONGEST_WAIT or self.request.is_gone():
                     raise
                 await asyncio.sleep(wait)
@@ -281,17 +328,73 @@ class _Call:
         await asyncio.wrap_future(self.calls.store.database.submit(lambda: self.calls.store.database.write(work)))
         return True
 
-    async def _once(self) -> _Answer:
+    async def _asked_person(self, error: EffectError, choices: Mapping[str, str]) -> bool:
+        """Ask the person at the client, if there is one; returns whether they have settled the call.
+
+        Raises Unanswered if the question has to be the call's result.
+        """
+        person, key = self.request.attended, error.key
+        if person is None or key in self.asked or isinstance(error, ResultUnknown):
+            return False
+        self.asked.add(key)
+        words = [f"{self.offer.name} {canonical(self.args)[:MAX_SHOWN]}", error.what]
+        words += [f"{choice}: {meaning}" for choice, meaning in choices.items()]
+        question = Question(key, "", "", "\n".join(map(legible, words)), [*choices])
+        if not person.is_inline:
+            raise Unanswered(question.as_result(self.request.id))
+        reply = reply_of(await person.ask(question), question.choices)
+        return reply is not None and await self.calls.settle(self.request, key, reply.choice, person.name)
+
+    async def _once(self) -> Answer:
         """One attempt, which goes on when the agent leaves."""
         client = self.client = self.calls.under_way[self.request.id] = self._client()
-        flow = calling(self._request(client), self.calls.store.rows, self._work(client), client)
-        self.calls.running += 1
-        try:
-            made = drive(self.calls.store, flow, client)
-            found: _Answer = await in_task(self.calls.store, made, client, f"call {self.offer.name}")
-        finally:
-            self.calls.running -= 1
-        return found
+        flow = calling(self.call_request(client), self.calls.store.rows, self.work(client), client)
+        made = drive(self.calls.store, flow, client)
+        return await self.awaited(in_task(self.calls.store, made, client, f"call {self.offer.name}"))
+
+    async def awaited(self, made: Coroutine[Any, Any, Answer]) -> Answer:
+        """Wait for the end of an attempt."""
+        return await made
+
+    async def report(self) -> None:
+        """Report to the agent that its call is under way, as long as it is."""
+        number = 0
+        while self.request.report is not None:
+            await asyncio.sleep(TICK)
+            number += 1
+            await self.request.report(number, None, self.standing())
+
+    def standing(self) -> str:
+        """How the call stands, in words."""
+        return "under way"
+
+    def refused(self, error: Exception, fault: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+        """The answer to a call that was not made, or whose outcome nobody knows."""
+        match error:
+            case ResultUnknown():
+                code, applied = "unknown_result", Applied.APPLIED.value
+                return fault(Do.DO_NOT_REPEAT, code=code, reason=str(error), applied=applied, task=error.key)
+            case OutcomeUnknown():
+                cause = error.__cause__
+                said = {"text": cause.verdict.words} if isinstance(cause, Failed) and cause.verdict.words else None
+                unknown = Applied.UNKNOWN.value
+                return fault(
+                    Do.PERSON, code="unknown_outcome", reason=str(error), observed=said, applied=unknown, task=error.key
+                )
+            case DoubtfulCall():
+                return fault(Do.PERSON, code="doubtful", reason=str(error), task=error.key)
+            case KeyConflict():
+                return fault(Do.CHANGE, code=Code.CONFLICT.value, reason=str(error), task=error.key)
+            case EffectUndone():
+                return fault(Do.DO_NOT_REPEAT, code=Code.GONE.value, reason=str(error), task=error.key)
+            case _:
+                return fault(Do.WAIT, code=Code.STORE_UNAVAILABLE.value, reason=str(error), wait=results.WAIT_SECONDS)
+
+    def failed(self, error: Exception, fault: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+        """The answer to a call that was made, and certainly not applied."""
+        if isinstance(error, Failed):
+            return _of_failure(error, fault)
+        raise error
 
     def _client(self) -> Running:
         began = time.monotonic()
@@ -302,8 +405,10 @@ class _Call:
             asker=self.calls.asker(self.request.connection),
         )
 
-    def _request(self, client: Running) -> CallRequest:
+    def call_request(self, client: Running) -> CallRequest:
         session, kind, key = self.request.session.name, self.kind.spec.kind, self.request.key or None
+        if key and self.calls.store.database.cipher:  # keys are in clear in the store
+            key = digest(key)
         identity = Identity(digest(kind, self.args), key, REQUEST, self.request.resent or self.request.id)
         spec = self.kind.spec
         return CallRequest(
@@ -321,7 +426,7 @@ class _Call:
             unread=partial(self.calls.not_read_by, self.request),
         )
 
-    def _work(self, client: Running) -> Work:
+    def work(self, client: Running) -> Work:
         attempt, spec = _Attempt(sends.Sends(on_process=self.calls.store.owner.note_started_process)), self.kind.spec
         return Work(
             make=lambda claim: partial(self._call_tool, claim, attempt),
@@ -337,12 +442,12 @@ class _Call:
             later=self.calls.store.later,
             note=self.calls.store.database.note,
             is_over=lambda error: self.calls.tools.is_over(self.kind),
-            name_of=lambda error: type(error.error if isinstance(error, _Failed) else error).__name__,
+            name_of=lambda error: type(error.error if isinstance(error, Failed) else error).__name__,
             key_words="`replan/key` in the `_meta` of the call",
         )
 
-    async def _call_tool(self, claim: Claim, attempt: _Attempt) -> _Answer:
-        """Call the tool with a claim. Raises _Failed for its exception."""
+    async def _call_tool(self, claim: Claim, attempt: _Attempt) -> Answer:
+        """Call the tool with a claim. Raises Failed for its exception."""
         attempt.is_called = True
         try:
             with sends.counted(attempt.sends):
@@ -351,11 +456,11 @@ class _Call:
             verdict = judge(error, self.kind.raises)
             fault = error.fault if isinstance(error, FaultRaised) else verdict.fault
             if attempt.has_returned:
-                return _Answer(None, _applied_fault(fault))
+                return Answer(None, _applied_fault(fault))
             if fault.code is Code.UNREACHABLE and self.kind.spec.reconcile:
                 await self._until_over()
-            raise _Failed(fault, verdict, error) from error
-        return _Answer(result)
+            raise Failed(fault, verdict, error) from error
+        return Answer(result)
 
     async def _until_over(self) -> None:
         """Wait a moment for the end of a server that has closed its pipes: then a look proves something at once."""
@@ -367,7 +472,7 @@ class _Call:
         """Whether it is certain that a call that ended with `error` had no effect."""
         if not attempt.is_called:
             return True
-        if not isinstance(error, _Failed):
+        if not isinstance(error, Failed):
             return False
         if isinstance(error.error, FaultRaised):
             return error.fault.applied is Applied.NONE
@@ -376,10 +481,10 @@ class _Call:
             error.verdict, error.error, attempt.sends, lambda: self.kind.libraries, is_alone=is_alone
         )
 
-    def _looker(self, look: Look) -> Callable[[], Awaitable[_Answer | None]]:
+    def _looker(self, look: Look) -> Callable[[], Awaitable[Answer | None]]:
         companion = self.kind.spec.reconcile
 
-        async def find() -> _Answer | None:
+        async def find() -> Answer | None:
             if companion is None:
                 return None
             reader = self.calls.tools.kind(companion.kind)
@@ -393,10 +498,12 @@ class _Call:
                 if fault.code is Code.NOT_FOUND and not fault.guessed:
                     return None
                 raise
-            return _Answer(result)
+            return Answer(result)
 
         return find
 
+
+MakeCall = Callable[[EffectCalls, Offer, Any, Any, dict[str, JsonValue], Request], AgentCall]
 
 MAX_KEY = 250
 """The most characters of a key that is made of session, tool and caller's key; a longer one is a digest."""
@@ -410,7 +517,15 @@ def row_key(session: str, kind: str, identity: Identity, new: str) -> str:
     return own if len(own) <= MAX_KEY and own.isprintable() else f"{kind}-{digest(own)}"
 
 
-class _Failed(Exception):
+class Unanswered(Exception):
+    """A call goes on, and its agent gets `answer` meanwhile."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class Failed(Exception):
     """A tool's call raised an exception."""
 
     def __init__(self, fault: Fault, verdict: Verdict, error: Exception) -> None:
@@ -418,11 +533,18 @@ class _Failed(Exception):
         self.fault, self.verdict, self.error = fault, verdict, error
 
 
-def _repeatable(error: Exception, effect: Effect) -> Fault | None:
-    """The fault of a call that may be made again, since it is transient and nothing is done twice; else None."""
-    failed = error if isinstance(error, _Failed) else error.__cause__
-    is_safe = isinstance(error, _Failed) or effect is not Effect.UNKEYED
-    return failed.fault if isinstance(failed, _Failed) and is_safe and failed.fault.quadrant.is_transient else None
+def _least_wait(error: Exception, effect: Effect) -> float | None:
+    """Seconds after which a call may be made again, since its fault is transient and nothing is done twice; else None.
+
+    Without its store it was not made.
+    """
+    if isinstance(error, StoreUnavailable):
+        return 0.0
+    failed = error if isinstance(error, Failed) else error.__cause__
+    is_safe = isinstance(error, Failed) or effect is not Effect.UNKEYED
+    if not (isinstance(failed, Failed) and is_safe and failed.fault.quadrant.is_transient):
+        return None
+    return failed.fault.retry_after or 0.0
 
 
 def arguments_of(companion: Companion, call: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -434,15 +556,15 @@ def arguments_of(companion: Companion, call: Mapping[str, JsonValue]) -> dict[st
     return found
 
 
-def _encode(answer: _Answer) -> str:
+def _encode(answer: Answer) -> str:
     return json.dumps({UNREADABLE: dict(answer.fault)} if answer.fault else answer.result)
 
 
-def _decode(text: str | None) -> _Answer:
+def _decode(text: str | None) -> Answer:
     value = json.loads(text) if text is not None else None
     if isinstance(value, dict) and value.keys() == {UNREADABLE}:
-        return _Answer(None, value[UNREADABLE])
-    return _Answer(value)
+        return Answer(None, value[UNREADABLE])
+    return Answer(value)
 
 
 def _applied_fault(fault: Fault) -> dict[str, Any]:
@@ -456,7 +578,7 @@ def _applied_fault(fault: Fault) -> dict[str, Any]:
     }
 
 
-def _of_failure(failed: _Failed, fault: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+def _of_failure(failed: Failed, fault: Callable[..., dict[str, Any]]) -> dict[str, Any]:
     """The answer to a call that was certainly not applied."""
     found, do, wait = failed.fault, Do.CHANGE, None
     if found.quadrant.is_transient:
@@ -480,12 +602,3 @@ def _joined_note(joined: Joined) -> str:
         f" ({joined.key}). If it should be done once more, call again after this answer, or with a key of its own in"
         " _meta, replan/key."
     )
-
-
-async def _report(request: Request) -> None:
-    """Report to the agent that its call is under way, as long as it is."""
-    number = 0
-    while request.report is not None:
-        await asyncio.sleep(TICK)
-        number += 1
-        await request.report(number, None, "under way")

@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
+from activities.borders import validation
 from activities.effects.calls import State
 from activities.effects.desk import CallRecord, Desk, in_words
 from activities.effects.errors import EffectRefused
@@ -20,7 +21,6 @@ from activities.storage.store import StoreUnavailable
 from server.gateway import results
 from server.gateway.effect_calls import EffectCalls, arguments_of, row_key
 from server.gateway.offers import OF_STORE, OfCall, Offer, OfSession, OwnArgs, Undone
-from server.gateway.proxy import refused
 from server.gateway.request import Request
 from server.gateway.results import Do
 from workflows.faults.fault import Applied, Code
@@ -71,7 +71,9 @@ class StoreTool:
         try:
             args = self.args.model_validate(asked.args)
         except ValidationError as error:
-            return results.fault(Do.CHANGE, code=Code.INVALID_INPUT.value, reason=refused(error), is_structured=False)
+            return results.fault(
+                Do.CHANGE, code=Code.INVALID_INPUT.value, reason=validation.fields_of(error), is_structured=False
+            )
         try:
             return await self.answer(asked, args)
         except EffectRefused as error:
@@ -81,7 +83,7 @@ class StoreTool:
             return results.fault(Do.WAIT, code=code, reason=str(error), wait=wait, is_structured=False)
 
 
-async def _outcome(asked: AskedOfStore, args: OfCall) -> dict[str, Any]:
+async def outcome(asked: AskedOfStore, args: OfCall) -> dict[str, Any]:
     record = await asked.record(args.id)
     if record.state is State.APPLIED and record.has_result:
         return results.success(record.result, is_structured=False)
@@ -161,7 +163,7 @@ async def _undo_one(asked: AskedOfStore, record: CallRecord) -> JsonValue:
 
 
 _ANSWERS: Mapping[str, Callable[[AskedOfStore, Any], Awaitable[dict[str, Any]]]] = {
-    "replan_outcome": _outcome,
+    "replan_outcome": outcome,
     "replan_effects": _effects,
     "replan_undo": _undo,
     "replan_explain": _explain,

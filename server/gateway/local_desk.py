@@ -4,20 +4,26 @@ import asyncio
 import traceback
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
+from mcp import MCPError
+from mcp_types import INVALID_PARAMS
 from pydantic import JsonValue
 
 from activities.toolbox.registry import ToolMistakes
+from server.gateway.attending import State
 from server.gateway.local_tools import LocalTools
-from server.gateway.offers import OF_STORE, Offer, offers_of
+from server.gateway.offers import OF_STORE, OF_TASKS, Offer, offers_of
 from server.gateway.request import Report, Request
 from server.gateway.session import Desk
 from workflows.plans.catalogue import Effect
 
 if TYPE_CHECKING:  # at run time only in the background: its imports take half a second
     from server.gateway.effect_calls import EffectCalls
+    from server.gateway.queue_tools import QueueTools
+    from server.gateway.tasks import Tasks
 
 log = structlog.get_logger("replan.gateway")
 
@@ -25,21 +31,25 @@ log = structlog.get_logger("replan.gateway")
 class LocalDesk(Desk):
     """The tools of a holder's process."""
 
-    own_tools = OF_STORE
-
-    def __init__(self, tools: LocalTools) -> None:
+    def __init__(self, tools: "LocalTools | QueueTools", tasks: "Tasks | None" = None, *, durable_reads: bool) -> None:
+        """With `tasks`, calls with an effect are tasks; with `durable_reads`, or of a queue's tools, all calls."""
         super().__init__()
-        self.problem = ""
-        """Why the tools cannot be served; empty if they can."""
+        self.own_tools = OF_TASKS if tasks else OF_STORE
+        self._wrong = ""
         self.is_over = asyncio.Event()
-        """Set when `problem` is."""
-        self._tools = tools
+        """Set when the tools cannot be served."""
+        self._tools, self._tasks, self._durable_reads = tools, tasks, durable_reads
         self._calls: asyncio.Future[EffectCalls] = asyncio.get_running_loop().create_future()
         self._connections = set[str]()
 
     @property
     def can_pass(self) -> bool:
         return True
+
+    @property
+    def problem(self) -> str:
+        """Why the tools cannot be served, or not yet; empty if they can."""
+        return self._wrong or self._tools.problem
 
     @property
     def running(self) -> int:
@@ -65,16 +75,15 @@ class LocalDesk(Desk):
         """Open everything, and keep it open until this is cancelled."""
         try:
             async with AsyncExitStack() as stack:
-                found = await stack.enter_async_context(self._tools.loaded(self._heard))
-                self._offer(found)
+                await stack.enter_async_context(self._tools.loaded(self._offer, self.notify))
                 await self._open_store(stack, store, url, keys)
                 await asyncio.Event().wait()
         except ToolMistakes as mistakes:
-            self._fail(" ".join(mistakes.mistakes))
+            self.fail(" ".join(mistakes.mistakes))
         except Exception as error:
             traceback.print_exception(error)  # into the log of the holder
             log.error("gateway_failed", error=type(error).__name__)
-            self._fail(f"{type(error).__name__}: {error}")
+            self.fail(f"{type(error).__name__}: {error}")
 
     def _offer(self, found: Mapping[str, Any]) -> None:
         self.offers = {offer.name: offer for offer in offers_of(found["tools"])}
@@ -83,23 +92,23 @@ class LocalDesk(Desk):
         self.is_ready.set()
         self.notify("notifications/tools/list_changed", {})
 
-    def _fail(self, why: str) -> None:
-        self.problem = why.rstrip(".")
-        log.error("gateway_cannot_serve", reason=self.problem)
+    def fail(self, why: str) -> None:
+        """Serve nobody: `why` says what is wrong."""
+        self._wrong = why.rstrip(".")
+        log.error("gateway_cannot_serve", reason=self._wrong)
         self.is_over.set()
 
     async def _open_store(self, stack: AsyncExitStack, store: str, url: str, keys: str | None) -> None:
         effect_calls, cipher = await asyncio.to_thread(_prepared, keys)
         opened = await asyncio.to_thread(effect_calls.open_store, store, cipher)
         stack.push_async_callback(asyncio.to_thread, opened.close)
-        calls = effect_calls.EffectCalls(opened, self._tools)
+        make = await asyncio.to_thread(_task_calls, self._tasks) if self._tasks else effect_calls.AgentCall
+        calls = effect_calls.EffectCalls(opened, self._tools, make)
+        stack.callback(calls.wait_no_longer)
         await stack.enter_async_context(self._tools.opened(url, cipher))
         for connection in self._connections:
             calls.connection_opened(connection)
         self._calls.set_result(calls)
-
-    def _heard(self, method: str, params: dict[str, Any]) -> None:
-        self.notify(method, params)
 
     async def ready(self, seconds: float) -> bool:
         """Wait at most `seconds` until the tools are known; returns whether they are. Ends early if they are wrong."""
@@ -115,16 +124,38 @@ class LocalDesk(Desk):
 
     async def call(self, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
         calls = await asyncio.shield(self._calls)
-        if offer.effect is Effect.READ:
-            calls.went_on(request.connection)
-            return await calls.read(offer, args)
-        return await calls.call(offer, args, request)
+        if offer.effect is not Effect.READ:
+            return await calls.call(offer, args, request)
+        calls.went_on(request.connection)
+        if self._tasks and (offer.asks or self._durable_reads):
+            from server.gateway.task_calls import ReadCall
+
+            return await calls.call(offer, args, request, make=ReadCall.of(self._tasks))
+        return await calls.read(offer, args)
 
     async def call_own(self, name: str, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
         calls = await asyncio.shield(self._calls)
-        from server.gateway import effect_tools  # as in `_prepared`
+        if self._tasks:
+            from server.gateway import own_tools  # as in `_prepared`
+
+            return await own_tools.BY_NAME[name](own_tools.Asked(calls, request, args, self._tasks))
+        from server.gateway import effect_tools
 
         return await effect_tools.BY_NAME[name](effect_tools.AskedOfStore(calls, request, args))
+
+    async def resume(self, offer: Offer, args: dict[str, JsonValue], state: str, said: Any, request: Request) -> Any:
+        calls, asked = await asyncio.shield(self._calls), State.read(state)
+        if asked is None or request.attended is None:
+            raise MCPError(INVALID_PARAMS, "This session has not asked for this input")
+        if asked.request and self._tasks:
+            from server.gateway import task_calls
+
+            answered = await task_calls.answer(self._tasks, asked, said, request)
+        else:
+            answered = await calls.answer(asked, said, request)
+        # The same call again; after an answer that cannot be used, other people are asked.
+        request = replace(request, resent=asked.call, attended=request.attended if answered else None)
+        return await self.call(offer, args, request)
 
     async def pass_on(self, method: str, params: Mapping[str, Any], server: str, report: Report | None) -> Any:
         if method == "resources/unsubscribe" and len(self._connections) > 1:
@@ -153,6 +184,13 @@ class LocalDesk(Desk):
     def answer_failed(self, request: str) -> None:
         if calls := self._known_calls():
             calls.answer_failed(request)
+
+
+def _task_calls(tasks: "Tasks") -> Any:
+    """What makes calls as tasks; its imports take a second."""
+    from server.gateway.task_calls import TaskCall
+
+    return TaskCall.of(tasks)
 
 
 def _prepared(keys: str | None) -> tuple[Any, Any]:

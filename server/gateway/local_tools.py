@@ -1,6 +1,7 @@
 """The tools of a holder, in its own process: MCP servers and Python tools, without a Temporal server and a worker."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -21,7 +22,6 @@ from activities.toolbox.declare.kind import Kind
 from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.mcp.config import CannotOpen, JsonRpcError, Listing
 from activities.toolbox.mcp.loading import SUFFIX, ForeignTools, ServerTables, read_servers, server_of_command
-from activities.toolbox.mcp.passing import NOT_MADE, OTHER_SECONDS, tools_result
 from activities.toolbox.mcp.process import ServerProcess
 from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
@@ -29,13 +29,20 @@ from server.gateway.bridge import server_variables
 from server.gateway.offers import server_name
 from server.gateway.request import Report
 from server.gateway.wire import Hello
+from workflows.json_values import digest
+from workflows.plans.catalogue import Effect
 
 if TYPE_CHECKING:  # at run time only when the first call is made: its imports take a second
     from mcp.shared.dispatcher import ProgressFnT
 
     from activities.boundary.tool_loop import ToolLoop
+    from activities.toolbox.mcp.kinds import ForeignTool
     from activities.toolbox.resources import Resources
 
+OTHER_SECONDS = 60.0
+"""The timeout in seconds of a request that is no call of a tool."""
+NOT_MADE = -32000
+"""The error code for a request to which the server gave no answer."""
 CALL_SECONDS = 600.0
 """The timeout of a call of a server that is named by its command, as clients have it."""
 FIRST_SECONDS = 600.0
@@ -59,6 +66,7 @@ class LocalTools:
     ) -> None:
         """`process` is that of the command's server if it was started already. `record` is a file for the processes of
         servers."""
+        self.problem = ""
         self.kinds: Mapping[str, Kind] = {}
         self.foreign = ForeignTools()
         self._hello, self._environment = hello, environment
@@ -69,10 +77,13 @@ class LocalTools:
         self._loop: ToolLoop | None = None
 
     @asynccontextmanager
-    async def loaded(self, on_notification: Callable[[str, dict[str, Any]], None]) -> AsyncIterator[dict[str, Any]]:
-        """Load the tools, and yield what a gateway offers, as `tools_result`; servers end when the block ends.
+    async def loaded(
+        self, offer: Callable[[Mapping[str, Any]], None], heard: Callable[[str, dict[str, Any]], None]
+    ) -> AsyncIterator[None]:
+        """Load the tools; servers end when the block ends.
 
-        `on_notification` gets the notifications of servers. Raises ToolMistakes if something named is wrong.
+        `offer` gets what a gateway offers, as `tools_result`, and `heard` the notifications of servers. Raises
+        ToolMistakes if something named is wrong.
         """
         files = [name for name in self._hello.tools if name.endswith(SUFFIX)]
         named = [name for name in self._hello.tools if name not in files]
@@ -84,16 +95,16 @@ class LocalTools:
             servers = Servers(tables.configs, None, web, has_layout=True, process=self._process, **options)
             self._servers = await stack.enter_async_context(self._entered(servers.opened()))
             asyncio_loop = asyncio.get_running_loop()
-            servers.on_notification(
-                lambda _, method, params: _soon(asyncio_loop, on_notification, method, dict(params or {}))
-            )
+            servers.on_notification(lambda _, method, params: _soon(asyncio_loop, heard, method, dict(params or {})))
             builtin = _builtin() if self._hello.tools else ()
             self.foreign = tables.tools(await self._listings(tables), [*builtin, *python], takes_unread=True)
             servers.expect(self.foreign.listings)
             registry = Registry({**python, **self.foreign.tools}, builtin=builtin, has_model=False)
             self.kinds = {name: kind for name, kind in registry.items() if name in registry.own}
-            _refuse_approvals(self.kinds)
-            yield tools_result(self.kinds, self.foreign)
+            if not self._hello.tasks:
+                _refuse_approvals(self.kinds)
+            offer(tools_result(self.kinds, self.foreign))
+            yield
 
     def _tables(self, files: Sequence[str]) -> ServerTables:
         if not self._hello.command:
@@ -224,6 +235,46 @@ class LocalTools:
         }
 
 
+def tools_result(kinds: Mapping[str, Kind], foreign: ForeignTools) -> dict[str, Any]:
+    """The tools that a gateway offers, with what their servers report about themselves, and what cannot be offered."""
+    classified = {found.kind: found for found in foreign.classified}
+    offered = {name: kind for name, kind in kinds.items() if not kind.is_hidden}
+    return {
+        "tools": [_tool_entry(kind, classified.get(name)) for name, kind in offered.items()],
+        "servers": {name: listing.introduction for name, listing in foreign.listings.items()},
+        "left_out": dict(foreign.left_out),
+    }
+
+
+def _tool_entry(kind: Kind, classified: "ForeignTool | None") -> dict[str, Any]:
+    spec = kind.spec
+    return {
+        "kind": spec.kind,
+        "server": classified.source.name if classified else None,
+        "name": classified.listed.name if classified else spec.kind,
+        "effect": "pure" if spec.pure else spec.effect.value,
+        "approve": spec.approve or "never",
+        "tool": classified.listed.as_listed(classified.filled) if classified else _python_tool_as_mcp(kind),
+    }
+
+
+def _python_tool_as_mcp(kind: Kind) -> dict[str, Any]:
+    is_read, is_idempotent = kind.spec.effect is Effect.READ, kind.spec.effect is Effect.IDEMPOTENT
+    # A result is written by the names of its fields, whatever their aliases are.
+    result = kind.result.json_schema(mode="serialization", by_alias=False)
+    return {
+        "name": kind.spec.kind,
+        "description": kind.description,
+        "inputSchema": {"type": "object", **kind.args_schema},
+        **({"outputSchema": result} if result.get("type") == "object" else {}),  # MCP has only these
+        "annotations": {
+            "readOnlyHint": is_read,
+            "idempotentHint": is_read or is_idempotent,
+            "destructiveHint": not is_read,
+        },
+    }
+
+
 def _builtin() -> Sequence[Any]:
     from activities.toolbox import builtin
 
@@ -234,6 +285,21 @@ def _refuse_approvals(kinds: Mapping[str, Kind]) -> None:
     """Raise ToolMistakes if a person would have to approve calls."""
     if mistakes := [NEEDS_TASKS.format(kind=name) for name, kind in kinds.items() if kind.spec.approve is not None]:
         raise ToolMistakes(mistakes)
+
+
+def tools_file(state: Path, hello: Hello, variables: Sequence[str]) -> Path:
+    """Write the tools file with which a worker has the server of a command, and return its path."""
+    lines = [
+        f"[servers.{server_name(hello.command)}]",
+        f"command = {json.dumps(list(hello.command))}",
+        f"cwd = {json.dumps(hello.cwd)}",
+        f"env = {{ {', '.join(f'{json.dumps(name)} = {json.dumps(name)}' for name in variables)} }}",
+        f"timeout = {hello.timeout or CALL_SECONDS}",
+    ]
+    text = "\n".join(lines) + "\n"
+    path = state / "gateway" / f"{server_name(hello.command)}-{digest(text)[:8]}.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def _progress(report: Report) -> "ProgressFnT":

@@ -5,11 +5,11 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field
 
-from workflows.json_values import digest
+from workflows.account.task import MAX_TEXT
 from workflows.plans.catalogue import Effect
 from workflows.text import legible
 
@@ -33,19 +33,12 @@ class Offer:
     """The MCP server that has the tool; None for a tool in Python."""
     name_there: str = ""
     """The name of the tool on that server."""
-    authority: Sequence[str] = ()
-    """The names of the arguments that say whom, where, which and how much."""
     asks: bool = False
     """Whether a person may have to approve a call, so that it cannot pass without a task."""
 
-    def authority_digest(self, args: Mapping[str, JsonValue]) -> str:
-        """The digest of the arguments that `authority` names; empty if the call has none of these."""
-        chosen = {name: value for name, value in args.items() if name in self.authority}
-        return digest(chosen) if chosen else ""
-
 
 def offers_of(listed: Sequence[Mapping[str, Any]]) -> list[Offer]:
-    """The offers for tools, as `passing.tool_entries` lists them.
+    """The offers for tools, as `tools_result` lists them.
 
     A tool keeps its own name unless several tools have it; then each of these is named after its kind.
     """
@@ -67,7 +60,6 @@ def offers_of(listed: Sequence[Mapping[str, Any]]) -> list[Offer]:
                 {**found["tool"], "name": name},
                 found["server"],
                 found["name"],
-                tuple(found["authority"]),
                 found["approve"] != "never",
             )
         )
@@ -96,19 +88,17 @@ class Undone(OwnArgs):
     id: str | None = Field(default=None, description="Only this call; without it, all calls of the session.")
 
 
-class OfferedTool(Protocol):
-    """A tool of the gateway itself."""
+class TaskArgs(OwnArgs):
+    task: str = Field(description="What is to be done, in plain words.", min_length=1, max_length=MAX_TEXT)
 
-    @property
-    def args(self) -> type[BaseModel]: ...
-    @property
-    def words(self) -> str: ...
-    @property
-    def is_read(self) -> bool: ...
+
+class ReplyArgs(OwnArgs):
+    id: str = Field(description="The id of the task that asks.", max_length=200)
+    text: str = Field(description="The answer to its question.", min_length=1, max_length=4000)
 
 
 @dataclass(frozen=True)
-class StoreEntry:
+class OwnTool:
     """A tool of the gateway itself as it is listed; what answers its calls is imported later."""
 
     args: type[OwnArgs]
@@ -116,16 +106,26 @@ class StoreEntry:
     is_read: bool = True
 
 
-OF_STORE: Mapping[str, StoreEntry] = {
-    "replan_outcome": StoreEntry(OfCall, "The result of an earlier call whose answer was lost."),
-    "replan_effects": StoreEntry(OfSession, "What the calls of this session changed."),
-    "replan_undo": StoreEntry(Undone, "Undo what calls of this session changed, where it can be undone.", False),
-    "replan_explain": StoreEntry(OfCall, "Why a call was made, or not made again."),
+OF_STORE: Mapping[str, OwnTool] = {
+    "replan_outcome": OwnTool(OfCall, "The result of an earlier call whose answer was lost."),
+    "replan_effects": OwnTool(OfSession, "What the calls of this session changed."),
+    "replan_undo": OwnTool(Undone, "Undo what calls of this session changed, where it can be undone.", False),
+    "replan_explain": OwnTool(OfCall, "Why a call was made, or not made again."),
 }
 """The tools of a gateway without tasks, by name."""
+OF_TASKS: Mapping[str, OwnTool] = {
+    "replan_outcome": OwnTool(OfCall, "The result of an earlier call that waits for a person, or was lost."),
+    "replan_effects": OwnTool(OfSession, "What the calls of this session changed."),
+    "replan_undo": OwnTool(Undone, "Undo what calls of this session changed, where it can be undone.", False),
+    "replan_explain": OwnTool(OfCall, "Why a call or a task did what it did."),
+    "replan_start_task": OwnTool(TaskArgs, "Let Replan plan and do a task of several steps.", False),
+    "replan_task_status": OwnTool(OfCall, "How a task stands, and what it asks."),
+    "replan_answer": OwnTool(ReplyArgs, "Answer a question of a task that this session started.", False),
+}
+"""The tools of a gateway with tasks, by name."""
 
 
-def listed(own_tools: Mapping[str, OfferedTool], taken: Collection[str], *, note: str = "") -> list[dict[str, Any]]:
+def listed(own_tools: Mapping[str, OwnTool], taken: Collection[str], *, note: str = "") -> list[dict[str, Any]]:
     """The gateway's own tools as MCP lists them, except tools whose names are `taken`.
 
     The description of the first one ends with `note`, for the agent.

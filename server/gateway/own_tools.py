@@ -1,83 +1,83 @@
-"""The tools with which an agent asks for what its calls did: `replan_outcome` and others.
+"""The tools with which an agent asks for what its tasks did: `replan_outcome` and others.
 
 No agent answers for a person: approvals and decisions about faults are given on the page or in a terminal.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import JsonValue
+from temporalio.service import RPCError
 
 from client import sessions
-from client.client import Client, TaskHandle
+from client.client import TaskHandle
 from client.follow import View
 from client.problem import Problem
 from client.sessions import TaskUndo
 from client.tasks import Handle
-from server.gateway import results
-from server.gateway.calls import Calls
-from server.gateway.offers import OfCall, OfSession, OwnArgs, Undone
-from server.gateway.proxy import refused
-from server.gateway.request import Request
+from server.gateway import effect_tools, results, tasks
+from server.gateway.effect_tools import AskedOfStore, StoreTool
+from server.gateway.offers import OF_TASKS, OfCall, Offer, OfSession, ReplyArgs, TaskArgs, Undone
 from server.gateway.results import Do
-from workflows.account.task import MAX_TEXT
+from server.gateway.sessions import Doubt
+from server.gateway.task_calls import STARTED, StartCall
+from server.gateway.tasks import ServerAway, Tasks
+from workflows.faults.fault import Code
 from workflows.people.requests import Choice, RequestKind
+from workflows.plans.catalogue import Effect
 
 MAX_TASKS = 200
 """The most calls of a session that are listed and undone together, the newest."""
+LATER_PATIENCE = 2.0
+"""Seconds for which the result of an earlier call is waited for."""
+_START = Offer(STARTED.spec.kind, STARTED.spec.kind, Effect.UNKEYED, {})
 
 
 @dataclass(frozen=True)
-class Asked:
+class Asked(AskedOfStore):
     """A call of one of the gateway's own tools."""
 
-    client: Client
-    calls: Calls
-    request: Request
-    args: dict[str, JsonValue]
+    tasks: Tasks
 
+    def handle(self, task_id: str) -> Awaitable[TaskHandle]:
+        """A task of the session. Raises Problem for any other id, whether a task has it or not."""
 
-class TaskArgs(OwnArgs):
-    task: str = Field(description="What is to be done, in plain words.", min_length=1, max_length=MAX_TEXT)
+        async def found() -> TaskHandle:
+            if not task_id.startswith(self.request.session.prefix):
+                reason = f"This session has no call {task_id[:100]!r}"
+                raise Problem("unknown_id", reason, "take the id that an answer named")
+            return TaskHandle((await self.tasks.client()).temporal, task_id)
 
-
-class Reply(OwnArgs):
-    id: str = Field(description="The id of the task that asks.", max_length=200)
-    text: str = Field(description="The answer to its question.", min_length=1, max_length=4000)
-
-
-@dataclass(frozen=True)
-class OwnTool:
-    """A tool of the gateway itself; `answer` gets a call and the checked arguments, and returns a CallToolResult."""
-
-    args: type[OwnArgs]
-    words: str
-    answer: Callable[[Asked, Any], Awaitable[dict[str, Any]]]
-    is_read: bool = True
-
-    async def __call__(self, asked: Asked) -> dict[str, Any]:
-        try:
-            args = self.args.model_validate(asked.args)
-        except ValidationError as error:
-            return results.fault(Do.CHANGE, code="invalid_input", reason=refused(error), is_structured=False)
-        try:
-            return await self.answer(asked, args)
-        except Problem as problem:
-            reason = f"{problem.reason}: {problem.remedy}"
-            return results.fault(Do.CHANGE, code=problem.code, reason=reason, is_structured=False)
+        return found()
 
 
 async def _outcome(asked: Asked, args: OfCall) -> dict[str, Any]:
-    return await asked.calls.outcome_of(asked.client, args.id, asked.request)
+    if not args.id.startswith(f"{sessions.PREFIX}:"):
+        return await effect_tools.outcome(asked, args)
+    handle = await asked.handle(args.id)
+    ending = asyncio.ensure_future(tasks.outcome_of(handle))
+    await asyncio.wait([ending], timeout=LATER_PATIENCE)
+    if ending.done():
+        return results.of_outcome(ending.result(), is_structured=False)
+    ending.cancel()
+    requests = [request for request in await handle.requests() if request.is_open]
+    if requests:
+        return asked.tasks.pending(args.id, requests[0], is_structured=False)
+    reason = f"The call {args.id} is under way"
+    return results.fault(Do.WAIT, code="open", reason=reason, applied="unknown", wait=5, is_structured=False)
 
 
 async def _start(asked: Asked, args: TaskArgs) -> dict[str, Any]:
-    return await asked.calls.start_task(asked.client, args.task, asked.request)
+    session = replace(asked.request.session, doubt=Doubt.REPLAY)
+    request = replace(asked.request, session=session)
+    make = StartCall.of(asked.tasks)
+    return await asked.calls.call(_START, {"task": args.task}, request, kind=STARTED, make=make)
 
 
 async def _status(asked: Asked, args: OfCall) -> dict[str, Any]:
-    outcome = await _of_session(asked, args.id).outcome()
+    outcome = await (await asked.handle(args.id)).outcome()
     told: dict[str, JsonValue] = {
         "id": args.id,
         "status": outcome.status.value,
@@ -89,12 +89,12 @@ async def _status(asked: Asked, args: OfCall) -> dict[str, Any]:
 
 
 async def _explain(asked: Asked, args: OfCall) -> dict[str, Any]:
-    explanation = await _of_session(asked, args.id).explain()
+    explanation = await (await asked.handle(args.id)).explain()
     return results.success(explanation.document(), is_structured=True)
 
 
 async def _effects(asked: Asked, args: OfSession) -> dict[str, Any]:
-    found = await sessions.effects_of_each(asked.client.temporal, await _tasks(asked))
+    found = await sessions.effects_of_each((await asked.tasks.client()).temporal, await _handles(asked))
     shown = {"kind", "state", "at", "result", "key"}
     told: list[JsonValue] = [
         {"id": id, **effect.model_dump(mode="json", include=shown)} for id, effect in found.in_order
@@ -103,8 +103,8 @@ async def _effects(asked: Asked, args: OfSession) -> dict[str, Any]:
 
 
 async def _undo(asked: Asked, args: Undone) -> dict[str, Any]:
-    client = asked.client.temporal
-    chosen = [sessions.handle_of(client, _of_session(asked, args.id).id)] if args.id else await _tasks(asked)
+    client = (await asked.tasks.client()).temporal
+    chosen = [sessions.handle_of(client, (await asked.handle(args.id)).id)] if args.id else await _handles(asked)
     plan = await sessions.plan_undo(client, chosen)
     undone = await sessions.undo_each(client, plan, lambda _: View(), is_attended=False)
     told: list[JsonValue] = [_undo_fields(task) for task in undone.tasks]
@@ -122,35 +122,48 @@ def _undo_fields(task: TaskUndo) -> dict[str, JsonValue]:
     return {"id": task.task_id, "undone": rollback.is_complete and not held, "asks": [*held], "why": [*why]}
 
 
-async def _answer(asked: Asked, args: Reply) -> dict[str, Any]:
-    handle = _of_session(asked, args.id)
+async def _answer(asked: Asked, args: ReplyArgs) -> dict[str, Any]:
+    handle = await asked.handle(args.id)
     questions = [request for request in await handle.requests() if request.kind is RequestKind.QUESTION]
     if not questions:
         reason = "The task asks no question that an agent may answer: approvals and faults are for a person"
         return results.fault(Do.PERSON, code="forbidden", reason=reason, is_structured=False)
-    await handle.answer(Choice.REPLY, request=questions[0], by=f"agent of {asked.request.session.name}", text=args.text)
+    await handle.answer(Choice.REPLY, request=questions[0], by=tasks.starter(asked.request), text=args.text)
     return results.success({"id": args.id, "answered": True}, is_structured=True)
 
 
-def _of_session(asked: Asked, task_id: str) -> TaskHandle:
-    """A task of the session. Raises Problem for any other id, whether a task has it or not."""
-    if not task_id.startswith(asked.request.session.prefix):
-        raise Problem("unknown_id", f"This session has no call {task_id[:100]!r}", "take the id that an answer named")
-    return TaskHandle(asked.client.temporal, task_id)
-
-
-async def _tasks(asked: Asked) -> list[Handle]:
+async def _handles(asked: Asked) -> list[Handle]:
     """The newest tasks of the session, the oldest of them first."""
-    ids = await sessions.newest_ids(asked.client.temporal, asked.request.session.name, MAX_TASKS)
-    return [sessions.handle_of(asked.client.temporal, id) for id in reversed(ids)]
+    client = (await asked.tasks.client()).temporal
+    ids = await sessions.newest_ids(client, asked.request.session.name, MAX_TASKS)
+    return [sessions.handle_of(client, id) for id in reversed(ids)]
 
 
-BY_NAME: Mapping[str, OwnTool] = {
-    "replan_outcome": OwnTool(OfCall, "The result of an earlier call that waits for a person, or was lost.", _outcome),
-    "replan_effects": OwnTool(OfSession, "What the calls of this session changed.", _effects),
-    "replan_undo": OwnTool(Undone, "Undo what calls of this session changed, where it can be undone.", _undo, False),
-    "replan_explain": OwnTool(OfCall, "Why a call or a task did what it did.", _explain),
-    "replan_start_task": OwnTool(TaskArgs, "Let Replan plan and do a task of several steps.", _start, False),
-    "replan_task_status": OwnTool(OfCall, "How a task stands, and what it asks.", _status),
-    "replan_answer": OwnTool(Reply, "Answer a question of a task that this session started.", _answer, False),
+def _told(answer: Callable[[Asked, Any], Awaitable[dict[str, Any]]]) -> Callable[[Any, Any], Awaitable[dict[str, Any]]]:
+    """The tool's function, whose problems are faults."""
+
+    async def told(asked: Asked, args: Any) -> dict[str, Any]:
+        try:
+            return await answer(asked, args)
+        except Problem as problem:
+            reason = f"{problem.reason}: {problem.remedy}"
+            return results.fault(Do.CHANGE, code=problem.code, reason=reason, is_structured=False)
+        except (ServerAway, RPCError) as error:
+            code, wait = Code.UNREACHABLE.value, results.WAIT_SECONDS
+            return results.fault(Do.WAIT, code=code, reason=str(error), wait=wait, is_structured=False)
+
+    return told
+
+
+_ANSWERS: Mapping[str, Callable[[Asked, Any], Awaitable[dict[str, Any]]]] = {
+    "replan_outcome": _outcome,
+    "replan_effects": _effects,
+    "replan_undo": _undo,
+    "replan_explain": _explain,
+    "replan_start_task": _start,
+    "replan_task_status": _status,
+    "replan_answer": _answer,
+}
+BY_NAME: Mapping[str, StoreTool] = {
+    name: StoreTool(entry.args, entry.words, _told(_ANSWERS[name]), entry.is_read) for name, entry in OF_TASKS.items()
 }

@@ -3,12 +3,9 @@
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
+from server.gateway.attending import Person
 from server.gateway.sessions import Session
-
-if TYPE_CHECKING:  # it imports the client of Temporal, which a gateway without tasks never needs
-    from server.gateway.attending import Person
 
 MAX_KEY = 500
 """The most characters of an agent's key."""
@@ -28,7 +25,7 @@ class Request:
     key: str = ""
     resent: str = ""
     report: Report | None = None
-    attended: "Person | None" = None
+    attended: Person | None = None
     """The person at the client; None if the client is not attended, or cannot ask."""
     is_gone: Callable[[], bool] = lambda: False
     """Whether the agent can certainly not be reached any more."""

@@ -1,7 +1,6 @@
 """The answer to a call of an agent: the tool's content as it is, or a fault with what to do."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,6 @@ from workflows.text import capitalised
 
 if TYPE_CHECKING:  # of tasks, which take a quarter of a second of a holder's start
     from workflows.account.outcome import Outcome
-    from workflows.account.records import FaultRecord
 
 _FIELDS = {"text", "structured", "parts", "left_out", "parts_left_out", "structured_left_out", "layout", "meta"}
 """The fields of the result of a foreign tool without an output schema."""
@@ -120,14 +118,6 @@ def with_note(result: Mapping[str, Any], note: str) -> dict[str, Any]:
     return {**result, "content": [*result["content"], _text(note)]}
 
 
-def replayed_note(at: datetime) -> str:
-    """The note on an answer that is repeated for an equal call; `at` is when its delivery state was recorded."""
-    return (
-        f"Not done again: this is the answer to an equal call, which did not reach you by {at:%H:%M:%S} UTC, as far as"
-        " is known. Call once more only if it should be done a second time."
-    )
-
-
 def of_outcome(outcome: "Outcome", *, is_structured: bool) -> dict[str, Any]:
     """The answer to a call whose task has ended: the result of the tool, or a fault."""
     from workflows.account.records import StepStatus
@@ -138,20 +128,19 @@ def of_outcome(outcome: "Outcome", *, is_structured: bool) -> dict[str, Any]:
         if step.result_omitted:
             return {"content": [_text(f"Done. The result of {step.result_bytes} bytes is too large to be shown here.")]}
         return success(step.result, is_structured=is_structured)
+    return fault(**fault_of(outcome), is_structured=is_structured)
+
+
+def fault_of(outcome: "Outcome") -> dict[str, Any]:
+    """The arguments of `fault` for a task that has ended without a result, with what the agent should do."""
     last = outcome.faults[-1] if outcome.faults else None
     if last is None:
-        return fault(
-            Do.CHANGE if outcome.code == "plan_refused" else Do.DO_NOT_REPEAT,
-            code=outcome.code or outcome.status.value,
-            reason=outcome.reason,
-            task=outcome.task_id,
-            is_structured=is_structured,
-        )
-    return of_fault(last, outcome, is_structured=is_structured)
-
-
-def of_fault(last: "FaultRecord", outcome: "Outcome", *, is_structured: bool) -> dict[str, Any]:
-    """The answer to a call whose task ended with the fault `last`, with what the agent should do."""
+        return {
+            "do": Do.CHANGE.value if outcome.code == "plan_refused" else Do.DO_NOT_REPEAT.value,
+            "code": outcome.code or outcome.status.value,
+            "reason": outcome.reason,
+            "task": outcome.task_id,
+        }
     do, wait = Do.CHANGE, None
     is_rejected = any(request.answer and request.answer.choice == "reject" for request in outcome.requests)
     is_of_operator = last.quadrant is Quadrant.PERSISTENT_INFRASTRUCTURAL
@@ -159,15 +148,27 @@ def of_fault(last: "FaultRecord", outcome: "Outcome", *, is_structured: bool) ->
         do = Do.DO_NOT_REPEAT
     elif last.quadrant.is_transient:
         do, wait = Do.WAIT, last.retry_after or WAIT_SECONDS
+    return {
+        "do": do.value,
+        "code": last.code.value,
+        "quadrant": last.quadrant.value,
+        "reason": last.reason,
+        "observed": {"text": last.words} if last.observed is None and last.words else last.observed,
+        "applied": last.applied.value,
+        "wait": wait,
+        "task": outcome.task_id,
+    }
+
+
+def pending(task_id: str, why: str, link: str, *, applied: Applied, is_structured: bool) -> dict[str, Any]:
+    """The answer that a person is asked, and how the agent gets the result later."""
     return fault(
-        do,
-        code=last.code.value,
-        quadrant=last.quadrant.value,
-        reason=last.reason,
-        observed={"text": last.words} if last.observed is None and last.words else last.observed,
-        applied=last.applied.value,
-        wait=wait,
-        task=outcome.task_id,
+        Do.PERSON,
+        code="waits_for_a_person",
+        reason=f"A person is asked: {why}",
+        applied=applied.value,
+        more=f"It is answered at {link}. Later, replan_outcome with id {task_id!r} returns the result.",
+        task=task_id,
         is_structured=is_structured,
     )
 
@@ -180,7 +181,7 @@ _INSTRUCTIONS: Mapping[Do, str] = {
 
 
 def fault(
-    do: Do,
+    do: Do | str,
     *,
     code: str,
     reason: str,
@@ -198,6 +199,7 @@ def fault(
     With an output schema (`is_structured`) the data is a text block: some clients check structured content of errors.
     """
     waiting = f"Wait {wait:g} s, then call again." if wait else "Call again if it should be done."
+    do = Do(do)
     instruction = waiting if do is Do.WAIT else _INSTRUCTIONS[do]
     done = {"unknown": " It may have been done.", "applied": " It was done."}.get(applied, "")
     sentence = f"{capitalised(reason).rstrip('.')}.{done} {more}{' ' if more else ''}{instruction}"

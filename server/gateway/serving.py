@@ -1,15 +1,15 @@
-"""Serves a gateway over HTTP in the foreground: with tasks, the daemon of its state folder with one more door.
+"""Serves a gateway over HTTP in the foreground: the holder of its tools with another door.
 
 The door finds the sender and the session of each request, and records the delivery of each answer.
 """
 
 import secrets
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -34,11 +34,10 @@ from server.listening import serve
 from server.problems import denial
 from workflows.json_values import digest
 
-if TYPE_CHECKING:  # a gateway without tasks has no client of Temporal
-    from client.client import Client
-
 PATH = "/mcp"
 SESSION_HEADER, KEY_HEADER = "replan-session", "replan-key"
+QUEUE_SECONDS = 15.0
+"""Seconds within which a worker must name its tools."""
 MAX_BODY = 8 * 1024 * 1024
 """The most bytes of a request body."""
 OF_PROXIES = ("via", "forwarded", "x-forwarded-for", "x-real-ip")
@@ -54,56 +53,8 @@ class Place:
     access: Access
 
 
-async def serve_http(
-    state: Path, hello: Hello, place: Place, *, client: "Client | None", page: str | None, say: Callable[[str], None]
-) -> None:
-    """Serve until a signal. With `client`, the tools are those of the workers of the client's task queue.
-
-    Raises:
-        Problem: another gateway has the folder, there are no tools, or the journal, a key or the port cannot be used.
-    """
-    from runtime.keys import BadKeys
-    from server.gateway.daemon import locked
-    from server.gateway.hosting import Daemon, background
-    from server.gateway.journal import CannotOpen
-    from server.gateway.queue_desk import QueueDesk
-
-    telemetry.configure(LogStyle.TEXT, None)
-    with locked(state) as is_ours:
-        if not is_ours:
-            reason = f"A gateway runs in {state} already"
-            raise Problem("usage", reason, "end its agents, or choose another folder with --state")
-        try:
-            daemon = Daemon(state, 0, client=client, page=page)
-        except (CannotOpen, BadKeys) as error:
-            reason, _, remedy = str(error).rstrip(".").rpartition(": ")
-            raise Problem("misconfigured", reason, remedy) from error
-
-        async def door() -> None:
-            async with AsyncExitStack() as stack:
-                desk: Desk
-                if client is not None:
-                    desk = queued = QueueDesk(client, daemon.calls)
-                    await queued.ask_workers()
-                    await stack.enter_async_context(background(queued.keep_asking()))
-                else:
-                    desk = tools = daemon.tool_set(hello)
-                    if not await tools.ready(float("inf")):
-                        raise Problem("usage", f"The gateway has no tools: {tools.problem}", f"see {tools.log}")
-                defaults = Session(hello.session, hello.doubt, hello.patience)
-                app = make_app(desk, place.access, defaults, durable_reads=hello.durable_reads, attended=hello.attended)
-                how = "with a token" if place.access.token else "for this machine only"
-
-                def ready(address: str) -> None:
-                    say(f"ready  {address}{PATH}  {how}  {len(desk.offers)} tools")
-
-                await serve(app, place.host, place.port, most_connections(), on_ready=ready, on_stop=lambda: None)
-
-        await daemon.run(door)
-
-
-async def serve_locally(state: Path, hello: Hello, place: Place, *, say: Callable[[str], None]) -> None:
-    """Serve the tools of this process until a signal, without tasks.
+async def serve_http(state: Path, hello: Hello, place: Place, *, say: Callable[[str], None]) -> None:
+    """Serve the tools that `hello` names until a signal.
 
     Raises:
         Problem: another gateway over HTTP has these tools, there are no tools, or the port cannot be used.
@@ -116,11 +67,13 @@ async def serve_locally(state: Path, hello: Hello, place: Place, *, say: Callabl
         if record is None:
             reason = f"A gateway with these tools runs in {state} already"
             raise Problem("usage", reason, "end it, or choose another folder with --state")
-        async with made_desk(state, hello, None, record) as desk:
-            if not await desk.ready(float("inf")):
+        async with made_desk(state, hello, None, record, session=None) as desk:
+            is_patient = bool(hello.command or hello.tools)  # a first start may fetch a server
+            if not await desk.ready(float("inf") if is_patient else QUEUE_SECONDS):
                 raise Problem("usage", f"The gateway has no tools: {desk.problem}", "mend that, and start it again")
             defaults = Session(hello.session, hello.doubt, hello.patience)
-            app = make_app(desk, place.access, defaults, durable_reads=False, attended=hello.attended)
+            durable = hello.durable_reads
+            app = make_app(desk, place.access, defaults, durable_reads=durable, attended=hello.attended)
             how = "with a token" if place.access.token else "for this machine only"
 
             def ready(address: str) -> None:

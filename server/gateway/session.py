@@ -20,7 +20,7 @@ from mcp.server.subscriptions import (
 )
 from pydantic import ConfigDict, JsonValue
 
-from server.gateway import offers, results
+from server.gateway import attending, offers, results
 from server.gateway.offers import Offer
 from server.gateway.request import MAX_KEY, AgentGone, Report, Request
 from server.gateway.results import Do
@@ -70,7 +70,7 @@ class AnyParams(types.RequestParams):
 class Desk:
     """The tools that a connection offers, and what makes their calls."""
 
-    own_tools: Mapping[str, offers.OfferedTool] = {}
+    own_tools: Mapping[str, offers.OwnTool] = {}
     """The tools of the gateway itself, by name."""
 
     def __init__(self) -> None:
@@ -97,10 +97,11 @@ class Desk:
         """Call a tool of the gateway itself, and return its CallToolResult."""
         raise NotImplementedError
 
-    async def resume(
-        self, params: types.CallToolRequestParams, request: Request, *, is_structured: bool
-    ) -> dict[str, Any]:
-        """Continue a call after the client asked its person: pass on the answer, and return the result of the call."""
+    async def resume(self, offer: Offer, args: dict[str, JsonValue], state: str, said: Any, request: Request) -> Any:
+        """Continue a call after the client asked its person: pass on the answer, and return the result of the call.
+
+        `state` is what came with the question, `said` the client's answer.
+        """
         raise MCPError(types.INVALID_PARAMS, "This session has not asked for this input")
 
     async def pass_on(self, method: str, params: Mapping[str, Any], server: str, report: Report | None) -> Any:
@@ -307,9 +308,13 @@ class Agent:
         if not await self._desk.ready(CALL_SECONDS):
             return results.fault(Do.WAIT, code="not_ready", reason=NOT_READY, is_structured=True, wait=30)
         offer = self._desk.offers.get(params.name)
-        if request.attended and params.request_state is not None:
-            is_structured = offer is not None and "outputSchema" in offer.tool
-            return await self._desk.resume(params, request, is_structured=is_structured)
+        if request.attended and params.request_state is not None and offer is not None:
+            said = (params.input_responses or {}).get(attending.INPUT)
+            told = said.model_dump() if isinstance(said, types.ElicitResult) else {}
+            resumed: dict[str, Any] = await self._desk.resume(
+                offer, params.arguments or {}, params.request_state, told, request
+            )
+            return resumed
         if offer is None:
             own = self._desk.own_tools.get(params.name)
             if own is None:
@@ -341,7 +346,7 @@ class Agent:
         report = self._reporter(context) if "progress_token" in meta or "progressToken" in meta else None
         full_key = f"{run}\n{key}" if key and run else key
         resent = origin.request if origin.is_resent else ""
-        attended = _person_at(context) if self._attended else None
+        attended = attending.Person.at(context) if self._attended else None
         return Request(session, origin.request, origin.connection, full_key, resent, report, attended, origin.is_gone)
 
     def _reporter(self, context: Any) -> Report:
@@ -406,12 +411,6 @@ class Agent:
                 if not (cursor := page.get("nextCursor")):
                     break
         return {name: found}
-
-
-def _person_at(context: Any) -> Any:
-    from server.gateway import attending  # not at the top: it imports the client of Temporal
-
-    return attending.Person.at(context)
 
 
 def _feature(method: str) -> str:

@@ -33,7 +33,6 @@ from activities.storage.store import (
     writing,
 )
 from activities.storage.vault import PAYLOADS, EndedTasks, Vault
-from server.gateway.journal import Journal
 from tests.gate import on_sqlite
 
 
@@ -125,7 +124,6 @@ async def test_the_path_of_a_state_folder_is_no_url(tmp_path: Path, name: str) -
 
     assert (file, await store_id(again)) == (folder / "store.db", id)
     await again.dispose()
-    Journal(folder / "gateway.db").close()
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert {path.name for path in folder.iterdir()} >= {"store.db", "gateway.db"}
 

@@ -306,7 +306,6 @@ STARTING = {
     "BadBreak": "`--break`",
     "BadReach": "`--allow-host`",
     "BadReceiver": "`--notify`",
-    "BadSocket": "`--mcp-socket`",
     "BadKeys": "`--keys`",
     "BadSetting": "A folder",
     "BadSettings": "The settings file",

@@ -16,7 +16,6 @@ from typing import Any
 
 import psutil
 
-from server.gateway.daemon import LOCK
 from tests.processes import ROOT
 
 SHOP = Path(__file__).with_name("shop.py")
@@ -144,9 +143,7 @@ class Agent:
 class Place:
     """A state folder with a shop."""
 
-    def __init__(
-        self, folder: Path, address: str = "", python: str = sys.executable, mode: Sequence[str] = ("--tasks",)
-    ) -> None:
+    def __init__(self, folder: Path, address: str = "", python: str = sys.executable, mode: Sequence[str] = ()) -> None:
         """`python` starts the gateway, and with it the gateway starts its own programs; `mode` are options of all."""
         self.python, self.mode = python, mode
         self.state, self.book, self.gate = folder / "state", folder / "book", folder / "gate"
@@ -227,15 +224,10 @@ class Place:
     def open_gate(self) -> None:
         self.gate.touch()
 
-    @property
-    def daemon(self) -> int:
-        """The process id of the daemon."""
-        return int((self.state / LOCK).read_text())
-
     def kill_all(self) -> None:
-        """Kill the daemon and all that it started, which are no forks, and wait until they are gone."""
-        daemon = psutil.Process(self.daemon)
-        killed = [daemon, *daemon.children(recursive=True)]
+        """Kill the holders and all that they started, and wait until they are gone."""
+        found = [psutil.Process(pid) for pid in self.holders]
+        killed = [*found, *(child for holder in found for child in holder.children(recursive=True))]
         for process in killed:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
@@ -253,7 +245,7 @@ class Place:
         return found
 
     def close(self) -> None:
-        """End the agents and the daemon or the holders, and all that these started."""
+        """End the agents and the holders, and all that these started."""
         for agent in self._agents:
             agent.kill()
         for process in self._silent:
@@ -265,14 +257,6 @@ class Place:
         until = time.monotonic() + PATIENCE
         while self.holders and time.monotonic() < until:
             time.sleep(0.02)
-        try:
-            daemon = self.daemon
-            os.kill(daemon, signal.SIGTERM)
-        except (FileNotFoundError, ProcessLookupError):
-            return
-        until = time.monotonic() + PATIENCE
-        while Path(f"/proc/{daemon}").exists() and time.monotonic() < until:
-            time.sleep(0.05)
 
 
 def _is_locked(lock: Path) -> bool:

@@ -89,7 +89,7 @@ class Fork:
 
 async def _make_one(folder: Path) -> None:
     from activities.storage.store import sqlite_url
-    from server.gateway.effect_calls import EffectCalls, open_store
+    from server.gateway.effect_calls import AgentCall, EffectCalls, open_store
     from server.gateway.local_tools import LocalTools
     from server.gateway.offers import offers_of
     from server.gateway.request import Request
@@ -98,8 +98,9 @@ async def _make_one(folder: Path) -> None:
 
     command = (sys.executable, "-IS", str(TILL), str(folder))
     tools = LocalTools(Hello(version="1", process="p", session="s", command=command, cwd=str(folder)), {}, None, None)
-    async with tools.loaded(lambda *_: None) as found, tools.opened(sqlite_url(folder), None):
-        calls = EffectCalls(open_store(str(folder / "store.db"), None), tools)
+    found = dict[str, Any]()
+    async with tools.loaded(found.update, lambda *_: None), tools.opened(sqlite_url(folder), None):
+        calls = EffectCalls(open_store(str(folder / "store.db"), None), tools, AgentCall)
         offers = {offer.name: offer for offer in offers_of(found["tools"])}
         args: dict[str, Any] = {"who": "a", "amount": 1, "note": ""}
         await calls.call(offers["pay"], args, Request(Session("s"), "r", "c"))

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from runtime.dev_server import DevServer
 from tests.gateway.agents import Agent, Place
 from tests.gateway.test_gateway import said
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
-AGENTS, CALLS = 64, 16
+AGENTS, CALLS = 24, 40
 LONG = 600.0
 RECONCILED = """[servers.shop.tools.pay]
 effect = "unkeyed"
@@ -24,15 +23,15 @@ reconcile = { kind = "shop.book", applied_if = "args.who in result.text" }
 
 
 @pytest.fixture
-def place(tmp_path: Path, server: DevServer) -> Iterator[Place]:
-    """A state folder, whose daemon uses the tests' server."""
-    place = Place(tmp_path, server.address)
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A state folder."""
+    place = Place(tmp_path)
     yield place
     place.close()
 
 
-def test_64_agents_make_1024_calls_at_once(place: Place) -> None:
-    """All of one folder, and so of one daemon and one worker: each is done once, and each has its own answer."""
+def test_24_agents_make_960_calls_at_once(place: Place) -> None:
+    """All of one folder, and so of one store: each is done once, and each has its own answer."""
     place.agent("first").tools()
     with ThreadPoolExecutor(8) as threads:
         agents = list(threads.map(lambda number: place.agent(f"agent-{number}"), range(AGENTS)))
@@ -48,7 +47,7 @@ def test_64_agents_make_1024_calls_at_once(place: Place) -> None:
 
 
 def test_everything_is_killed_at_once(place: Place) -> None:
-    """Agents, daemon, workers, servers of tools, in the midst of 48 payments: the agents start and call again."""
+    """Agents, holders, servers of tools, in the midst of 48 payments: the agents start and call again."""
     file = place.tools_file(RECONCILED)
     place.of_tools(file, "--session", "first").tools()
 

@@ -15,7 +15,7 @@ from activities.effects.desk import Desk, Settlement
 from activities.effects.effect_store import EffectStore
 from activities.toolbox.declare.kind import Kind, describe
 from replan import Refused, Unreachable, tool
-from server.gateway.effect_calls import EffectCalls
+from server.gateway.effect_calls import AgentCall, EffectCalls
 from server.gateway.effect_tools import BY_NAME, AskedOfStore
 from server.gateway.offers import Offer
 from server.gateway.request import Request
@@ -130,7 +130,7 @@ class Gateway:
         self.shop = Shop()
         store = EffectStore(Database(str(folder / "store.db")), restarts=False, watch=True, on_joined=None)
         store.begin()
-        self.calls = EffectCalls(store, self.shop)
+        self.calls = EffectCalls(store, self.shop, AgentCall)
 
     def agent(self, doubt: Doubt = Doubt.ASK) -> Agent:
         return Agent(self.calls, doubt)

@@ -1,7 +1,6 @@
 """`replan mcp` between an agent and a server, with real processes that are killed where it hurts."""
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -9,32 +8,26 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
 import pytest
 
-from client.client import Client
-from runtime.dev_server import DevServer
-from server.gateway.wire import socket_path
 from tests import preloaded
 from tests.gateway.agents import SHOP, Agent, Place
-from tests.processes import ROOT
-from workflows.people.requests import RequestKind
 
 PAY = {"who": "ann"}
 
 
 @pytest.fixture
-def place(tmp_path: Path, server: DevServer) -> Iterator[Place]:
-    """A state folder, whose daemon uses the tests' server; all programs are forked."""
-    place = Place(tmp_path, server.address, preloaded.python())
+def place(tmp_path: Path) -> Iterator[Place]:
+    """A state folder; all programs are forked."""
+    place = Place(tmp_path, python=preloaded.python())
     yield place
     place.close()
 
 
 @pytest.fixture
-def fresh_place(tmp_path: Path, server: DevServer) -> Iterator[Place]:
+def fresh_place(tmp_path: Path) -> Iterator[Place]:
     """Such a folder, where each program is an interpreter of its own, as where a user starts them."""
-    place = Place(tmp_path, server.address)
+    place = Place(tmp_path)
     yield place
     place.close()
 
@@ -49,17 +42,8 @@ def said(result: dict[str, object]) -> str:
     return "\n".join(part["text"] for part in result["content"] if part["type"] == "text")  # type: ignore[attr-defined]
 
 
-def until_link(agent: Agent, id: str) -> str:
-    """The address of the page on which a person answers, as soon as it is served."""
-    until = time.monotonic() + 60
-    while not (found := re.search(r"http://\S+?(?=\. )", said(agent.call("replan_outcome", {"id": id})))):
-        assert time.monotonic() < until
-        time.sleep(0.2)
-    return found.group()
-
-
 def test_an_agent_sees_the_server_as_it_is(fresh_place: Place, session: str) -> None:
-    """Its tools and resources, and the content of a result; what only reads is no task."""
+    """Its tools and resources, and the content of a result."""
     cold = fresh_place.agent(session)
     assert {"pay", "book"} < cold.tools().keys()
     agent = fresh_place.agent(session)
@@ -138,7 +122,7 @@ def test_an_answer_that_was_cut_off_belongs_to_the_next_equal_call_of_the_sessio
 
 
 def test_a_cancelled_call_goes_on_and_the_next_equal_one_gets_its_answer(place: Place, session: str) -> None:
-    """Cancelled at once, while it is made, and after its answer, when a cancel says nothing any more."""
+    """Cancelled at once, while it is made, and after its answer, which the agent has thrown away then."""
     agent = place.agent(session, is_gated=True)
     agent.tools()
 
@@ -161,9 +145,9 @@ def test_a_cancelled_call_goes_on_and_the_next_equal_one_gets_its_answer(place: 
     agent.answer(late)
     cancel(late)
     agent.call("book")
-    agent.call("pay", {"who": "late"})
 
-    assert place.paid == ["at-once", "made", "late", "late"]
+    assert "Not done again" in said(agent.call("pay", {"who": "late"}))
+    assert place.paid == ["at-once", "made", "late"]
 
 
 def test_an_agent_that_has_closed_its_end_is_gone_before_its_process_has_ended(place: Place, session: str) -> None:
@@ -182,86 +166,6 @@ def test_an_agent_that_has_closed_its_end_is_gone_before_its_process_has_ended(p
     assert place.paid == ["ann"]
 
 
-@pytest.mark.full
-def test_what_can_be_found_out_is_answered_although_everything_was_killed(fresh_place: Place, session: str) -> None:
-    """The daemon, the worker and the server end after a payment: the agent gets its answer, and pays once."""
-    file = fresh_place.tools_file(
-        """[servers.shop.tools.pay]
-effect = "unkeyed"
-timeout = 5
-settle = 0.5
-reconcile = { kind = "shop.book", applied_if = "args.who in result.text" }
-""",
-        is_gated=True,
-    )
-    agent = fresh_place.of_tools(file, "--session", session)
-    number = agent.begin("pay", PAY)
-    fresh_place.until_paid(1)
-    fresh_place.kill_all()
-    fresh_place.open_gate()
-    result = agent.answer(number)["result"]
-
-    assert not result.get("isError"), result
-    assert said(result).startswith("ann")
-    assert fresh_place.paid == ["ann"]
-
-
-@pytest.mark.full
-def test_a_killed_daemon_loses_nothing_and_does_nothing_twice(fresh_place: Place, session: str) -> None:
-    """The agent notices nothing but the time it takes."""
-    agent = fresh_place.agent(session, is_gated=True)
-    number = agent.begin("pay", PAY, key="order-1")
-    fresh_place.until_paid(1)
-    fresh_place.kill_all()
-    fresh_place.open_gate()
-    answer = agent.answer(number)
-
-    # The worker died with the daemon, so nobody knows what became of the payment: a person is asked, nobody pays again.
-    assert answer["result"]["isError"]
-    assert "person" in said(answer["result"])
-    assert fresh_place.paid == ["ann"]
-
-
-async def test_a_key_is_one_call_and_a_doubt_asks_a_person(place: Place, session: str, server: DevServer) -> None:
-    """With a key the first answer returns; without one, after a clean write, only a person can know."""
-    agent = place.agent(session, "--patience", "1")
-    first, second = agent.call("pay", PAY, key="k", run="r1"), agent.call("pay", PAY, key="k", run="r1")
-    assert place.paid == ["ann"]
-    assert second == first
-    assert "belongs to a call with other arguments" in said(agent.call("pay", {"who": "bob"}, key="k", run="r1"))
-    agent.call("pay", {"who": "bob"}, key="k", run="r2")
-    assert place.paid == ["ann", "bob"]
-
-    agent.call("pay", PAY)
-    pending = agent.call("pay", PAY)
-    assert pending["isError"]
-    assert "nobody can know whether it should be done twice" in said(pending)
-    assert place.paid == ["ann", "bob", "ann"]
-    id = said(pending).split("with id '")[1].split("'")[0]
-    page = until_link(agent, id)
-    assert id in httpx2.get(page).text
-    task = await (await Client.connect(server.address)).task(id)
-    [request] = await task.requests()
-    assert request.kind is RequestKind.APPROVAL
-    assert "waits" in said(agent.call("replan_task_status", {"id": id})) or request.is_open
-    await task.answer("approve", request=request)
-    assert said(agent.call("replan_outcome", {"id": id})).startswith("paid ann")
-    assert place.paid == ["ann", "bob", "ann", "ann"]
-
-
-def test_a_task_is_started_once(place: Place, session: str) -> None:
-    """Also without a key, where nobody knows whether the agent has the first answer; another text is another task."""
-    agent = place.agent(session)
-    task = {"task": "Greet Ann"}
-    started, again = (agent.call("replan_start_task", task) for _ in range(2))
-    other = agent.call("replan_start_task", {"task": "Greet Bob"})
-    keyed = [agent.call("replan_start_task", task, key="1")["structuredContent"]["id"] for _ in range(2)]
-
-    assert started["structuredContent"] == again["structuredContent"]
-    assert "Not done again" in said(again)
-    assert len({started["structuredContent"]["id"], other["structuredContent"]["id"], *keyed}) == 3
-
-
 def test_the_content_of_an_effect_is_handed_on_as_the_server_sent_it(place: Place, session: str) -> None:
     """Blocks of all sorts in their order, texts apart, with annotations: as a client without the gateway gets them."""
     command = [sys.executable, str(SHOP), str(place.book)]
@@ -273,47 +177,6 @@ def test_the_content_of_an_effect_is_handed_on_as_the_server_sent_it(place: Plac
     assert place.agent(session).call("draw", key="k")["content"] == direct
 
 
-def test_a_person_sees_all_calls_of_a_session_together(place: Place, session: str) -> None:
-    """In the console beside the gateway: what was paid, which call failed and why."""
-    agent = place.agent(session, "--patience", "1")
-    agent.call("pay", PAY)
-    agent.call("refuse")
-    agent.call("pay", {"who": "bob"})
-
-    def seen(command: str) -> str:
-        words = [place.python, "-m", "replan", command, "--session", session]
-        done = subprocess.run(words, env=place.environment, cwd=ROOT, capture_output=True, text=True, check=True)
-        return done.stdout
-
-    effects, explained = seen("effects"), seen("explain")
-    assert effects.index("paid ann") < effects.index("paid bob")
-    assert effects.count(f"    task mcp:{session}:") == 3  # of the refused call nobody knows
-    assert explained.count(f" mcp:{session}:") >= 3
-    assert explained.count(": completed") == 2 and "no such order" in explained
-
-
-def test_equal_calls_on_a_live_stream_are_two_and_other_calls_prove_what_came(place: Place, session: str) -> None:
-    agent = place.agent(session)
-    numbers = [agent.begin("pay", PAY) for _ in range(2)]
-    results = [agent.answer(number)["result"] for number in numbers]
-    agent.call("book")
-    agent.call("pay", PAY)
-
-    assert not any("isError" in result and result["isError"] for result in results)
-    assert place.paid == ["ann"] * 3
-
-
-def test_no_agent_reaches_another_session_or_answers_for_a_person(place: Place, session: str) -> None:
-    owner, stranger = place.agent(session, "--patience", "0.5"), place.agent(f"{session}-2")
-    owner.call("pay", PAY)
-    id = said(owner.call("pay", PAY)).split("with id '")[1].split("'")[0]
-
-    for tool in ("replan_outcome", "replan_task_status", "replan_explain"):
-        assert "This session has no call" in said(stranger.call(tool, {"id": id}))
-    assert "approvals and faults are for a person" in said(owner.call("replan_answer", {"id": id, "text": "approve"}))
-    assert place.paid == ["ann"]
-
-
 @pytest.mark.parametrize("meta", [{"key": "k" * 501}, {"session": "../x"}, {"session": "a b"}])
 def test_odd_keys_and_names_are_refused(place: Place, session: str, meta: dict[str, str]) -> None:
     agent = place.agent(session)
@@ -321,23 +184,6 @@ def test_odd_keys_and_names_are_refused(place: Place, session: str, meta: dict[s
 
     assert answer["error"]["code"] == -32602
     assert place.paid == []
-
-
-def test_a_refusal_says_what_to_do_and_is_not_made_again_until_something_changed(place: Place, session: str) -> None:
-    """The server's own words are there, too; another effect of the session may have changed what was in the way."""
-    file = place.tools_file('[servers.shop.errors]\n"no such order" = { code = "not_found", applied = "none" }\n')
-    agent = place.of_tools(file, "--session", session)
-    first, second = agent.call("refuse"), agent.call("refuse")
-    assert place.paid == ["refused"]
-    agent.call("pay", PAY)
-    agent.call("refuse")
-
-    assert first["isError"]
-    assert first["structuredContent"]["do"] == "change_the_call"
-    assert "The same call would fail again: change it." in said(first)
-    assert "no such order" in said(first)
-    assert "Answered without a call" in said(second)
-    assert place.paid == ["refused", "ann", "refused"]
 
 
 def test_an_agent_that_never_reads_harms_nobody(place: Place, session: str) -> None:
@@ -367,31 +213,6 @@ def test_a_tool_that_changed_is_not_called(place: Place, session: str, tmp_path:
     assert place.paid == ["ann"]
 
 
-def test_the_daemon_ends_when_nobody_needs_it_and_only_its_owner_reaches_it(fresh_place: Place, session: str) -> None:
-    agent = fresh_place.agent(session)
-    agent.tools()
-    daemon = fresh_place.daemon
-    logs = [log.stem.removeprefix("gateway-worker-") for log in fresh_place.state.glob("gateway-worker-*.log")]
-    modes = [socket_path(fresh_place.state, tools).stat().st_mode & 0o777 for tools in ("", *logs)]
-    agent.leave()
-    until = time.monotonic() + 60
-    while Path(f"/proc/{daemon}").exists() and time.monotonic() < until:
-        time.sleep(0.1)
-
-    assert modes == [0o600, 0o600]
-    assert not Path(f"/proc/{daemon}").exists()
-
-
-def test_an_agent_with_another_server_than_the_daemon_is_told_so(place: Place, session: str) -> None:
-    """Its calls would go to a server that it did not name."""
-    place.agent(session)
-    ours = place.environment["TEMPORAL_ADDRESS"]
-    place.environment["TEMPORAL_ADDRESS"] = "temporal.example:7233"
-    other = Agent(place, "--", "true")
-
-    assert f"uses TEMPORAL_ADDRESS={ours}" in other.errors()
-
-
 def test_a_mistake_in_a_tools_file_is_said_where_the_agent_starts(place: Place, tmp_path: Path) -> None:
     file = tmp_path / "shop.toml"
     file.write_text("[servers.shop]\n")
@@ -407,10 +228,10 @@ def test_a_mistake_in_a_tools_file_is_said_where_the_agent_starts(place: Place, 
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [
-        ((), "write `-- COMMAND` of a server, --tools FILE, or --http"),
+        ((), "write `-- COMMAND` of a server, --tools FILE, or --tasks"),
         (("--session", "a b", "--", "true"), "session: "),
         (("--doubt", "guess", "--", "true"), "'ask', 'repeat' or 'replay'"),
-        (("--address", "localhost:1", "--", "true"), "set TEMPORAL_ADDRESS"),
+        (("--durable-reads", "--", "true"), "add --tasks, or leave --durable-reads out"),
     ],
 )
 def test_what_is_wrong_with_the_command_line_is_said(place: Place, options: tuple[str, ...], remedy: str) -> None:

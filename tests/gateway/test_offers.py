@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from server.gateway import own_tools
-from server.gateway.offers import MAX_NAME, listed as listed_own, offers_of
+from server.gateway.offers import MAX_NAME, OF_TASKS, listed as listed_own, offers_of
 
 
 def listed(kind: str, name: str, **more: Any) -> dict[str, Any]:
@@ -35,16 +34,8 @@ def test_a_pure_tool_reads_and_one_that_is_approved_asks() -> None:
     assert (asking.effect, asking.asks) == ("read", True)
 
 
-def test_authority_is_what_differs_in_an_equal_call() -> None:
-    [offer] = offers_of([listed("a.pay", "pay")])
-
-    assert offer.authority_digest({"who": "ann", "words": "x"}) == offer.authority_digest({"who": "ann", "words": "y"})
-    assert offer.authority_digest({"who": "ann"}) != offer.authority_digest({"who": "bob"})
-    assert offer.authority_digest({"words": "x"}) == ""
-
-
 def test_a_tool_of_a_server_is_not_hidden_by_one_of_the_gateway() -> None:
-    names = [tool["name"] for tool in listed_own(own_tools.BY_NAME, {"replan_undo"})]
+    names = [tool["name"] for tool in listed_own(OF_TASKS, {"replan_undo"})]
 
     assert "replan_undo" not in names
     assert "replan_outcome" in names

@@ -3,13 +3,16 @@
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from activities.toolbox.declare.tool import Tool
+from activities.toolbox.http.network import Reach, Web
 from activities.toolbox.mcp.loading import ForeignTools, load_servers
+from activities.toolbox.mcp.servers import Servers
 
 SERVER = Path(__file__).with_name("bad_server.py")
 
@@ -42,6 +45,15 @@ def serving(foreign: ForeignTools, mode: str, *options: object, server: str = "s
     """The same tools, whose server has begun to misbehave."""
     config = replace(foreign.configs[server], command=command(mode, *options))
     return replace(foreign, configs={**foreign.configs, server: config})
+
+
+@asynccontextmanager
+async def asked(foreign: ForeignTools) -> AsyncIterator[Servers]:
+    """The servers of the tools, as a gateway reaches them."""
+    servers = Servers(foreign.configs, None, Web(Reach.of(())), has_layout=True)
+    servers.expect(foreign.listings)
+    async with servers.opened():
+        yield servers
 
 
 def tool_of(foreign: ForeignTools, kind: str) -> Tool[..., Any]:

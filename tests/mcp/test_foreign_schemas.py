@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from activities.toolbox.mcp.loading import ForeignTools, load_servers
+from activities.toolbox.registry import Registry
+from server.gateway.local_tools import tools_result
 from tests.activities.bench import bench
-from tests.mcp.foreign import tool_of, written
-from tests.mcp.test_passing import gateway
+from tests.mcp.foreign import asked, tool_of, written
 
 Schema = dict[str, Any]
 SERVER = Path(__file__).with_name("schema_server.py")
@@ -89,14 +90,13 @@ async def test_a_gateway_offers_tools_that_it_cannot_check(tmp_path: Path) -> No
     key = '[servers.shop.tools.pay]\neffect = "keyed"\nkey = "key"\n'
     tools = (tool("pay", UNREADABLE), tool("read", UNREADABLE, annotations={"readOnlyHint": True}))
     foreign = served(tmp_path, *tools, more=f"trusted = true\n{key}", takes_unread=True)
-    async with gateway(tmp_path, foreign) as client:
-        found = {each["kind"]: each for each in (await client.ask(1, "replan/tools", None))["result"]["tools"]}
-        answer = await client.ask(2, "tools/call", name="read", arguments={"amount": 1})
+    found = {each["kind"]: each for each in tools_result(Registry(foreign.tools, builtin=()), foreign)["tools"]}
+    async with asked(foreign) as servers:
+        answer = await servers.request("shop", "tools/call", {"name": "read", "arguments": {"amount": 1}}, 30.0)
 
-    assert found["shop.pay"]["authority"] == ["amount"]
     assert found["shop.pay"]["tool"]["inputSchema"]["properties"] == {"amount": {"$ref": "#/$defs/missing"}}
     assert found["shop.read"]["tool"]["inputSchema"] == UNREADABLE
-    assert answer["result"]["content"][0]["text"] == '{"amount": 1}'
+    assert answer["content"][0]["text"] == '{"amount": 1}'
 
 
 def test_what_is_filled_in_is_not_shown_in_any_branch(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from console.commands import doctor
 from console.render.checks import Status
 from server.gateway import offers, results
 from tests.activities.bench import bench
-from tests.mcp.foreign import loaded, serving, table, tool_of as made_of, written
-from tests.mcp.test_passing import gateway
+from tests.mcp.foreign import asked, loaded, serving, table, tool_of as made_of, written
 from tests.processes import ROOT
 from workflows.faults.fault import Applied, Code
 from workflows.inquiries import ToolCard, ToolsFindings
@@ -366,6 +365,8 @@ async def test_a_result_that_breaks_its_schema_is_shown_to_who_decides(tmp_path:
 
 # Through the gateway
 
+SECONDS = 30.0
+
 
 @pytest.mark.parametrize("name", [name for name in RESULTS if "large" not in name and "long" not in name])
 async def test_an_agent_gets_the_content_of_an_effect_as_the_server_sent_it(
@@ -398,8 +399,8 @@ async def test_a_read_that_is_passed_on_has_no_part_that_an_agent_cannot_read(
 ) -> None:
     """One odd block would cost it the whole answer."""
     (file := tmp_path / "contents").write_text(json.dumps({"content": [HOLOGRAM, IMAGE], "structuredContent": [1]}))
-    async with gateway(tmp_path, serving(shop, "contents", "--contents", file)) as client:
-        found = (await client.ask(1, "tools/call", name="look"))["result"]
+    async with asked(serving(shop, "contents", "--contents", file)) as servers:
+        found = await servers.request("shop", "tools/call", {"name": "look"}, SECONDS)
 
     assert found == {"content": [words('{"type":"hologram","ray":1}'), IMAGE], "structuredContent": [1]}
     assert results.presentable(found) == {"content": [*found["content"], words("[1]")]}
@@ -408,22 +409,18 @@ async def test_a_read_that_is_passed_on_has_no_part_that_an_agent_cannot_read(
 async def test_odd_entries_of_other_lists_cost_themselves_alone(tmp_path: Path) -> None:
     """Resources, templates and prompts: an odd field or entry is left out of what an agent gets."""
     shop = loaded(tmp_path, table("offers", "--odd"))
-    async with gateway(tmp_path, shop) as client:
-        found = [
-            (await client.ask(number, method))["result"]
-            for number, method in enumerate(("resources/list", "resources/templates/list", "prompts/list"))
-        ]
+    lists = ("resources/list", "resources/templates/list", "prompts/list")
+    async with asked(shop) as servers:
+        found = [await servers.request("shop", method, {}, SECONDS) for method in lists]
 
     assert found[0] == {"resources": [{"uri": "note:1", "name": "one", "x": None}], "nextCursor": "more"}
     assert found[1] == {"resourceTemplates": [{"uriTemplate": "note:{id}", "name": "note"}]}
     assert found[2] == {"prompts": [{"name": "greet"}]}
 
 
-async def test_a_gateway_is_told_which_tools_are_left_out(tmp_path: Path) -> None:
+def test_a_gateway_is_told_which_tools_are_left_out(tmp_path: Path) -> None:
     """And tells its agent, in the description of a tool of its own: on one line, and bounded."""
-    found = loaded(tmp_path, listing(tmp_path, {"tools": [{"name": "odd"}, GOOD]}))
-    async with gateway(tmp_path, found) as client:
-        told = (await client.ask(1, "replan/tools", None))["result"]["left_out"]
+    told = loaded(tmp_path, listing(tmp_path, {"tools": [{"name": "odd"}, GOOD]})).left_out
     many = {f"shop.odd{number}": "x\n" * 1_000 for number in range(50)}
     [line] = [
         tool["description"]

@@ -17,7 +17,7 @@ from client.start import start
 from client.text import one_line
 from console.render import requests as terminal
 from replan import Key, Tool, tool
-from server.gateway.attending import question_of
+from server.gateway.tasks import question_of
 from tests.harness import DONE, Stage, plan, staged, step
 from tests.workflows.history import until
 from tests.workflows.test_agent_people import answer, asked, refusal

@@ -56,7 +56,6 @@ ORDER: Mapping[str, Sequence[str]] = {
 }
 """From the ground up: a module imports only from those that stand before its own. What is not named stands on top."""
 ENTRIES = {
-    "server.gateway.daemon",
     "activities.toolbox.mcp.supervisor",
     "worker",
     "starter",
