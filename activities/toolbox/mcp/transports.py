@@ -7,6 +7,7 @@ import asyncio
 import json
 import re
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from activities.toolbox.http.network import Web, checked, read_body
 from activities.toolbox.mcp.config import CannotOpen
 from activities.toolbox.mcp.process import ServerProcess
 from activities.toolbox.mcp.questions import ServerQuestion
+from activities.toolbox.mcp.stderr import MAX_LINES, explaining_line
 from workflows.faults.fault import Code
 
 UNREADABLE = "the answer is no message of JSON-RPC"
@@ -130,8 +132,8 @@ class Link:
     """The last words of the server itself, which are untrusted."""
     through: str = ""
     """The proxy to the server, as part of a sentence: ` through the proxy HOST:PORT`; empty without one."""
-    last_line: str = ""
-    """The last line of the server's stderr, which often says why its process ended."""
+    stderr: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_LINES))
+    """The last lines of the server's stderr, which often say why its process ended."""
     is_too_large: bool = False
     """Whether the connection ended because the server sent a message of more than `MAX_MESSAGE` bytes."""
 
@@ -181,7 +183,8 @@ async def over_pipes(link: Link, server: str, process: ServerProcess, *, logs: b
         tasks[2].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if process.popen.returncode:
-            link.why, link.told = f"its process ended with {process.popen.returncode}", link.last_line
+            link.why = f"its process ended with {process.popen.returncode}"
+            link.told = text_of(explaining_line([*link.stderr]), str, MAX_LINE)
         for pipe in (reader, errors):  # where a grandchild holds a pipe, they have no end
             pipe._transport.close()  # type: ignore[attr-defined]
 
@@ -270,21 +273,22 @@ async def _write(
 
 
 async def _log_errors(link: Link, server: str, stderr: asyncio.StreamReader, most: int) -> None:
-    """Log what a server writes to stderr, without secrets, at most `most` lines a minute; store the last in `link`."""
+    """Log what a server writes to stderr, without secrets, at most `most` lines a minute; `link` gets all lines."""
     rest, minute, logged = b"", 0.0, 0
     while chunk := await stderr.read(64 * 1024):
         *lines, rest = (rest + chunk).split(b"\n")
         rest = rest[: 4 * MAX_LINE]
         for line in lines:
-            words = line[: 4 * MAX_LINE].decode(errors="replace").strip()
+            words = line[: 4 * MAX_LINE].decode(errors="replace").rstrip()
             if not words:
                 continue
-            link.last_line = text_of(words, str, MAX_LINE)
+            link.stderr.append(words)
             if time.monotonic() - minute > 60:
                 minute, logged = time.monotonic(), 0
             logged += 1
             if logged <= most:
-                log.info("mcp_stderr", server=server, line=link.last_line)
+                log.info("mcp_stderr", server=server, line=text_of(words.strip(), str, MAX_LINE))
+    link.stderr.append(rest.decode(errors="replace"))  # a line that the end of the process has cut off
 
 
 @asynccontextmanager
