@@ -49,6 +49,14 @@ END_SECONDS = 5.0
 """Seconds that a process has to end after its pipes were closed, including the supervisor's PATIENCE."""
 ELSEWHERE_SECONDS = 30.0
 """The most seconds for an exchange with another host than the server, such as an authorization server."""
+OF_OLD_TRANSPORT = (400, 404, 405)
+"""The statuses with which a server of the transport of 2024-11-05 answers a POST to the URL of its stream."""
+OLD_SECONDS = 5.0
+"""Seconds that such a server has for the first event of its stream."""
+OLD_TRANSPORT = (
+    "it has the transport HTTP+SSE of 2024-11-05, which Replan does not speak: use a newer version of the server, or"
+    " name by `command` a bridge to it, such as `mcp-proxy`"
+)
 
 log = structlog.get_logger("replan.mcp")
 
@@ -373,6 +381,10 @@ class _Watched(httpx2.AsyncBaseTransport):
         request.extensions = {**request.extensions, "trace": sent.trace}
         try:
             response = await self._named.handle_async_request(request)
+            if response.status_code in OF_OLD_TRANSPORT and sent is self._link.other and await self._is_old(request):
+                await response.aclose()
+                sent.why = OLD_TRANSPORT
+                return _failed(request, sent.why)
             sent.status, sent.headers = response.status_code, response.headers
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 await self._read(response)
@@ -383,6 +395,25 @@ class _Watched(httpx2.AsyncBaseTransport):
         except httpx2.HTTPError as error:
             sent.why = _failure_words(error, sent, self._proxy)
         return _failed(request, sent.why)
+
+    async def _is_old(self, request: httpx2.Request) -> bool:
+        """Whether a server that rejects a POST of the handshake has the transport of 2024-11-05, and no session."""
+        if "mcp-session-id" in request.headers:
+            return False
+        kept = {name: value for name, value in request.headers.items() if not name.startswith("content-")}
+        headers = {**kept, "accept": "text/event-stream"}
+        begin = b""
+        try:
+            async with asyncio.timeout(OLD_SECONDS):
+                response = await self._named.handle_async_request(httpx2.Request("GET", request.url, headers=headers))
+                async with aclosing(response), aclosing(response.aiter_bytes()) as parts:
+                    async for part in parts:
+                        begin += part
+                        if b"data:" in begin or len(begin) > MAX_MESSAGE:
+                            break
+        except (httpx2.HTTPError, TimeoutError):
+            return False
+        return re.search(rb"^event: ?endpoint\s", begin, re.MULTILINE) is not None
 
     async def _read(self, response: httpx2.Response) -> None:
         """Read the body of a response that is no stream: a body that is cut off fails here. Raises _TooLarge."""
