@@ -25,7 +25,7 @@ from activities.toolbox.mcp.passing import NOT_MADE, OTHER_SECONDS, tools_result
 from activities.toolbox.mcp.process import ServerProcess
 from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
-from server.gateway.bridge import server_variables
+from server.gateway.bridge import name_of, server_variables
 from server.gateway.offers import server_name
 from server.gateway.request import Report
 from server.gateway.wire import Hello
@@ -67,6 +67,12 @@ class LocalTools:
         self._resources: asyncio.Future[Resources] = asyncio.get_running_loop().create_future()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
         self._loop: ToolLoop | None = None
+
+    @property
+    def list_file(self) -> Path | None:
+        """The file with the last list of these tools, which all sessions share; None without a state folder."""
+        told = self._hello.model_copy(update={"session": ""}).model_dump(mode="json")
+        return self._record and self._record.with_name(f"{name_of(told, dict(self._environment))}.tools")
 
     @asynccontextmanager
     async def loaded(self, on_notification: Callable[[str, dict[str, Any]], None]) -> AsyncIterator[dict[str, Any]]:
