@@ -162,14 +162,35 @@ def test_a_server_that_will_not_end_is_killed_before_the_next_holder_calls(place
 
 
 def test_a_server_that_was_killed_is_started_again(place: Place, session: str) -> None:
+    """The next read says so, once: what the server kept in memory is gone."""
     agent = place.agent(session)
     agent.call("pay", PAY)
+    agent.call("book")
     for process in shops(place):
         process.kill()
     until(lambda: not shops(place))
+    first, paid, second = agent.call("book"), agent.call("pay", {"who": "bob"}), agent.call("book")
 
-    assert said(agent.call("book")).startswith("ann")
-    assert said(agent.call("pay", {"who": "bob"})).startswith("paid bob")
+    assert said(first).startswith("ann")
+    assert said(first).endswith(" was started again before this call: what it kept in memory is gone.")
+    assert said(paid).startswith("paid bob")
+    assert said(second).startswith("ann\nbob") and "started again" not in said(second)
+
+
+@pytest.mark.parametrize("row", ['"required": ["who", "words"]', '"required": ["who"], "title": "New"'])
+def test_a_tool_that_changed_is_not_called(place: Place, session: str, tmp_path: Path, row: str) -> None:
+    """The agent is told what is to be started again, and no worker is."""
+    shop = tmp_path / "shop.py"
+    shop.write_text(SHOP.read_text())
+    agent = place.of_command(sys.executable, str(shop), str(place.book), session=session)
+    agent.call("pay", PAY)
+    shop.write_text(SHOP.read_text().replace('"required": ["who"]', row))
+    place.kill_tools(shop)
+    result = agent.call("pay", {"who": "bob"})
+
+    assert "The tool shop.pay of the server has changed" in said(result)
+    assert "the gateway takes it as it is when it starts again" in said(result) and "worker" not in said(result)
+    assert place.paid == ["ann"]
 
 
 def test_several_agents_of_a_session_meet_in_one_holder(place: Place, session: str) -> None:
