@@ -189,7 +189,7 @@ class Group(_Switches, TyperGroup):
         name, command, rest = super().resolve_command(context, words)
         if name and name in ON_STORE and _names_store(rest):
             return name, load_on_store(name), rest
-        return name, load(name) if name else command, rest
+        return name, load(name) if name in COMMANDS else command, rest  # `replan` adds `worker`
 
 
 def _names_store(words: Iterable[str]) -> bool:

@@ -132,8 +132,8 @@ def _commands_with(app: typer.Typer, option: str) -> list[str]:
     """The first few commands that have an option."""
     group: Any = typer.main.get_command(app)
     context = typer.Context(group)
-    # A command whose options the user wants to know is only now loaded.
-    loaded = ((name, group.resolve_command(context, [name])[1]) for name in getattr(group, "commands", ()))
+    # A command whose options the user wants to know is only now loaded; it may be another one with the option.
+    loaded = ((name, group.resolve_command(context, [name, option])[1]) for name in getattr(group, "commands", ()))
     return [name for name, command in loaded if any(option in param.opts for param in command.params)][:3]
 
 

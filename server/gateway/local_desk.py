@@ -1,16 +1,20 @@
 """What a holder offers to its agents, and what makes their calls: the store of effects, or the servers themselves."""
 
 import asyncio
+import os
 import traceback
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
 from mcp import MCPError
 from mcp_types import INVALID_PARAMS
 from pydantic import JsonValue
+from pydantic_core import from_json, to_json
 
 from activities.toolbox.registry import ToolMistakes
 from server.gateway.attending import State
@@ -91,6 +95,15 @@ class LocalDesk(Desk):
         log.info("gateway_tools", tools=len(self.offers))
         self.is_ready.set()
         self.notify("notifications/tools/list_changed", {})
+        with suppress(OSError):  # the next list during a slow start is then older, or not there
+            _keep_list(self._tools.list_file, found["tools"])
+
+    @cached_property
+    def last_offers(self) -> Mapping[str, Offer]:
+        file = self._tools.list_file
+        with suppress(OSError, ValueError, LookupError, TypeError):  # another version of Replan may have written it
+            return {offer.name: offer for offer in offers_of(from_json(file.read_bytes()))} if file else {}
+        return {}
 
     def fail(self, why: str) -> None:
         """Serve nobody: `why` says what is wrong."""
@@ -191,6 +204,16 @@ def _task_calls(tasks: "Tasks") -> Any:
     from server.gateway.task_calls import TaskCall
 
     return TaskCall.of(tasks)
+
+
+def _keep_list(file: Path | None, listed: Any) -> None:
+    """Keep a list of tools, of which `offers_of` makes offers, for `last_offers`. Raises OSError."""
+    if file is None:
+        return
+    new = file.with_name(f"{file.name}.{os.getpid()}")  # sessions share it
+    with open(new, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as written:
+        written.write(to_json(listed, inf_nan_mode="null"))
+    new.replace(file)
 
 
 def _prepared(keys: str | None) -> tuple[Any, Any]:

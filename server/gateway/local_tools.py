@@ -25,9 +25,10 @@ from activities.toolbox.mcp.loading import SUFFIX, ForeignTools, ServerTables, r
 from activities.toolbox.mcp.process import ServerProcess
 from activities.toolbox.mcp.servers import Servers
 from activities.toolbox.registry import Registry, ToolMistakes, load_all
-from server.gateway.bridge import server_variables
+from server.gateway.bridge import name_of, server_variables
 from server.gateway.offers import server_name
 from server.gateway.request import Report
+from server.gateway.results import with_note
 from server.gateway.wire import Hello
 from workflows.json_values import digest
 from workflows.plans.catalogue import Effect
@@ -54,6 +55,12 @@ NEEDS_TASKS = (
     "{kind} has approve=, and a call of an agent can wait for an approval only as a task: add --tasks, or leave"
     " approve= out."
 )
+CHANGED = (
+    "the gateway takes it as it is when it starts again, which is after --idle seconds without an agent, or over HTTP"
+    " by your command"
+)
+"""What to do about a tool that differs from the one that the agents were told of."""
+STARTED_AGAIN = "The server {server} was started again before this call: what it kept in memory is gone."
 
 log = structlog.get_logger("replan.gateway")
 
@@ -75,6 +82,14 @@ class LocalTools:
         self._resources: asyncio.Future[Resources] = asyncio.get_running_loop().create_future()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
         self._loop: ToolLoop | None = None
+        self._told_restarts = dict[str, int]()
+        """By server, how many of its restarts agents were told of."""
+
+    @property
+    def list_file(self) -> Path | None:
+        """The file with the last list of these tools, which all sessions share; None without a state folder."""
+        told = self._hello.model_copy(update={"session": ""}).model_dump(mode="json")
+        return self._record and self._record.with_name(f"{name_of(told, dict(self._environment))}.tools")
 
     @asynccontextmanager
     async def loaded(
@@ -91,7 +106,7 @@ class LocalTools:
         tables = self._tables(files)
         async with AsyncExitStack() as stack:
             await self._enter_loop(stack, is_needed=bool(python))
-            web, options = Web(Reach.of(())), {"open_seconds": FIRST_SECONDS, "record": self._record}
+            web, options = Web(Reach.of(())), {"open_seconds": FIRST_SECONDS, "record": self._record, "remedy": CHANGED}
             servers = Servers(tables.configs, None, web, has_layout=True, process=self._process, **options)
             self._servers = await stack.enter_async_context(self._entered(servers.opened()))
             asyncio_loop = asyncio.get_running_loop()
@@ -217,13 +232,22 @@ class LocalTools:
         seconds = seconds if method == "tools/call" else OTHER_SECONDS
         progress = None if report is None else _progress(report)
         try:
-            return await self._here(lambda: self.servers.request(server, method, params, seconds, progress))
+            found = await self._here(lambda: self.servers.request(server, method, params, seconds, progress))
         except JsonRpcError as error:
             raise MCPError(error.code, str(error), error.data) from None
         except ToolError as error:
             raise MCPError(NOT_MADE, str(error), {"code": error.fault.code}) from None
         except LookupError as error:
             raise MCPError(INTERNAL_ERROR, str(error)) from None
+        return self._with_news(server, found) if method == "tools/call" else found
+
+    def _with_news(self, server: str, result: dict[str, Any]) -> dict[str, Any]:
+        """A result of a server's tool, the first one after the server was started again with a text that says so."""
+        restarts = self.servers.restarts(server)
+        if restarts == self._told_restarts.get(server, 0) or not isinstance(result.get("content"), list):
+            return result
+        self._told_restarts[server] = restarts
+        return with_note(result, STARTED_AGAIN.format(server=server))
 
     @cached_property
     def _timeouts(self) -> Mapping[tuple[str, str], float]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -32,6 +33,7 @@ class QueueTools:
     def __init__(self, tasks: Tasks) -> None:
         self.problem = ""
         """Why the tools are not known yet."""
+        self.list_file: Path | None = None
         self._tasks = tasks
         self._kinds: Mapping[str, QueueKind] = {}
 

@@ -55,6 +55,10 @@ NOT_LISTED = (
     "The other tools are not in this list, since their server is still starting: list the tools again."
     " notifications/tools/list_changed says when they are there."
 )
+LISTED_BEFORE = (
+    "The other tools are listed as they were the last time, since their server is still starting."
+    " notifications/tools/list_changed says if they have changed."
+)
 ABOUT = (
     "These tools are called through Replan: each effect is done once, and an answer that is lost is not lost with the"
     " next equal call. If a call waits for a person, `replan_outcome` has its result later."
@@ -88,6 +92,11 @@ class Desk:
     def can_pass(self) -> bool:
         """Whether reads of servers, and requests for resources and prompts, pass to the servers."""
         return False
+
+    @property
+    def last_offers(self) -> Mapping[str, Offer]:
+        """The tools as they were listed the last time, for a list before they are known; empty if nobody knows."""
+        return {}
 
     async def call(self, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
         """Make a call, once if it has an effect, and return its CallToolResult. Raises AgentGone."""
@@ -281,9 +290,10 @@ class Agent:
     async def _list_tools(self, context: Any, params: Any) -> Any:
         self._register_for_notifications(context)
         is_ready = await self._desk.ready(self._list_wait)
-        self._listed = self._desk.offers if is_ready else {}
+        self._listed = self._desk.offers if is_ready else self._desk.last_offers
         shown = [dict(offer.tool) for offer in self._listed.values()]
-        note = offers.not_offered(self._desk.left_out) if is_ready else NOT_LISTED
+        starting = LISTED_BEFORE if shown else NOT_LISTED
+        note = offers.not_offered(self._desk.left_out) if is_ready else starting
         own = offers.listed(self._desk.own_tools, set(self._listed), note=note)
         listed = {"tools": [*shown, *own]}
         return types.ListToolsResult.model_validate(listed, by_name=False)

@@ -14,6 +14,8 @@ import typer
 from typer.main import get_command
 
 import worker
+from activities.effects import errors
+from activities.effects.calls import State
 from client import document
 from client.explain import remedies
 from client.follow import Silent
@@ -231,6 +233,25 @@ def test_what_follows_a_fault_is_what_is_decided(code: Code) -> None:
 
     assert ("*Next:*" in own) == (course(code) != course(usual))
     assert [words for words in FOLLOWS[course(code)] if words not in said] == []
+
+
+def test_every_code_of_the_gateway_is_explained() -> None:
+    """Those of faults, and those that only calls without a task have; of a call, also each of its states."""
+    rows = tables(ERRORS["Calls without a task"])["code"]
+    explained = {code for row in rows for code in row[0].replace("`", "").split(", ")}
+    files = (ROOT / "server" / "gateway").glob("*.py")
+    given = {
+        word.value.value
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        for word in node.keywords
+        if word.arg == "code" and isinstance(word.value, ast.Constant)
+    }
+
+    assert given - {*Code} <= explained
+    assert {state.value for state in State} - {State.UNKNOWN} <= explained
+    assert {row[1] for row in rows} - {"-"} <= {name for name in dir(errors) if name[0].isupper()}
 
 
 def test_every_ending_is_explained() -> None:

@@ -162,14 +162,35 @@ def test_a_server_that_will_not_end_is_killed_before_the_next_holder_calls(place
 
 
 def test_a_server_that_was_killed_is_started_again(place: Place, session: str) -> None:
+    """The next read says so, once: what the server kept in memory is gone."""
     agent = place.agent(session)
     agent.call("pay", PAY)
+    agent.call("book")
     for process in shops(place):
         process.kill()
     until(lambda: not shops(place))
+    first, paid, second = agent.call("book"), agent.call("pay", {"who": "bob"}), agent.call("book")
 
-    assert said(agent.call("book")).startswith("ann")
-    assert said(agent.call("pay", {"who": "bob"})).startswith("paid bob")
+    assert said(first).startswith("ann")
+    assert said(first).endswith(" was started again before this call: what it kept in memory is gone.")
+    assert said(paid).startswith("paid bob")
+    assert said(second).startswith("ann\nbob") and "started again" not in said(second)
+
+
+@pytest.mark.parametrize("row", ['"required": ["who", "words"]', '"required": ["who"], "title": "New"'])
+def test_a_tool_that_changed_is_not_called(place: Place, session: str, tmp_path: Path, row: str) -> None:
+    """The agent is told what is to be started again, and no worker is."""
+    shop = tmp_path / "shop.py"
+    shop.write_text(SHOP.read_text())
+    agent = place.of_command(sys.executable, str(shop), str(place.book), session=session)
+    agent.call("pay", PAY)
+    shop.write_text(SHOP.read_text().replace('"required": ["who"]', row))
+    place.kill_tools(shop)
+    result = agent.call("pay", {"who": "bob"})
+
+    assert "The tool shop.pay of the server has changed" in said(result)
+    assert "the gateway takes it as it is when it starts again" in said(result) and "worker" not in said(result)
+    assert place.paid == ["ann"]
 
 
 def test_several_agents_of_a_session_meet_in_one_holder(place: Place, session: str) -> None:
@@ -188,7 +209,7 @@ def test_several_agents_of_a_session_meet_in_one_holder(place: Place, session: s
 
 
 def test_nothing_stays_of_a_holder_that_nobody_needs(place: Place, session: str) -> None:
-    """Neither a process nor a socket; the lock file and the log may stay."""
+    """Neither a process nor a socket; the lock file, the log and the last list may stay."""
     agent = place.agent(session)
     agent.call("pay", PAY)
     holder = psutil.Process(holder_of(place))
@@ -200,7 +221,7 @@ def test_nothing_stays_of_a_holder_that_nobody_needs(place: Place, session: str)
 
     assert mode == 0o600
     assert len(family) == 3
-    assert {file.suffix for file in (place.state / "gateway").iterdir()} == {".lock", ".log"}
+    assert {file.suffix for file in (place.state / "gateway").iterdir()} == {".lock", ".log", ".tools"}
     assert not path.exists()
 
 
@@ -292,6 +313,48 @@ def test_a_list_waits_for_a_server_that_is_slow_to_start(place: Place, session: 
     agent.call("book")
 
     assert "pay" in tools and agent.notifications == []
+
+
+@pytest.mark.parametrize("has_changed", [False, True])
+def test_a_list_that_cannot_wait_has_the_tools_of_the_last_time(
+    place: Place, session: str, *, has_changed: bool
+) -> None:
+    """Also in another session; and nothing is told afterwards unless they differ."""
+    place.open_gate()
+    place.of_command(*slow_shop(place), session=session).tools()
+    [kept] = (place.state / "gateway").glob("*.tools")
+    mode = kept.stat().st_mode & 0o777
+    if has_changed:
+        kept.write_text(kept.read_text().replace('"book"', '"look"'))
+    place.gate.unlink()
+    agent = place.of_command(*slow_shop(place), session=f"{session}-2", options=("--list-wait", "0.2"))
+    early = agent.tools()
+    paid = agent.begin("pay", PAY)
+    place.open_gate()
+    result = agent.answer(paid)["result"]
+    agent.tools()
+
+    assert mode == 0o600
+    assert {"pay", "look" if has_changed else "book"} <= early.keys()
+    assert "as they were the last time" in early["replan_outcome"]["description"]
+    assert said(result).startswith("paid ann")
+    assert [one["method"] for one in agent.notifications] == ["notifications/tools/list_changed"] * has_changed
+
+
+@pytest.mark.parametrize("text", ["", "[{}]", "[1]", "{}", '{"tools": 1}'])
+def test_a_last_list_that_cannot_be_read_is_none(place: Place, session: str, text: str) -> None:
+    """As one of another version of Replan."""
+    place.open_gate()
+    place.of_command(*slow_shop(place), session=session).tools()
+    [kept] = (place.state / "gateway").glob("*.tools")
+    kept.write_text(text)
+    place.gate.unlink()
+    agent = place.of_command(*slow_shop(place), session=f"{session}-2", options=("--list-wait", "0.2"))
+    early = agent.tools()
+    place.open_gate()
+
+    assert "pay" not in early and "replan_outcome" in early
+    assert until_told(agent, 1) == ["notifications/tools/list_changed"]
 
 
 def test_an_agent_with_another_variable_is_not_stuck_and_pays_nothing_twice(place: Place, session: str) -> None:

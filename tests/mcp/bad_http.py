@@ -35,6 +35,8 @@ class BadHttp:
     """The secret of the client `shop` at the authorization server."""
     to: str = ""
     """Where a redirect leads to."""
+    begins: str = "endpoint"
+    """The first event of the stream of the mode `old`, the transport of 2024-11-05."""
     delay: float = 0.0
     size: int = 20_000_000
     effects: list[str] = field(default_factory=list)
@@ -79,6 +81,13 @@ class BadHttp:
         elif path.startswith("/.well-known/"):
             ends = {"authorization_endpoint": f"{self.origin}/authorize", "token_endpoint": f"{self.origin}/token"}
             writer.write(as_json({"issuer": self.origin, "response_types_supported": ["code"], **ends}))
+        elif self.mode == "old" and path == "/mcp":
+            begins = f"event: {self.begins}\ndata: /messages?session=1\n\n".encode()
+            is_known = headers.get("authorization") in (None if not self.token else "", f"Bearer {self.token}")
+            is_stream = method == "GET" and "text/event-stream" in headers.get("accept", "") and is_known
+            writer.write(STREAM + begins if is_stream else response(self.status))
+            await writer.drain()
+            await asyncio.sleep(3600 if is_stream else 0)
         elif method != "POST":
             writer.write(response(405 if method == "GET" else 200))
         elif self.token and headers.get("authorization") != f"Bearer {self.token}":

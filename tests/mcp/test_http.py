@@ -167,6 +167,32 @@ async def test_a_server_that_takes_no_connection_has_got_nothing(tmp_path: Path,
     assert "takes no connection" in fault.reason
 
 
+@pytest.mark.parametrize("number", [400, 404, 405])
+@pytest.mark.parametrize("token", ["", TOKEN])
+async def test_a_server_with_the_transport_of_2024_is_named(
+    tmp_path: Path, shop: ForeignTools, number: int, token: str
+) -> None:
+    """Its status alone would look like a wrong address."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    async with calling(tmp_path, shop, BadHttp("old", number, token=token), headers=headers) as calls:
+        began = time.monotonic()
+        fault, _ = await calls.fails(tool_of(shop, "shop.do"))
+
+    assert fault.applied is Applied.NONE and time.monotonic() - began < 4
+    assert "it has the transport HTTP+SSE of 2024-11-05, which Replan does not speak" in fault.reason
+
+
+@pytest.mark.parametrize("number", [400, 404, 405])
+async def test_a_wrong_address_is_not_taken_for_the_transport_of_2024(
+    tmp_path: Path, shop: ForeignTools, number: int
+) -> None:
+    """A stream there, if any, does not begin with an endpoint."""
+    async with calling(tmp_path, shop, BadHttp("old", number, begins="message")) as calls:
+        fault, _ = await calls.fails(tool_of(shop, "shop.do"))
+
+    assert f"it answered with HTTP status {number}" in fault.reason
+
+
 async def test_a_session_that_is_gone_is_begun_again_once(tmp_path: Path, shop: ForeignTools) -> None:
     """The server has restarted, and has not made the call."""
     server = BadHttp("status", 404, session="a-session")

@@ -479,3 +479,76 @@ def test_only_the_servers_of_the_file_are_reviewed(tmp_path: Path) -> None:
     assert [line.endswith(f"--tools {names[1]} --write-tools {name}") for line, name in zip(before, names, strict=True)]
     assert "worker.py --check --tools 'my tools.py'" in before[0]
     assert len([*writing.unread_lines(left, names)]) == 1
+
+
+def listing(*tools: tuple[str, tuple[str, ...] | None, bool]) -> str:
+    """A list of tools: by name, the fields of its output schema, and whether the server says that it only reads."""
+    return json.dumps(
+        {
+            "tools": [
+                {
+                    "name": name,
+                    "inputSchema": {"type": "object"},
+                    "annotations": {"readOnlyHint": is_read},
+                    **({"outputSchema": {"type": "object", "properties": {key: {} for key in out}}} if out else {}),
+                }
+                for name, out, is_read in tools
+            ]
+        }
+    )
+
+
+TOOLS = listing(
+    ("shop_pay", ("id", "message", "status"), False),
+    ("shop_get_order", None, False),
+    ("shop_now", None, True),
+    ("shop_get_user", None, False),
+    ("shop_frobnicate", ("error",), False),
+    ("shop_search", None, False),
+    ("shop_weigh", ("ok",), True),
+    ("shop_buy", ("id",), False),
+)
+
+
+def classified_in(folder: Path, tools: str, more: str = "") -> tuple[str, str]:
+    """What `--write-tools` prints, and writes into a new file, of a server with these tools."""
+    (folder / "list.json").write_text(tools)
+    file = written(folder, table("listed", "--contents", folder / "list.json") + more)
+    foreign = load_servers([str(file)], {}, ())
+    said = writing.write(folder / "new.toml", foreign.files, foreign.classified)
+    load_servers([str(folder / "new.toml")], {}, ())
+    return said, (folder / "new.toml").read_text()
+
+
+def test_likely_reads_come_first_and_stay_what_they_are(tmp_path: Path) -> None:
+    """A guess by a name is a comment; what the server says of its tool is not."""
+    _, file = classified_in(tmp_path, TOOLS)
+    effects = {name: row.effect for name, row in tools_file.read(tmp_path / "new.toml").servers["shop"].tools.items()}
+    first = '# reads = ["shop_get_*", "shop_search"]  # 3 tools look like reads by the name: check'
+
+    assert [*effects] == [
+        *("shop_now", "shop_weigh", "shop_get_order", "shop_get_user", "shop_search"),
+        *("shop_pay", "shop_buy", "shop_frobnicate"),
+    ]
+    assert {name for name, effect in effects.items() if effect is Effect.READ} == {"shop_now", "shop_weigh"}
+    assert file.count("# ---- ") == 4 and file.split("[servers.shop]\n")[1].startswith(first)
+
+
+def test_a_proposed_pattern_fits_no_other_tool(tmp_path: Path) -> None:
+    """And it goes on with the patterns that the file has."""
+    tools = listing(*((name, None, False) for name in ("get_a", "get_b", "get_or_create", "listOne", "listTwo", "do")))
+    _, file = classified_in(tmp_path, tools, 'reads = ["see_*"]\n')
+
+    assert '# reads = ["see_*", "get_a", "get_b", "list[A-Z]*"]  # 4 tools' in file
+
+
+def test_what_of_a_success_is_an_error_is_said(tmp_path: Path) -> None:
+    """Of tools that may change something; of those without an output schema together."""
+    said, _ = classified_in(tmp_path, TOOLS)
+    lines = said.split("\nA success may be an error (docs/mcp.md#what-errors-mean):\n")[1].splitlines()
+
+    assert lines[0].startswith('  shop.shop_pay failed if its result has status = "error" or ')
+    assert lines[0].endswith("and message: any other result counts as a success.")
+    assert lines[1] == "  shop.shop_frobnicate returns error, which alone counts as a success."
+    assert lines[2].startswith("  shop has tools that are no reads and have no output schema (3).")
+    assert len(lines) == 3

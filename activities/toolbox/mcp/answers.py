@@ -294,9 +294,10 @@ class AnswerTexts:
         return tool_error(Code.REFUSED, f"{kind} answered with an error.", text, proves_none=is_before)
 
 
-_FAILED = {"status": ("error", "failed", "failure"), "success": (False,), "ok": (False,), "isError": (True,)}
+FAILED = {"status": ("error", "failed", "failure"), "success": (False,), "ok": (False,), "isError": (True,)}
 """Fields of a result that say that the call failed, with the values that say so."""
-_MESSAGES = frozenset({"error", "errors", "message", "detail", "reason"})
+MESSAGES = frozenset({"error", "errors", "message", "detail", "reason"})
+"""Fields one of which such a result has, too, to say why."""
 
 
 def _says_that_it_failed(result: CallToolResult, text: str) -> bool:
@@ -307,11 +308,11 @@ def _says_that_it_failed(result: CallToolResult, text: str) -> bool:
             value = from_json(text)
         except ValueError:
             return False
-    if not isinstance(value, dict) or not _MESSAGES & value.keys():
+    if not isinstance(value, dict) or not MESSAGES & value.keys():
         return False
     # By type, too: 0 is no False.
     return any(
-        type(value.get(name)) is type(one) and value[name] == one for name, said in _FAILED.items() for one in said
+        type(value.get(name)) is type(one) and value[name] == one for name, said in FAILED.items() for one in said
     )
 
 

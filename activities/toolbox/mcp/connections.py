@@ -139,12 +139,16 @@ class Kept:
         open_seconds: float = OPEN_SECONDS,
         process: ServerProcess | None = None,
         record: Path | None = None,
+        remedy: str = "start the worker again",
     ) -> None:
         """With `logs`, log stderr and why the server ended; with `has_layout`, `ToolAnswer.layout` is filled in.
 
         The first connection has `open_seconds` to be opened, and uses `process` if that was started already. Each
-        process of the server is recorded in the file `record`.
+        process of the server is recorded in the file `record`. `remedy` says what to do if a tool has changed.
         """
+        self.starts = 0
+        """How many processes of the server have served; 0 of a server behind a URL."""
+        self._remedy = remedy
         self._has_layout = has_layout
         self._open_seconds, self._process, self._record = open_seconds, process, record
         self._processes = list[ServerProcess]()
@@ -206,6 +210,7 @@ class Kept:
             self._mode = "auto"
             self._failed(why)
             raise
+        self.starts += bool(self._config.command)
         if self._kept_up:
             self._in_background(self._restore(self._connection))
         return self._connection
@@ -417,10 +422,10 @@ class Kept:
             why = listing.left_out[tool]
             raise unsent(NeedsPerson(f"The server lists {kind} in a way that cannot be read now, since {why}."))
         if now is None:
-            raise unsent(NeedsPerson(f"The server has no tool {kind} any more: start the worker again."))
+            raise unsent(NeedsPerson(f"The server has no tool {kind} any more: {self._remedy}."))
         if now.digest != self.expected[tool].digest:
             changed = _difference(self.expected[tool].schema, now.schema)
-            raise unsent(NeedsPerson(f"The tool {kind} of the server has changed{changed}: start the worker again."))
+            raise unsent(NeedsPerson(f"The tool {kind} of the server has changed{changed}: {self._remedy}."))
 
     async def call(
         self,

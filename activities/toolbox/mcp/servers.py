@@ -75,6 +75,10 @@ class Servers:
         """Whether the process of a server is certainly gone, so that no call of it goes on."""
         return self._kept[server].has_ended
 
+    def restarts(self, server: str) -> int:
+        """How many times the process of a server was started again, without what it had kept in memory."""
+        return max(0, self._kept[server].starts - 1)
+
     async def call(
         self,
         server: str,

@@ -7,6 +7,7 @@ import asyncio
 import json
 import re
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from activities.toolbox.http.network import Web, checked, read_body
 from activities.toolbox.mcp.config import CannotOpen
 from activities.toolbox.mcp.process import ServerProcess
 from activities.toolbox.mcp.questions import ServerQuestion
+from activities.toolbox.mcp.stderr import MAX_LINES, explaining_line
 from workflows.faults.fault import Code
 
 UNREADABLE = "the answer is no message of JSON-RPC"
@@ -47,6 +49,14 @@ END_SECONDS = 5.0
 """Seconds that a process has to end after its pipes were closed, including the supervisor's PATIENCE."""
 ELSEWHERE_SECONDS = 30.0
 """The most seconds for an exchange with another host than the server, such as an authorization server."""
+OF_OLD_TRANSPORT = (400, 404, 405)
+"""The statuses with which a server of the transport of 2024-11-05 answers a POST to the URL of its stream."""
+OLD_SECONDS = 5.0
+"""Seconds that such a server has for the first event of its stream."""
+OLD_TRANSPORT = (
+    "it has the transport HTTP+SSE of 2024-11-05, which Replan does not speak: use a newer version of the server, or"
+    " name by `command` a bridge to it, such as `mcp-proxy`"
+)
 
 log = structlog.get_logger("replan.mcp")
 
@@ -130,8 +140,8 @@ class Link:
     """The last words of the server itself, which are untrusted."""
     through: str = ""
     """The proxy to the server, as part of a sentence: ` through the proxy HOST:PORT`; empty without one."""
-    last_line: str = ""
-    """The last line of the server's stderr, which often says why its process ended."""
+    stderr: deque[str] = field(default_factory=lambda: deque(maxlen=MAX_LINES))
+    """The last lines of the server's stderr, which often say why its process ended."""
     is_too_large: bool = False
     """Whether the connection ended because the server sent a message of more than `MAX_MESSAGE` bytes."""
 
@@ -181,7 +191,8 @@ async def over_pipes(link: Link, server: str, process: ServerProcess, *, logs: b
         tasks[2].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if process.popen.returncode:
-            link.why, link.told = f"its process ended with {process.popen.returncode}", link.last_line
+            link.why = f"its process ended with {process.popen.returncode}"
+            link.told = text_of(explaining_line([*link.stderr]), str, MAX_LINE)
         for pipe in (reader, errors):  # where a grandchild holds a pipe, they have no end
             pipe._transport.close()  # type: ignore[attr-defined]
 
@@ -270,21 +281,22 @@ async def _write(
 
 
 async def _log_errors(link: Link, server: str, stderr: asyncio.StreamReader, most: int) -> None:
-    """Log what a server writes to stderr, without secrets, at most `most` lines a minute; store the last in `link`."""
+    """Log what a server writes to stderr, without secrets, at most `most` lines a minute; `link` gets all lines."""
     rest, minute, logged = b"", 0.0, 0
     while chunk := await stderr.read(64 * 1024):
         *lines, rest = (rest + chunk).split(b"\n")
         rest = rest[: 4 * MAX_LINE]
         for line in lines:
-            words = line[: 4 * MAX_LINE].decode(errors="replace").strip()
+            words = line[: 4 * MAX_LINE].decode(errors="replace").rstrip()
             if not words:
                 continue
-            link.last_line = text_of(words, str, MAX_LINE)
+            link.stderr.append(words)
             if time.monotonic() - minute > 60:
                 minute, logged = time.monotonic(), 0
             logged += 1
             if logged <= most:
-                log.info("mcp_stderr", server=server, line=link.last_line)
+                log.info("mcp_stderr", server=server, line=text_of(words.strip(), str, MAX_LINE))
+    link.stderr.append(rest.decode(errors="replace"))  # a line that the end of the process has cut off
 
 
 @asynccontextmanager
@@ -369,6 +381,10 @@ class _Watched(httpx2.AsyncBaseTransport):
         request.extensions = {**request.extensions, "trace": sent.trace}
         try:
             response = await self._named.handle_async_request(request)
+            if response.status_code in OF_OLD_TRANSPORT and sent is self._link.other and await self._is_old(request):
+                await response.aclose()
+                sent.why = OLD_TRANSPORT
+                return _failed(request, sent.why)
             sent.status, sent.headers = response.status_code, response.headers
             if not response.headers.get("content-type", "").startswith("text/event-stream"):
                 await self._read(response)
@@ -379,6 +395,25 @@ class _Watched(httpx2.AsyncBaseTransport):
         except httpx2.HTTPError as error:
             sent.why = _failure_words(error, sent, self._proxy)
         return _failed(request, sent.why)
+
+    async def _is_old(self, request: httpx2.Request) -> bool:
+        """Whether a server that rejects a POST of the handshake has the transport of 2024-11-05, and no session."""
+        if "mcp-session-id" in request.headers:
+            return False
+        kept = {name: value for name, value in request.headers.items() if not name.startswith("content-")}
+        headers = {**kept, "accept": "text/event-stream"}
+        begin = b""
+        try:
+            async with asyncio.timeout(OLD_SECONDS):
+                response = await self._named.handle_async_request(httpx2.Request("GET", request.url, headers=headers))
+                async with aclosing(response), aclosing(response.aiter_bytes()) as parts:
+                    async for part in parts:
+                        begin += part
+                        if b"data:" in begin or len(begin) > MAX_MESSAGE:
+                            break
+        except (httpx2.HTTPError, TimeoutError):
+            return False
+        return re.search(rb"^event: ?endpoint\s", begin, re.MULTILINE) is not None
 
     async def _read(self, response: httpx2.Response) -> None:
         """Read the body of a response that is no stream: a body that is cut off fails here. Raises _TooLarge."""

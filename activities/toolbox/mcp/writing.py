@@ -4,24 +4,28 @@ import json
 import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from activities.toolbox.mcp import tools_file
+from activities.toolbox.mcp import guesses, tools_file
 from activities.toolbox.registry import ToolMistakes
 from workflows.commands import WORKER
 from workflows.plans.catalogue import Effect
 from workflows.text import few
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
-    from activities.toolbox.mcp.kinds import ForeignTool
+    from activities.toolbox.mcp.kinds import ForeignTool, Source
 
 HEAD = (
     "# Say of each tool what a call changes (docs/mcp.md#effects). What is written here is what holds without a word:\n"
     '# a call of an "unkeyed" tool is never repeated while nobody knows whether it was applied.\n'
     "# `reviewed`: a person has read what the server tells a model of the tool, which stands above its table.\n"
 )
+READS = "These only read, as their server or this file says."
+LOOKS_READ = "These look like reads by their names. Nothing follows from that before you have written it: check them."
+LOOKS_EFFECT = "These look like effects by their names."
+LOOKS_NEITHER = "Of these, the names do not say it."
 _REVIEWED = re.compile(r"""reviewed["']?\s*=\s*(?:"[^"]*"|'[^']*')""")
 MAX_NAMED = 10
 WIDTH = 118
@@ -63,7 +67,7 @@ def write(path: Path, texts: Mapping[str, str], classified: Sequence["ForeignToo
     missing = [found for found in classified if not found.is_in_file]
     return (
         f"{path} has a table for each of {len(classified)} tools, {len(missing)} of them new: correct their effects,"
-        f" and start the worker with --tools {path}.{_told_to_read(classified)}"
+        f" and start the worker with --tools {path}.{_told_to_read(classified)}{_told_of_errors(classified)}"
     )
 
 
@@ -104,7 +108,7 @@ def _update(path: Path, text: str, classified: Sequence["ForeignTool"]) -> str:
     finally:
         new.unlink(missing_ok=True)
     tables = f" It has {len(missing)} new tables: correct their effects." if missing else ""
-    return f"{path} was updated; restart the worker.{tables}{_told_to_read(classified)}"
+    return f"{path} was updated; restart the worker.{tables}{_told_to_read(classified)}{_told_of_errors(classified)}"
 
 
 def _told_to_read(classified: Iterable["ForeignTool"]) -> str:
@@ -121,6 +125,40 @@ def _told_to_read(classified: Iterable["ForeignTool"]) -> str:
     )
 
 
+def _told_of_errors(classified: Iterable["ForeignTool"]) -> str:
+    """Which tools may report an error as a success, and what of it is noticed; a line each, or for a server."""
+    lines, silent = list[str](), dict[str, int]()
+    for found in classified:
+        if found.effect is Effect.READ:  # what a read returns may speak of the errors of others
+            continue
+        if found.listed.output_schema is None:
+            silent[found.source.name] = silent.get(found.source.name, 0) + 1
+        elif told := _errors_of(found.listed.output_schema):
+            lines.append(f"  {found.kind} {told}.")
+    for server, count in silent.items():
+        lines.append(
+            f"  {server} has tools that are no reads and have no output schema ({count}). An error that is plain text,"
+            " and no error by the protocol, counts as a success, unless a row of"
+            f" [servers.{server}.errors] has its first words, with in_success = true."
+        )
+    return "\n".join(["\nA success may be an error (docs/mcp.md#what-errors-mean):", *lines]) if lines else ""
+
+
+def _errors_of(schema: Mapping[str, Any]) -> str:
+    """What counts as an error of a tool with this output schema; empty if no field of it speaks of errors."""
+    from activities.toolbox.mcp.answers import FAILED, MESSAGES
+
+    properties = schema.get("properties")
+    fields = properties if isinstance(properties, Mapping) else {}
+    says = [f"{name} = {json.dumps(value)}" for name in FAILED if name in fields for value in FAILED[name]]
+    why = sorted(MESSAGES & fields.keys())
+    if says:
+        beside = " or ".join(why or sorted(MESSAGES))
+        return f"failed if its result has {' or '.join(says)}, and {beside}: any other result counts as a success"
+    told = [name for name in why if name.startswith("error")]
+    return f"returns {' and '.join(told)}, which alone counts as a success" if told else ""
+
+
 def _require_digests(path: Path, classified: Iterable["ForeignTool"]) -> None:
     """Raise ToolMistakes if the file that was written lacks the digest of a tool, or is no tools file."""
     remedy = "Write the tools of each server in tables of their own, [servers.NAME.tools.NAME]."
@@ -134,15 +172,49 @@ def _require_digests(path: Path, classified: Iterable["ForeignTool"]) -> None:
             raise ToolMistakes([f"{found.place}: {found.kind} has no table to write into. {remedy}"])
 
 
-def _with_tables(text: str, classified: Iterable["ForeignTool"]) -> str:
+def _with_tables(text: str, classified: Sequence["ForeignTool"]) -> str:
     """A tools file with the digest of each tool in its table, and with a new table for each tool that has none."""
-    new = list[str]()
+    new = list["ForeignTool"]()
     for found in classified:
         changed = _with_digest(text, found) if found.is_in_file else None
         if changed is None:
-            new.append(_table(found))
+            new.append(found)
         text = changed or text
-    return "\n".join([f"{text.rstrip()}\n", *new]) if new else text
+    groups = _groups(new)
+    for source in {found.source.name: found.source for found in groups[LOOKS_READ]}.values():
+        chosen = [found.listed.name for found in groups[LOOKS_READ] if found.source is source]
+        effects = [one for one in classified if one.source is source and one.effect is not Effect.READ]
+        text = _with_proposal(text, source, chosen, {found.listed.name for found in effects} - {*chosen})
+    tables = [
+        part for heading, group in groups.items() if group for part in (f"# ---- {heading}\n", *map(_table, group))
+    ]
+    return "\n".join([f"{text.rstrip()}\n", *tables]) if new else text
+
+
+def _groups(tools: Iterable["ForeignTool"]) -> Mapping[str, Sequence["ForeignTool"]]:
+    """The tools by the headings under which they stand in the file; likely reads come first."""
+    groups = {heading: list["ForeignTool"]() for heading in (READS, LOOKS_READ, LOOKS_EFFECT, LOOKS_NEITHER)}
+    looks = dict[str, Mapping[str, guesses.Guess]]()
+    of_look = {guesses.Guess.READ: LOOKS_READ, guesses.Guess.EFFECT: LOOKS_EFFECT, guesses.Guess.NEITHER: LOOKS_NEITHER}
+    for found in tools:
+        server = found.source.name
+        if server not in looks:
+            looks[server] = guesses.guessed([listed.name for listed in found.source.listing.tools])
+        look = guesses.Guess.READ if found.listed.read_only else looks[server][found.listed.name]
+        groups[READS if found.effect is Effect.READ else of_look[look]].append(found)
+    return groups
+
+
+def _with_proposal(text: str, source: "Source", chosen: Sequence[str], others: Collection[str]) -> str:
+    """A tools file with a comment in a server's table: patterns for its tools `chosen`, and for none of `others`."""
+    head = next((place for place in tools_file.places(text) if place.path == ("servers", source.name)), None)
+    if head is None or not head.is_table:
+        return text
+    lines, reads = text.split("\n"), [*source.server.reads, *guesses.patterns(chosen, others)]
+    told = f"{len(chosen)} {'tool looks like a read' if len(chosen) == 1 else 'tools look like reads'} by the name"
+    remedy = "check, and delete `effect` in the tables below"
+    lines.insert(head.line, f"# reads = {json.dumps(reads, ensure_ascii=False)}  # {told}: {remedy}")
+    return "\n".join(lines)
 
 
 def _with_digest(text: str, found: "ForeignTool") -> str | None:
