@@ -287,8 +287,6 @@ class AgentCall:
     told: list[Joined] = field(default_factory=list)
     """The earlier call for which it was taken."""
     client: Running = field(default_factory=Running)
-    asked: set[str] = field(default_factory=set)
-    """The calls about which the person at the client was asked."""
 
     async def make(self) -> Answer:
         """Make the call, again as long as a repetition can help and its agent waits.
@@ -334,9 +332,8 @@ class AgentCall:
         Raises Unanswered if the question has to be the call's result.
         """
         person, key = self.request.attended, error.key
-        if person is None or key in self.asked or isinstance(error, ResultUnknown):
+        if person is None or isinstance(error, ResultUnknown):
             return False
-        self.asked.add(key)
         words = [f"{self.offer.name} {canonical(self.args)[:MAX_SHOWN]}", error.what]
         words += [f"{choice}: {meaning}" for choice, meaning in choices.items()]
         question = Question(key, "", "", "\n".join(map(legible, words)), [*choices])

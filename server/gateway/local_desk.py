@@ -163,7 +163,11 @@ class LocalDesk(Desk):
         if asked.request and self._tasks:
             from server.gateway import task_calls
 
-            answered = await task_calls.answer(self._tasks, asked, said, request)
+            is_structured = "outputSchema" in offer.tool
+            told = await task_calls.resume(self._tasks, asked, said, request, is_structured=is_structured)
+            if told is not None:
+                return told
+            answered = True
         else:
             answered = await calls.answer(asked, said, request)
         # The same call again; after an answer that cannot be used, other people are asked.

@@ -65,8 +65,7 @@ async def _outcome(asked: Asked, args: OfCall) -> dict[str, Any]:
     requests = [request for request in await handle.requests() if request.is_open]
     if requests:
         return asked.tasks.pending(args.id, requests[0], is_structured=False)
-    reason = f"The call {args.id} is under way"
-    return results.fault(Do.WAIT, code="open", reason=reason, applied="unknown", wait=5, is_structured=False)
+    return asked.tasks.under_way(args.id, is_structured=False)
 
 
 async def _start(asked: Asked, args: TaskArgs) -> dict[str, Any]:

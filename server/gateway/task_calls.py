@@ -26,6 +26,7 @@ from server.gateway.effect_calls import AgentCall, Answer, MakeCall, Unanswered
 from server.gateway.request import Request
 from server.gateway.results import Do
 from server.gateway.tasks import ServerAway, TaskEnded, Tasks, Watched
+from workflows.account.task import TaskStatus
 from workflows.faults.fault import Applied, Code, Quadrant
 from workflows.plans.catalogue import Effect, ToolSpec
 
@@ -236,18 +237,37 @@ class _Asking:
             await asyncio.wait([self.task])
 
 
-async def answer(tasks_: Tasks, asked: State, said: Mapping[str, Any], request: Request) -> bool:
-    """Pass what a person has said at the client on to a task of the session; returns whether it was accepted.
+async def resume(
+    tasks_: Tasks, asked: State, said: Mapping[str, Any], request: Request, *, is_structured: bool
+) -> dict[str, Any] | None:
+    """Pass what a person has said at the client on to a task of the session, and wait for it.
 
-    Raises MCPError if the task belongs to another session.
+    Returns the answer to the call; None if the task was completed, so that the store has its result. Raises MCPError
+    if the task belongs to another session.
     """
     if not asked.about.startswith(request.session.prefix):
         raise MCPError(INVALID_PARAMS, "This session has not asked for this input")
+    handle, person = TaskHandle((await tasks_.client()).temporal, asked.about), request.attended
     reply = reply_of(said, tasks.SIMPLE)
-    if reply is None or request.attended is None:
-        return False
-    handle = TaskHandle((await tasks_.client()).temporal, asked.about)
-    return await tasks.answer(handle, asked.request, asked.code, reply, request.attended.name)
+    is_accepted = False
+    if reply and person:
+        is_accepted = await tasks.answer(handle, asked.request, asked.code, reply, person.name)
+    ending, until = asyncio.ensure_future(tasks.outcome_of(handle)), time.monotonic() + request.session.patience
+    try:
+        while time.monotonic() < until:
+            await asyncio.wait([ending], timeout=tasks.POLL)
+            if ending.done():
+                outcome = ending.result()
+                is_done = outcome.status is TaskStatus.COMPLETED
+                return None if is_done else results.of_outcome(outcome, is_structured=is_structured)
+            if is_accepted and (question := await tasks.question(handle)) and question.request != asked.request:
+                return question.as_result(asked.call)
+        open_ones = [one for one in await handle.requests() if one.is_open]
+        if open_ones:
+            return tasks_.pending(asked.about, open_ones[0], is_structured=is_structured)
+        return tasks_.under_way(asked.about, is_structured=is_structured)
+    finally:
+        ending.cancel()
 
 
 class ReadCall(TaskCall):

@@ -25,6 +25,7 @@ from client.workers import is_served, serving
 from server.gateway import results
 from server.gateway.attending import Question, Reply
 from server.gateway.request import Report, Request
+from server.gateway.results import Do
 from server.gateway.wire import TaskServer
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
@@ -124,6 +125,11 @@ class Tasks:
         applied = Applied.NONE if is_before else Applied.UNKNOWN
         link = self.link(task_id)
         return results.pending(task_id, asked.reason, link, applied=applied, is_structured=is_structured)
+
+    def under_way(self, task_id: str, *, is_structured: bool) -> dict[str, Any]:
+        """The answer of a task that has not ended."""
+        reason, applied = f"The call {task_id} is under way", Applied.UNKNOWN.value
+        return results.fault(Do.WAIT, code="open", reason=reason, applied=applied, wait=5, is_structured=is_structured)
 
     async def run(self, base: str, kind: str, args: Mapping[str, JsonValue], request: Request, *, is_new: bool) -> Done:
         """Start the task of a call, or find it, and wait for the result of its step. `is_new`: there is none yet.

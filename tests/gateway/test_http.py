@@ -344,6 +344,30 @@ async def test_the_person_at_an_attended_client_is_asked_there(
     assert not {f"{session}-2", f"{session}-3"} & {*attended.place.paid}
 
 
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+async def test_the_person_at_an_attended_client_says_what_nobody_knows(
+    tmp_path: Path, session: str, mode: Literal["auto", "legacy"]
+) -> None:
+    """Without tasks, too: the call is made again only if they say that it was not done."""
+    shown, answers = list[str](), ["applied", "not-applied"]
+
+    async def answer(context: object, params: ElicitRequestFormParams) -> ElicitResult:
+        shown.append(params.message)
+        return ElicitResult(action="accept", content={"answer": answers.pop()})
+
+    gateway = Gateway(forked(tmp_path), "--attended")
+    try:
+        async with McpClient(f"{gateway.url}/{session}", mode=mode, elicitation_callback=answer) as agent:  # type: ignore[arg-type]
+            result = await agent.call_tool("refuse", {})
+    finally:
+        gateway.close()
+
+    assert len(shown) == 2 and all("The outcome of shop.refuse is unknown" in words for words in shown)
+    assert not any("settle" in words.lower() for words in shown), "the person is asked, and needs no command"
+    assert result.is_error and "was applied, but its result is not known" in result.content[0].text  # type: ignore[union-attr]
+    assert gateway.place.paid == ["refused", "refused"]
+
+
 async def test_an_input_of_another_session_is_refused(attended: Gateway, session: str) -> None:
     """What was shown is named by the client: it must be of its session, and the call that was shown."""
     able: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {}}}
