@@ -62,7 +62,12 @@ _ABANDON_READ = _UPDATE.where(LEDGER.c.reader == bindparam("of_reader"), LEDGER.
 )
 _GO_ON = (
     update(LEDGER)
-    .where(LEDGER.c.reader == bindparam("of_reader"), LEDGER.c.state == "applied", LEDGER.c.read_seq >= 0)
+    .where(
+        LEDGER.c.key == bindparam("of_key"),
+        LEDGER.c.reader == bindparam("of_reader"),
+        LEDGER.c.state == "applied",
+        LEDGER.c.read_seq >= 0,
+    )
     .values(is_abandoned=0, read_seq=-1)
 )
 _ENDED = select(OWNERS.c.id).where(OWNERS.c.ended_at.is_not(None))
@@ -245,6 +250,9 @@ class Calls:
     """By key, the calls that run in this process; each says whether its client still waits (`is_abandoned`)."""
     given_up: dict[str, str] = field(default_factory=dict)
     """The calls whose client has given up, and who that was, until the next call or a thread has written it down."""
+    read: dict[str, str] = field(default_factory=dict)
+    """The calls whose answer a client has, as it has asked for something else since, and who that is; until the next
+    call has written it down. If this process dies before, they count as not read."""
     is_registered: bool = False
     is_closed: bool = False
     """Whether the owner ends in order: then no call begins any more."""
@@ -263,6 +271,7 @@ class Calls:
         for key, reader in list(self.given_up.items()):
             self.abandon(tx, key, reader)
             self.given_up.pop(key, None)
+        self.go_on(tx)
         unread = request.unread()
         rows = self._rows(tx, request, unread)
         if follow is not None and (row := self.row(tx, follow)) is not None:
@@ -475,9 +484,12 @@ class Calls:
         """Answer whether a doubtful call is the earlier one (`same`) or another one (`another`)."""
         tx.execute(_UPDATE.where(LEDGER.c.state == "doubtful"), {"of_key": key, "state": state.value})
 
-    def go_on(self, tx: Connection, asker: str) -> None:
-        """Note that a client has asked for something else: it has, or does not want, its earlier answers."""
-        tx.execute(_GO_ON, {"of_reader": asker})
+    def go_on(self, tx: Connection) -> None:
+        """Write down which answers were read."""
+        if read := dict(self.read):
+            tx.execute(_GO_ON, [{"of_key": key, "of_reader": reader} for key, reader in read.items()])
+            for key in read:
+                self.read.pop(key, None)
 
     def found(self, tx: Connection, look: Look, result: str | None, *, reader: str | None = None) -> bool:
         """Record that a look found the effect; `reader`: who gets the result of the very call, None for nobody."""

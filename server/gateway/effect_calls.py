@@ -134,6 +134,8 @@ class EffectCalls:
     """By request, the calls without an answer."""
     _answered: dict[str, float] = field(default_factory=dict)
     """By row's key, when the last calls were answered, the newest at the end."""
+    _given: dict[str, dict[str, float]] = field(default_factory=dict)
+    """By connection, the answers that its agent may not have read: by row's key, when they were given."""
 
     @property
     def running(self) -> int:
@@ -217,20 +219,24 @@ class EffectCalls:
     def connection_closed(self, connection: str) -> None:
         """Note that the agent has left, or was lost: nobody knows whether it has read its last answers."""
         self._connections.discard(connection)
+        self._given.pop(connection, None)
         self.store.rows.askers.pop(self.asker(connection), None)
+        if self.store.rows.read:
+            self.store.later(self.store.rows.go_on)
 
     def answer_failed(self, request: str) -> None:
         """Note that the answer to a request could not be written."""
         if found := self._keys.pop(request, None):
             connection, key = found
+            self._given.get(connection, {}).pop(key, None)
             self.store.later(partial(self.store.rows.abandon, key=key, reader=self.asker(connection)))
 
     def _note_key(self, request: Request, key: str) -> None:
         if key:
             self._keys[request.id] = request.connection, key
             self._answered.pop(key, None)
-            self._answered[key] = time.monotonic()
-            for known in (self._keys, self._answered):
+            self._answered[key] = self._given.setdefault(request.connection, {})[key] = time.monotonic()
+            for known in (self._keys, self._answered, self._given, self._given[request.connection]):
                 while len(known) > MAX_ANSWERS:
                     known.pop(next(iter(known)))
 
@@ -240,10 +246,12 @@ class EffectCalls:
         late = itertools.takewhile(lambda item: item[1] > request.arrived, reversed(list(self._answered.items())))
         return frozenset({*others, *(key for key, _ in late)})
 
-    def went_on(self, connection: str) -> None:
-        """Note that the agent has asked for something else on this connection: it has its earlier answers."""
-        rows, asker = self.store.rows, self.asker(connection)
-        self.store.later(partial(rows.go_on, asker=asker))
+    def went_on(self, connection: str, at: float) -> None:
+        """Note that the agent has asked for something else on this connection: it has the answers given before `at`."""
+        given = self._given.get(connection, {})
+        for key in [key for key, since in given.items() if since < at]:
+            del given[key]
+            self.store.rows.read[key] = self.asker(connection)
 
     async def answer(self, asked: Asked, said: Mapping[str, Any], request: Request) -> bool:
         """Settle a call as its person has said at the client; returns whether that was accepted."""

@@ -139,7 +139,7 @@ class LocalDesk(Desk):
         calls = await asyncio.shield(self._calls)
         if offer.effect is not Effect.READ:
             return await calls.call(offer, args, request)
-        calls.went_on(request.connection)
+        calls.went_on(request.connection, request.arrived)
         if self._tasks and (offer.asks or self._durable_reads):
             from server.gateway.task_calls import ReadCall
 
@@ -194,9 +194,9 @@ class LocalDesk(Desk):
             calls.connection_closed(connection)
         self._connections.discard(connection)
 
-    def went_on(self, connection: str) -> None:
+    def went_on(self, connection: str, at: float) -> None:
         if calls := self._known_calls():
-            calls.went_on(connection)
+            calls.went_on(connection, at)
 
     def answer_failed(self, request: str) -> None:
         if calls := self._known_calls():

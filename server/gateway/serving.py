@@ -4,6 +4,7 @@ The door finds the sender and the session of each request, and records the deliv
 """
 
 import secrets
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -198,7 +199,7 @@ class _Door:
             proof = f"mcp-{digest(of_agent)[:16]}"
         else:
             # Each request does so: the client has read the whole response to the one before it.
-            self._desk.went_on(proof)
+            self._desk.went_on(proof, time.monotonic())
         if proof != number:
             self._note_agent(proof, connection)
         return Origin(

@@ -128,8 +128,8 @@ class Desk:
     def connection_closed(self, connection: str) -> None:
         """Note that the agent has left, or was lost: nobody knows whether it has read its last answers."""
 
-    def went_on(self, connection: str) -> None:
-        """Note that the agent has asked for something else on this connection: it has its earlier answers."""
+    def went_on(self, connection: str, at: float) -> None:
+        """Note that the agent has asked for something else on this connection: it has the answers given before `at`."""
 
     def answer_written(self, request: str) -> None:
         """Note that the answer to a request is about to be written."""
@@ -330,11 +330,11 @@ class Agent:
             if own is None:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
             if own.is_read:
-                self._desk.went_on(request.connection)
+                self._desk.went_on(request.connection, request.arrived)
             return await self._desk.call_own(params.name, params.arguments or {}, request)
         is_passed = offer.effect is Effect.READ and offer.server and not offer.asks and not self._durable_reads
         if is_passed and self._desk.can_pass:
-            self._desk.went_on(request.connection)
+            self._desk.went_on(request.connection, request.arrived)
             passed = {"name": offer.name_there, "arguments": params.arguments or {}}
             found = await self._desk.pass_on("tools/call", passed, offer.server or "", request.report)
             return results.presentable(found)
