@@ -1,6 +1,7 @@
 """The progress of the current attempt's call, as a server reports it; heartbeats carry the newest report."""
 
 import math
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -18,6 +19,8 @@ class CallProgress:
 
     last: Working | None = None
     """The newest report; None before the first."""
+    heard: Callable[[Working], None] | None = None
+    """What is called with each report."""
 
     def report(self, done: float, total: float | None = None, words: str | None = None) -> None:
         """Record that `done` of `total` is done, in any unit; `words` is the server's message, which is untrusted.
@@ -29,6 +32,8 @@ class CallProgress:
         shown = text_of(legible(words or "", MAX_WORDS), str, MAX_WORDS)
         is_known = total is not None and math.isfinite(total)
         self.last = Working(done=done, total=total if is_known else None, words=shown)
+        if self.heard is not None:
+            self.heard(self.last)
 
 
 _PROGRESS: ContextVar[CallProgress | None] = ContextVar("replan_progress", default=None)

@@ -47,9 +47,7 @@ if TYPE_CHECKING:  # at run time only where a trace is recorded
     from opentelemetry.trace import Tracer
 
 log = structlog.get_logger("replan.worker")
-BAD_OPTIONS = (
-    *(BadBreak, BadReach, BadReceiver, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner),
-)
+BAD_OPTIONS = (*(BadBreak, BadReach, BadReceiver, StoreUnavailable, ToolMistakes, UnknownClass, UnknownPlanner),)
 """The exceptions that are raised here for an option that cannot be used; each message says what to do."""
 
 

@@ -36,16 +36,17 @@ from activities.effects.errors import (
 )
 from activities.effects.flow import Joined, Running, Work, calling, new_key
 from activities.effects.recognition import Identity
+from activities.progress import start_progress
 from activities.storage.store import Cipher, StoreUnavailable
 from activities.toolbox.declare.kind import Kind
 from server.gateway import results
 from server.gateway.attending import Question, State as Asked, reply_of
 from server.gateway.offers import Offer
-from server.gateway.request import Request
+from server.gateway.request import Report, Request
 from server.gateway.results import Do
 from server.gateway.sessions import Doubt
 from workflows.faults import retries
-from workflows.faults.fault import Applied, Code, Fault
+from workflows.faults.fault import Applied, Code, Fault, Working
 from workflows.json_values import canonical, digest
 from workflows.plans.catalogue import Companion, Effect
 from workflows.plans.references import Unresolved, pick
@@ -454,6 +455,8 @@ class AgentCall:
     async def _call_tool(self, claim: Claim, attempt: _Attempt) -> Answer:
         """Call the tool with a claim. Raises Failed for its exception."""
         attempt.is_called = True
+        if self.request.report is not None:
+            start_progress().heard = partial(self._pass_progress, asyncio.get_running_loop(), self.request.report)
         try:
             with sends.counted(attempt.sends):
                 result = await self.calls.tools.call(self.kind, self.model, claim.key, attempt.note_return)
@@ -466,6 +469,15 @@ class AgentCall:
                 await self._until_over()
             raise Failed(fault, verdict, error) from error
         return Answer(result)
+
+    def _pass_progress(self, loop: asyncio.AbstractEventLoop, report: Report, told: Working) -> None:
+        """Report to the agent what the server reports, from whatever thread that is."""
+
+        async def passed() -> None:
+            with suppress(Exception):  # the agent may have its answer, or have left
+                await report(told.done, told.total, told.words)
+
+        asyncio.run_coroutine_threadsafe(passed(), loop)
 
     async def _until_over(self) -> None:
         """Wait a moment for the end of a server that has closed its pipes: then a look proves something at once."""

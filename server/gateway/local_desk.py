@@ -138,7 +138,10 @@ class LocalDesk(Desk):
     async def call(self, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
         calls = await asyncio.shield(self._calls)
         if offer.effect is not Effect.READ:
-            return await calls.call(offer, args, request)
+            found = await calls.call(offer, args, request)
+            if offer.server and isinstance(self._tools, LocalTools) and self._tasks is None:
+                return self._tools.with_news(offer.server, found)
+            return found
         calls.went_on(request.connection, request.arrived)
         if self._tasks and (offer.asks or self._durable_reads):
             from server.gateway.task_calls import ReadCall

@@ -239,9 +239,9 @@ class LocalTools:
             raise MCPError(NOT_MADE, str(error), {"code": error.fault.code}) from None
         except LookupError as error:
             raise MCPError(INTERNAL_ERROR, str(error)) from None
-        return self._with_news(server, found) if method == "tools/call" else found
+        return self.with_news(server, found) if method == "tools/call" else found
 
-    def _with_news(self, server: str, result: dict[str, Any]) -> dict[str, Any]:
+    def with_news(self, server: str, result: dict[str, Any]) -> dict[str, Any]:
         """A result of a server's tool, the first one after the server was started again with a text that says so."""
         restarts = self.servers.restarts(server)
         if restarts == self._told_restarts.get(server, 0) or not isinstance(result.get("content"), list):

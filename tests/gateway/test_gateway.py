@@ -12,6 +12,7 @@ import pytest
 
 from tests import preloaded
 from tests.gateway.agents import SHOP, Agent, Place
+from tests.mcp.foreign import command
 
 PAY = {"who": "ann"}
 
@@ -236,3 +237,16 @@ def test_a_mistake_in_a_tools_file_is_said_where_the_agent_starts(place: Place, 
 )
 def test_what_is_wrong_with_the_command_line_is_said(place: Place, options: tuple[str, ...], remedy: str) -> None:
     assert remedy in Agent(place, *options).errors()
+
+
+def test_what_a_server_reports_of_an_effect_reaches_the_agent(place: Place, session: str) -> None:
+    """While it is under way; an agent that has not asked for it gets nothing."""
+    agent = place.of_command(*command("progress"), session=session)
+    number = agent.send("tools/call", {"name": "do", "arguments": {"text": "x"}, "_meta": {"progressToken": 7}})
+    agent.answer(number)
+    told = [one["params"] for one in agent.notifications if one["method"] == "notifications/progress"]
+    agent.notifications.clear()
+    agent.call("do", {"text": "y"})
+
+    assert [(one["progressToken"], one["message"]) for one in told] == [(7, f"step {step}") for step in (1, 2, 3)]
+    assert agent.notifications == []
