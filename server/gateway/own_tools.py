@@ -41,16 +41,12 @@ class Asked(AskedOfStore):
 
     tasks: Tasks
 
-    def handle(self, task_id: str) -> Awaitable[TaskHandle]:
+    async def handle(self, task_id: str) -> TaskHandle:
         """A task of the session. Raises Problem for any other id, whether a task has it or not."""
-
-        async def found() -> TaskHandle:
-            if not task_id.startswith(self.request.session.prefix):
-                reason = f"This session has no call {task_id[:100]!r}"
-                raise Problem("unknown_id", reason, "take the id that an answer named")
-            return TaskHandle((await self.tasks.client()).temporal, task_id)
-
-        return found()
+        if not task_id.startswith(self.request.session.prefix):
+            reason = f"This session has no call {task_id[:100]!r}"
+            raise Problem("unknown_id", reason, "take the id that an answer named")
+        return TaskHandle((await self.tasks.client()).temporal, task_id)
 
 
 async def _outcome(asked: Asked, args: OfCall) -> dict[str, Any]:

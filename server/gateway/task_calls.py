@@ -25,7 +25,7 @@ from server.gateway.attending import Person, State, reply_of
 from server.gateway.effect_calls import AgentCall, Answer, MakeCall, Unanswered
 from server.gateway.request import Request
 from server.gateway.results import Do
-from server.gateway.tasks import ServerAway, TaskEnded, Tasks, Watched
+from server.gateway.tasks import CannotStart, ServerAway, TaskEnded, Tasks, Watched
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Applied, Code, Quadrant
 from workflows.plans.catalogue import Effect, ToolSpec
@@ -159,9 +159,9 @@ class TaskCall(AgentCall):
                 return fault(**results.fault_of(outcome))
             case ServerAway():
                 return fault(Do.WAIT, code=Code.UNREACHABLE.value, reason=str(error), wait=results.WAIT_SECONDS)
-            case Problem():
-                return fault(Do.CHANGE, code=error.code, reason=f"{error.reason}: {error.remedy}")
-        return fault(Do.CHANGE, code="refused", reason=f"The Temporal server refuses it: {error}")
+            case CannotStart():
+                return fault(Do.CHANGE, code=Code.REFUSED.value, reason=str(error))
+        return super().failed(error, fault)
 
     async def report(self) -> None:
         following = asyncio.create_task(self._follow())
@@ -190,7 +190,7 @@ def _proves_no_effect(error: BaseException) -> bool:
             return tasks.is_void(outcome)
         case ServerAway(is_sure=is_sure):
             return is_sure
-    return isinstance(error, Problem)
+    return isinstance(error, CannotStart)
 
 
 def _name_of(error: BaseException) -> str:

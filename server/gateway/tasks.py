@@ -76,6 +76,10 @@ class ServerAway(Exception):
         self.is_sure = is_sure
 
 
+class CannotStart(Exception):
+    """The task of a call was not started, and will not be: the message says why."""
+
+
 @dataclass
 class Tasks:
     """The tasks of one gateway."""
@@ -139,7 +143,7 @@ class Tasks:
         Raises:
             TaskEnded: the task has ended without a result.
             ServerAway: no server answers.
-            Problem: the task cannot be started.
+            CannotStart: the task cannot be started.
         """
         handle, id = (None, base) if is_new else await self._newest(base)
         if handle is None:
@@ -155,13 +159,18 @@ class Tasks:
         return None if handle is None else _result(await outcome_of(handle))
 
     async def _start(self, id: str, task: Task) -> TaskHandle:
-        client, until = await self.client(), time.monotonic() + START_WITHIN
+        try:
+            client, until = await self.client(), time.monotonic() + START_WITHIN
+        except Problem as problem:
+            raise CannotStart(f"{problem.reason}: {problem.remedy}") from problem
         while True:
             try:
                 return await client.start(task, id=id, key=task.effect_key or id)
+            except Problem as problem:
+                raise CannotStart(f"{problem.reason}: {problem.remedy}") from problem
             except RPCError as error:
-                if error.status not in _AWAY:
-                    raise
+                if error.status not in (*_AWAY, RPCStatusCode.RESOURCE_EXHAUSTED):
+                    raise CannotStart(f"The Temporal server refuses it: {error}") from error
                 if time.monotonic() > until:
                     raise self._away(error) from error
             await asyncio.sleep(POLL)
@@ -297,6 +306,7 @@ class _Watch:
         one = Watched(self.tasks, self)
         self.watched.setdefault(task_id, []).append(one)
         if self.polling is None or self.polling.done():
+            self.trouble = ""
             self.polling = asyncio.create_task(self._poll())
         try:
             yield one

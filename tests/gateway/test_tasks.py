@@ -1,10 +1,12 @@
 """`replan mcp --tasks`: each call with an effect is a task of a worker, and is recognised as without."""
 
+import random
 import subprocess
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
@@ -209,3 +211,37 @@ def test_the_tools_of_the_workers_are_offered_where_none_are_named(place: TaskPl
 
     assert "shop_pay" not in early
     assert said(result).startswith("paid ann") and "ann" in said(book)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)
+def test_kills_at_drawn_moments_leave_one_payment_each(place: TaskPlace, session: str) -> None:
+    """Of the agent, the holder or the worker: the agent calls again until it has an answer."""
+    file = place.tools_file(
+        '[servers.shop.tools.pay]\neffect = "unkeyed"\nsettle = 0.5\ntimeout = 5\n'
+        'reconcile = { kind = "shop.book", applied_if = "args.who in result.text" }\n'
+    )
+    drawn, names = random.Random(7), [f"w{number}." for number in range(24)]  # noqa: S311
+    worker = ExitStack()
+    process = worker.enter_context(place.worker(file))
+    agent = place.of_tools(file, "--session", session)
+    for who in names:
+        victim = drawn.choice(["agent", "holder", "worker", "all"])
+        agent.begin("pay", {"who": who})
+        time.sleep(drawn.uniform(0, 0.4))
+        if victim in ("holder", "all"):
+            place.kill_all()
+        if victim in ("worker", "all"):
+            process.kill()
+            process = worker.enter_context(place.worker(file))
+        agent.kill()
+        agent = place.of_tools(file, "--session", session)
+        result = agent.call("pay", {"who": who})
+        while result.get("isError"):
+            assert result["structuredContent"]["do"] == "wait", result
+            time.sleep(1)
+            result = agent.call("pay", {"who": who})
+    agent.leave()
+    worker.close()
+
+    assert Counter(place.paid) == dict.fromkeys(names, 1)
