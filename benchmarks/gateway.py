@@ -22,7 +22,7 @@ import typer
 from mcp import Client as McpClient, StdioServerParameters
 from rich.table import Table
 
-from benchmarks import report
+from benchmarks import processes, report
 from benchmarks.mcp_worker import COMMAND, PIPES, ROOT
 from benchmarks.report import Figure, Figures, Goal, Machine
 from benchmarks.rounds import Arm
@@ -49,14 +49,14 @@ WAYS = {
     f"{EFFECT}_http": "an effect through the gateway, over HTTP",
 }
 STARTS = {DIRECT: "a start of the server itself", EFFECT: "a start of the gateway"}
-KIND = f"{PIPES}.echo"
+KIND, QUEUE = f"{PIPES}.echo", "benchmark-gateway"
 Calls = dict[str, Callable[[], Awaitable[object]]]
 """By the name of a way, a call of the server's tool in it."""
 
 
 @asynccontextmanager
 async def calls(folder: Path, bare: Arm, ours: Client) -> AsyncIterator[Calls]:
-    """The ways, with a gateway of its own. The tool is declared to have an effect, or its calls would be no tasks."""
+    """The ways, with a gateway and a worker of their own. The tool is declared to have an effect: a read is no task."""
     command, cwd = (json.dumps(value) for value in ([sys.executable, *COMMAND], str(ROOT)))
     file = folder / "effect.toml"
     file.write_text(
@@ -64,8 +64,12 @@ async def calls(folder: Path, bare: Arm, ours: Client) -> AsyncIterator[Calls]:
     )
     address = ours.temporal.service_client.config.target_host
     environment = {**os.environ, "TEMPORAL_ADDRESS": address, "REPLAN_STATE": str(folder / "gateway")}
-    words = ["-m", "replan", "mcp", "--tasks", "--tools", str(file)]
+    words = ["-m", "replan", "mcp", "--queue", QUEUE, "--tools", str(file)]
+    of_worker = processes.replan_worker(QUEUE, "--tools", str(file))
     async with AsyncExitStack() as stack:
+        await stack.enter_async_context(
+            processes.worker(of_worker, address, folder / "gateway-worker", folder / "gateway-worker.log")
+        )
         url = await stack.enter_async_context(_http(words, environment))
         parameters = StdioServerParameters(
             command=sys.executable, args=[*words, "--session", "pipes"], env=environment, cwd=ROOT
@@ -86,9 +90,7 @@ async def calls(folder: Path, bare: Arm, ours: Client) -> AsyncIterator[Calls]:
 
             return call
 
-        await through(over_http)()
-        [started] = [one async for one in ours.temporal.list_workflows("WorkflowId STARTS_WITH 'mcp:http:'", limit=1)]
-        same_worker = Client(ours.temporal, queue=started.task_queue or "")
+        same_worker = Client(ours.temporal, queue=QUEUE)
 
         async def task() -> object:
             step = Step(id="call", kind=KIND, args={"text": text()})
