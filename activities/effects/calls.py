@@ -269,17 +269,20 @@ class Calls:
             earlier = self._earlier(tx, row)
             if earlier.standing not in (CallStanding.VOID, CallStanding.UNDONE):
                 return self._same(tx, request, row, earlier, is_joined=True)
-        if answered := self._answered_doubt(tx, request, rows):
+        if answered := self._answered_as_same(tx, request, rows):
             return answered
+        # A person answered about what was there when the doubt arose: a call since then may be the same one.
+        another = max(_doubts(request, rows, State.ANOTHER), key=lambda row: row.seq, default=None)
         known = [
             self._earlier(tx, row, is_reworded=is_reworded, is_unread=row.key in unread and not is_reworded)
             for row, is_reworded in _related(request, rows)
+            if another is None or row.seq > another.seq
         ]
         match = recognise(
             request.identity, known, restarts=self.restarts, is_harmless=request.effect is Effect.IDEMPOTENT
         )
         if match.earlier is None:
-            free = self._void_with_key(rows, request.identity.key)
+            free = another or self._void_with_key(rows, request.identity.key)
             return self._insert(tx, request) if free is None else self._take_over(tx, request, free, is_unproven=False)
         row = _by_key(rows, match.earlier.name)
         return self._follows(tx, request, match, match.earlier, row, rows, has_looked=has_looked)
@@ -406,14 +409,10 @@ class Calls:
         self.running.pop(claim.key, None)
         return Doubt(claim.key, row.key, what)
 
-    def _answered_doubt(self, tx: Connection, request: CallRequest, rows: Sequence[Any]) -> Step | None:
-        """What follows if a person has said of this doubtful call whether it is the earlier one."""
-        for row in rows:
-            if row.digest != request.identity.digest or row.about is None:
-                continue
-            if row.state == State.ANOTHER:
-                return self._take_over(tx, request, row, is_unproven=False)
-            if row.state == State.SAME and (about := self.row(tx, row.about)) is not None:
+    def _answered_as_same(self, tx: Connection, request: CallRequest, rows: Sequence[Any]) -> Step | None:
+        """What follows if a person has said of this doubtful call that it is the earlier one."""
+        for row in _doubts(request, rows, State.SAME):
+            if (about := self.row(tx, row.about)) is not None:
                 if self._standing(tx, about) is CallStanding.UNDONE:
                     return Undone(about.key)
                 tx.execute(_UPDATE, {"of_key": row.key, "state": State.VOID.value})
@@ -649,6 +648,13 @@ def _adopted(row: Any, identity: Identity) -> dict[str, Any]:
     has_ids = row.call is not None or identity.family is not None
     ids = {} if has_ids else {"run": identity.run, "call": identity.call}
     return {"caller_key": row.caller_key or identity.key, **ids}
+
+
+def _doubts(request: CallRequest, rows: Sequence[Any], state: State) -> list[Any]:
+    """The rows of this call as a doubtful one that are in `state`, the oldest first."""
+    return [
+        row for row in rows if row.digest == request.identity.digest and row.about is not None and row.state == state
+    ]
 
 
 def _related(request: CallRequest, rows: Sequence[Any]) -> Iterator[tuple[Any, bool]]:

@@ -128,6 +128,19 @@ def test_a_person_says_same_or_another(agents: Agents, says: str, expected: str)
     assert len(agents.happened()) == (1 if says == "same" else 2)
 
 
+def test_what_a_person_says_holds_for_the_calls_before_the_question(agents: Agents) -> None:
+    """A call that was made since then, and is unknown, may be the doubtful one, too."""
+    agents.run('befalls(dies="before")\ntell(pay, "a", "x")')
+    [first] = keys(agents.run('tell(pay, "a", "x")'))
+    [doubt] = keys(agents.run('tell(pay, "a", "y")'))
+    agents.run(f'effects.settle("{first}", "not-applied")\neffects.settle("{doubt}", "another")')
+    agents.run('befalls(error="lost answer")\ntell(pay, "a", "x")')
+    [again] = keys(agents.run('tell(pay, "a", "y")'))
+
+    assert agents.happened() == ["pay(a, x)"]
+    assert agents.run(f'effects.settle("{again}", "another")\ntell(pay, "a", "y")') == ["returned w2"]
+
+
 def test_a_key_belongs_to_its_arguments(agents: Agents) -> None:
     """Nothing is called."""
     lines = agents.run('tell(pay, "a", "x", key="k")\ntell(pay, "a", "y", key="k")\ntell(pay, "b", "x", key="k")')
