@@ -166,6 +166,8 @@ class Claim(NamedTuple):
     """When the call was made for which this one is taken, so that the caller must be told if it gets its result."""
     why: str = ""
     """What is known of that call."""
+    is_shared: bool = False
+    """Whether that call has a key or ids that this one does not have: made again by them, it gets this result, too."""
 
 
 class Recorded(NamedTuple):
@@ -314,9 +316,10 @@ class Calls:
             case CallStanding.STOPPED if request.effect is Effect.UNKEYED:
                 return self._look(tx, row)
             case CallStanding.STOPPED:
-                why = self._told(tx, row, earlier.standing)
+                why, is_shared = self._told(tx, row, earlier.standing), _is_shared(request, row)
                 claim = self._take_over(tx, request, row, is_unproven=True)
-                return claim._replace(begun=row.at, why=why) if is_joined else claim
+                begun = row.at if is_joined or is_shared else None
+                return claim._replace(begun=begun, why=why, is_shared=is_shared)
             case CallStanding.VOID:
                 return self._take_over(tx, request, row, is_unproven=False)
             case CallStanding.UNDONE:
@@ -641,6 +644,14 @@ def _took_key(request: CallRequest, row: Any) -> bool:
     """
     key = request.identity.key
     return key is not None and row.caller_key == key and row.key != request.key and not row.key.startswith("doubt-")
+
+
+def _is_shared(request: CallRequest, row: Any) -> bool:
+    """Whether a row that a call takes over is also found by a key or by ids that the call does not have."""
+    identity = request.identity
+    if row.caller_key is not None:
+        return row.caller_key != identity.key or _took_key(request, row)
+    return row.call is not None and (row.run, row.call) != (identity.run, identity.call)
 
 
 def _adopted(row: Any, identity: Identity) -> dict[str, Any]:

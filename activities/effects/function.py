@@ -189,7 +189,11 @@ class Function:
             raises_unknown=self.effect is not Effect.IDEMPOTENT,
             settle=self.options.settle if self.effect is not Effect.TRANSACTIONAL else 0.0,
             remedy=self.store.remedy,
-            is_earlier=lambda claim: attempt.is_replayed or (self.effect is Effect.KEYED and claim.is_unproven),
+            is_earlier=lambda claim: (
+                attempt.is_replayed
+                or (self.effect is Effect.KEYED and claim.is_unproven)
+                or (self.effect is Effect.TRANSACTIONAL and claim.is_shared)
+            ),
             on_joined=self.store.on_joined,
             later=self.store.later,
             note=self.store.database.note,

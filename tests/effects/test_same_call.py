@@ -184,6 +184,37 @@ def test_a_call_after_a_committed_transaction_is_told_whose_result_it_gets(agent
     assert agents.run('tell(move, "a", "x")') == ["said move", "returned t1"]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [('key="k"', ""), ('run="r", call="c"', ""), ('key="k"', 'run="r", call="c"'), ('run="r", call="c"', 'key="k"')],
+)
+def test_a_transaction_for_two_calls_is_told_to_one_of_them(agents: Agents, first: str, second: str) -> None:
+    """Two agents mean an equal call; the first is killed before its commit. Made again by its ids, it gets the result
+    of the second, which was told: also if the second was killed once before that.
+    """
+    agents.run(f'befalls(dies="before")\ntell(move, "a", "x", {first})')
+    agents.run(f"""
+        import sys
+        def calls(frame, event, argument):
+            if frame.f_code.co_name == "_tell":
+                die()
+        sys.settrace(calls)
+        tell(move, "a", "x", {second})
+    """)
+    again = agents.run(f'tell(move, "a", "x", {second})')
+
+    assert again == ["said move", "returned t1"]
+    assert agents.run(f'tell(move, "a", "x", {first})') == ["returned t1"]
+
+
+def test_a_transaction_that_is_made_again_by_its_key_is_not_told(agents: Agents) -> None:
+    """It is the same call: nothing was applied before."""
+    call = 'tell(move, "a", "x", key="k", run="r", call="c")'
+    agents.run(f'befalls(dies="before")\n{call}')
+
+    assert agents.run(f"{call}\n{call}") == ["returned t1", "returned t1"]
+
+
 SAID = ["said pay", "returned w1"]
 
 
