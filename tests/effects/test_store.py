@@ -47,6 +47,27 @@ def test_nothing_is_called_without_a_store(agents: Agents, url: "pytest.FixtureR
     assert lines == ["raised StoreUnavailable "]
 
 
+def test_nothing_is_called_while_the_database_of_a_transaction_is_locked(agents: Agents) -> None:
+    """By somebody who does not free it in time: the error names that database, and the call may be made again."""
+    lines = agents.run("""
+        import sqlite3
+        def both():
+            with ThreadPoolExecutor(2) as pool:
+                for done in [pool.submit(tell, function, "a", "x") for function in (move, a_move)]:
+                    done.result()
+        tell(move, "b", "y")
+        tell(a_move, "b", "y")
+        other = sqlite3.connect(world.bank)
+        other.execute("begin immediate")
+        both()
+        other.rollback()
+        both()
+    """, timeout=20.0)  # fmt: skip
+
+    assert lines[2:4] == ["raised StoreUnavailable "] * 2
+    assert sorted(lines[4:]) == ["returned t3", "returned t4"]
+
+
 @pytest.mark.parametrize("room", [1000, 20_000])
 def test_a_full_disk_before_a_call_calls_nothing(agents: Agents, room: int) -> None:
     """Not one byte of the claim can be written."""
