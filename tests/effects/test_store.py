@@ -92,6 +92,15 @@ def test_a_result_that_cannot_be_recorded_is_settled_later(agents: Agents) -> No
     assert len(agents.world.effects()) == 1
 
 
+def test_a_process_that_ends_before_it_could_record_counts_as_killed(agents: Agents) -> None:
+    """Although it ended in order: an equal call gets the result of the last call, and is asked about an older one."""
+    agents.run(f'{OWN}\n    tell(pay, "b", "y")\n    tell(own, "full")')
+    again = agents.run(f'{OWN}\n    tell(own, "full")\n    tell(pay, "b", "y")')
+
+    assert again[:2] == ["said own", "returned w2"]
+    assert [line.split()[1] for line in again[2:]] == ["DoubtfulCall"]
+
+
 def test_pruning_keeps_what_is_open(agents_of_both: Agents) -> None:
     """What a person must settle, and what a killed process may not have seen, is never too old."""
     agents_of_both.run('tell(charge, "a", "x")\nbefalls(error="lost answer")\ntell(pay, "a", "x")')
