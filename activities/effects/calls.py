@@ -167,7 +167,7 @@ class Claim(NamedTuple):
     why: str = ""
     """What is known of that call."""
     is_shared: bool = False
-    """Whether that call has a key or ids that this one does not have: made again by them, it gets this result, too."""
+    """Whether the result may be that of two calls: that one was taken over before, or has a key or ids of its own."""
 
 
 class Recorded(NamedTuple):
@@ -316,8 +316,8 @@ class Calls:
             case CallStanding.STOPPED if request.effect is Effect.UNKEYED:
                 return self._look(tx, row)
             case CallStanding.STOPPED:
-                why, is_shared = self._told(tx, row, earlier.standing), _is_shared(request, row)
-                claim = self._take_over(tx, request, row, is_unproven=True)
+                why, is_shared = self._told(tx, row, earlier.standing), _is_shared(row, request.identity)
+                claim = self._take_over(tx, request, row, is_unproven=True, is_joined=is_joined)
                 begun = row.at if is_joined or is_shared else None
                 return claim._replace(begun=begun, why=why, is_shared=is_shared)
             case CallStanding.VOID:
@@ -330,7 +330,8 @@ class Calls:
     def _answer(
         self, tx: Connection, request: CallRequest, row: Any, standing: CallStanding, *, is_joined: bool
     ) -> Recorded:
-        why, is_joined = self._told(tx, row, standing), is_joined or _took_key(request, row)
+        was_told = standing is CallStanding.READ or not _was_joined(row)
+        why, is_joined = self._told(tx, row, standing), is_joined or _took_key(request, row) or not was_told
         read = {"joined": (row.joined or 0) + 1, "why": _with_answer(row.why, standing, is_joined=is_joined, told=why)}
         if row.result is not None or request.returns_nothing:  # else the caller gets an error, and calls again
             request.client.key = row.key  # a client that leaves from now on is in `given_up`
@@ -368,13 +369,16 @@ class Calls:
         """The row of a call with this key that was certainly not applied, and had other arguments."""
         return next((row for row in rows if key is not None and row.caller_key == key and row.about is None), None)
 
-    def _take_over(self, tx: Connection, request: CallRequest, row: Any, *, is_unproven: bool) -> Claim:
+    def _take_over(
+        self, tx: Connection, request: CallRequest, row: Any, *, is_unproven: bool, is_joined: bool = False
+    ) -> Claim:
         """Claim a row again, whose earlier attempt is over."""
         self._register(tx)
         seq, is_unproven = self._newest(tx) + 1, bool(is_unproven or row.is_unproven)
         claim = {
             "claim": row.claim + 1,
             "is_unproven": int(is_unproven),
+            "joined": (row.joined or 0) + is_joined,
             "digest": request.identity.digest,
             "arguments": json.dumps(dict(request.arguments)),
             **self._claimed(tx, request, seq),
@@ -646,11 +650,17 @@ def _took_key(request: CallRequest, row: Any) -> bool:
     return key is not None and row.caller_key == key and row.key != request.key and not row.key.startswith("doubt-")
 
 
-def _is_shared(request: CallRequest, row: Any) -> bool:
-    """Whether a row that a call takes over is also found by a key or by ids that the call does not have."""
-    identity = request.identity
+def _was_joined(row: Any) -> bool:
+    """Whether the newest call that got the result was only taken for the call of the row: it had to be told so."""
+    return bool(row.why and json.loads(row.why).get("answer", {}).get("joined"))
+
+
+def _is_shared(row: Any, identity: Identity) -> bool:
+    """Whether a row without a result belongs to another call, too: one that took it over, or has a key or ids."""
+    if row.joined:
+        return True
     if row.caller_key is not None:
-        return row.caller_key != identity.key or _took_key(request, row)
+        return bool(row.caller_key != identity.key)
     return row.call is not None and (row.run, row.call) != (identity.run, identity.call)
 
 

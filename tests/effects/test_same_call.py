@@ -184,6 +184,15 @@ def test_a_call_after_a_committed_transaction_is_told_whose_result_it_gets(agent
     assert agents.run('tell(move, "a", "x")') == ["said move", "returned t1"]
 
 
+DIES_UNTOLD = """
+import sys
+def calls(frame, event, argument):
+    if frame.f_code.co_name == "_tell":
+        die()
+sys.settrace(calls)
+"""
+
+
 @pytest.mark.parametrize(
     ("first", "second"),
     [('key="k"', ""), ('run="r", call="c"', ""), ('key="k"', 'run="r", call="c"'), ('run="r", call="c"', 'key="k"')],
@@ -193,18 +202,33 @@ def test_a_transaction_for_two_calls_is_told_to_one_of_them(agents: Agents, firs
     of the second, which was told: also if the second was killed once before that.
     """
     agents.run(f'befalls(dies="before")\ntell(move, "a", "x", {first})')
-    agents.run(f"""
-        import sys
-        def calls(frame, event, argument):
-            if frame.f_code.co_name == "_tell":
-                die()
-        sys.settrace(calls)
-        tell(move, "a", "x", {second})
-    """)
+    agents.run(f'{DIES_UNTOLD}\ntell(move, "a", "x", {second})')
     again = agents.run(f'tell(move, "a", "x", {second})')
 
     assert again == ["said move", "returned t1"]
     assert agents.run(f'tell(move, "a", "x", {first})') == ["returned t1"]
+
+
+@pytest.mark.parametrize(
+    ("function", "first", "second"),
+    [
+        ("pay", "", DIES_UNTOLD),
+        ("move", DIES_UNTOLD.replace("_tell", "record"), DIES_UNTOLD),
+        ("charge", 'befalls(dies="after")', 'befalls(error="lost answer")'),
+    ],
+)
+def test_a_call_that_was_taken_for_another_one_is_told_although_it_has_ids(
+    agents: Agents, function: str, first: str, second: str
+) -> None:
+    """The process that was to be told got no result, or was killed before: its ids find the row from then on."""
+    call = f'tell({function}, "a", "x", run="r", call="c")\n'
+    agents.run(f'{first}\ntell({function}, "a", "x")\ndie()')
+    agents.run(f"{second}\n{call}\ndie()")
+    said, returned, *again = agents.run(call + call)
+
+    assert said == f"said {function}"
+    assert again == [returned]
+    assert len(agents.happened()) == 1
 
 
 def test_a_transaction_that_is_made_again_by_its_key_is_not_told(agents: Agents) -> None:
