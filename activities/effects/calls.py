@@ -171,6 +171,8 @@ class Claim(NamedTuple):
     """When the call was made for which this one is taken, so that the caller must be told if it gets its result."""
     why: str = ""
     """What is known of that call."""
+    is_shared: bool = False
+    """Whether the result may be that of two calls: that one was taken over before, or has a key or ids of its own."""
 
 
 class Recorded(NamedTuple):
@@ -278,17 +280,20 @@ class Calls:
             earlier = self._earlier(tx, row)
             if earlier.standing not in (CallStanding.VOID, CallStanding.UNDONE):
                 return self._same(tx, request, row, earlier, is_joined=True)
-        if answered := self._answered_doubt(tx, request, rows):
+        if answered := self._answered_as_same(tx, request, rows):
             return answered
+        # A person answered about what was there when the doubt arose: a call since then may be the same one.
+        another = max(_doubts(request, rows, State.ANOTHER), key=lambda row: row.seq, default=None)
         known = [
             self._earlier(tx, row, is_reworded=is_reworded, is_unread=row.key in unread and not is_reworded)
             for row, is_reworded in _related(request, rows)
+            if another is None or row.seq > another.seq
         ]
         match = recognise(
             request.identity, known, restarts=self.restarts, is_harmless=request.effect is Effect.IDEMPOTENT
         )
         if match.earlier is None:
-            free = self._void_with_key(rows, request.identity.key)
+            free = another or self._void_with_key(rows, request.identity.key)
             return self._insert(tx, request) if free is None else self._take_over(tx, request, free, is_unproven=False)
         row = _by_key(rows, match.earlier.name)
         return self._follows(tx, request, match, match.earlier, row, rows, has_looked=has_looked)
@@ -320,9 +325,10 @@ class Calls:
             case CallStanding.STOPPED if request.effect is Effect.UNKEYED:
                 return self._look(tx, row)
             case CallStanding.STOPPED:
-                why = self._told(tx, row, earlier.standing)
-                claim = self._take_over(tx, request, row, is_unproven=True)
-                return claim._replace(begun=row.at, why=why) if is_joined else claim
+                why, is_shared = self._told(tx, row, earlier.standing), _is_shared(row, request.identity)
+                claim = self._take_over(tx, request, row, is_unproven=True, is_joined=is_joined)
+                begun = row.at if is_joined or is_shared else None
+                return claim._replace(begun=begun, why=why, is_shared=is_shared)
             case CallStanding.VOID:
                 return self._take_over(tx, request, row, is_unproven=False)
             case CallStanding.UNDONE:
@@ -333,7 +339,8 @@ class Calls:
     def _answer(
         self, tx: Connection, request: CallRequest, row: Any, standing: CallStanding, *, is_joined: bool
     ) -> Recorded:
-        why, is_joined = self._told(tx, row, standing), is_joined or _took_key(request, row)
+        was_told = standing is CallStanding.READ or not _was_joined(row)
+        why, is_joined = self._told(tx, row, standing), is_joined or _took_key(request, row) or not was_told
         read = {"joined": (row.joined or 0) + 1, "why": _with_answer(row.why, standing, is_joined=is_joined, told=why)}
         if row.result is not None or request.returns_nothing:  # else the caller gets an error, and calls again
             request.client.key = row.key  # a client that leaves from now on is in `given_up`
@@ -371,13 +378,16 @@ class Calls:
         """The row of a call with this key that was certainly not applied, and had other arguments."""
         return next((row for row in rows if key is not None and row.caller_key == key and row.about is None), None)
 
-    def _take_over(self, tx: Connection, request: CallRequest, row: Any, *, is_unproven: bool) -> Claim:
+    def _take_over(
+        self, tx: Connection, request: CallRequest, row: Any, *, is_unproven: bool, is_joined: bool = False
+    ) -> Claim:
         """Claim a row again, whose earlier attempt is over."""
         self._register(tx)
         seq, is_unproven = self._newest(tx) + 1, bool(is_unproven or row.is_unproven)
         claim = {
             "claim": row.claim + 1,
             "is_unproven": int(is_unproven),
+            "joined": (row.joined or 0) + is_joined,
             "digest": request.identity.digest,
             "arguments": json.dumps(dict(request.arguments)),
             **self._claimed(tx, request, seq),
@@ -415,14 +425,10 @@ class Calls:
         self.running.pop(claim.key, None)
         return Doubt(claim.key, row.key, what)
 
-    def _answered_doubt(self, tx: Connection, request: CallRequest, rows: Sequence[Any]) -> Step | None:
-        """What follows if a person has said of this doubtful call whether it is the earlier one."""
-        for row in rows:
-            if row.digest != request.identity.digest or row.about is None:
-                continue
-            if row.state == State.ANOTHER:
-                return self._take_over(tx, request, row, is_unproven=False)
-            if row.state == State.SAME and (about := self.row(tx, row.about)) is not None:
+    def _answered_as_same(self, tx: Connection, request: CallRequest, rows: Sequence[Any]) -> Step | None:
+        """What follows if a person has said of this doubtful call that it is the earlier one."""
+        for row in _doubts(request, rows, State.SAME):
+            if (about := self.row(tx, row.about)) is not None:
                 if self._standing(tx, about) is CallStanding.UNDONE:
                     return Undone(about.key)
                 tx.execute(_UPDATE, {"of_key": row.key, "state": State.VOID.value})
@@ -656,11 +662,32 @@ def _took_key(request: CallRequest, row: Any) -> bool:
     return key is not None and row.caller_key == key and row.key != request.key and not row.key.startswith("doubt-")
 
 
+def _was_joined(row: Any) -> bool:
+    """Whether the newest call that got the result was only taken for the call of the row: it had to be told so."""
+    return bool(row.why and json.loads(row.why).get("answer", {}).get("joined"))
+
+
+def _is_shared(row: Any, identity: Identity) -> bool:
+    """Whether a row without a result belongs to another call, too: one that took it over, or has a key or ids."""
+    if row.joined:
+        return True
+    if row.caller_key is not None:
+        return bool(row.caller_key != identity.key)
+    return row.call is not None and (row.run, row.call) != (identity.run, identity.call)
+
+
 def _adopted(row: Any, identity: Identity) -> dict[str, Any]:
     """The key and the ids by which a row without any is found from now on: those of the call that is taken for it."""
     has_ids = row.call is not None or identity.family is not None
     ids = {} if has_ids else {"run": identity.run, "call": identity.call}
     return {"caller_key": row.caller_key or identity.key, **ids}
+
+
+def _doubts(request: CallRequest, rows: Sequence[Any], state: State) -> list[Any]:
+    """The rows of this call as a doubtful one that are in `state`, the oldest first."""
+    return [
+        row for row in rows if row.digest == request.identity.digest and row.about is not None and row.state == state
+    ]
 
 
 def _related(request: CallRequest, rows: Sequence[Any]) -> Iterator[tuple[Any, bool]]:

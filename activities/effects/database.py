@@ -13,7 +13,7 @@ from contextvars import copy_context
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Engine, event, func, select
+from sqlalchemy import URL, Connection, Engine, event, func, select
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -204,10 +204,8 @@ class Database:
         """In the block, raise StoreUnavailable in place of an error of the database."""
         try:
             yield
-        except (*DATABASE_ERRORS, DatabaseUnavailable) as error:
-            why = error.__cause__ if isinstance(error, DatabaseUnavailable) and error.__cause__ else error
-            later = "try again" if is_unavailable(error) else "check it"
-            raise StoreUnavailable(f"The store {spoken(self.url)} cannot be used ({cause(why)}): {later}.") from error
+        except DATABASE_ERRORS as error:
+            raise unavailable("The store", self.url, error) from error
 
     def _forget(self) -> None:
         """In a forked child: leave the connections to the parent, and begin anew."""
@@ -216,6 +214,13 @@ class Database:
         if self._engine is not None:
             self._engine.dispose(close=False)
         self._engine, self._threads, self._mark = None, None, None
+
+
+def unavailable(what: str, url: str | URL, error: BaseException) -> StoreUnavailable:
+    """The exception in place of an `error` of a database, which is named by `what` and its URL."""
+    why = error.__cause__ if isinstance(error, DatabaseUnavailable) and error.__cause__ else error
+    later = "try again" if is_unavailable(error) else "check it"
+    return StoreUnavailable(f"{what} {spoken(url)} cannot be used ({cause(why)}): {later}.")
 
 
 def steady() -> float:

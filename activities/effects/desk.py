@@ -59,7 +59,7 @@ class CallRecord(BaseModel, frozen=True):
     """Whether a result is recorded; it may be null."""
     attempts: int
     joined: int
-    """How many later calls got its result."""
+    """How many later calls were taken for it."""
     about: str | None
     """The key of the earlier call that a doubtful one may be."""
     process: Process | None

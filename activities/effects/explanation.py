@@ -140,12 +140,15 @@ def _was(call: CallRecord) -> str | None:
 def _answers(call: CallRecord, newest: Any) -> Iterator[WhyItem]:
     if not call.joined:
         return
-    number = "One later call" if call.joined == 1 else f"{call.joined} later calls"
+    number = "One later call was" if call.joined == 1 else f"{call.joined} later calls were"
     told = newest if isinstance(newest, dict) else {}
     how = "was taken for it" if told.get("joined") else "had its key or its ids"
-    why = f"The newest, at {str(told.get('at', ''))[:19]}Z, {how}: this one {told.get('reason', '')}." if told else None
-    were = "was" if call.joined == 1 else "were"
-    yield WhyItem(f"{number} got its result, and {were} not made.", why, "answered", told)
+    why = (
+        f"The newest that got its result, at {str(told.get('at', ''))[:19]}Z, {how}: this one {told.get('reason', '')}."
+        if told
+        else None
+    )
+    yield WhyItem(f"{number} taken for it.", why, "answered", told)
 
 
 def following(desk: Desk, call: CallRecord) -> Following:

@@ -133,7 +133,7 @@ class Work:
     remedy: Callable[[str, str], str]
     """How a person settles the call with this key; the second argument what is missing, as in `remedies`."""
     is_earlier: Callable[[Claim], bool]
-    """Whether the result of a call with a claim may be that of an attempt before it."""
+    """Whether the result of a call with a claim may be that of an attempt before it, or is another call's, too."""
     on_joined: Callable[[Joined], None]
     later: Callable[[Callable[[Connection], Any]], None]
     """Runs a transaction in the background until it succeeds."""
@@ -207,10 +207,12 @@ def _make(request: CallRequest, rows: Calls, work: Work, client: Running, claim:
             value = yield Invoke(work.make(claim), request.timeout)
         except BaseException as error:
             return (yield from _failed(request, rows, work, client, claim, error))
-        result = work.encode(value)
-        is_written = yield from _record(rows, work, client, claim, result)
-        if claim.begun is not None and work.is_earlier(claim):
-            _tell(request, work, claim.key, claim.begun, claim.why)
+        try:
+            # Before the record: a process that is killed in between finds no result that it was not told of.
+            if claim.begun is not None and work.is_earlier(claim):
+                _tell(request, work, claim.key, claim.begun, claim.why)
+        finally:
+            is_written = yield from _record(rows, work, client, claim, work.encode(value))
         return value
     finally:
         if is_written:

@@ -4,23 +4,26 @@ import asyncio
 import functools
 import inspect
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, Literal
 
 from pydantic import JsonValue, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
-from sqlalchemy import Engine
+from sqlalchemy import URL, Engine
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities import sends
 from activities.borders import declared, judge
 from activities.borders.meaning import entries_of
 from activities.borders.proof import proves_no_effect
+from activities.borders.sql import DATABASE_ERRORS
 from activities.effects import ledger
 from activities.effects.arguments import Arguments, Bound
 from activities.effects.calls import CallRequest, Claim, Look
+from activities.effects.database import unavailable
 from activities.effects.driving import drive, in_task, run
 from activities.effects.effect_store import EffectStore
 from activities.effects.flow import Flow, Running, Work, calling, new_key
@@ -189,7 +192,11 @@ class Function:
             raises_unknown=self.effect is not Effect.IDEMPOTENT,
             settle=self.options.settle if self.effect is not Effect.TRANSACTIONAL else 0.0,
             remedy=self.store.remedy,
-            is_earlier=lambda claim: attempt.is_replayed or (self.effect is Effect.KEYED and claim.is_unproven),
+            is_earlier=lambda claim: (
+                attempt.is_replayed
+                or (self.effect is Effect.KEYED and claim.is_unproven)
+                or (self.effect is Effect.TRANSACTIONAL and claim.is_shared)
+            ),
             on_joined=self.store.on_joined,
             later=self.store.later,
             note=self.store.database.note,
@@ -228,19 +235,21 @@ class Function:
         if isinstance(datasource, AsyncEngine):
 
             async def apply() -> Any:
-                async with writing(datasource).begin() as tx:
+                with attempt.before_call(datasource.url):
+                    async with writing(datasource).begin() as tx:
 
-                    async def work() -> JsonValue:
-                        return _plain(self.encode(await call({name: tx})))
+                        async def work() -> JsonValue:
+                            return _plain(self.encode(await call({name: tx})))
 
-                    done = await ledger.apply_in_transaction(tx, entry, work)
-                    attempt.is_committing, attempt.is_replayed = True, done.replayed
+                        done = await ledger.apply_in_transaction(tx, entry, work)
+                        attempt.is_committing, attempt.is_replayed = True, done.replayed
                 return self.decode(json.dumps(done.result))
 
             return apply
 
         def apply_here() -> Any:
-            with writing(_blocking(datasource)).begin() as tx:
+            engine = _blocking(datasource)
+            with attempt.before_call(engine.url), writing(engine).begin() as tx:
                 work = lambda: _plain(self.encode(call({name: tx})))  # noqa: E731
                 done = ledger.apply_in_blocking_transaction(tx, entry, work)
                 attempt.is_committing, attempt.is_replayed = True, done.replayed
@@ -349,6 +358,16 @@ class _Attempt:
     """Whether the transaction of the function may have been committed."""
     is_replayed: bool = False
     """Whether the function's database had the result already."""
+
+    @contextmanager
+    def before_call(self, url: URL) -> Iterator[None]:
+        """In the block, raise StoreUnavailable if the function's database, with this `url`, fails before the call."""
+        try:
+            yield
+        except DATABASE_ERRORS as error:
+            if self.is_called:
+                raise
+            raise unavailable("The datasource", url, error) from error
 
 
 def _in_datasource(key: str) -> str:

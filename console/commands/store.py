@@ -415,7 +415,7 @@ def _lines(desk: Desk, call: CallRecord) -> list[str]:
     if call.has_result:
         lines.append(f"    {cut(one_line(canonical(call.result)), MAX_RESULT)}")
     if call.joined:
-        lines.append(f"    {call.joined} later calls got its result")
+        lines.append(f"    later calls that were taken for it: {call.joined}")
     if call.why and call.why.get("reason") and call.state is not State.APPLIED:
         lines.append(f"    {one_line(str(call.why['reason']))}")
     return [*lines, *(f"    {sentence}" for sentence in todo_of(desk, call))]

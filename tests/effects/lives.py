@@ -20,7 +20,8 @@ from types import FrameType
 from typing import Any, Literal, NamedTuple
 
 from activities import effects as floor
-from replan.effects import Effects, Joined
+from activities.effects.owner import Life as OwnerLife
+from replan.effects import Effects, Joined, StoreUnavailable
 from tests.effects.drawing import Life, Scenario, Step, Wish
 from tests.effects.oracle import Effect
 from tests.effects.world import MOMENT, Moment, World, bank_of, functions
@@ -96,9 +97,22 @@ class Agent:
             asyncio.run(self.live(wishes))
         if self.life.ends_in_order:
             self.effects.close()
-            self.log.write("ended", life=self.number)
+            self.log.write("ended" if self._could_record() else "killed", life=self.number)
             os._exit(0)
         os.kill(os.getpid(), signal.SIGKILL)
+
+    def _could_record(self) -> bool:
+        """Whether the store knows what this process did, and that it has ended: else it counts as killed.
+
+        docs/guarantees.md says so of a process that ends before its results could be recorded.
+        """
+        if self.life.fault != "full disk":
+            return True
+        try:
+            owners = [row.process for row in self.effects.calls(self.place.session)]
+        except StoreUnavailable:
+            return False
+        return all(owner.life is OwnerLife.ENDED for owner in owners if owner and owner.pid == os.getpid())
 
     async def live(self, wishes: Sequence[tuple[int, Wish]]) -> None:
         """Make the calls of the wishes."""

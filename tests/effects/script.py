@@ -27,6 +27,7 @@ put: Callable[..., str]
 a_pay: Callable[..., Any]
 a_mail: Callable[..., Any]
 a_charge: Callable[..., Any]
+a_move: Callable[..., Any]
 a_put: Callable[..., Any]
 
 

@@ -128,6 +128,19 @@ def test_a_person_says_same_or_another(agents: Agents, says: str, expected: str)
     assert len(agents.happened()) == (1 if says == "same" else 2)
 
 
+def test_what_a_person_says_holds_for_the_calls_before_the_question(agents: Agents) -> None:
+    """A call that was made since then, and is unknown, may be the doubtful one, too."""
+    agents.run('befalls(dies="before")\ntell(pay, "a", "x")')
+    [first] = keys(agents.run('tell(pay, "a", "x")'))
+    [doubt] = keys(agents.run('tell(pay, "a", "y")'))
+    agents.run(f'effects.settle("{first}", "not-applied")\neffects.settle("{doubt}", "another")')
+    agents.run('befalls(error="lost answer")\ntell(pay, "a", "x")')
+    [again] = keys(agents.run('tell(pay, "a", "y")'))
+
+    assert agents.happened() == ["pay(a, x)"]
+    assert agents.run(f'effects.settle("{again}", "another")\ntell(pay, "a", "y")') == ["returned w2"]
+
+
 def test_a_key_belongs_to_its_arguments(agents: Agents) -> None:
     """Nothing is called."""
     lines = agents.run('tell(pay, "a", "x", key="k")\ntell(pay, "a", "y", key="k")\ntell(pay, "b", "x", key="k")')
@@ -169,6 +182,61 @@ def test_a_call_after_a_committed_transaction_is_told_whose_result_it_gets(agent
 
     assert agents.happened() == ["move(a, x)"]
     assert agents.run('tell(move, "a", "x")') == ["said move", "returned t1"]
+
+
+DIES_UNTOLD = """
+import sys
+def calls(frame, event, argument):
+    if frame.f_code.co_name == "_tell":
+        die()
+sys.settrace(calls)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [('key="k"', ""), ('run="r", call="c"', ""), ('key="k"', 'run="r", call="c"'), ('run="r", call="c"', 'key="k"')],
+)
+def test_a_transaction_for_two_calls_is_told_to_one_of_them(agents: Agents, first: str, second: str) -> None:
+    """Two agents mean an equal call; the first is killed before its commit. Made again by its ids, it gets the result
+    of the second, which was told: also if the second was killed once before that.
+    """
+    agents.run(f'befalls(dies="before")\ntell(move, "a", "x", {first})')
+    agents.run(f'{DIES_UNTOLD}\ntell(move, "a", "x", {second})')
+    again = agents.run(f'tell(move, "a", "x", {second})')
+
+    assert again == ["said move", "returned t1"]
+    assert agents.run(f'tell(move, "a", "x", {first})') == ["returned t1"]
+
+
+@pytest.mark.parametrize(
+    ("function", "first", "second"),
+    [
+        ("pay", "", DIES_UNTOLD),
+        ("move", DIES_UNTOLD.replace("_tell", "record"), DIES_UNTOLD),
+        ("charge", 'befalls(dies="after")', 'befalls(error="lost answer")'),
+    ],
+)
+def test_a_call_that_was_taken_for_another_one_is_told_although_it_has_ids(
+    agents: Agents, function: str, first: str, second: str
+) -> None:
+    """The process that was to be told got no result, or was killed before: its ids find the row from then on."""
+    call = f'tell({function}, "a", "x", run="r", call="c")\n'
+    agents.run(f'{first}\ntell({function}, "a", "x")\ndie()')
+    agents.run(f"{second}\n{call}\ndie()")
+    said, returned, *again = agents.run(call + call)
+
+    assert said == f"said {function}"
+    assert again == [returned]
+    assert len(agents.happened()) == 1
+
+
+def test_a_transaction_that_is_made_again_by_its_key_is_not_told(agents: Agents) -> None:
+    """It is the same call: nothing was applied before."""
+    call = 'tell(move, "a", "x", key="k", run="r", call="c")'
+    agents.run(f'befalls(dies="before")\n{call}')
+
+    assert agents.run(f"{call}\n{call}") == ["returned t1", "returned t1"]
 
 
 SAID = ["said pay", "returned w1"]

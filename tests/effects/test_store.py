@@ -47,6 +47,27 @@ def test_nothing_is_called_without_a_store(agents: Agents, url: "pytest.FixtureR
     assert lines == ["raised StoreUnavailable "]
 
 
+def test_nothing_is_called_while_the_database_of_a_transaction_is_locked(agents: Agents) -> None:
+    """By somebody who does not free it in time: the error names that database, and the call may be made again."""
+    lines = agents.run("""
+        import sqlite3
+        def both():
+            with ThreadPoolExecutor(2) as pool:
+                for done in [pool.submit(tell, function, "a", "x") for function in (move, a_move)]:
+                    done.result()
+        tell(move, "b", "y")
+        tell(a_move, "b", "y")
+        other = sqlite3.connect(world.bank)
+        other.execute("begin immediate")
+        both()
+        other.rollback()
+        both()
+    """, timeout=20.0)  # fmt: skip
+
+    assert lines[2:4] == ["raised StoreUnavailable "] * 2
+    assert sorted(lines[4:]) == ["returned t3", "returned t4"]
+
+
 @pytest.mark.parametrize("room", [1000, 20_000])
 def test_a_full_disk_before_a_call_calls_nothing(agents: Agents, room: int) -> None:
     """Not one byte of the claim can be written."""
@@ -69,6 +90,15 @@ def test_a_result_that_cannot_be_recorded_is_settled_later(agents: Agents) -> No
     assert lines[:2] == ["called", "returned w1"]
     assert agents.run(f'{OWN}\n    tell(own, "full")') == ["said own", "returned w1"]
     assert len(agents.world.effects()) == 1
+
+
+def test_a_process_that_ends_before_it_could_record_counts_as_killed(agents: Agents) -> None:
+    """Although it ended in order: an equal call gets the result of the last call, and is asked about an older one."""
+    agents.run(f'{OWN}\n    tell(pay, "b", "y")\n    tell(own, "full")')
+    again = agents.run(f'{OWN}\n    tell(own, "full")\n    tell(pay, "b", "y")')
+
+    assert again[:2] == ["said own", "returned w2"]
+    assert [line.split()[1] for line in again[2:]] == ["DoubtfulCall"]
 
 
 def test_pruning_keeps_what_is_open(agents_of_both: Agents) -> None:
