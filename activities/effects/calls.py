@@ -129,6 +129,8 @@ class State(StrEnum):
     UNDONE = "undone"
 
 
+FOUND = "found"
+"""The code of why a call is applied whose effect a look has found."""
 UNSETTLED = (State.OPEN, State.UNKNOWN, State.DOUBTFUL, State.SAME, State.ANOTHER)
 """The states of rows that are never deleted."""
 
@@ -345,7 +347,8 @@ class Calls:
         if row.result is not None or request.returns_nothing:  # else the caller gets an error, and calls again
             request.client.key = row.key  # a client that leaves from now on is in `given_up`
             reader = None if request.client.has_left() else request.asker or self.owner
-            read |= {"reader": reader, "is_abandoned": 0, "read_seq": self._newest(tx)}
+            is_abandoned = int(bool(request.asker) and _was_found(row))
+            read |= {"reader": reader, "is_abandoned": is_abandoned, "read_seq": self._newest(tx)}
         tx.execute(_UPDATE, {"of_key": row.key, **read, **_adopted(row, request.identity)})
         self._register(tx)
         return Recorded(row.key, row.result, is_joined, row.at, why, row.caller_key)
@@ -500,7 +503,9 @@ class Calls:
     def found(self, tx: Connection, look: Look, result: str | None, *, reader: str | None = None) -> bool:
         """Record that a look found the effect; `reader`: who gets the result of the very call, None for nobody."""
         done = {"state": State.APPLIED.value, "result": result, "reader": reader, "read_seq": self._newest(tx)}
-        return self._settle(tx, look, {**done, "why": _why("found", "It was found by reconcile=.")})
+        # A client may not take what a look has found for the answer, and call again: it says when it has gone on.
+        done["is_abandoned"] = int(reader is not None and reader != self.owner)
+        return self._settle(tx, look, {**done, "why": _why(FOUND, "It was found by reconcile=.")})
 
     def missed(self, tx: Connection, look: Look, settle: float) -> Miss:
         """What follows if a look did not find the effect; `settle` is in seconds.
@@ -643,6 +648,10 @@ class Calls:
                 return f"ended without a proof of its outcome ({told_why(row.why)})"
             case CallStanding.STOPPED:
                 return f"was begun by {where}, which has recorded no result and is gone"
+            case CallStanding.UNREAD if _was_found(row):
+                return "was applied, as reconcile= has found"
+            case CallStanding.UNREAD if row.reader is not None:
+                return "was applied, and its answer may have come too late"
             case CallStanding.UNREAD:
                 return "was applied, and its answer reached nobody"
             case CallStanding.LAST | CallStanding.PASSED if ":" in row.reader:
@@ -651,6 +660,11 @@ class Calls:
                 return f"was applied, and answered by {where}, which was killed later"
             case _:
                 return f"was applied by {where}"
+
+
+def _was_found(row: Any) -> bool:
+    """Whether the result of an applied call is what a look has found."""
+    return bool(row.why) and json.loads(row.why).get("code") == FOUND
 
 
 def _took_key(request: CallRequest, row: Any) -> bool:

@@ -205,7 +205,11 @@ class EffectStore:
     def abandoned(self, client: Running) -> None:
         """Write down that the client of a call has given up."""
         if client.key and self._rows is not None:
-            rows, key, reader = self._rows, client.key, client.asker or self._rows.owner
+            self.not_read(client.key, client.asker or self._rows.owner)
+
+    def not_read(self, key: str, reader: str) -> None:
+        """Write down, at the latest with the next call, that the answer to a call did not reach who asked for it."""
+        if (rows := self._rows) is not None:
             rows.given_up[key] = reader
 
             def note(tx: Connection) -> None:

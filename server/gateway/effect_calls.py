@@ -230,7 +230,7 @@ class EffectCalls:
         if found := self._keys.pop(request, None):
             connection, key = found
             self._given.get(connection, {}).pop(key, None)
-            self.store.later(partial(self.store.rows.abandon, key=key, reader=self.asker(connection)))
+            self.store.not_read(key, self.asker(connection))
 
     def _note_key(self, request: Request, key: str) -> None:
         if key:
@@ -616,6 +616,6 @@ def _of_failure(failed: Failed, fault: Callable[..., dict[str, Any]]) -> dict[st
 def _joined_note(joined: Joined) -> str:
     return (
         f"Not done again: this is the result of an equal call of {joined.at:%Y-%m-%d %H:%M:%S} UTC, which {joined.why}"
-        f" ({joined.key}). If it should be done once more, call again after this answer, or with a key of its own in"
-        " _meta, replan/key."
+        f" ({joined.key}). If it should be done once more, call a tool that only reads, such as replan_effects, and"
+        " then this one again, or give it a key of its own in _meta, replan/key."
     )
