@@ -341,8 +341,11 @@ class Calls:
     def _answer(
         self, tx: Connection, request: CallRequest, row: Any, standing: CallStanding, *, is_joined: bool
     ) -> Recorded:
-        was_told = standing is CallStanding.READ or not _was_joined(row)
-        why, is_joined = self._told(tx, row, standing), is_joined or _took_key(request, row) or not was_told
+        # Whoever got its result may have been killed before it was told so; a connection that is open was told.
+        is_taken = _took_key(request, row)
+        has_read = standing is CallStanding.READ and not (is_taken and not request.asker)
+        was_told = has_read or not (_was_joined(row) or is_taken)
+        why, is_joined = self._told(tx, row, standing), is_joined or not was_told
         read = {"joined": (row.joined or 0) + 1, "why": _with_answer(row.why, standing, is_joined=is_joined, told=why)}
         if row.result is not None or request.returns_nothing:  # else the caller gets an error, and calls again
             request.client.key = row.key  # a client that leaves from now on is in `given_up`

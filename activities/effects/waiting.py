@@ -6,10 +6,14 @@ future that its event loop waits for is cancelled, and stands in the frames belo
 
 import asyncio
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from types import FrameType
 from typing import Any
+
+ATTACHING_SECONDS = 1.0
+"""How long an event loop may take from the start of a thread until it waits for it."""
 
 
 class ThreadClient:
@@ -27,9 +31,16 @@ class ThreadClient:
 
     def when_left(self, note: Callable[[], object]) -> None:
         """Call `note` if it has given up, or does so before its event loop has handed over the result of the thread."""
+        self._let_loop_wait()
         for future in self._futures():
             with suppress(RuntimeError):  # its event loop is closed
                 future.get_loop().call_soon_threadsafe(_watch, future, note)
+
+    def _let_loop_wait(self) -> None:
+        """Return when somebody waits for this thread: it may have begun, and ended, before its event loop does."""
+        until = time.monotonic() + ATTACHING_SECONDS
+        while any(_is_unawaited(source) for source in self._sources) and time.monotonic() < until and _runs_loop():
+            time.sleep(0.001)
 
     def _futures(self) -> Iterator[asyncio.Future[Any]]:
         # Each time anew: a thread may begin before the event loop waits for it.
@@ -49,6 +60,26 @@ def _sources(frame: FrameType | None) -> Iterator[Any]:
         elif module == "anyio._backends._asyncio" and name == "run":
             yield frame.f_locals.get("future")
         frame = frame.f_back
+
+
+def _is_unawaited(source: Any) -> bool:
+    """Whether nobody waits for a future of `concurrent.futures`, as far as can be seen."""
+    waiters = ("_done_callbacks", "_waiters")
+    if isinstance(source, asyncio.Future) or not all(hasattr(source, name) for name in waiters):
+        return False
+    condition: Any = source._condition
+    return not (any(getattr(source, name) for name in waiters) or condition._waiters)
+
+
+def _runs_loop() -> bool:
+    """Whether another thread runs an event loop."""
+    for found in sys._current_frames().values():
+        frame: FrameType | None = found
+        while frame is not None:
+            if frame.f_globals.get("__name__") in ("asyncio.base_events", "asyncio.runners"):
+                return True
+            frame = frame.f_back
+    return False
 
 
 def _waiting_for(source: Any) -> Iterator[asyncio.Future[Any]]:

@@ -98,3 +98,30 @@ def test_closing_does_not_end_a_call_that_still_runs(agents: Agents) -> None:
         assert other[0].startswith(("raised OutcomeUnknown", "said mail"))
         closed.lines()
     assert agents.happened() == ["mail(a, x)"]
+
+
+def test_a_client_that_gives_up_before_its_loop_waits_for_the_thread(agents: Agents) -> None:
+    """The thread is quicker than the event loop that started it: its answer reached nobody, as that finds out."""
+    agents.run("""
+        import time
+        from concurrent.futures import ThreadPoolExecutor
+
+        class Slow(ThreadPoolExecutor):
+            def submit(self, *args, **named):
+                future = super().submit(*args, **named)
+                time.sleep(0.5)
+                return future
+
+        async def main():
+            asyncio.get_running_loop().set_default_executor(Slow())
+            await asyncio.to_thread(effects.calls)
+            try:
+                async with asyncio.timeout(0):
+                    await asyncio.to_thread(pay, "a", "x")
+            except TimeoutError:
+                say("gave up")
+        asyncio.run(main())
+    """)
+
+    lines = agents.run('tell(pay, "a", "x")')
+    assert lines == ["said pay", "returned w1"]
