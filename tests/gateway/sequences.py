@@ -261,6 +261,7 @@ class Agent:
                 if not attempt.was_said or (is_mine and not is_earlier):  # in silence: that is for the judge
                     self.kept[wish.meant.name] = attempt.result
                     return
+            self.client.wait(self.client.begin({"name": "replan_effects", "arguments": {}}), PATIENCE)
             attempt = self._try(wish, Step(), wish.meant.arguments["note"])
 
     def _try(self, wish: Wish, step: Step, note: str, *, is_beside: bool = False) -> Attempt:
