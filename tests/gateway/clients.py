@@ -39,8 +39,8 @@ class Client(Protocol):
     def cancel(self, number: int) -> None:
         """Say that the answer is not waited for."""
 
-    def hang_up(self, number: int) -> None:
-        """Give a call up as clients do who close its connection."""
+    def hang_up(self, number: int) -> bool:
+        """Give a call up as clients do who close its connection; False if that has nothing to wait for any more."""
 
     def leave(self) -> None:
         """End in order."""
@@ -127,8 +127,9 @@ class Piped(_Answers):
     def cancel(self, number: int) -> None:
         self._say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
 
-    def hang_up(self, number: int) -> None:
+    def hang_up(self, number: int) -> bool:
         self.cancel(number)
+        return True
 
     def leave(self) -> None:
         if self._sink >= 0:
@@ -218,11 +219,12 @@ class Web(_Answers):
         told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
         self._post(-number, told)
 
-    def hang_up(self, number: int) -> None:
+    def hang_up(self, number: int) -> bool:
         with self._changed:
             line = self._busy.pop(number, None)
         if line is not None:
             _cut(line)
+        return line is not None
 
     def leave(self) -> None:
         self.kill()

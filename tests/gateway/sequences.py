@@ -330,8 +330,8 @@ class Agent:
             time.sleep(max(0.0, attempt.begin + step.before + step.after + 0.06 - time.time()))
         if step.how == "cancel":
             client.cancel(number)
-        elif step.how == "hang up":
-            client.hang_up(number)
+        elif step.how == "hang up" and not client.hang_up(number):
+            attempt.is_silent = True  # it has the answer, and its connection says nothing
         if step.again == "no":
             return attempt
         other = self.client = self._connect(self.life) if step.on_other else client
