@@ -174,9 +174,10 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         with self._opening:
-            if self._threads is not None:
-                self._threads.shutdown(wait=True)
-                self._threads = None
+            threads, self._threads = self._threads, None
+        if threads is not None:  # without the lock, which they take when they open the store
+            threads.shutdown(wait=True)
+        with self._opening:
             if self._engine is not None:
                 self._engine.dispose()
                 self._engine = None

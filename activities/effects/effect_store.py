@@ -103,23 +103,24 @@ class EffectStore:
         owner counts as killed.
         """
         with self._opening:
-            if self._rows is None or self._owner is None:
-                self.database.close()  # it may have been asked about calls
-                return
-            rows, owner, until = self._rows, self._owner, time.monotonic() + CLOSE_SECONDS
-            rows.is_closed = True  # before the look at what runs: a call that begins is in `running` before its claim
-            wait_for([running.done for running in list(rows.running.values())], CLOSE_SECONDS)
-            with self._has_late:
-                self._is_closed = True
-                self._has_late.notify_all()
-            if self._worker is not None:
-                self._worker.join(max(0.0, until - time.monotonic()))
-            if rows.running or self._late:
-                self._left = owner  # its lock is held until the process ends
-            else:
-                self._end(rows, owner, is_in_order=is_in_order)
-            self._rows = self._owner = None
-            self.database.close()
+            if self._rows is not None and self._owner is not None:
+                self._close(self._rows, self._owner, is_in_order=is_in_order)
+        self.database.close()  # without the lock, which its threads may take; it may have been asked about calls
+
+    def _close(self, rows: Calls, owner: Owner, *, is_in_order: bool) -> None:
+        until = time.monotonic() + CLOSE_SECONDS
+        rows.is_closed = True  # before the look at what runs: a call that begins is in `running` before its claim
+        wait_for([running.done for running in list(rows.running.values())], CLOSE_SECONDS)
+        with self._has_late:
+            self._is_closed = True
+            self._has_late.notify_all()
+        if self._worker is not None:
+            self._worker.join(max(0.0, until - time.monotonic()))
+        if rows.running or self._late:
+            self._left = owner  # its lock is held until the process ends
+        else:
+            self._end(rows, owner, is_in_order=is_in_order)
+        self._rows = self._owner = None
 
     def _end(self, rows: Calls, owner: Owner, *, is_in_order: bool) -> None:
         ended = update(OWNERS).where(OWNERS.c.id == owner.id).values(ended_at=datetime.now(UTC))

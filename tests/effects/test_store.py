@@ -3,9 +3,13 @@
 import contextlib
 import os
 import sqlite3
+import threading
+import time
+from pathlib import Path
 
 import pytest
 
+from activities.effects.database import Database
 from runtime.dev_server import free_port
 from tests.effects.agents import Agents
 
@@ -142,3 +146,21 @@ def test_an_older_copy_of_the_store_is_noticed(agents: Agents) -> None:
     os.replace(agents.folder / "backup.db", store)  # noqa: PTH105
 
     assert agents.run('tell(pay, "a", "x")') == ["raised StoreUnavailable "]
+
+
+def test_a_store_that_is_closed_waits_for_its_threads_which_still_use_it(tmp_path: Path) -> None:
+    """It neither waits for ever, nor takes the store away from them."""
+    database, begun = Database(str(tmp_path / "agent.db")), threading.Event()
+
+    def work() -> int:
+        begun.set()
+        time.sleep(0.3)
+        return database.write(lambda _: 1)
+
+    future = database.submit(work)
+    begun.wait(10)
+    closing = threading.Thread(target=database.close, daemon=True)
+    closing.start()
+    closing.join(10)
+
+    assert not closing.is_alive() and future.result(0) == 1
