@@ -236,9 +236,7 @@ EVENTS: Mapping[str, Event] = {
         "The answer of the person at an attended client was not taken.",
         "task reason",
     ),
-    "gateway_tools": Event(
-        "replan.gateway", "info", "The tools of a gateway are known.", "tools"
-    ),
+    "gateway_tools": Event("replan.gateway", "info", "The tools of a gateway are known.", "tools"),
     "gateway_agent_failed": Event(
         "replan.gateway", "warning", "The connection of an agent failed by a bug of Replan.", "error"
     ),

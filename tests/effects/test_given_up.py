@@ -59,9 +59,10 @@ def test_a_cancelled_call_is_unknown(agents: Agents) -> None:
     """The event loop ends in the middle of the call: nobody knows whether it was applied."""
     lines = agents.run("""
         async def main():
+            await asyncio.to_thread(effects.calls)
             befalls(after=5.0)
             try:
-                await asyncio.wait_for(a_pay("a", "x"), 0.1)
+                await asyncio.wait_for(a_pay("a", "x"), 0.5)
             except TimeoutError:
                 say("gave up")
         asyncio.run(main())
