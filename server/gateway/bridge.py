@@ -474,6 +474,16 @@ def _has_hung_up(descriptor: int) -> bool:
     return bool(poll.poll(0))
 
 
+def peer_is_gone(connection: "socket.socket") -> bool:
+    """Whether the other end of a socket has closed it, also if what came before that was not read yet."""
+    descriptor = connection.fileno()
+    if descriptor < 0:
+        return True
+    poll = select.poll()
+    poll.register(descriptor, getattr(select, "POLLRDHUP", 0))
+    return bool(poll.poll(0))
+
+
 def start(place: HolderPlace, hello: dict[str, Any], idle: float) -> None:
     """Start a holder in a session of its own, which keeps nothing of this process open; it may find itself superfluous.
 

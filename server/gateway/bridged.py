@@ -177,7 +177,8 @@ class _BridgeConnection:
         to_server, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, from_server = anyio.create_memory_object_stream[SessionMessage](0)
         self._desk.on_notification[self._hello.process] = self._agent.tell
-        self._desk.connection_opened(self._hello.process)
+        ours = self._writer.get_extra_info("socket")
+        self._desk.connection_opened(self._hello.process, lambda: self._is_gone or bridge.peer_is_gone(ours))
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._agent.serve(read, write)), group.create_task(self._write(from_server))]

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import traceback
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -44,7 +44,8 @@ class LocalDesk(Desk):
         """Set when the tools cannot be served."""
         self._tools, self._tasks, self._durable_reads = tools, tasks, durable_reads
         self._calls: asyncio.Future[EffectCalls] = asyncio.get_running_loop().create_future()
-        self._connections = set[str]()
+        self._connections = dict[str, Callable[[], bool]]()
+        """By connection, what says whether it is lost: that may not have been noticed yet."""
 
     @property
     def can_pass(self) -> bool:
@@ -138,6 +139,7 @@ class LocalDesk(Desk):
     async def call(self, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
         calls = await asyncio.shield(self._calls)
         if offer.effect is not Effect.READ:
+            self._notice_lost()
             found = await calls.call(offer, args, request)
             if offer.server and isinstance(self._tools, LocalTools) and self._tasks is None:
                 return self._tools.with_news(offer.server, found)
@@ -148,6 +150,12 @@ class LocalDesk(Desk):
 
             return await calls.call(offer, args, request, make=ReadCall.of(self._tasks))
         return await calls.read(offer, args)
+
+    def _notice_lost(self) -> None:
+        """Note which agents have left: of two sockets, the end of one may be read after what its successor says."""
+        for connection, is_lost in list(self._connections.items()):
+            if is_lost():
+                self.connection_closed(connection)
 
     async def call_own(self, name: str, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
         calls = await asyncio.shield(self._calls)
@@ -187,15 +195,15 @@ class LocalDesk(Desk):
     def _known_calls(self) -> "EffectCalls | None":
         return self._calls.result() if self._calls.done() and not self._calls.cancelled() else None
 
-    def connection_opened(self, connection: str) -> None:
-        self._connections.add(connection)
+    def connection_opened(self, connection: str, is_lost: Callable[[], bool]) -> None:
+        self._connections[connection] = is_lost
         if calls := self._known_calls():
             calls.connection_opened(connection)
 
     def connection_closed(self, connection: str) -> None:
         if connection in self._connections and (calls := self._known_calls()):
             calls.connection_closed(connection)
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     def went_on(self, connection: str, at: float) -> None:
         if calls := self._known_calls():

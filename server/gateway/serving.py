@@ -27,6 +27,7 @@ from runtime import telemetry
 from runtime.settings import LogStyle
 from server.access import Access, Denied, Visitor, is_loopback
 from server.connections import Connection, most_connections
+from server.gateway.bridge import peer_is_gone
 from server.gateway.request import MAX_KEY
 from server.gateway.session import Agent, Desk, Origin
 from server.gateway.sessions import MAX_SESSION, SESSION_NAME, Session
@@ -41,6 +42,8 @@ QUEUE_SECONDS = 15.0
 """Seconds within which a worker must name its tools."""
 MAX_BODY = 8 * 1024 * 1024
 """The most bytes of a request body."""
+MAX_CALLS, MAX_CANCEL = 2_000, 10_000
+"""Of how many calls it is known what a cancel of them means, the last ones; and the most bytes of a cancel."""
 OF_PROXIES = ("via", "forwarded", "x-forwarded-for", "x-real-ip")
 """Headers that a proxy adds."""
 
@@ -100,13 +103,21 @@ async def _live(_: Any) -> Response:
 class _Exchange:
     """One request over HTTP, and the delivery of its answer."""
 
-    def __init__(self, origin: Origin, connection: Connection, desk: Desk) -> None:
-        self.origin = replace(origin, is_gone=lambda: connection.is_lost or self._is_over)
+    def __init__(self, origin: Origin, connection: Connection, desk: Desk, heard: Callable[[Any, str], None]) -> None:
+        """`heard` is called with the ids that its client and the gateway gave to the call of a tool."""
+        self._heard = heard
+        self.origin = replace(origin, is_gone=lambda: self._is_over or _is_lost(connection))
         self.is_call = False
         """Whether the request calls a tool, so that the delivery of its answer counts."""
         self._connection = connection
         self._desk = desk
         self._is_stream = self._is_written = self._is_over = False
+
+    def begin(self, number: Any) -> Origin:
+        """Note that the request is the call of a tool, with this id of its client's; returns its Origin."""
+        self.is_call = True
+        self._heard(number, self.origin.request)
+        return self.origin
 
     async def send(self, message: Message, send: Send) -> None:
         """Pass an ASGI message on; record the delivery if the message has the answer."""
@@ -116,8 +127,6 @@ class _Exchange:
         elif self.is_call and not self._is_written and self._has_answer(message.get("body", b"")):
             if self._connection.is_lost:
                 return
-            # Before it is sent: if this process ends now, nobody knows whether it was read.
-            self._desk.answer_written(self.origin.request)
             self._is_written = True
             await send(message)
             if not await self._connection.taken():
@@ -148,8 +157,10 @@ class _Door:
 
     def __init__(self, app: ASGIApp, desk: Desk, access: Access) -> None:
         self._app, self._desk, self._access = app, desk, access
-        self._agents = dict[str, set[str]]()
-        """By id of what proves a delivery, the open connections of TCP of that agent."""
+        self._agents = dict[str, dict[str, Connection]]()
+        """By id of what proves a delivery, the open connections of TCP of that agent, by their ids."""
+        self._calls = dict[tuple[str, str, Any], str]()
+        """By principal, session of MCP and the client's id of the request, the gateway's ids of the last calls."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -159,14 +170,33 @@ class _Door:
         except Denied as denied:
             await denial(denied)(scope, receive, send)
             return
-        exchange = _Exchange(origin, scope["state"]["connection"], self._desk)
+        client = (visitor.name, headers.get("mcp-session-id", ""))
+        exchange = _Exchange(origin, scope["state"]["connection"], self._desk, partial(self._note_call, client))
         scope["state"]["exchange"] = exchange
         # The SDK binds its sessions to it, so that the id of a session is of no use to another principal.
         scope["user"] = AuthenticatedUser(AccessToken(token="-", client_id=f"={visitor.name}", scopes=[]))  # noqa: S106
         try:
-            await self._app(scope, receive, partial(exchange.send, send=send))
+            hearing = partial(self._heard, receive, client)
+            await self._app(scope, hearing, partial(exchange.send, send=send))
         finally:
             exchange.end()
+
+    def _note_call(self, client: tuple[str, str], number: Any, request: str) -> None:
+        self._calls[*client, number] = request
+        if len(self._calls) > MAX_CALLS:
+            self._calls.pop(next(iter(self._calls)))
+
+    async def _heard(self, receive: Receive, client: tuple[str, str]) -> Message:
+        """Receive a part of a request; a cancel that comes after the answer says that this was not read."""
+        message = await receive()
+        body = message.get("body", b"") if client[1] else b""
+        if b"cancelled" in body and len(body) < MAX_CANCEL:
+            with suppress(ValueError, AttributeError, TypeError):
+                told = from_json(body)
+                number = told["params"]["requestId"] if told["method"] == "notifications/cancelled" else None
+                if request := self._calls.pop((*client, number), None):
+                    self._desk.answer_failed(request)
+        return message
 
     def _visitor(self, headers: Mapping[str, str]) -> Visitor:
         """The sender of a request, without cookies. Raises Denied for other websites, and without the right token."""
@@ -214,21 +244,24 @@ class _Door:
         """Note that an agent is there until its last connection of TCP is lost."""
         if connection.is_lost or connection.id in self._agents.get(agent, ()):
             return
-        if agent not in self._agents:
-            self._desk.connection_opened(agent)
-        self._agents.setdefault(agent, set()).add(connection.id)
+        opened = self._agents.setdefault(agent, {})
+        opened[connection.id] = connection
+        self._desk.connection_opened(agent, lambda: all(map(_is_lost, opened.values())))
         connection.on_lost.append(partial(self._note_lost, agent, connection))
 
     def _note_lost(self, agent: str, connection: Connection) -> None:
         opened = self._agents[agent]
-        opened.discard(connection.id)
+        opened.pop(connection.id, None)
         if not opened:
             del self._agents[agent]
             self._desk.connection_closed(agent)
 
 
+def _is_lost(connection: Connection) -> bool:
+    return connection.is_lost or peer_is_gone(connection.transport.get_extra_info("socket"))
+
+
 def _origin_of_call(context: Any) -> Origin:
     """Mark the request in the SDK's context as the call of a tool, and return its Origin."""
     exchange: _Exchange = context.request.scope["state"]["exchange"]
-    exchange.is_call = True
-    return exchange.origin
+    return exchange.begin(context.request_id)

@@ -122,17 +122,14 @@ class Desk:
 
     # What is known of the delivery of answers.
 
-    def connection_opened(self, connection: str) -> None:
-        """Note that an agent can be answered on this connection."""
+    def connection_opened(self, connection: str, is_lost: Callable[[], bool]) -> None:
+        """Note that an agent can be answered on this connection, as long as `is_lost` says that it is not lost."""
 
     def connection_closed(self, connection: str) -> None:
         """Note that the agent has left, or was lost: nobody knows whether it has read its last answers."""
 
     def went_on(self, connection: str, at: float) -> None:
         """Note that the agent has asked for something else on this connection: it has the answers given before `at`."""
-
-    def answer_written(self, request: str) -> None:
-        """Note that the answer to a request is about to be written."""
 
     def answer_failed(self, request: str) -> None:
         """Note that the answer to a request did not reach the agent, or that the agent does not wait for it."""

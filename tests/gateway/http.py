@@ -89,7 +89,8 @@ class Http:
         self._url, self.version = url, version
         self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
         self._client = httpx2.Client(timeout=PATIENCE)
-        self._number = 0
+        self.number = 0
+        """The id of the last request."""
 
     def __enter__(self) -> Self:
         if self.version == OLD:
@@ -106,8 +107,8 @@ class Http:
 
     def post(self, method: str, params: Mapping[str, Any], **headers: str) -> httpx2.Response:
         """The response to a request."""
-        self._number += 1
-        body = message(method, params, version=self.version, number=self._number)
+        self.number += 1
+        body = message(method, params, version=self.version, number=self.number)
         more = {**self.headers, **{name.replace("_", "-"): value for name, value in headers.items()}}
         return self._client.post(self._url, json=body, headers=headers_of(body, more, self.version))
 

@@ -106,6 +106,18 @@ def test_an_answer_that_was_cut_off_belongs_to_the_next_equal_call(gateway: Gate
     assert paid(gateway, session) == 2
 
 
+def test_a_cancel_that_comes_after_the_answer_says_that_it_was_not_read(gateway: Gateway, session: str) -> None:
+    """The client had given up when the answer came; what it then calls on another connection is the same call."""
+    with Http(f"{gateway.url}/{session}", OLD) as agent, Http(f"{gateway.url}/{session}", OLD) as other:
+        agent.call("pay", {"who": session})
+        told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": agent.number}}
+        cancelled = httpx2.post(f"{gateway.url}/{session}", json=told, headers={**ACCEPTS, **agent.headers})
+        again = other.call("pay", {"who": session})
+
+    assert cancelled.status_code == 202 and NOT_AGAIN in said(again)
+    assert paid(gateway, session) == 1
+
+
 @pytest.mark.parametrize("version", [NEW, OLD])
 def test_a_client_that_leaves_at_once_has_left_a_call_that_is_made_once(
     gateway: Gateway, session: str, version: str
