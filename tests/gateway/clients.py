@@ -36,8 +36,8 @@ class Client(Protocol):
     def wait(self, number: int, seconds: float) -> dict[str, Any] | None:
         """The answer to a call; None if there is none within so many seconds, or if the connection was lost."""
 
-    def cancel(self, number: int) -> None:
-        """Say that the answer is not waited for."""
+    def cancel(self, number: int) -> bool:
+        """Say that the answer is not waited for; False if there is no way to say so any more."""
 
     def hang_up(self, number: int) -> bool:
         """Give a call up as clients do who close its connection; False if that has nothing to wait for any more."""
@@ -124,12 +124,12 @@ class Piped(_Answers):
     def begin(self, params: dict[str, Any]) -> int:
         return self._send(*self._next("tools/call", params))
 
-    def cancel(self, number: int) -> None:
+    def cancel(self, number: int) -> bool:
         self._say({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}})
+        return True
 
     def hang_up(self, number: int) -> bool:
-        self.cancel(number)
-        return True
+        return self.cancel(number)
 
     def leave(self) -> None:
         if self._sink >= 0:
@@ -208,16 +208,16 @@ class Web(_Answers):
     def begin(self, params: dict[str, Any]) -> int:
         number, message = self._next("tools/call", params)
         thread = threading.Thread(target=self._post, args=(number, message), daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
         return number
 
-    def cancel(self, number: int) -> None:
+    def cancel(self, number: int) -> bool:
         if self._is_new:
-            self.hang_up(number)
-            return
+            return self.hang_up(number)
         told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
         self._post(-number, told)
+        return True
 
     def hang_up(self, number: int) -> bool:
         with self._changed:

@@ -328,9 +328,8 @@ class Agent:
         attempt.is_silent = step.how in ("silent", "cancel late")
         if step.again == "after":
             time.sleep(max(0.0, attempt.begin + step.before + step.after + 0.06 - time.time()))
-        if step.how == "cancel":
-            client.cancel(number)
-        elif step.how == "hang up" and not client.hang_up(number):
+        says_so = {"cancel": client.cancel, "hang up": client.hang_up}.get(step.how)
+        if says_so is not None and not says_so(number):
             attempt.is_silent = True  # it has the answer, and its connection says nothing
         if step.again == "no":
             return attempt
