@@ -133,6 +133,8 @@ def _excuses(meant: Sequence[Meant], attempts: Sequence[Attempt], number: int) -
         is_early = came - earlier.begin < SURELY_LATE and came < mine.begin + ON_ITS_WAY
         if earlier.is_silent and (is_early or is_reworded):
             yield Excuse.IDENTITY
+        if earlier.was_said and earlier.meant != mine.meant:  # it may have taken that answer for its own
+            yield Excuse.IDENTITY
         went_on = any(one.connection == earlier.connection for one in attempts[place + 1 :])
         is_there = mine.connection == earlier.connection
         if is_reworded and earlier.result is not None and (went_on or is_there):
