@@ -329,8 +329,9 @@ class Agent:
         if step.again == "after":
             time.sleep(max(0.0, attempt.begin + step.before + step.after + 0.06 - time.time()))
         says_so = {"cancel": client.cancel, "hang up": client.hang_up}.get(step.how)
-        if says_so is not None and not says_so(number):
-            attempt.is_silent = True  # it has the answer, and its connection says nothing
+        if says_so is not None and (not says_so(number) or step.on_other):
+            # It has the answer, and its connection says nothing; or what it says may come after its next call.
+            attempt.is_silent = True
         if step.again == "no":
             return attempt
         other = self.client = self._connect(self.life) if step.on_other else client
