@@ -133,7 +133,8 @@ def _excuses(meant: Sequence[Meant], attempts: Sequence[Attempt], number: int) -
         is_early = came - earlier.begin < SURELY_LATE and came < mine.begin + ON_ITS_WAY
         if earlier.is_silent and (is_early or is_reworded):
             yield Excuse.IDENTITY
-        if earlier.was_said and earlier.meant != mine.meant:  # it may have taken that answer for its own
+        # It may have taken that answer for its own; or a person's answer about the one counts for the other.
+        if earlier.meant != mine.meant and (earlier.was_said or (earlier.row and earlier.row == mine.row)):
             yield Excuse.IDENTITY
         went_on = any(one.connection == earlier.connection for one in attempts[place + 1 :])
         is_there = mine.connection == earlier.connection
