@@ -194,5 +194,5 @@ def _place(http: str, token: str | None, identity_header: str | None) -> "Place"
 
 
 def _absolute(name: str) -> str:
-    """The absolute path of a file, since the daemon has another working directory; `name` itself if no file exists."""
+    """The absolute path of a file, since the holder has another working directory; `name` itself if no file exists."""
     return str(Path(name).absolute()) if Path(name).exists() else name
