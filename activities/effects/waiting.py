@@ -12,8 +12,8 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-ATTACHING_SECONDS = 1.0
-"""How long an event loop may take from the start of a thread until it waits for it."""
+ATTACHING_SECONDS = 0.3
+"""How long an event loop may take, when a thread has ended, until it waits for it: so long waits one of nobody's."""
 
 
 class ThreadClient:

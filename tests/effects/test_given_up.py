@@ -110,7 +110,7 @@ def test_a_client_that_gives_up_before_its_loop_waits_for_the_thread(agents: Age
         class Slow(ThreadPoolExecutor):
             def submit(self, *args, **named):
                 future = super().submit(*args, **named)
-                time.sleep(0.5)
+                time.sleep(0.2)
                 return future
 
         async def main():
