@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 ATTACHING_SECONDS = 0.3
-"""How long an event loop may take, when a thread has ended, until it waits for it: so long waits one of nobody's."""
+"""The longest time that a thread that has made its call gives its event loop to begin to wait for it."""
 
 
 class ThreadClient:

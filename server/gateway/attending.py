@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import structlog
 from pydantic import TypeAdapter, ValidationError
 
 from workflows.json_values import canonical
@@ -14,6 +15,8 @@ MAX_NAME, MAX_WORDS = 200, 4_000
 INPUT = "person"
 """The name of the input request in an `input_required` result."""
 ANSWER, WORDS = "answer", "words"
+
+log = structlog.get_logger("replan.gateway")
 _State = TypeAdapter(tuple[str, str, str, str])
 
 
@@ -94,9 +97,13 @@ class Person:
         return bool(self.context.session.can_send_request)
 
     async def ask(self, asked: Question) -> Mapping[str, Any]:
-        """Show a question to the person, and return the client's answer."""
+        """Show a question to the person, and return the client's answer; an empty one if the client cannot show it."""
         session, number = self.context.session, self.context.request_id
-        said = await session.elicit_form(asked.message, asked.schema, related_request_id=number)
+        try:
+            said = await session.elicit_form(asked.message, asked.schema, related_request_id=number)
+        except Exception as error:  # of whatever the client has sent: other people can still answer
+            log.warning("gateway_answer_refused", task=asked.about, reason=f"{type(error).__name__}: {error}")
+            return {}
         return said.model_dump()  # type: ignore[no-any-return]
 
 

@@ -128,7 +128,6 @@ class EffectCalls:
     tools: Tools
     make: "MakeCall"
     """Makes the call of a request: an AgentCall, unless the calls are tasks."""
-    _connections: set[str] = field(default_factory=set)
     _keys: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By request, the connection and the row's key of the last calls."""
     under_way: dict[str, Running] = field(default_factory=dict)
@@ -214,12 +213,10 @@ class EffectCalls:
 
     def connection_opened(self, connection: str) -> None:
         """Note that an agent can be answered on this connection."""
-        self._connections.add(connection)
         self.store.rows.askers[self.asker(connection)] = None
 
     def connection_closed(self, connection: str) -> None:
         """Note that the agent has left, or was lost: nobody knows whether it has read its last answers."""
-        self._connections.discard(connection)
         self._given.pop(connection, None)
         self.store.rows.askers.pop(self.asker(connection), None)
         if self.store.rows.read:

@@ -48,10 +48,6 @@ class LocalDesk(Desk):
         """By connection, what says whether it is lost: that may not have been noticed yet."""
 
     @property
-    def can_pass(self) -> bool:
-        return True
-
-    @property
     def problem(self) -> str:
         """Why the tools cannot be served, or not yet; empty if they can."""
         return self._wrong or self._tools.problem

@@ -103,9 +103,9 @@ async def _live(_: Any) -> Response:
 class _Exchange:
     """One request over HTTP, and the delivery of its answer."""
 
-    def __init__(self, origin: Origin, connection: Connection, desk: Desk, heard: Callable[[Any, str], None]) -> None:
-        """`heard` is called with the ids that its client and the gateway gave to the call of a tool."""
-        self._heard = heard
+    def __init__(self, origin: Origin, connection: Connection, desk: Desk, begun: Callable[[Any, str], None]) -> None:
+        """`begun` is called with the ids that its client and the gateway gave to the call of a tool."""
+        self._begun = begun
         self.origin = replace(origin, is_gone=lambda: self._is_over or _is_lost(connection))
         self.is_call = False
         """Whether the request calls a tool, so that the delivery of its answer counts."""
@@ -116,7 +116,7 @@ class _Exchange:
     def begin(self, number: Any) -> Origin:
         """Note that the request is the call of a tool, with this id of its client's; returns its Origin."""
         self.is_call = True
-        self._heard(number, self.origin.request)
+        self._begun(number, self.origin.request)
         return self.origin
 
     async def send(self, message: Message, send: Send) -> None:
@@ -176,7 +176,7 @@ class _Door:
         # The SDK binds its sessions to it, so that the id of a session is of no use to another principal.
         scope["user"] = AuthenticatedUser(AccessToken(token="-", client_id=f"={visitor.name}", scopes=[]))  # noqa: S106
         try:
-            hearing = partial(self._heard, receive, client)
+            hearing = partial(self._receive, receive, client)
             await self._app(scope, hearing, partial(exchange.send, send=send))
         finally:
             exchange.end()
@@ -186,7 +186,7 @@ class _Door:
         if len(self._calls) > MAX_CALLS:
             self._calls.pop(next(iter(self._calls)))
 
-    async def _heard(self, receive: Receive, client: tuple[str, str]) -> Message:
+    async def _receive(self, receive: Receive, client: tuple[str, str]) -> Message:
         """Receive a part of a request; a cancel that comes after the answer says that this was not read."""
         message = await receive()
         body = message.get("body", b"") if client[1] else b""

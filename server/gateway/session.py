@@ -89,11 +89,6 @@ class Desk:
         """Set when the tools are known."""
 
     @property
-    def can_pass(self) -> bool:
-        """Whether reads of servers, and requests for resources and prompts, pass to the servers."""
-        return False
-
-    @property
     def last_offers(self) -> Mapping[str, Offer]:
         """The tools as they were listed the last time, for a list before they are known; empty if nobody knows."""
         return {}
@@ -330,7 +325,7 @@ class Agent:
                 self._desk.went_on(request.connection, request.arrived)
             return await self._desk.call_own(params.name, params.arguments or {}, request)
         is_passed = offer.effect is Effect.READ and offer.server and not offer.asks and not self._durable_reads
-        if is_passed and self._desk.can_pass:
+        if is_passed:
             self._desk.went_on(request.connection, request.arrived)
             passed = {"name": offer.name_there, "arguments": params.arguments or {}}
             found = await self._desk.pass_on("tools/call", passed, offer.server or "", request.report)
@@ -374,7 +369,7 @@ class Agent:
             is_ready = await self._desk.ready(self._list_wait)
             if not is_ready and method in LISTS:
                 self._early.add(f"notifications/{_feature(method)}/list_changed")
-            if not is_ready or not self._desk.can_pass:
+            if not is_ready:
                 return PASSED[method].model_validate({LISTS[method]: []} if method in LISTS else {})
             said = params.model_dump(mode="json", by_alias=True, exclude_unset=True)
             said.pop("_meta", None)

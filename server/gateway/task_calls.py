@@ -16,17 +16,15 @@ from temporalio.service import RPCError
 from activities.effects.calls import CallRequest, Claim, Look
 from activities.effects.errors import EffectError
 from activities.effects.flow import Running, Work, new_key
-from client import sessions
 from client.client import TaskHandle
 from client.problem import Problem
-from client.tasks import existing
 from server.gateway import results, tasks
 from server.gateway.attending import Person, State, reply_of
 from server.gateway.effect_calls import AgentCall, Answer, MakeCall, Unanswered
 from server.gateway.request import Request
 from server.gateway.results import Do
 from server.gateway.tasks import CannotStart, ServerAway, TaskEnded, Tasks, Watched
-from workflows.account.task import TaskStatus
+from workflows.account.task import Task, TaskStatus
 from workflows.faults.fault import Applied, Code, Quadrant
 from workflows.plans.catalogue import Effect, ToolSpec
 
@@ -161,6 +159,10 @@ class TaskCall(AgentCall):
                 return fault(Do.WAIT, code=Code.UNREACHABLE.value, reason=str(error), wait=results.WAIT_SECONDS)
             case CannotStart():
                 return fault(Do.CHANGE, code=Code.REFUSED.value, reason=str(error))
+            case Problem():
+                return fault(Do.CHANGE, code=error.code, reason=f"{error.reason}: {error.remedy}")
+            case RPCError():
+                return fault(Do.WAIT, code=Code.UNREACHABLE.value, reason=str(error), wait=results.WAIT_SECONDS)
         return super().failed(error, fault)
 
     async def report(self) -> None:
@@ -282,16 +284,15 @@ class StartCall(TaskCall):
     """The start of a task that is planned: its result is the id of the task, which is not waited for."""
 
     async def _start(self, claim: Claim) -> Answer:
-        id, client = self._id(claim.key), await self.tasks.client()
-        by, key = tasks.starter(self.request), id.replace(":", "/")
-        await client.start(str(self.args["task"]), id=id, key=id, on_escalation="wait", effect_key=key, by=by)
+        id, by = self._id(claim.key), tasks.starter(self.request)
+        key = id.replace(":", "/")
+        await self.tasks.start(id, Task(text=str(self.args["task"]), on_escalation="wait", effect_key=key, by=by))
         return self._started(id)
 
     def _finder(self, look: Look) -> Callable[[], Awaitable[Answer | None]]:
         async def find() -> Answer | None:
-            id, client = self._id(look.key), await self.tasks.client()
-            description = await existing(sessions.handle_of(client.temporal, id).describe())
-            return self._started(id) if description else None
+            id = self._id(look.key)
+            return self._started(id) if await self.tasks.status(id) else None
 
         return find
 

@@ -147,7 +147,7 @@ class Tasks:
         """
         handle, id = (None, base) if is_new else await self._newest(base)
         if handle is None:
-            handle = await self._start(id, _task(kind, args, base, request))
+            handle = await self.start(id, _task(kind, args, base, request))
         return _result(await outcome_of(handle))
 
     async def find(self, base: str) -> Done | None:
@@ -158,7 +158,8 @@ class Tasks:
         handle, _ = await self._newest(base)
         return None if handle is None else _result(await outcome_of(handle))
 
-    async def _start(self, id: str, task: Task) -> TaskHandle:
+    async def start(self, id: str, task: Task) -> TaskHandle:
+        """Start a task, or find the one with this id. Raises ServerAway, CannotStart."""
         try:
             client, until = await self.client(), time.monotonic() + START_WITHIN
         except Problem as problem:
@@ -180,19 +181,23 @@ class Tasks:
         client, number = await self.client(), 1
         while True:
             id = base if number == 1 else f"{base}-{number}"
-            handle = TaskHandle(client.temporal, id)
-            try:
-                description = await existing(sessions.handle_of(client.temporal, id).describe())
-                if description is None:
-                    return None, id
-                is_running = description.status is WorkflowExecutionStatus.RUNNING
-                if is_running or not is_void(await outcome_of(handle)):
-                    return handle, id
-            except RPCError as error:
-                if error.status not in _AWAY:
-                    raise
-                raise self._away(error) from error
+            status, handle = await self.status(id), TaskHandle(client.temporal, id)
+            if status is None:
+                return None, id
+            if status is WorkflowExecutionStatus.RUNNING or not is_void(await outcome_of(handle)):
+                return handle, id
             number += 1
+
+    async def status(self, id: str) -> WorkflowExecutionStatus | None:
+        """The status of a task; None if there is none with this id. Raises ServerAway."""
+        client = await self.client()
+        try:
+            description = await existing(sessions.handle_of(client.temporal, id).describe())
+        except RPCError as error:
+            if error.status not in _AWAY:
+                raise
+            raise self._away(error) from error
+        return description.status if description else None
 
     def _away(self, error: RPCError) -> ServerAway:
         where = f" at {self.server.address}" if self.server.address else ""
@@ -280,7 +285,6 @@ async def report_progress(handle: TaskHandle, report: Report) -> None:
 class Watched:
     """A task for which a call waits."""
 
-    tasks: Tasks
     watch: "_Watch"
     waiting: Waiting | None = None
     """The request with which it waits for a person; None if it waits for nobody."""
@@ -288,7 +292,7 @@ class Watched:
     @property
     def trouble(self) -> str:
         """Why nothing is done, and what to do; empty if something is."""
-        return self.watch.trouble
+        return self.watch.away or self.watch.unserved
 
 
 @dataclass
@@ -299,14 +303,17 @@ class _Watch:
     tasks: Tasks
     watched: dict[str, list[Watched]] = field(default_factory=dict)
     polling: asyncio.Task[None] | None = None
-    trouble: str = ""
+    away: str = ""
+    """That the server does not answer, if it has not for START_WITHIN seconds."""
+    unserved: str = ""
+    """That no worker serves the queue, if that is so."""
 
     @asynccontextmanager
     async def watching(self, task_id: str) -> AsyncIterator[Watched]:
-        one = Watched(self.tasks, self)
+        one = Watched(self)
         self.watched.setdefault(task_id, []).append(one)
         if self.polling is None or self.polling.done():
-            self.trouble = ""
+            self.away = self.unserved = ""
             self.polling = asyncio.create_task(self._poll())
         try:
             yield one
@@ -316,16 +323,16 @@ class _Watch:
                 del self.watched[task_id]
 
     async def _poll(self) -> None:
-        looking = asyncio.create_task(self._look_for_workers())
+        looking, answered = asyncio.create_task(self._look_for_workers()), time.monotonic()
         try:
             while self.watched:
                 try:
                     waiting = {one.task_id: one for one in await self.client.waiting()}
                 except (RPCError, Problem) as error:
-                    self.trouble = f"The Temporal server does not answer ({error})"
+                    if time.monotonic() - answered > START_WITHIN:
+                        self.away = f"The Temporal server does not answer ({error})"
                 else:
-                    if self.trouble.startswith("The Temporal"):
-                        self.trouble = ""
+                    self.away, answered = "", time.monotonic()
                     for task_id, watched in self.watched.items():
                         for one in watched:
                             one.waiting = waiting.get(task_id)
@@ -342,7 +349,7 @@ class _Watch:
                 queue, temporal = self.client.queue, self.client.temporal
                 is_there = await serving(temporal, queue) and await is_served(temporal, queue)
                 words = f"No worker serves the queue {queue}: start one with `{self.tasks.start_worker}`"
-                self.trouble = "" if is_there else words
+                self.unserved = "" if is_there else words
                 wait *= LATER if is_there else 1
 
 
