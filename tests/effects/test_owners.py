@@ -21,11 +21,11 @@ from pathlib import Path
 from activities.effects.owner import Owner
 owner = Owner(Path(sys.argv[1]), is_watched=True)
 if "fork" in sys.argv and os.fork() == 0:
-    print("child", os.getpid(), flush=True)
+    os.write(1, f"child {os.getpid()}\\n".encode())  # at once, or the lines of both mix
     time.sleep(60)
 if "spawn" in sys.argv:
     subprocess.Popen(["sleep", "60"], close_fds=False)
-print(owner.row, flush=True)
+os.write(1, f"{owner.row}\\n".encode())
 time.sleep(60)
 """
 
