@@ -29,8 +29,9 @@ from client.text import cut, one_line, printable
 from workflows.account import search_attributes
 from workflows.account.outcome import Ending, Outcome
 from workflows.account.progress import Progress
-from workflows.account.task import MAX_TEXT, Task, TaskStatus
+from workflows.account.task import Task, TaskStatus
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
+from workflows.limits.budget import MAX_TASK_TEXT
 from workflows.unfinished import Unfinished
 
 T = TypeVar("T")
@@ -146,7 +147,7 @@ async def untold_outcome(execution: WorkflowExecution, status: TaskStatus) -> Ou
 
 
 async def _bare_progress(execution: WorkflowExecution) -> Progress:
-    text = (await memo_field(execution, TASK_MEMO, str) or execution.id)[:MAX_TEXT]
+    text = (await memo_field(execution, TASK_MEMO, str) or execution.id)[:MAX_TASK_TEXT]
     return Progress(task=Task(text=text), task_id=execution.id, started_at=execution.start_time)
 
 

@@ -169,26 +169,36 @@ def _print_problem(problem: Problem, arguments: list[str]) -> int:
 
 def run(work: Callable[[], Coroutine[Any, Any, int]]) -> int:
     """Run the coroutine of a command and return its exit code; Ctrl-C detaches from the task and leaves it running."""
-    from temporalio.service import RPCError, RPCStatusCode
-
-    from runtime.payloads import NoKey
-
     begun = work()
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio cancels on Ctrl-C only with this handler
         return process.run(begun)
     except KeyboardInterrupt:
         return Exit.DETACHED
-    except NoKey as error:
-        from client.encrypted import no_key
-
-        raise no_key(error) from error
-    except RPCError as error:
-        if error.status is RPCStatusCode.INVALID_ARGUMENT:
-            remedy = "check the id, the queue and the size of what is sent"
-            raise Problem("refused", "The server rejects this (invalid_argument)", remedy) from error
-        reason = f"The server did not answer ({error.status.name.lower()})"
-        remedy = f"see whether it runs (`{starter('doctor')}`), and try again; the task continues meanwhile"
-        raise Problem("unreachable", reason, remedy, ProblemKind.UNREACHABLE) from error
+    except Exception as error:
+        problem = _problem_of(error)
+        if problem is None:
+            raise
+        raise problem from error
     finally:
         begun.close()  # no warning about a coroutine that Ctrl-C kept from starting
+
+
+def _problem_of(error: Exception) -> Problem | None:
+    """What to say about an error of any command; None if only the command itself knows."""
+    from temporalio.service import RPCError, RPCStatusCode  # not at the top: they take half a second
+
+    from runtime.payloads import NoKey
+
+    if isinstance(error, NoKey):
+        from client.encrypted import no_key
+
+        return no_key(error)
+    if not isinstance(error, RPCError):
+        return None
+    if error.status is RPCStatusCode.INVALID_ARGUMENT:
+        remedy = "check the id, the queue and the size of what is sent"
+        return Problem("refused", "The server rejects this (invalid_argument)", remedy)
+    reason = f"The server did not answer ({error.status.name.lower()})"
+    remedy = f"see whether it runs (`{starter('doctor')}`), and try again; the task continues meanwhile"
+    return Problem("unreachable", reason, remedy, ProblemKind.UNREACHABLE)

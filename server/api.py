@@ -29,9 +29,9 @@ from server.bodies import JsonRoute
 from server.problems import MEDIA_TYPE, PROBLEM_SCHEMA
 from server.remedies import as_request
 from server.streams import END, Streams
-from workflows.account.task import MAX_ALLOWED, MAX_INPUT, MAX_REPLY, MAX_TEXT, MIN_REPLY, Effort, Task
+from workflows.account.task import MAX_ALLOWED, MAX_INPUT, MAX_REPLY, MIN_REPLY, Effort, Task
 from workflows.faults import retries
-from workflows.limits.budget import Limits
+from workflows.limits.budget import MAX_TASK_TEXT, Limits
 from workflows.people.incidents import Fate, Resolved
 from workflows.people.requests import CHOICES, MAX_NAME, MAX_WORDS, Choice, GivenExtend
 from workflows.plans.contract import AllowedEffect
@@ -91,7 +91,7 @@ class NewTask(BaseModel):
         },
     )
 
-    text: str = Field(min_length=1, max_length=MAX_TEXT)
+    text: str = Field(min_length=1, max_length=MAX_TASK_TEXT)
     id: str | None = None
     again: bool = False
     """Whether the id may be that of a task that has ended."""

@@ -21,10 +21,10 @@ from activities.borders.model_api import offers_no_calls, server_name
 from activities.borders.model_errors import error_in
 from activities.providers import spoken, streaming
 from activities.providers.arguments import for_sdk
-from activities.providers.billing import End
 from activities.providers.messages import (
     UNSEEN_OUTPUT,
     AssistantTurn,
+    End,
     NoReply,
     Reply,
     Request,

@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from activities.borders import classify
+from activities.providers.messages import End
 from workflows.faults.fault import Code
 from workflows.limits.spending import may_be_billed
 
@@ -24,25 +25,6 @@ class Bill(StrEnum):
     """The usage that the response reports is billed."""
     MAXIMUM = "maximum"
     """The bill is unknown: it is at most the input, and the longest reply that the request allowed."""
-
-
-class End(StrEnum):
-    """How a request ended; the rows of `billing.toml` describe the values."""
-
-    REPLY = "reply"
-    DECLINED = "declined"
-    COUNTED_FAILURE = "counted_failure"
-    UNSENT = "unsent"
-    REJECTED = "rejected"
-    DENIED = "denied"
-    NO_REPLY = "no_reply"
-    GAVE_UP = "gave_up"
-    NO_ANSWER = "no_answer"
-    ERROR_EVENT = "error_event"
-    BROKEN_OFF = "broken_off"
-    STALLED = "stalled"
-    TOO_LARGE = "too_large"
-    UNCOUNTED = "uncounted"
 
 
 class BillingRow(BaseModel):

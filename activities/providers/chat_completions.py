@@ -21,9 +21,9 @@ from activities.providers.adapter import (
     with_unique_ids,
 )
 from activities.providers.arguments import is_object, is_too_deep, parse_call
-from activities.providers.billing import End
 from activities.providers.messages import (
     AssistantTurn,
+    End,
     Reply,
     Request,
     StopReason,

@@ -9,9 +9,27 @@ from typing import Any, Protocol
 from pydantic import JsonValue
 
 from activities.errors import Unreachable
-from activities.providers.billing import End
 from workflows.faults.fault import Code
-from workflows.limits.spending import BYTES_PER_TOKEN
+from workflows.limits.budget import BYTES_PER_TOKEN
+
+
+class End(StrEnum):
+    """How a request ended; the rows of `billing.toml` describe the values."""
+
+    REPLY = "reply"
+    DECLINED = "declined"
+    COUNTED_FAILURE = "counted_failure"
+    UNSENT = "unsent"
+    REJECTED = "rejected"
+    DENIED = "denied"
+    NO_REPLY = "no_reply"
+    GAVE_UP = "gave_up"
+    NO_ANSWER = "no_answer"
+    ERROR_EVENT = "error_event"
+    BROKEN_OFF = "broken_off"
+    STALLED = "stalled"
+    TOO_LARGE = "too_large"
+    UNCOUNTED = "uncounted"
 
 
 class LanguageModel(Protocol):

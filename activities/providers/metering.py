@@ -13,10 +13,11 @@ import structlog
 from activities import counting, deadline
 from activities.borders import classify
 from activities.errors import NeedsPerson
-from activities.providers.billing import Bill, End, billing, end_of
+from activities.providers.billing import Bill, billing, end_of
 from activities.providers.chat_span import chat_span
 from activities.providers.messages import (
     UNSEEN_OUTPUT,
+    End,
     LanguageModel,
     NoReply,
     Reply,
@@ -29,7 +30,8 @@ from activities.providers.messages import (
 from activities.providers.prices import cost_in_usd
 from workflows.account.metrics import LOST_REPLIES, MICRO, MODEL_CALLS, MODEL_COST, MODEL_TOKENS, Sample
 from workflows.faults.fault import ModelUse
-from workflows.limits.spending import BYTES_PER_TOKEN, MAX_OUTPUT, request_cost
+from workflows.limits.budget import BYTES_PER_TOKEN
+from workflows.limits.spending import MAX_OUTPUT, request_cost
 from workflows.plans.catalogue import Price
 
 log = structlog.get_logger("replan.model")

@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 import httpx2
 
 from activities.providers.arguments import for_sdk
-from activities.providers.billing import End
-from activities.providers.messages import NoReply, Usage
+from activities.providers.messages import End, NoReply, Usage
 
 IDLE_TIMEOUT = 60.0
 """Seconds without a byte after which a reply counts as stalled. While a model reasons in silence, a provider sends

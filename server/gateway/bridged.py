@@ -23,11 +23,11 @@ from activities.toolbox.mcp.process import ServerProcess
 from runtime.process import read_secrets
 from server.gateway import bridge
 from server.gateway.bridge import MAX_LINE, HolderPlace, server_variables
-from server.gateway.local_desk import LocalDesk
 from server.gateway.local_tools import LocalTools, tools_file
 from server.gateway.older import left_open
 from server.gateway.session import Agent, Origin
 from server.gateway.sessions import Session
+from server.gateway.tool_desk import ToolDesk
 from server.gateway.wire import Hello, TaskServer
 
 LOOK_SECONDS = 0.5
@@ -44,7 +44,7 @@ log = structlog.get_logger("replan.gateway")
 class Holder:
     """One holder: the tools of a session, and the agents that use them."""
 
-    def __init__(self, place: HolderPlace, desk: LocalDesk, idle: float) -> None:
+    def __init__(self, place: HolderPlace, desk: ToolDesk, idle: float) -> None:
         """After `idle` seconds without an agent and without a call, `run` ends."""
         self._place, self._idle, self._version = place, idle, bridge.version()
         self.desk = desk
@@ -308,7 +308,7 @@ def _answer(number: int, id: Any, text: bytes) -> bytes:
 @asynccontextmanager
 async def made_desk(
     state: Path, hello: Hello, process: ServerProcess | None, record: Path, *, session: str | None
-) -> AsyncIterator[LocalDesk]:
+) -> AsyncIterator[ToolDesk]:
     """The desk for the tools that a Hello names, with the store of effects of a state folder, or of REPLAN_STORE.
 
     `session` is that of all calls, None for any. `process` is that of the command's server, if it was started already;
@@ -322,7 +322,7 @@ async def made_desk(
         os.environ["REPLAN_STATE"] = str(state)
         tasks, tools = await asyncio.to_thread(_of_tasks, hello, hello.tasks, state, tools)
     durable = hello.durable_reads or not isinstance(tools, LocalTools)
-    desk = LocalDesk(tools, tasks, durable_reads=durable)
+    desk = ToolDesk(tools, tasks, durable_reads=durable)
     if why := left_open(state, session):
         desk.fail(why)
         yield desk

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workflows.account.task import MAX_TEXT
+from workflows.limits.budget import MAX_TASK_TEXT
 from workflows.plans.catalogue import Effect
 from workflows.text import legible
 
@@ -89,7 +89,7 @@ class Undone(OwnArgs):
 
 
 class TaskArgs(OwnArgs):
-    task: str = Field(description="What is to be done, in plain words.", min_length=1, max_length=MAX_TEXT)
+    task: str = Field(description="What is to be done, in plain words.", min_length=1, max_length=MAX_TASK_TEXT)
 
 
 class ReplyArgs(OwnArgs):

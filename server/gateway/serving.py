@@ -29,8 +29,9 @@ from server.access import Access, Denied, Visitor, is_loopback
 from server.connections import Connection, most_connections
 from server.gateway.bridge import peer_is_gone
 from server.gateway.request import MAX_KEY
-from server.gateway.session import Agent, Desk, Origin
+from server.gateway.session import Agent, Origin
 from server.gateway.sessions import MAX_SESSION, SESSION_NAME, Session
+from server.gateway.tool_desk import ToolDesk
 from server.gateway.wire import Hello
 from server.listening import serve
 from server.problems import denial
@@ -86,7 +87,7 @@ async def serve_http(state: Path, hello: Hello, place: Place, *, say: Callable[[
             await serve(app, place.host, place.port, most_connections(), on_ready=ready, on_stop=lambda: None)
 
 
-def make_app(desk: Desk, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:
+def make_app(desk: ToolDesk, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:
     """The gateway in front of the tools of `desk`, which must be ready; `defaults` has the settings of sessions."""
     agent = Agent(desk, defaults, _origin_of_call, durable_reads=durable_reads, attended=attended)
     desk.on_notification["http"] = agent.tell
@@ -103,7 +104,9 @@ async def _live(_: Any) -> Response:
 class _Exchange:
     """One request over HTTP, and the delivery of its answer."""
 
-    def __init__(self, origin: Origin, connection: Connection, desk: Desk, begun: Callable[[Any, str], None]) -> None:
+    def __init__(
+        self, origin: Origin, connection: Connection, desk: ToolDesk, begun: Callable[[Any, str], None]
+    ) -> None:
         """`begun` is called with the ids that its client and the gateway gave to the call of a tool."""
         self._begun = begun
         self.origin = replace(origin, is_gone=lambda: self._is_over or _is_lost(connection))
@@ -155,7 +158,7 @@ class _Exchange:
 class _Door:
     """The app in front of the SDK's app: checks access, and follows each answer to the client."""
 
-    def __init__(self, app: ASGIApp, desk: Desk, access: Access) -> None:
+    def __init__(self, app: ASGIApp, desk: ToolDesk, access: Access) -> None:
         self._app, self._desk, self._access = app, desk, access
         self._agents = dict[str, dict[str, Connection]]()
         """By id of what proves a delivery, the open connections of TCP of that agent, by their ids."""

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,13 +17,14 @@ from mcp.server.subscriptions import (
     ResourceUpdated,
     ToolsListChanged,
 )
-from pydantic import ConfigDict, JsonValue
+from pydantic import ConfigDict
 
 from server.gateway import attending, offers, results
 from server.gateway.offers import Offer
 from server.gateway.request import MAX_KEY, AgentGone, Report, Request
 from server.gateway.results import Do
 from server.gateway.sessions import LIST_WAIT, SESSION_NAME, Session
+from server.gateway.tool_desk import ToolDesk
 from workflows.plans.catalogue import Effect
 
 PASSED: Mapping[str, type[types.Result]] = {
@@ -71,76 +71,6 @@ class AnyParams(types.RequestParams):
     model_config = ConfigDict(extra="allow")
 
 
-class Desk:
-    """The tools that a connection offers, and what makes their calls."""
-
-    own_tools: Mapping[str, offers.OwnTool] = {}
-    """The tools of the gateway itself, by name."""
-
-    def __init__(self) -> None:
-        self.offers: Mapping[str, Offer] = {}
-        self.servers: Mapping[str, Mapping[str, Any]] = {}
-        """By name, what each MCP server reported about itself."""
-        self.left_out: Mapping[str, str] = {}
-        """The tools of servers that cannot be offered, each with the reason."""
-        self.on_notification = dict[str, Callable[[str, dict[str, Any]], None]]()
-        """By connection, the function that passes notifications of the servers on to the connection."""
-        self.is_ready = asyncio.Event()
-        """Set when the tools are known."""
-
-    @property
-    def last_offers(self) -> Mapping[str, Offer]:
-        """The tools as they were listed the last time, for a list before they are known; empty if nobody knows."""
-        return {}
-
-    async def call(self, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
-        """Make a call, once if it has an effect, and return its CallToolResult. Raises AgentGone."""
-        raise NotImplementedError
-
-    async def call_own(self, name: str, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
-        """Call a tool of the gateway itself, and return its CallToolResult."""
-        raise NotImplementedError
-
-    async def resume(self, offer: Offer, args: dict[str, JsonValue], state: str, said: Any, request: Request) -> Any:
-        """Continue a call after the client asked its person: pass on the answer, and return the result of the call.
-
-        `state` is what came with the question, `said` the client's answer.
-        """
-        raise MCPError(types.INVALID_PARAMS, "This session has not asked for this input")
-
-    async def pass_on(self, method: str, params: Mapping[str, Any], server: str, report: Report | None) -> Any:
-        """Send a request that changes nothing to one server, and return the result.
-
-        Raises MCPError for an error, or without an answer.
-        """
-        raise MCPError(types.METHOD_NOT_FOUND, f"{method} does not pass to any server")
-
-    # What is known of the delivery of answers.
-
-    def connection_opened(self, connection: str, is_lost: Callable[[], bool]) -> None:
-        """Note that an agent can be answered on this connection, as long as `is_lost` says that it is not lost."""
-
-    def connection_closed(self, connection: str) -> None:
-        """Note that the agent has left, or was lost: nobody knows whether it has read its last answers."""
-
-    def went_on(self, connection: str, at: float) -> None:
-        """Note that the agent has asked for something else on this connection: it has the answers given before `at`."""
-
-    def answer_failed(self, request: str) -> None:
-        """Note that the answer to a request did not reach the agent, or that the agent does not wait for it."""
-
-    async def ready(self, seconds: float) -> bool:
-        """Wait at most `seconds` until the tools are known; returns whether they are."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.is_ready.wait(), seconds)
-        return self.is_ready.is_set()
-
-    def notify(self, method: str, params: dict[str, Any]) -> None:
-        """Pass a notification on to all connections."""
-        for tell in list(self.on_notification.values()):
-            tell(method, params)
-
-
 HELLO_SECONDS = 0.2
 """How long a handshake waits for the worker, to include what the servers behind it report about themselves."""
 CALL_SECONDS = 60.0
@@ -173,7 +103,7 @@ class Agent:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: ToolDesk,
         defaults: Session,
         origin: Callable[[Any], Origin],
         *,

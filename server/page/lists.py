@@ -19,7 +19,8 @@ from server.page.inputs import Mistakes, Refused
 from server.page.reaching import PageRoute
 from server.page.rendering import ASK_SECONDS, name_of_visitor, read_form, render
 from server.remedies import on_page
-from workflows.account.task import MAX_TEXT, Task, TaskStatus
+from workflows.account.task import Task, TaskStatus
+from workflows.limits.budget import MAX_TASK_TEXT
 from workflows.people.incidents import Fate
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -51,7 +52,7 @@ async def new(request: Request) -> Response:
     text, approve = form.get("text", "").strip(), form.get("approve", "declared")
     try:
         if not text:
-            raise Mistakes({"text": f"Write what is to be done, in at most {MAX_TEXT:,} characters."})
+            raise Mistakes({"text": f"Write what is to be done, in at most {MAX_TASK_TEXT:,} characters."})
         fields = {"text": text, "on_escalation": "wait", "approve": approve, "by": name_of_visitor(request)}
         # The key of the page: a form that is sent twice starts one task.
         started = await client_of(request).start(Task.model_validate(fields), key=form.get("key") or None)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from activities.providers.billing import Bill, End, billing
-from activities.providers.messages import Usage
+from activities.providers.billing import Bill, billing
+from activities.providers.messages import End, Usage
 from activities.providers.prices import PriceList, cost_in_usd
 from replan.testing.anthropic_api import AnthropicApi
 from replan.testing.model_api import ModelApi, json_answer

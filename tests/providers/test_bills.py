@@ -14,8 +14,8 @@ from temporalio.client import Client, WorkflowHandle
 from activities.planning.model_planner import ModelPlanner
 from activities.planning.selection import PlannerSelection
 from activities.providers.adapter import AdapterOptions
-from activities.providers.billing import Bill, End, billing
-from activities.providers.messages import Reply, Request, UserTurn
+from activities.providers.billing import Bill, billing
+from activities.providers.messages import End, Reply, Request, UserTurn
 from activities.providers.metering import Meter, MeteredModel, start_meter
 from activities.providers.prices import PriceList
 from activities.providers.registry import PLAIN_OUTPUT, model_named

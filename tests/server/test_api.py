@@ -13,7 +13,8 @@ from pydantic import JsonValue
 from client.client import Client
 from server.api import NewTask
 from tests.server.serving import approval_of, asked, path_of, paying, standing, started
-from workflows.account.task import MAX_TEXT, Task
+from workflows.account.task import Task
+from workflows.limits.budget import MAX_TASK_TEXT
 
 NOBODY = "/tasks/nobody"
 
@@ -380,7 +381,7 @@ BAD: Sequence[tuple[str, str, Any, int, str]] = (
     ("POST", "/tasks", None, 422, "usage"),
     ("POST", "/tasks", {"text": ""}, 422, "usage"),
     ("POST", "/tasks", {"text": "   "}, 422, "no_task"),
-    ("POST", "/tasks", {"text": "x" * (MAX_TEXT + 1)}, 422, "usage"),
+    ("POST", "/tasks", {"text": "x" * (MAX_TASK_TEXT + 1)}, 422, "usage"),
     ("POST", "/tasks", {"text": "x", "wish": 1}, 422, "usage"),
     ("POST", "/tasks", {"text": "x", "id": " "}, 422, "usage"),
     ("POST", "/tasks", {"text": "x", "id": "y" * 2000}, 422, "usage"),

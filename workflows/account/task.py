@@ -8,14 +8,12 @@ from pydantic import BaseModel, Field, JsonValue, ValidationInfo, field_validato
 
 from workflows.account.records import FaultRecord, StepRecord
 from workflows.faults import retries
-from workflows.limits.budget import Limits
+from workflows.limits.budget import MAX_TASK_TEXT, Limits
 from workflows.people.requests import MAX_NAME
 from workflows.plans.contract import AllowedEffect
 from workflows.plans.demonstration import MAX_DEMONSTRATION_BYTES, MAX_DEMONSTRATIONS, Demonstration
 from workflows.plans.proposal import Answer, NewSteps, Proposal, SparseStep, Step
 
-MAX_TEXT = 16_000
-"""The most characters of a task's text."""
 MAX_INPUT = 64_000
 """The most characters of an untrusted input."""
 EFFECT_KEY = r"^[A-Za-z0-9._:/-]*[A-Za-z0-9._:-]$"
@@ -64,7 +62,7 @@ class Remains(BaseModel, frozen=True):
 class Task(BaseModel, frozen=True):
     """What a user asks for: the input of AgentWorkflow."""
 
-    text: str = Field(min_length=1, max_length=MAX_TEXT)
+    text: str = Field(min_length=1, max_length=MAX_TASK_TEXT)
     plan: tuple[SparseStep, ...] | None = None
     """A plan that the user wrote. It takes the place of the planner's first proposal; None to ask the planner."""
     revisions: tuple[Proposal, ...] = Field(default=(), exclude_if=not_)

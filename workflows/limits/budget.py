@@ -13,6 +13,10 @@ from workflows.text import capitalised
 # A date beyond the end of the calendar would fail the workflow task.
 MAX_DEADLINE = 366 * 24 * 3600.0
 """The longest deadline of a task in seconds: a year."""
+MAX_TASK_TEXT = 16_000
+"""The most characters of the text that says what a task is to do."""
+BYTES_PER_TOKEN = 3
+"""Estimate for JSON and text in Latin letters, where models count three to four bytes per token."""
 
 
 class Limits(BaseModel, frozen=True):

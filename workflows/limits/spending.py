@@ -17,7 +17,7 @@ from workflows.account.progress import Progress
 from workflows.commands import option_of
 from workflows.faults.fault import Code, Fault, ModelUse, parse_faults, parse_found
 from workflows.json_values import canonical
-from workflows.limits.budget import LIMITS, Budget, Limits
+from workflows.limits.budget import BYTES_PER_TOKEN, LIMITS, Budget, Limits
 from workflows.plans.catalogue import Catalogue, Price, ToolSpec
 from workflows.plans.proposal import Proposed, StepReturn
 
@@ -44,8 +44,6 @@ MAX_NEWS = 1_000_000
 """The most tokens for which `room_for_news` returns room; more than the results of any plan."""
 LAST_OUTPUT = 2_000
 """Tokens that are kept back for a final answer, with its reasoning, when the budget is used up."""
-BYTES_PER_TOKEN = 3
-"""Estimate for JSON and text in Latin letters, where models count three to four bytes per token."""
 MILLION = 1_000_000
 
 MAX_LOST_REPLIES = "max_lost_replies"

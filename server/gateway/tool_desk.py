@@ -19,9 +19,8 @@ from pydantic_core import from_json, to_json
 from activities.toolbox.registry import ToolMistakes
 from server.gateway.attending import State
 from server.gateway.local_tools import LocalTools
-from server.gateway.offers import OF_STORE, OF_TASKS, Offer, offers_of
+from server.gateway.offers import OF_STORE, OF_TASKS, Offer, OwnTool, offers_of
 from server.gateway.request import Report, Request
-from server.gateway.session import Desk
 from workflows.plans.catalogue import Effect
 
 if TYPE_CHECKING:  # at run time only in the background: its imports take half a second
@@ -32,13 +31,21 @@ if TYPE_CHECKING:  # at run time only in the background: its imports take half a
 log = structlog.get_logger("replan.gateway")
 
 
-class LocalDesk(Desk):
+class ToolDesk:
     """The tools of a holder's process."""
 
     def __init__(self, tools: "LocalTools | QueueTools", tasks: "Tasks | None" = None, *, durable_reads: bool) -> None:
         """With `tasks`, calls with an effect are tasks; with `durable_reads`, or of a queue's tools, all calls."""
-        super().__init__()
-        self.own_tools = OF_TASKS if tasks else OF_STORE
+        self.own_tools: Mapping[str, OwnTool] = OF_TASKS if tasks else OF_STORE
+        self.offers: Mapping[str, Offer] = {}
+        self.servers: Mapping[str, Mapping[str, Any]] = {}
+        """By name, what each MCP server reported about itself."""
+        self.left_out: Mapping[str, str] = {}
+        """The tools of servers that cannot be offered, each with the reason."""
+        self.on_notification = dict[str, Callable[[str, dict[str, Any]], None]]()
+        """By connection, the function that passes notifications of the servers on to the connection."""
+        self.is_ready = asyncio.Event()
+        """Set when the tools are known."""
         self._wrong = ""
         self.is_over = asyncio.Event()
         """Set when the tools cannot be served."""
@@ -97,6 +104,7 @@ class LocalDesk(Desk):
 
     @cached_property
     def last_offers(self) -> Mapping[str, Offer]:
+        """The tools as they were listed the last time, for a list before they are known; empty if nobody knows."""
         file = self._tools.list_file
         with suppress(OSError, ValueError, LookupError, TypeError):  # another version of Replan may have written it
             return {offer.name: offer for offer in offers_of(from_json(file.read_bytes()))} if file else {}
@@ -133,6 +141,7 @@ class LocalDesk(Desk):
         return self.is_ready.is_set()
 
     async def call(self, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
+        """Make a call, once if it has an effect, and return its CallToolResult. Raises AgentGone."""
         calls = await asyncio.shield(self._calls)
         if offer.effect is not Effect.READ:
             self._notice_lost()
@@ -154,6 +163,7 @@ class LocalDesk(Desk):
                 self.connection_closed(connection)
 
     async def call_own(self, name: str, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
+        """Call a tool of the gateway itself, and return its CallToolResult."""
         calls = await asyncio.shield(self._calls)
         if self._tasks:
             from server.gateway import own_tools  # as in `_prepared`
@@ -164,6 +174,10 @@ class LocalDesk(Desk):
         return await effect_tools.BY_NAME[name](effect_tools.AskedOfStore(calls, request, args))
 
     async def resume(self, offer: Offer, args: dict[str, JsonValue], state: str, said: Any, request: Request) -> Any:
+        """Continue a call after the client asked its person: pass on the answer, and return the result of the call.
+
+        `state` is what came with the question, `said` the client's answer.
+        """
         calls, asked = await asyncio.shield(self._calls), State.read(state)
         if asked is None or request.attended is None:
             raise MCPError(INVALID_PARAMS, "This session has not asked for this input")
@@ -182,9 +196,18 @@ class LocalDesk(Desk):
         return await self.call(offer, args, request)
 
     async def pass_on(self, method: str, params: Mapping[str, Any], server: str, report: Report | None) -> Any:
+        """Send a request that changes nothing to one server, and return the result.
+
+        Raises MCPError for an error, or without an answer.
+        """
         if method == "resources/unsubscribe" and len(self._connections) > 1:
             return {}  # another agent may have subscribed to it
         return await self._tools.pass_on(method, params, server, report)
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        """Pass a notification on to all connections."""
+        for tell in list(self.on_notification.values()):
+            tell(method, params)
 
     # What is known of the delivery of answers.
 
@@ -192,20 +215,24 @@ class LocalDesk(Desk):
         return self._calls.result() if self._calls.done() and not self._calls.cancelled() else None
 
     def connection_opened(self, connection: str, is_lost: Callable[[], bool]) -> None:
+        """Note that an agent can be answered on this connection, as long as `is_lost` says that it is not lost."""
         self._connections[connection] = is_lost
         if calls := self._known_calls():
             calls.connection_opened(connection)
 
     def connection_closed(self, connection: str) -> None:
+        """Note that the agent has left, or was lost: nobody knows whether it has read its last answers."""
         if connection in self._connections and (calls := self._known_calls()):
             calls.connection_closed(connection)
         self._connections.pop(connection, None)
 
     def went_on(self, connection: str, at: float) -> None:
+        """Note that the agent has asked for something else on this connection: it has the answers given before `at`."""
         if calls := self._known_calls():
             calls.went_on(connection, at)
 
     def answer_failed(self, request: str) -> None:
+        """Note that the answer to a request did not reach the agent, or that the agent does not wait for it."""
         if calls := self._known_calls():
             calls.answer_failed(request)
 
