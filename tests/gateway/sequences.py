@@ -196,11 +196,14 @@ class Agent:
     kept: dict[str, str] = field(default_factory=dict)
     """By wish, the result that it has kept."""
     connections: int = 0
+    clients: list[Client] = field(default_factory=list)
+    """Those of the life."""
     odd: list[tuple[str, str, str]] = field(default_factory=list)
     _turn: threading.Lock = field(default_factory=threading.Lock)
 
     def live(self, life: Life) -> None:
-        """Live a life until its end, or until it is killed."""
+        """Live a life until its end, or until it is killed; all of its connections end with it."""
+        self.clients.clear()
         self.client = self._connect(life)
         self.life = life
         wishes = self.world.scenario.wishes
@@ -219,15 +222,20 @@ class Agent:
                     if beside is not None:
                         beside.join()
         except Died:
-            self.client.kill()
+            self._end("killed")
             return
         self.log("ends", how=life.end)
-        self.client.leave() if life.end == "leaves" else self.client.kill()
+        self._end(life.end)
+
+    def _end(self, how: str) -> None:
+        for client in self.clients:
+            client.leave() if how == "leaves" else client.kill()
 
     def _connect(self, life: Life) -> Client:
         self.connections += 1
         self.world.forget_acts()
-        return self.world.client(life)
+        self.clients.append(self.world.client(life))
+        return self.clients[-1]
 
     def _make_beside(self, wish: Wish, step: Step) -> None:
         with suppress(Died):
