@@ -37,7 +37,8 @@ def open_playground(*options: str) -> Iterator[Playground]:
     """Run a worker with these options, and its server, until the block ends. Raises SystemExit if it does not start."""
     with tempfile.TemporaryDirectory(prefix="replan-demo-") as state:
         environment = {**os.environ, "TEMPORAL_ADDRESS": f"localhost:{_free_port()}", "REPLAN_STATE": state}
-        with _running_worker(environment, Path(state) / "worker.log", options) as ready:
+        environment["CARDS"] = f"{state}/cards.txt"  # of examples/cards.py
+        with running_worker(environment, "--fresh", *options) as ready:
             yield Playground(ready, environment)
 
 
@@ -47,10 +48,11 @@ def starter(*words: str) -> list[str]:
 
 
 @contextmanager
-def _running_worker(environment: Mapping[str, str], log: Path, options: tuple[str, ...]) -> Iterator[str]:
+def running_worker(environment: Mapping[str, str], *options: str) -> Iterator[str]:
     """Run a worker until the block ends, and yield the line that it prints when it is ready."""
-    command = [sys.executable, str(ROOT / "worker.py"), "--dev", "--fresh", "--planner", "offline", *options]
-    with log.open("wb") as errors:
+    command = [sys.executable, str(ROOT / "worker.py"), "--dev", "--planner", "offline", *options]
+    log = Path(environment["REPLAN_STATE"]) / "worker.log"
+    with log.open("ab") as errors:
         process = subprocess.Popen(  # noqa: S603  # our own script
             command, env=environment, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8"
         )

@@ -1,4 +1,4 @@
-"""Charges cards; the card company of this example is a file with what it has charged, `cards.txt` or CARDS."""
+"""Charges cards. The card company of this example is a file, `cards.txt` or CARDS, with what it has charged."""
 
 import os
 from decimal import Decimal
@@ -9,31 +9,40 @@ from pydantic import BaseModel, Field
 from replan import Refused, tool
 from replan.forms import Form
 
-FORM = Form("charge NAME AMOUNT for order NUMBER", r"charge (?P<customer>\w+) (?P<amount>[0-9.]+) for order (?P<order>[0-9]+)")
+WORDS = r"charge (?P<customer>\w+) (?P<amount>[0-9.]+) for order (?P<order>[0-9]+)"
 
 
 class Charge(BaseModel):
+    """Whom to charge, how much, and what for."""
+
     customer: str = Field(max_length=80)
-    amount: Decimal = Field(gt=0, decimal_places=2)
+    amount: Decimal = Field(gt=0, description="In EUR, e.g. 12.00")
     order: int
 
 
-def company() -> Path:
+def _company() -> Path:
     return Path(os.environ.get("CARDS", "cards.txt"))
+
+
+def _line(args: Charge) -> str:
+    return f"order {args.order}: {args.customer} {args.amount:.2f} EUR"
 
 
 @tool.read
 async def find_charge(args: Charge) -> Charge:
-    """Find the charge for an order."""
-    line = f"{args.order} {args.customer} {args.amount}"
-    if not company().exists() or line not in company().read_text().splitlines():
-        raise Refused(f"Nothing was charged for order {args.order}.", code="not_found")
+    """Look whether an order was charged."""
+    if not _company().exists() or _line(args) not in _company().read_text().splitlines():
+        raise Refused(f"Order {args.order} was not charged.", code="not_found")
     return args
 
 
-@tool.unkeyed(reconcile=find_charge, forms=[FORM], sentence=lambda paid, _: f"Charged {paid.customer} {paid.amount} for order {paid.order}.")
+@tool.unkeyed(
+    reconcile=find_charge,
+    forms=[Form("charge NAME AMOUNT for order NUMBER", WORDS)],
+    sentence=lambda paid, _: f"Charged {_line(paid)}.",
+)
 async def charge(args: Charge) -> Charge:
     """Charge a customer's card for an order."""
-    with company().open("a") as charged:
-        print(args.order, args.customer, args.amount, file=charged)
+    with _company().open("a") as charged:
+        print(_line(args), file=charged)
     return args

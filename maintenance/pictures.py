@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
 from client.lines import wrap
-from console.demo import ROOT, TASK, Playground, open_playground, starter
+from console.demo import ROOT, TASK, Playground, open_playground, running_worker, starter
 from console.exits import Exit
 from console.render.terminal import DONE
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:  # of the extra `pictures`, which only the photographs need
 FOLDER = ROOT / "docs" / "pictures"
 BROKEN, ASKED = "get_price=401", "get the price of A-17"
 """A fault for a tool (its API key is rejected), and a task that needs this tool, and so ends as escalated."""
+CHARGED, KILLED = "charge ann 12.00 for order 17", "charge=die@before_commit:1"
+"""A payment, and where in its call the worker is killed: after it was charged, and before that is recorded."""
 USUAL_UI = "http://localhost:8233"
 """Shown instead of the free port of this run, so that two runs give equal pictures."""
 
@@ -117,13 +121,37 @@ def main(words: Sequence[str]) -> int:
     return Exit.COMPLETED
 
 
+def kill() -> str:
+    """What two terminals show of a payment whose worker is killed, and of the worker that is started after it."""
+    tools = ("--tools", "examples/cards.py")
+    with open_playground(*tools, "--break", KILLED) as playground, ThreadPoolExecutor() as aside:
+        company = Path(playground.environment["CARDS"])
+        done = aside.submit(left_by, starter("--task", CHARGED), {**playground.environment, "REPLAN_UI": USUAL_UI})
+        while not company.exists():
+            if done.done():
+                raise SystemExit(f"The task ended before its worker was killed:\n{done.result()}")
+            time.sleep(0.1)
+        with running_worker(playground.environment, *tools):
+            left = done.result()
+        charged = company.read_text(encoding="utf-8")
+    worker = ("worker.py", "--dev", *tools)
+    killed = f"{_typed_command(*worker, '--break', KILLED)}\x1b[31mKilled\x1b[0m\n{_typed_command(*worker)}"
+    task = f"{_typed_command('starter.py', '--task', CHARGED)}{left}\x1b[1m$ cat cards.txt\x1b[0m\n{charged}"
+    return f"{_pane('terminal 1')}{killed}\n{_pane('terminal 2')}{task}"
+
+
+def _pane(title: str) -> str:
+    return f"\x1b[36m{title}\x1b[0m\n"
+
+
 def pictures(playground: Playground) -> Iterator[tuple[str, bytes]]:
     """The file names and the contents of all pictures; pictures that need no browser come first."""
+    yield "kill.svg", drawing(kill(), "Replan", "kill").encode()
     escalated = _run_for_ui_url(playground, "--task", ASKED)  # first: a worker's very first task takes longer
     plain = {**playground.environment, "REPLAN_UI": USUAL_UI}
     for name, words in (("terminal", ("--task", TASK)), ("explain", ("explain",))):
         left = left_by(starter(*words), plain)
-        yield f"{name}.svg", drawing(_typed_command(*words) + left, "Replan", name).encode()
+        yield f"{name}.svg", drawing(_typed_command("starter.py", *words) + left, "Replan", name).encode()
     replanned = _run_for_ui_url(playground, "show")
     _run_for_ui_url(playground, *TO_APPROVE)
     waiting = _run_for_ui_url(playground, "show")
@@ -135,7 +163,7 @@ def pictures(playground: Playground) -> Iterator[tuple[str, bytes]]:
 
 
 def _typed_command(*words: str) -> str:
-    line = f"$ python starter.py {' '.join(json.dumps(word) if ' ' in word else word for word in words)}"
+    line = f"$ python {' '.join(json.dumps(word) if ' ' in word else word for word in words)}"
     return "\x1b[1m" + "\n".join(wrap(line, COLUMNS)) + "\x1b[0m\n"
 
 

@@ -369,10 +369,7 @@ class Calls:
             "session": request.session,
             "effect": request.effect.value,
             "arguments": json.dumps(dict(request.arguments)),
-            "caller_key": identity.key,
-            "run": identity.run,
-            "call": identity.call,
-            "family": identity.family,
+            **_named(identity),
             "joined": 0,
             **self._claimed(tx, request, seq),
         }
@@ -397,7 +394,7 @@ class Calls:
             "digest": request.identity.digest,
             "arguments": json.dumps(dict(request.arguments)),
             **self._claimed(tx, request, seq),
-            **_adopted(row, request.identity),
+            **(_adopted(row, request.identity) if row.about is None else _named(request.identity)),
         }
         tx.execute(_UPDATE, {"of_key": row.key, **claim})
         self.running[row.key] = request.client
@@ -421,7 +418,7 @@ class Calls:
         }
 
     def _doubt(self, tx: Connection, request: CallRequest, row: Any, rows: Sequence[Any], what: str) -> Doubt:
-        known = next((one for one in rows if one.about == row.key and one.digest == request.identity.digest), None)
+        known = next((one for one in _doubts(request, rows) if one.about == row.key), None)
         if known is not None and known.state == State.DOUBTFUL:
             return Doubt(known.key, row.key, what)
         self._register(tx)
@@ -700,10 +697,21 @@ def _adopted(row: Any, identity: Identity) -> dict[str, Any]:
     return {"caller_key": row.caller_key or identity.key, **ids}
 
 
-def _doubts(request: CallRequest, rows: Sequence[Any], state: State) -> list[Any]:
-    """The rows of this call as a doubtful one that are in `state`, the oldest first."""
+def _named(identity: Identity) -> dict[str, Any]:
+    """What a call is found by."""
+    return {"caller_key": identity.key, "run": identity.run, "call": identity.call, "family": identity.family}
+
+
+def _doubts(request: CallRequest, rows: Sequence[Any], state: State | None = None) -> list[Any]:
+    """The rows of this call as a doubtful one that are in `state`, the oldest first. Another key is another call."""
+    identity = request.identity
     return [
-        row for row in rows if row.digest == request.identity.digest and row.about is not None and row.state == state
+        row
+        for row in rows
+        if row.about is not None
+        and row.digest == identity.digest
+        and (None in (row.caller_key, identity.key) or row.caller_key == identity.key)
+        and state in (None, row.state)
     ]
 
 

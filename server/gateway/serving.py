@@ -105,9 +105,10 @@ class _Exchange:
     """One request over HTTP, and the delivery of its answer."""
 
     def __init__(
-        self, origin: Origin, connection: Connection, desk: ToolDesk, begun: Callable[[Any, str], None]
+        self, origin: Origin, connection: Connection, desk: ToolDesk, begun: Callable[[Any, str], bool]
     ) -> None:
-        """`begun` is called with the ids that its client and the gateway gave to the call of a tool."""
+        """`begun` is called with the ids that its client and the gateway gave to the call of a tool; it returns whether
+        the call was cancelled before it came."""
         self._begun = begun
         self.origin = replace(origin, is_gone=lambda: self._is_over or _is_lost(connection))
         self.is_call = False
@@ -119,7 +120,7 @@ class _Exchange:
     def begin(self, number: Any) -> Origin:
         """Note that the request is the call of a tool, with this id of its client's; returns its Origin."""
         self.is_call = True
-        self._begun(number, self.origin.request)
+        self._is_over |= self._begun(number, self.origin.request)
         return self.origin
 
     async def send(self, message: Message, send: Send) -> None:
@@ -163,7 +164,8 @@ class _Door:
         self._agents = dict[str, dict[str, Connection]]()
         """By id of what proves a delivery, the open connections of TCP of that agent, by their ids."""
         self._calls = dict[tuple[str, str, Any], str]()
-        """By principal, session of MCP and the client's id of the request, the gateway's ids of the last calls."""
+        """By principal, session of MCP and the client's id of the request, the gateway's ids of the last calls; an
+        empty text for one that was cancelled before it came, on another connection."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -184,21 +186,29 @@ class _Door:
         finally:
             exchange.end()
 
-    def _note_call(self, client: tuple[str, str], number: Any, request: str) -> None:
+    def _note_call(self, client: tuple[str, str], number: Any, request: str) -> bool:
+        is_cancelled = self._calls.get((*client, number)) == ""
         self._calls[*client, number] = request
         if len(self._calls) > MAX_CALLS:
             self._calls.pop(next(iter(self._calls)))
+        return is_cancelled
+
+    def _note_cancel(self, client: tuple[str, str], number: Any) -> None:
+        if request := self._calls.pop((*client, number), ""):
+            self._desk.answer_failed(request)
+        elif number is not None:
+            self._note_call(client, number, "")
 
     async def _receive(self, receive: Receive, client: tuple[str, str]) -> Message:
-        """Receive a part of a request; a cancel that comes after the answer says that this was not read."""
+        """Receive a part of a request; a cancel that comes after the answer says that this was not read, and one
+        that comes before its call says that this is not to be made."""
         message = await receive()
         body = message.get("body", b"") if client[1] else b""
         if b"cancelled" in body and len(body) < MAX_CANCEL:
             with suppress(ValueError, AttributeError, TypeError):
                 told = from_json(body)
-                number = told["params"]["requestId"] if told["method"] == "notifications/cancelled" else None
-                if request := self._calls.pop((*client, number), None):
-                    self._desk.answer_failed(request)
+                if told["method"] == "notifications/cancelled":
+                    self._note_cancel(client, told["params"]["requestId"])
         return message
 
     def _visitor(self, headers: Mapping[str, str]) -> Visitor:

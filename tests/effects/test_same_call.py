@@ -141,6 +141,17 @@ def test_what_a_person_says_holds_for_the_calls_before_the_question(agents: Agen
     assert agents.run(f'effects.settle("{again}", "another")\ntell(pay, "a", "y")') == ["returned w2"]
 
 
+def test_what_a_person_says_of_a_call_with_a_key_is_said_of_no_other(agents: Agents) -> None:
+    """An equal call without the key is made for itself, and one with another key is asked about."""
+    agents.run('befalls(dies="before")\ntell(pay, "a", "x")')
+    [first] = keys(agents.run('tell(pay, "a", "x")'))
+    [doubt, other] = keys(agents.run('tell(pay, "a", "y", key="k")\ntell(pay, "a", "y", key="l")'))
+    agents.run(f'effects.settle("{first}", "not-applied")\neffects.settle("{doubt}", "another")')
+
+    assert doubt != other
+    assert agents.run('tell(pay, "a", "y")\ntell(pay, "a", "y", key="k")') == ["returned w1", "returned w2"]
+
+
 def test_a_key_belongs_to_its_arguments(agents: Agents) -> None:
     """Nothing is called."""
     lines = agents.run('tell(pay, "a", "x", key="k")\ntell(pay, "a", "y", key="k")\ntell(pay, "b", "x", key="k")')

@@ -76,8 +76,9 @@ class Fork:
 
     def kill(self) -> None:
         """End it without a word."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
+        if not self._answers.closed:  # else another process may have its number
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
         self.wait()
 
     def wait(self) -> None:

@@ -18,7 +18,7 @@ from mcp_types import ElicitRequestFormParams, ElicitResult
 from runtime.dev_server import DevServer
 from tests import preloaded
 from tests.gateway.agents import PATIENCE, SHOP, Place
-from tests.gateway.http import ACCEPTS, NEW, OLD, Broken, Gateway, Http, answer_of, call, tools_of, until
+from tests.gateway.http import ACCEPTS, NEW, OLD, Broken, Gateway, Http, answer_of, call, message, tools_of, until
 from tests.gateway.test_gateway import said
 from tests.processes import Processes
 
@@ -104,6 +104,22 @@ def test_an_answer_that_was_cut_off_belongs_to_the_next_equal_call(gateway: Gate
     assert NOT_AGAIN in said(again)
     assert NOT_AGAIN not in said(wanted)
     assert paid(gateway, session) == 2
+
+
+def test_a_call_whose_cancel_came_before_it_is_not_made(gateway: Gateway, session: str) -> None:
+    """The two are on connections of their own, and the cancel may overtake."""
+    url = f"{gateway.url}/{session}"
+    told = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 77}}
+    with Http(url, OLD) as agent:
+        headers = {**ACCEPTS, **agent.headers}
+        httpx2.post(url, json=told, headers=headers)
+        before = [paid(gateway, session)]
+        for number in (77, 78):
+            pay = message("tools/call", call("pay", {"who": session}), version=OLD, number=number)
+            httpx2.post(url, json=pay, headers=headers)
+            before.append(paid(gateway, session))
+
+    assert before == [0, 0, 1]
 
 
 def test_a_cancel_that_comes_after_the_answer_says_that_it_was_not_read(gateway: Gateway, session: str) -> None:
