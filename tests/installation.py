@@ -9,8 +9,11 @@ from pathlib import Path
 
 from tests.processes import ROOT
 
-VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+_SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+VERSION: str = _SETTINGS["project"]["version"]
 """The version of this checkout."""
+BUILD: list[str] = _SETTINGS["build-system"]["requires"]
+"""What builds it."""
 
 
 def environment(folder: Path, *packages: str) -> Path:

@@ -167,3 +167,17 @@ def test_the_wheel_lists_its_packages(twice: list[Path]) -> None:
     assert (listed["bomFormat"], listed["metadata"]["component"]["name"]) == ("CycloneDX", "replan")
     assert versions == locked("runtime")
     assert [one["name"] for one in listed["components"] if one["bom-ref"] not in needed] == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_an_index_shows_the_readme_without_links_into_a_checkout(twice: list[Path]) -> None:
+    """Beside what it sorts packages by; what is elsewhere in the world is still linked."""
+    [wheel] = twice[0].glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        [metadata] = [files.read(name).decode() for name in files.namelist() if name.endswith(".dist-info/METADATA")]
+    head, _, shown = metadata.partition("\n\n")
+
+    assert re.findall(r"\]\((?!https://)[^)]*\)", shown) == []
+    assert "](https://temporal.io)" in shown and "# Replan\n" in shown
+    assert {"Classifier: Typing :: Typed", "Requires-Python: >=3.11", "License-File: LICENSE"} <= {*head.splitlines()}

@@ -13,7 +13,7 @@ import pytest
 from temporalio.client import Client
 
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
-from tests.installation import VERSION, build, environment
+from tests.installation import BUILD, VERSION, build, environment
 from tests.own_worker import CONVERTER, QUEUE, OrderWorkflow
 from tests.processes import ROOT, Processes
 from tests.test_docs_client import check_service
@@ -108,7 +108,7 @@ from replan import retry
 def made(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """The archive of sources and the wheel of the checkout, and the wheel that is built from the archive."""
     folder = tmp_path_factory.mktemp("made")
-    hatch = environment(folder / "hatch", "hatchling")
+    hatch = environment(folder / "hatch", *BUILD)
     wheel, archive = build(hatch, folder / "dist")
     with tarfile.open(archive) as sources:
         sources.extractall(folder / "sources", filter="data")
@@ -191,7 +191,7 @@ def test_the_users_tools_are_checked(user: Processes, tools: str, file: str) -> 
 
 def test_the_demo_is_in_the_wheel(served: Processes) -> None:
     """The task of README.md ends as in the checkout: one call is rejected, and a new plan follows."""
-    [task] = re.findall(r'^replan --task "(.*)"', (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+    [task] = re.findall(r'^python starter.py --task "(.*)"', (ROOT / "README.md").read_text(), flags=re.MULTILINE)
     done = served.starter("--task", task, "--json")
     document = json.loads(done.stdout)
 
