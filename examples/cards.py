@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 from replan import Refused, tool
 from replan.forms import Form
 
+CARDS = Path(os.environ.get("CARDS", "cards.txt"))
 WORDS = r"charge (?P<customer>\w+) (?P<amount>[0-9.]+) for order (?P<order>[0-9]+)"
 
 
@@ -20,29 +21,33 @@ class Charge(BaseModel):
     order: int
 
 
-def _company() -> Path:
-    return Path(os.environ.get("CARDS", "cards.txt"))
-
-
-def _line(args: Charge) -> str:
+def line(args: Charge) -> str:
     return f"order {args.order}: {args.customer} {args.amount:.2f} EUR"
+
+
+def charged() -> list[str]:
+    return CARDS.read_text().splitlines() if CARDS.exists() else []
+
+
+def pay(entry: str) -> None:
+    with CARDS.open("a") as company:
+        print(entry, file=company)
 
 
 @tool.read
 async def find_charge(args: Charge) -> Charge:
     """Look whether an order was charged."""
-    if not _company().exists() or _line(args) not in _company().read_text().splitlines():
+    if line(args) not in charged():
         raise Refused(f"Order {args.order} was not charged.", code="not_found")
-    return args
+    return args  # found: this is the result
 
 
 @tool.unkeyed(
     reconcile=find_charge,
     forms=[Form("charge NAME AMOUNT for order NUMBER", WORDS)],
-    sentence=lambda paid, _: f"Charged {_line(paid)}.",
+    sentence=lambda paid, _: f"Charged {line(paid)}.",
 )
 async def charge(args: Charge) -> Charge:
     """Charge a customer's card for an order."""
-    with _company().open("a") as charged:
-        print(_line(args), file=charged)
+    pay(line(args))
     return args

@@ -14,12 +14,13 @@ import pytest
 from runtime.dev_server import free_port
 from tests.processes import ROOT, Processes
 
-README = (ROOT / "README.md").read_text()
+README, START = ((ROOT / name).read_text() for name in ("README.md", "docs/start-task.md"))
+"""The README, and its page for those who begin with nothing."""
 
 
-def block(language: str, containing: str) -> str:
-    """The README's code block in a language that contains some words."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+def block(language: str, containing: str, page: str = README) -> str:
+    """The code block of a page in a language that contains some words."""
+    blocks = re.findall(rf"```{language}\n(.*?)```", page, flags=re.DOTALL)
     return next(str(text) for text in blocks if containing in text)
 
 
@@ -27,7 +28,7 @@ def block(language: str, containing: str) -> str:
 def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
     """`python worker.py --dev` on a free port, as the README says, with the README's tool."""
     folder = tmp_path_factory.mktemp("by-hand")
-    (folder / "my_tools.py").write_text(block("python", "get_price"))
+    (folder / "my_tools.py").write_text(block("python", "get_price", START))
     processes = Processes(f"localhost:{free_port()}", folder)
     with processes.worker("--dev", "--tools", str(folder / "my_tools.py")):
         yield processes
@@ -36,7 +37,7 @@ def by_hand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Processes]:
 @pytest.fixture(scope="module")
 def document(by_hand: Processes) -> dict[str, Any]:
     """The JSON document of the README's task, with 14:00 taken."""
-    [task] = re.findall(r'starter.py --task "(.*)"', block("sh", "starter.py"))
+    [task] = re.findall(r'starter.py --task "(book .*)"', README)
     done = by_hand.starter("--task", task, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     parsed: dict[str, Any] = json.loads(done.stdout)
@@ -60,9 +61,9 @@ def test_no_step_repeats_the_refused_call(document: dict[str, Any]) -> None:
 
 
 def test_a_hand_written_plan_runs(by_hand: Processes) -> None:
-    """The README's plan file runs as it stands."""
+    """The plan file of the page runs as it stands."""
     file = by_hand.folder / "plan.json"
-    file.write_text(block("json", "steps"))
+    file.write_text(block("json", "steps", START))
     done = by_hand.starter("--plan", str(file), "--json")
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -70,7 +71,7 @@ def test_a_hand_written_plan_runs(by_hand: Processes) -> None:
 
 
 def test_the_readme_tool_is_accepted(by_hand: Processes) -> None:
-    """The tool in the README passes `worker.py --check`, which prints it."""
+    """The tool of the page passes `worker.py --check`, which prints it."""
     done = by_hand.run([sys.executable, "worker.py", "--check", "--tools", str(by_hand.folder / "my_tools.py")])
 
     assert done.returncode == 0, done.stderr
@@ -87,6 +88,15 @@ def test_make_demo_shows_a_replan_and_leaves_nothing_behind(tmp_path: Path) -> N
     assert done.returncode == 0, done.stdout + done.stderr
     assert all(words in done.stdout for words in ("Plan 1", "Plan 2  because book was rejected", "Completed in"))
     assert left == ""
+
+
+def test_the_tool_of_the_readme_is_that_of_the_example() -> None:
+    """Line by line, but for what is about the words of a task, and the comments."""
+    example = {line.split("  #")[0].strip() for line in (ROOT / "examples" / "cards.py").read_text().splitlines()}
+    shown = {line.split("  #")[0].strip() for line in block("python", "find_charge").splitlines()}
+
+    assert {"async def find_charge(args: Charge) -> Charge:", "return args"} <= shown
+    assert shown - example == {"@tool.unkeyed(reconcile=find_charge)"}
 
 
 def test_every_command_of_the_readme_exists() -> None:

@@ -191,7 +191,7 @@ def test_the_users_tools_are_checked(user: Processes, tools: str, file: str) -> 
 
 def test_the_demo_is_in_the_wheel(served: Processes) -> None:
     """The task of README.md ends as in the checkout: one call is rejected, and a new plan follows."""
-    [task] = re.findall(r'^python starter.py --task "(.*)"', (ROOT / "README.md").read_text(), flags=re.MULTILINE)
+    [task] = re.findall(r'^python starter.py --task "(book .*)"', (ROOT / "README.md").read_text(), flags=re.MULTILINE)
     done = served.starter("--task", task, "--json")
     document = json.loads(done.stdout)
 
