@@ -134,7 +134,7 @@ def _excuses(meant: Sequence[Meant], attempts: Sequence[Attempt], number: int) -
         if earlier.is_silent and (is_early or is_reworded):
             yield Excuse.IDENTITY
         # It may have taken that answer for its own; or a person's answer about the one counts for the other.
-        if earlier.meant != mine.meant and (earlier.was_said or (earlier.row and earlier.row == mine.row)):
+        if earlier.meant != mine.meant and (earlier.was_said or earlier.code == "doubtful"):
             yield Excuse.IDENTITY
         went_on = any(one.connection == earlier.connection for one in attempts[place + 1 :])
         is_there = mine.connection == earlier.connection

@@ -457,7 +457,8 @@ class Person:
     def _is_same(self, record: CallRecord, names: dict[str, str]) -> str:
         """Whether a doubtful call is the earlier one again; wishes that are equal may change their effects."""
         name = names.get(record.about or "")
-        asked = [one for one in self._agent.attempts if one.row == record.key]
+        attempts = self._agent.attempts
+        asked = [one for one in attempts if one.row == record.key] or [one for one in attempts if _asks(one, record)]
         if name is None or not asked:
             return "another"
         mine = asked[-1]
@@ -485,6 +486,14 @@ class Person:
                 agent._make(wish, Step())
             agent.client.leave()
         agent.odd += [("stuck", one.meant.name, "not done at the end") for one in left]
+
+
+def _asks(attempt: Attempt, record: CallRecord) -> bool:
+    """Whether an attempt that has no answer may be that of a record."""
+    args: Any = record.arguments or {}
+    asked = (record.function.rpartition(".")[2], args.get("who"), float(args["amount"]), note_of(args))
+    is_it = asked == (attempt.tool, attempt.who, attempt.amount, attempt.note)
+    return is_it and not attempt.row and attempt.result is None
 
 
 def _is_of(record: CallRecord, done: Done) -> bool:
