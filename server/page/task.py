@@ -51,6 +51,8 @@ class Row(NamedTuple):
 
     notes: Sequence[str]
     step: OutcomeStep | None = None
+    kind: str = ""
+    title: str = ""
     sign: str = ""
     state: str = ""
     time: str = ""
@@ -80,7 +82,8 @@ def rows_of(outcome: Outcome, snapshot: Snapshot | None) -> list[Row]:
             attempt = live.attempts.get(group.step.id) if live else None
             state, took = tree.state_of(group.step, attempt), tree.time_of(group.step, live)
             notes = [line.strip() for line in group.lines[1:]]
-            found.append(Row(notes, group.step, SIGNS[group.step.status], state, took))
+            kind, title = tree.kind_and_title(group.step)
+            found.append(Row(notes, group.step, kind, title, SIGNS[group.step.status], state, took))
     return found
 
 
