@@ -414,7 +414,7 @@ async def test_an_inbox_of_500_has_pages_oldest_first(browser: "Browser", crowd:
                     await page.get_by_role("link", name="Shorter waits").click()
                     await page.wait_for_url(f"**page={number}")
 
-    assert re.match(rf"{OPEN} requests wait for a person", count) and visiting.complaints == []
+    assert re.match(rf"{OPEN} requests are waiting for a person", count) and visiting.complaints == []
     assert seen == crowd.order
 
 
