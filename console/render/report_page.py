@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from client.report.report import Report
 from client.report.row import Recovery
 from client.text import printable
-from console.render.report import Section, heading, recoveries, sections
+from console.render.report import Section, heading, recoveries, sections, usd
 
 TEMPLATE = Path(__file__).with_name("report.html")
 GOOD, MIDDLING, BAD, CALM = "var(--good)", "var(--middling)", "var(--bad)", "var(--calm)"
@@ -110,9 +110,9 @@ def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
     waiting = sum(wait.requests for wait in report.waiting)
     yield "open requests", f"{waiting:,}", "middling" if waiting else ""
     if report.paid:
-        usd = sum(cost.usd for cost in report.paid)
+        paid = sum(cost.usd for cost in report.paid)
         yield "tokens", f"{sum(cost.tokens for cost in report.paid):,}", ""
-        yield "US dollars", f"{usd:,.2f}" if usd >= 0.01 or not usd else f"{usd:.4f}", ""
+        yield "US dollars", usd(paid), ""
 
 
 def _charts(report: Report) -> Iterator[Chart]:

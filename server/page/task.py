@@ -43,6 +43,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 MAX_TURNS = 200
 """The most turns of a conversation on its page."""
 NO_MODEL = "No model was asked, so it cost no tokens."
+NO_PRICE = "Nobody has told the price of this model. An operator can write it into the settings, under models.prices."
 TRANSCRIPT = ("transcript", "Transcript", "/transcript")
 
 
@@ -154,6 +155,7 @@ async def task_response(
         result="" if outcome.result is None else text_of(outcome.result),
         costs=[
             *(spent_on_models(outcome.spent) or [NO_MODEL]),
+            *([NO_PRICE] if outcome.spent.unpriced else []),
             *(sentence.text for sentence in waste.sentences(receipt_of(story), has_faults=False)),
         ],
         is_running=outcome.ended_at is None,

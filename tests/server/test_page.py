@@ -216,7 +216,7 @@ async def test_after_a_refusal_an_ended_task_has_the_buttons_of_its_end(visitor:
     id = await waiting(stage, "refused")
     async with visitor.page(f"/ui/tasks/{id}") as page:
         await page.locator("#acts").get_by_label("Tool calls").fill("none")
-        await page.get_by_role("button", name="Give so much more").click()
+        await page.get_by_role("button", name="Raise the limits").click()
         await says(page, "p.wrong", "Tool calls must be a whole number")
         await stage.client.get_workflow_handle(id).cancel()
         await says(page, "#acts", "nothing is left that could be undone")
