@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import difflib
 import shlex
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
@@ -156,6 +157,7 @@ TASKS = f"WorkflowType = '{TASK_TYPE}'"
 CALL_MEMO = "call"
 """The key of the memo field that names the tool of a task that the command `call` started."""
 MAX_NAMED = 5
+MAX_SIMILAR = 3
 MAX_ID = 200
 """The most characters of the id of a new task."""
 MAX_SENT = 1000
@@ -228,6 +230,13 @@ async def _newest(client: Client) -> Handle:
     for task in await newest_tasks(client, TASKS, limit=1, with_calls=False):
         return client.get_workflow_handle_for(AgentWorkflow.run, task.id)
     raise Problem("no_tasks", "There is no task here yet", Text("start one with ", Remedy("start")))
+
+
+async def similar_ids(client: Client, id: str) -> list[str]:
+    """At most MAX_SIMILAR ids of the newest tasks that begin as `id` does, or are spelt like it."""
+    ids = [task.id for task in await newest_tasks(client, TASKS, limit=MAX_WITH_PREFIX)]
+    longer = [other for other in ids if id and other.startswith(id)]
+    return list(dict.fromkeys([*longer, *difflib.get_close_matches(id, ids)]))[:MAX_SIMILAR]
 
 
 async def _by_prefix(client: Client, prefix: str) -> Handle:

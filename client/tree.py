@@ -25,7 +25,7 @@ from workflows.account.task import TaskStatus
 from workflows.faults.decision import what_follows
 from workflows.faults.fault import Code, Working
 from workflows.plans.proposal import BY_HAND
-from workflows.text import legible, service_words
+from workflows.text import legible, service_words, without_repeats
 from workflows.unfinished import Unfinished
 from workflows.web_ui import SIGNS
 
@@ -86,7 +86,7 @@ class RowLayout:
     def __init__(self, outcome: Outcome, width: int = WIDTH) -> None:
         """Lay out all steps for a terminal of `width` columns; a wide terminal shows longer titles."""
         self._ids = _column_widths(outcome, lambda step: step.id, MAX_ID)
-        self._kinds = _column_widths(outcome, kind, MAX_KIND)
+        self._kinds = _column_widths(outcome, lambda step: kind_and_title(step)[0], MAX_KIND)
         longest = max((cell_len(self._names_and_title(step)) for step in outcome.steps), default=0)
         self._room = max(MIN_NAMES, min(width - WIDTH + USUAL_NAMES, max(USUAL_NAMES, longest)))
 
@@ -98,8 +98,9 @@ class RowLayout:
         return signed(SIGNS[step.status], text, STATUS_COLOURS.get(step.status, ""))
 
     def _names_and_title(self, step: OutcomeStep) -> str:
-        names = f"{pad(step.id, self._ids[step.revision])} {pad(kind(step), self._kinds[step.revision])}"
-        return f"{printable(names)} {one_line(step.title)}"
+        kind, title = kind_and_title(step)
+        id, kind = pad(step.id, self._ids[step.revision]), pad(kind, self._kinds[step.revision])
+        return " ".join(filter(None, [printable(id), printable(kind), one_line(title)]))
 
 
 def body(outcome: Outcome, ui_url: str | None, width: int = WIDTH, live: LiveState | None = None) -> list[str]:
@@ -371,9 +372,13 @@ def _retries_text(faults: Sequence[FaultRecord]) -> str:
     return f"{', '.join(counted)}, waited {' and '.join(waits)}" if waits else ", ".join(counted)
 
 
-def kind(step: OutcomeStep) -> str:
-    """The kind that a step used, marked if it is the fallback."""
-    return f"{step.kind} (fallback)" if step.is_fallback else step.kind
+def kind_and_title(step: OutcomeStep) -> tuple[str, str]:
+    """What follows the id of a step: the kind that it used, marked if it is the fallback, and its title.
+
+    Either is empty where it would only repeat what stands before it.
+    """
+    kind, title = without_repeats(step.id, step.kind, step.title)
+    return f"{step.kind} (fallback)" if step.is_fallback else kind, title
 
 
 def _column_widths(outcome: Outcome, name: Callable[[OutcomeStep], str], most: int) -> dict[int, int]:

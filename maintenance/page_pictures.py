@@ -1,10 +1,14 @@
-"""`make pictures`, its second part: the page of `serve` in every state, on a phone and a desk, light and dark."""
+"""`make pictures`, its second part: the page of `serve` in every state, on a phone and a desk, light and dark.
+
+And the page of `report` about the same tasks.
+"""
 
 import argparse
 import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -30,6 +34,9 @@ MAX_HEIGHT = 2000
 """The most points of a page that a picture shows; the inbox has more of the same below."""
 SHARPNESS = 1.0
 SCHEMES = ("light", "dark")
+REPORT = "report"
+"""The name of the picture of the report, of which the docs show the first screen."""
+REPORT_SIZE = 1160, 1100
 
 
 def main(words: Sequence[str]) -> int:
@@ -44,10 +51,12 @@ def main(words: Sequence[str]) -> int:
             (parsed.folder / f"{name}.png").write_bytes(picture)
             if name in KEPT:
                 (parsed.docs / f"page-{name}.png").write_bytes(picture)
+            if name == REPORT:
+                (parsed.docs / f"{name}.png").write_bytes(picture)
     except NoBrowser as missing:
         print(f"No picture of the page: {missing}.", file=sys.stderr)
         return Exit.BAD_USAGE
-    print(f"{os.path.relpath(parsed.folder)}: {len(PAGES) * len(WIDTHS) * len(SCHEMES)} pictures")
+    print(f"{os.path.relpath(parsed.folder)}: {len(PAGES) * len(WIDTHS) * len(SCHEMES) + 1} pictures")
     return Exit.COMPLETED
 
 
@@ -61,6 +70,7 @@ def pictures() -> Iterator[tuple[str, bytes]]:
                 for scheme in SCHEMES:
                     for name, path in PAGES.items():
                         yield f"{name}-{width}-{scheme}", _picture(page, f"{url}{path}", WIDTHS[width], scheme)
+            yield REPORT, _report(page, environment)
 
 
 async def _play(address: str) -> None:
@@ -83,6 +93,20 @@ def _served(environment: Mapping[str, str]) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+def _report(page: "Page", environment: Mapping[str, str]) -> bytes:
+    """The first screen of the report on all these tasks."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "report.html")
+        command = starter("report", "--html", str(file))
+        subprocess.run(command, env=dict(environment), capture_output=True, check=True)  # noqa: S603  # our own script
+        width, height = REPORT_SIZE
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(color_scheme="light")
+        page.goto(file.as_uri())  # and not as the content of the page before, whose policy allows no style in it
+        picture: bytes = page.screenshot()
+    return picture
 
 
 def _picture(page: "Page", url: str, width: int, scheme: str) -> bytes:

@@ -1,9 +1,10 @@
-"""`make pictures`: drawings and screenshots for README.md, of a real run with fresh data."""
+"""`make pictures`: drawings and screenshots for README.md and docs, of a real run with fresh data."""
 
 import argparse
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from rich.text import Text
 from client.lines import wrap
 from console.demo import ROOT, TASK, Playground, open_playground, running_worker, starter
 from console.exits import Exit
-from console.render.terminal import DONE
+from console.prompt import SIGN
 
 if TYPE_CHECKING:  # of the extra `pictures`, which only the photographs need
     from playwright.sync_api import Locator, Page
@@ -32,12 +33,20 @@ BROKEN, ASKED = "get_price=401", "get the price of A-17"
 """A fault for a tool (its API key is rejected), and a task that needs this tool, and so ends as escalated."""
 CHARGED, KILLED = "charge ann 12.00 for order 17", "charge=die@before_commit:1"
 """A payment, and where in its call the worker is killed: after it was charged, and before that is recorded."""
+PERSON = "ann"
+"""Who starts the tasks, instead of the login name of this run."""
 USUAL_UI = "http://localhost:8233"
 """Shown instead of the free port of this run, so that two runs give equal pictures."""
 
-TO_APPROVE = ("--task", "book a slot for the team at 16:00", "--approve", "effects", "--on-escalation", "wait")
+TO_APPROVE = ("--task", "book a slot for the team at 16:00", "--approve", "effects")
 """A task that waits until a person approves its call."""
+FOREIGN = Path("tests", "audit", "histories.zip")
+"""Histories of agents that know nothing of Replan; tests/audit/integrations.py says where they come from."""
+AUDIT_SIZE = 1160, 1010
+"""The size of the window in which the page of an audit is photographed: its first screen."""
 
+CURSOR = re.compile(r"(\r|\n|\x1b\[\d*[AJK]|\x1b\[\?\d+[hl])")
+"""What moves the cursor or clears something; one group, so that a text is split into these and what is between."""
 COLUMNS, ROWS = 80, 50
 THEME = TerminalTheme(
     background=(22, 27, 34),
@@ -148,18 +157,20 @@ def pictures(playground: Playground) -> Iterator[tuple[str, bytes]]:
     """The file names and the contents of all pictures; pictures that need no browser come first."""
     yield "kill.svg", drawing(kill(), "Replan", "kill").encode()
     escalated = _run_for_ui_url(playground, "--task", ASKED)  # first: a worker's very first task takes longer
-    plain = {**playground.environment, "REPLAN_UI": USUAL_UI}
+    plain = {**playground.environment, "REPLAN_UI": USUAL_UI, "LOGNAME": PERSON}
     for name, words in (("terminal", ("--task", TASK)), ("explain", ("explain",))):
         left = left_by(starter(*words), plain)
         yield f"{name}.svg", drawing(_typed_command("starter.py", *words) + left, "Replan", name).encode()
     replanned = _run_for_ui_url(playground, "show")
-    _run_for_ui_url(playground, *TO_APPROVE)
+    asked = left_by(starter(*TO_APPROVE), plain, until=SIGN)
+    yield "question.svg", drawing(_typed_command("starter.py", *TO_APPROVE) + asked, "Replan", "question").encode()
     waiting = _run_for_ui_url(playground, "show")
     with browser_page(CHOSEN) as page:
         yield "web-ui.png", _timeline(page, replanned)
         yield "web-ui-details.png", _details(page, escalated)
         yield "web-ui-waiting.png", _details(page, waiting)
         yield "web-ui-answer.png", _answers(page)
+        yield "audit.png", _audit(page)
 
 
 def _typed_command(*words: str) -> str:
@@ -177,8 +188,11 @@ def _run_for_ui_url(playground: Playground, *words: str) -> str:
     return str(document["ui_url"])
 
 
-def left_by(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    """What a command leaves on a terminal of 80 columns, with colours; SystemExit if its exit code is not 0."""
+def left_by(command: Sequence[str], environment: Mapping[str, str], until: str = "") -> str:
+    """What a command leaves on a terminal of 80 columns, with colours; SystemExit if its exit code is not 0.
+
+    With `until`, the command is killed as soon as it has printed this text.
+    """
     screen, terminal = os.openpty()
     termios.tcsetwinsize(terminal, (ROWS, COLUMNS))
     process = subprocess.Popen(  # noqa: S603  # our own script
@@ -192,14 +206,34 @@ def left_by(command: Sequence[str], environment: Mapping[str, str]) -> str:
     )
     os.close(terminal)
     try:
-        shown = _read_to_end(screen).replace("\r\n", "\n")
-        code = process.wait()
+        shown = _read_to_end(screen, until.encode()).replace("\r\n", "\n")
+        code = 0 if until and until in shown else process.wait()
     finally:
         process.kill()
+        process.wait()
         os.close(screen)
     if code:
         raise SystemExit(f"{' '.join(command)!r} ended with {code} instead of 0:\n{shown}")
-    return shown.rpartition(DONE)[2]
+    return as_seen(shown)
+
+
+def as_seen(printed: str) -> str:
+    """What a terminal shows after this was printed by a `Screen`, which always writes whole lines; colours stay."""
+    rows, row, is_at_start = [""], 0, True
+    for part in CURSOR.split(printed):
+        if part == "\r":
+            is_at_start = True
+        elif part == "\n":
+            row, is_at_start = row + 1, True
+            rows += [""] * (row == len(rows))
+        elif part.endswith("A") and CURSOR.fullmatch(part):
+            row -= int(part[2:-1])
+        elif part.endswith(("J", "K")) and CURSOR.fullmatch(part):
+            rows[row] = "" if is_at_start else rows[row]
+            rows[row + 1 :] = [] if part.endswith("J") else rows[row + 1 :]
+        elif part and not CURSOR.fullmatch(part):
+            rows[row], is_at_start = part if is_at_start else rows[row] + part, False
+    return "\n".join(rows)
 
 
 def drawing(text: str, title: str, id: str) -> str:
@@ -215,16 +249,17 @@ def _plain(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name not in own} | {"TERM": "xterm-256color"}
 
 
-def _read_to_end(descriptor: int) -> str:
+def _read_to_end(descriptor: int, until: bytes = b"") -> str:
+    """What is printed until the last writer is gone, or until this text was printed."""
     parts = list[bytes]()
     while True:
         try:
             part = os.read(descriptor, 65536)
         except OSError:  # Linux reports the end of the last writer as an error, others as an empty read
             part = b""
-        if not part:
-            return b"".join(parts).decode(errors="replace")
         parts.append(part)
+        if not part or (until and until in b"".join(parts)):
+            return b"".join(parts).decode(errors="replace")
 
 
 def browser_program(environment: Mapping[str, str]) -> str:
@@ -296,6 +331,18 @@ def _answers(page: "Page") -> bytes:
     page.wait_for_timeout(SETTLING_MS)
     dialog = page.locator("[role=dialog]:visible, dialog[open]").last
     picture: bytes = dialog.screenshot()
+    return picture
+
+
+def _audit(page: "Page") -> bytes:
+    """The first screen of the page of an audit."""
+    command = starter("audit", str(FOREIGN), "--format", "html")
+    html = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=True).stdout  # noqa: S603
+    width, height = AUDIT_SIZE
+    page.set_viewport_size({"width": width, "height": height})
+    page.goto("about:blank")  # a page before may have a policy that allows no style
+    page.set_content(html)
+    picture: bytes = page.screenshot()
     return picture
 
 

@@ -1,12 +1,13 @@
 """The web server: the API for programs and the page for people, on one port, with the same rules for both."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from mimetypes import guess_type
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from anyio import BrokenResourceError
 from fastapi import FastAPI, Request
@@ -20,6 +21,7 @@ from temporalio.service import RPCError
 
 from client.client import Client
 from client.problem import Problem
+from client.tasks import similar_ids
 from runtime.client import namespace_id
 from runtime.payloads import NoKey
 from runtime.process import version
@@ -27,7 +29,7 @@ from runtime.validation import expected
 from server import api, codec
 from server.access import Access, Denied
 from server.page import answers, inbox, lists, sign_in, task
-from server.page.rendering import PLACES, problem_page
+from server.page.rendering import ASK_SECONDS, PLACES, TASK_PAGES, problem_page
 from server.page.schemas import Schemas
 from server.problems import MEDIA_TYPE, ProblemDocument, body_of, denial, problem_of, status_of
 from server.remedies import as_request, on_page
@@ -151,10 +153,23 @@ async def error_response(request: Request, error: Exception) -> Response:
         return Response(status_code=204)
     headers |= HEADERS  # that of a bug does not pass the Gate
     if is_page:
-        page = problem_page(request, status, code, reason, remedy)
+        page = problem_page(request, status, code, reason, remedy, await _similar_tasks(request, code))
         page.headers.update(headers)
         return page
     return Response(body_of(status, code, reason, remedy, **more), status, headers, MEDIA_TYPE)
+
+
+async def _similar_tasks(request: Request, code: str) -> Sequence[str]:
+    """The ids of tasks that a person may have meant by the address of a page; empty if the server does not say soon."""
+    path = request.scope["path"]
+    if code not in ("unknown_id", "many_ids") or not path.startswith(TASK_PAGES):
+        return ()
+    named = unquote(path.removeprefix(TASK_PAGES).partition("/")[0])
+    try:
+        async with asyncio.timeout(ASK_SECONDS):
+            return await similar_ids(request.app.state.client.temporal, named)
+    except (RPCError, TimeoutError):
+        return ()
 
 
 def _of_address(request: Request, error: HTTPException, *, is_page: bool) -> tuple[str, str]:

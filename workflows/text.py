@@ -73,6 +73,24 @@ def few(names: Sequence[str], most: int, between: str = ", ") -> str:
     return between.join(names[:most]) + (f"{before}and {len(names) - most} more" if len(names) > most else "")
 
 
+def without_repeats(id: str, kind: str, title: str) -> tuple[str, str]:
+    """The kind and the title of a step as they follow its id on a screen, without words that stand before them.
+
+    The kind is empty if the id already is the kind, or the kind and a number, such as `charge-2`. The title loses the
+    kind, or else the id, at its beginning.
+    """
+    shown = "" if re.fullmatch(rf"{re.escape(kind)}(-\d+)?", id) else kind
+    for name in (kind, id):
+        begin, rest = title[: len(name)], title[len(name) :]
+        if name and _as_words(begin) == _as_words(name) and (not rest or rest[0] in " :,"):
+            return shown, rest.lstrip(" :,")
+    return shown, title
+
+
+def _as_words(name: str) -> str:
+    return name.casefold().replace("_", " ")
+
+
 def shorten(text: str, width: int) -> str:
     """The text, cut to `width` characters with an ellipsis at its end."""
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"

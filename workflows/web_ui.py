@@ -23,7 +23,7 @@ from workflows.json_values import canonical, text_of
 from workflows.people.card import Asker, Fact, facts, value_words
 from workflows.people.requests import answer_command
 from workflows.plans.contract import contract_words
-from workflows.text import legible, service_words, shorten
+from workflows.text import legible, service_words, shorten, without_repeats
 
 MAX_DETAILS = 2400
 """The most bytes of the current details."""
@@ -193,16 +193,15 @@ def _planning_lines(progress: Progress) -> list[str]:
 
 def _step_line(progress: Progress, record: StepRecord) -> str:
     fault = next((fault for fault in reversed(progress.faults) if fault.step_id == record.step.id), None)
-    shown = [f"- {SIGNS[record.status]} **{escape(record.step.id)}** {escape(record.kind)}"]
-    if record.label:
-        shown.append(escape(record.label, 60))
+    kind, title = without_repeats(record.step.id, record.kind, record.label)
+    shown = [f"- {SIGNS[record.status]} **{escape(record.step.id)}**", escape(kind), escape(title, 60)]
     if record.status is StepStatus.COMPLETED:
         shown.append("→ " + escape(_plain_text(record.result), 60))
     if record.status is StepStatus.FAILED and fault is not None:
         shown.append(f"→ {escape(fault.code)}")
     if record.status is StepStatus.PENDING and record.step.dependencies:
         shown.append("needs " + escape(", ".join(sorted(record.step.dependencies))))
-    return " ".join(shown) + _step_notes(progress, record)
+    return " ".join(filter(None, shown)) + _step_notes(progress, record)
 
 
 def _step_notes(progress: Progress, record: StepRecord) -> str:

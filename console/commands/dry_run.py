@@ -25,6 +25,7 @@ from workflows.plans.catalogue import ALWAYS, EVERY_CALL, WHY_OF_TASK, Effect, T
 from workflows.plans.graph import ready_steps
 from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question, Step
 from workflows.plans.references import is_reference
+from workflows.text import without_repeats
 
 MAX_ARGUMENTS = 400
 """The most terminal cells that the arguments of a step take; the rest is cut off."""
@@ -80,7 +81,8 @@ def draft_lines(task: Task, draft: Draft, ending: Ending, schemas: Mapping[str, 
         who = f"The first turn of the {draft.planner} planner, which continues with the results"
     match draft.proposal:
         case NewSteps(steps=steps, because=because):
-            widths = [max(len(name) for name in names) for names in zip(*((s.id, s.kind) for s in steps), strict=True)]
+            kinds = [without_repeats(step.id, step.kind, step.title)[0] for step in steps]
+            widths = min(max(len(step.id) for step in steps), 14), min(max(map(len, kinds)), 20)
             asked = {step.id: approval_of(step, draft, task) for step in steps}
             lines = [
                 line
@@ -161,7 +163,8 @@ def _step_lines(step: Step, spec: ToolSpec, approval: ApprovalNeed, schema: Sche
 
     arguments = with_numbers(written, step.args, schema)
     after = f"after {', '.join(sorted(step.dependencies))}" if step.dependencies else ""
-    head = f"{step.id:<{min(widths[0], 14)}} {step.kind:<{min(widths[1], 20)}} {one_line(step.title)}"
+    kind, title = without_repeats(step.id, step.kind, step.title)
+    head = " ".join(filter(None, [step.id.ljust(widths[0]), kind.ljust(widths[1]), one_line(title)]))
     asks = {"yes": f"asks a person: {approval.why}", "may": f"may ask a person: if {approval.why}", "no": ""}
     facts = "; ".join(filter(None, [after, *_tool_facts(spec)]))
     lines = [cut(one_line(arguments), MAX_ARGUMENTS), facts, asks[approval.asks]]

@@ -1,10 +1,10 @@
 """What an audit found, as text for a terminal and as an HTML page."""
 
-import sys
 import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from audit.findings import ran_again_after_unknown_outcome
 from audit.report import AuditReport, FindingCount, Place
 from audit.tools import Confidence
 from client.text import one_line
@@ -21,6 +21,12 @@ MAX_NAMED = 8
 ROWS = 15
 """The most types of activities that the terminal shows."""
 LINE = "The line that spares these retries"
+DRY_RUN = "Add it where the worker is made. With dry_run=True it only counts, and changes nothing: docs/faults.md"
+CODE_WIDTH = 100
+"""The most characters of a line of code on the page."""
+FOOT = "Made by replan audit, which reads histories, changes nothing, and sends nothing anywhere."
+RAN_AGAIN = ran_again_after_unknown_outcome.__name__
+"""The name of the finding about writes that may have been done twice."""
 LABELS = {Confidence.CERTAIN: "bad", Confidence.LIKELY: "middling", Confidence.GUESSED: "calm"}
 
 
@@ -191,9 +197,24 @@ def page(report: AuditReport) -> str:
         charts.append(report_page.bars("Retries by activity", [row.activity for row in retried], series))
     articles = [*map(_article, report.findings)]
     if report.line:
-        articles.insert(0, report_page.Article(LINE, line(report, sys.maxsize), ()))
+        articles.insert(0, report_page.Article(LINE, [DRY_RUN], code=line(report, CODE_WIDTH)))
     parts = _tiles(report), charts, sections(report, 200), articles
-    return report_page.rendered("Replan audit", heading(report), *parts)
+    return report_page.rendered("Replan audit", heading(report), *parts, lead=_lead(report), foot=FOOT)
+
+
+def _lead(report: AuditReport) -> str:
+    """What a reader should know if they read no more."""
+    if not report.histories:
+        return ""
+    told = [f"{report.could_not} of {count(report.retries, 'retry', 'retries')} could not have helped."]
+    again = sum(finding.places for finding in report.findings if finding.name == RAN_AGAIN)
+    return " ".join(
+        [
+            *(told if report.retries else ["No call was retried."]),
+            *([f"{count(again, 'write')} may have been done twice."] if again else []),
+            *([] if report.findings else ["Nothing was found."]),
+        ]
+    )
 
 
 def _tiles(report: AuditReport) -> Iterator[tuple[str, str, str]]:
@@ -213,7 +234,7 @@ def _tiles(report: AuditReport) -> Iterator[tuple[str, str, str]]:
 def _article(finding: FindingCount) -> "report_page.Article":
     from console.render import report_page
 
-    lines = [how_many(finding), *_common_activities(finding), f"To change: {finding.remedy}"]
+    lines = [how_many(finding), *_common_activities(finding)]
     places = [
         report_page.Remark(
             label=place.confidence,
@@ -225,7 +246,8 @@ def _article(finding: FindingCount) -> "report_page.Article":
         )
         for place in finding.examples
     ]
-    return report_page.Article(finding.sentence, [*lines, f"How it is decided: {finding.page}"], places)
+    lines.append(f"How it is decided, and when it is wrong: {finding.page}")
+    return report_page.Article(finding.sentence, lines, places, remedy=finding.remedy)
 
 
 def _where(place: Place) -> str:

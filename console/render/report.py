@@ -19,6 +19,8 @@ from client.wording import count
 from workflows.faults.decision import DECISIONS, words_of
 
 NOTHING = "-"
+ROUNDED_USD = 1.0
+"""From this sum on, US dollars are shown with two decimals instead of four."""
 
 
 class Column(NamedTuple):
@@ -98,10 +100,17 @@ def _all_sections(report: Report) -> Iterator[Section]:
     yield Section("waiting", "Open requests", columns, waits)
     tokens = sum(cost.tokens for cost in report.paid)
     paid = [
-        (cost.purpose, f"{cost.tokens:,}", f"{cost.tokens / tokens:.0%}" if tokens else NOTHING, f"{cost.usd:.4f}")
+        (cost.purpose, f"{cost.tokens:,}", f"{cost.tokens / tokens:.0%}" if tokens else NOTHING, usd(cost.usd))
         for cost in report.paid
     ]
     yield Section("paid", "Models", _columns("for", "tokens", "share", "USD"), paid)
+
+
+def usd(paid: float) -> str:
+    """A sum of US dollars. A sum of 0 does not say whether a price was 0, or was not known."""
+    if not paid:
+        return "0 or unknown"
+    return f"{paid:,.2f}" if paid >= ROUNDED_USD else f"{paid:.4f}"
 
 
 def _columns(*names: str) -> list[Column]:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 from client.report.report import Report
 from client.report.row import Recovery
 from client.text import printable
-from console.render.report import Section, heading, recoveries, sections
+from client.wording import count
+from console.render.report import Section, heading, recoveries, sections, usd
 
 TEMPLATE = Path(__file__).with_name("report.html")
 GOOD, MIDDLING, BAD, CALM = "var(--good)", "var(--middling)", "var(--bad)", "var(--calm)"
@@ -67,13 +68,27 @@ class Article(NamedTuple):
 
     title: str
     lines: Sequence[str]
-    places: Sequence[Remark]
+    places: Sequence[Remark] = ()
+    code: Sequence[str] = ()
+    """Lines of code below the sentences."""
+    remedy: str = ""
+    """What to change, with code between backticks."""
 
 
 def page(report: Report) -> str:
     """The whole page, in which all untrusted text is escaped."""
     lines = [*heading(report), *([f"Query: {report.query}"] if report.query else [])]
-    return rendered("Replan report", lines, _tiles(report), _charts(report), sections(report))
+    return rendered("Replan report", lines, _tiles(report), _charts(report), sections(report), lead=_lead(report))
+
+
+def _lead(report: Report) -> str:
+    """What a reader should know if they read no more."""
+    ended = report.tasks - report.running
+    completed = sum(ending.tasks for ending in report.exits if ending.status == "completed")
+    if not ended:
+        return f"{count(report.tasks, 'task')}, of which none has ended." if report.tasks else "No task was counted."
+    wasted = f"{count(report.wasted, 'attempt')} {'was' if report.wasted == 1 else 'were'}" if report.wasted else "No attempt was"
+    return f"{completed:,} of {count(ended, 'ended task')} completed. {wasted} wasted."
 
 
 def rendered(
@@ -83,14 +98,31 @@ def rendered(
     charts: Iterable[Chart],
     sections: Iterable[Section],
     articles: Iterable[Article] = (),
+    *,
+    lead: str = "",
+    foot: str = "",
 ) -> str:
-    """A page with lines, figures (name, value, a class for the colour), charts, articles, tables; all is escaped."""
+    """A page with lines, figures (name, value, a class for the colour), charts, articles, tables; all is escaped.
+
+    `lead` is the sentence above all others, `foot` the one below them.
+    """
     from jinja2 import Environment, StrictUndefined  # of the extra, like pygal below
 
     environment = Environment(autoescape=True, finalize=_without_controls, undefined=StrictUndefined, trim_blocks=True)
+    environment.filters["with_code"] = _with_code
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
     parts = {"tiles": list(tiles), "charts": list(charts), "sections": list(sections), "articles": list(articles)}
-    return template.render(title=title, heading=list(lines), SHOWN=MAX_REMARKS, **parts)
+    return template.render(title=title, heading=list(lines), lead=lead, foot=foot, SHOWN=MAX_REMARKS, **parts)
+
+
+def _with_code(text: str) -> str:
+    """The escaped text, in which what stands between two backticks is code."""
+    from markupsafe import Markup, escape  # of Jinja
+
+    parts = [escape(printable(part)) for part in text.split("`")]
+    return Markup("").join(
+        Markup("<code>{}</code>").format(part) if number % 2 else part for number, part in enumerate(parts)
+    )
 
 
 def _without_controls(value: object) -> object:
@@ -110,9 +142,9 @@ def _tiles(report: Report) -> Iterator[tuple[str, str, str]]:
     waiting = sum(wait.requests for wait in report.waiting)
     yield "open requests", f"{waiting:,}", "middling" if waiting else ""
     if report.paid:
-        usd = sum(cost.usd for cost in report.paid)
+        paid = sum(cost.usd for cost in report.paid)
         yield "tokens", f"{sum(cost.tokens for cost in report.paid):,}", ""
-        yield "US dollars", f"{usd:,.2f}" if usd >= 0.01 or not usd else f"{usd:.4f}", ""
+        yield "US dollars", usd(paid), ""
 
 
 def _charts(report: Report) -> Iterator[Chart]:

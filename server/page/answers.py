@@ -8,7 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from client import people
+from client import people, tree
 from client.client import TaskHandle
 from client.follow import View, fetch_standing
 from client.history import fetch
@@ -143,7 +143,8 @@ async def _ask_to_stop(request: Request, task: Handle, action: str, button: str,
     outcome, _ = await fetch_standing(client, task)
     if outcome.ended_at:
         return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}", 303)
-    stops = [(step, STOPS[step.status]) for step in outcome.steps if step.status in STOPS]
+    running = [step for step in outcome.steps if step.status in STOPS]
+    stops = [(step, *tree.kind_and_title(step), STOPS[step.status]) for step in running]
     effects = await effect_rows(client, await fetch.fetch_story(client, task))
     hidden = {name: text for name, text in form.items() if name != "undo"} | {"confirmed": "yes"}
     return render(

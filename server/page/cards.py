@@ -11,9 +11,12 @@ from server.page.inputs import Field, fields_of, with_defaults
 from server.page.rendering import ASK_SECONDS
 from server.page.schemas import Schema, Schemas
 from workflows.account.outcome import Outcome
-from workflows.people.card import CALL, MAX_CALL, Asker, Fact, facts
+from workflows.people.card import CALL, DEFAULT, MAX_CALL, TASK, Asker, Fact, facts
 from workflows.people.requests import HumanRequest, RequestKind
 from workflows.text import shorten
+
+FROM = "Come from"
+"""What a fact is about that has the origin of several arguments."""
 
 
 class Card(NamedTuple):
@@ -21,10 +24,15 @@ class Card(NamedTuple):
 
     task_id: str
     task: str
+    by: str
+    """Who started the task; empty if nobody said so."""
     request: HumanRequest
-    about: str
+    heading: str
+    """What is asked, on the page of the task: `Approve this call?`; what a closed request was about."""
+    words: str
+    """What the request asks, in a line: the call, or the question."""
     facts: Sequence[Fact]
-    """What a person must know of an open request; empty for one that was closed."""
+    """What a person must know of an open request, as the page shows it; empty for a request that was closed."""
     fields: Sequence[Field]
     """The arguments as fields of the form that edits them."""
     is_seen: bool
@@ -34,12 +42,6 @@ class Card(NamedTuple):
     calls: Sequence[str]
     """The calls that a closed request was about, in words; empty for an open request."""
 
-    @property
-    def words(self) -> str:
-        """What the request asks, in a line: the call, or the question."""
-        call = next((fact.text for fact in self.facts if fact.about == CALL), "")
-        return call or shorten(self.request.reason, MAX_CALL)
-
 
 def card_of(task: Asker, asked: HumanRequest, schema: Schema | None = None, outcome: Outcome | None = None) -> Card:
     """Make the card of a request; `schema` is the schema of the arguments of the call to approve; None if not known.
@@ -48,10 +50,59 @@ def card_of(task: Asker, asked: HumanRequest, schema: Schema | None = None, outc
     """
     call, known = asked.call, facts(asked, task) if asked.is_open else []
     answered = answer_words(asked.answer) if asked.answer else closing_words(asked) if asked.closed else ""
+    words = next((fact.text for fact in known if fact.about == CALL), "") or shorten(asked.reason, MAX_CALL)
     is_seen = call is not None or asked.kind is not RequestKind.APPROVAL
     fields = fields_of(call, schema) if call and asked.is_open else []
     calls = asked_calls(outcome, asked) if outcome and answered else []
-    return Card(task.id, task.text, asked, subject_of(asked), known, fields, is_seen, answered, calls)
+    return Card(
+        task.id,
+        task.text,
+        task.by,
+        asked,
+        _heading(asked),
+        words,
+        _on_page(known, asked),
+        fields,
+        is_seen,
+        answered,
+        calls,
+    )
+
+
+def _heading(asked: HumanRequest) -> str:
+    if asked.is_open and asked.kind is RequestKind.APPROVAL:
+        return f"Approve these {len(asked.others) + 1} calls?" if asked.others else "Approve this call?"
+    if asked.is_open and asked.kind is RequestKind.BUDGET:
+        return "Raise the limit?"
+    return subject_of(asked)
+
+
+def _on_page(known: Sequence[Fact], asked: HumanRequest) -> list[Fact]:
+    """The facts without what the page says elsewhere: the task, and in a call its arguments, which follow it whole.
+
+    An origin that all arguments of a call share stands once, below them.
+    """
+    calls = iter([asked.call, *asked.others] if asked.call else [])
+    groups = list[list[Fact]]()
+    for fact in known:
+        if fact.about == TASK and not fact.is_argument:
+            continue
+        if not fact.is_argument and fact.about.startswith(CALL) and (call := next(calls, None)):
+            fact = fact._replace(text=call.kind)
+        if groups and groups[-1][-1].is_argument == fact.is_argument:
+            groups[-1].append(fact)
+        else:
+            groups.append([fact])
+    return [fact for group in groups for fact in (_with_one_origin(group) if group[0].is_argument else group)]
+
+
+def _with_one_origin(arguments: Sequence[Fact]) -> list[Fact]:
+    chosen = [fact for fact in arguments if fact.origin != DEFAULT]
+    origins = {fact.origin for fact in chosen}
+    if len(chosen) < 2 or len(origins) > 1 or "" in origins or any(fact.is_untrusted for fact in chosen):
+        return [*arguments]
+    shared = [fact if fact.origin == DEFAULT else fact._replace(origin="") for fact in arguments]
+    return [*shared, Fact(FROM, f"{'all' if len(chosen) == len(arguments) else 'all others'}: {origins.pop()}")]
 
 
 async def cards_of(

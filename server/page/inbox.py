@@ -72,7 +72,8 @@ async def inbox(
     pages = max(1, -(-len(entries) // PAGE))
     shown = entries[(min(page, pages) - 1) * PAGE :][:PAGE]
     alone = [entry for entry in shown if isinstance(entry, Waiting)]
-    queues = sorted({entry.queue for entry in shown})
+    # An empty inbox may be empty because no worker runs.
+    queues = sorted({entry.queue for entry in shown} if waiting else {client.queue})
     requests, silent = await asyncio.gather(
         asyncio.gather(*(_open_requests(client, task.task_id, task.request) for task in alone)),
         asyncio.gather(*(_is_silent(client, queue) for queue in queues)),

@@ -56,6 +56,8 @@ PLACES: Sequence[tuple[str, str, str]] = (
     ("/ui/new", "New", "task"),
 )
 """The pages of `serve` that every page links to: address, name, and what follows the name where there is room."""
+TASK_PAGES = "/ui/tasks/"
+"""The beginning of the addresses of a task's pages."""
 Tab = tuple[str, str, str]
 """The name, the title, and the end of the address of one of a task's pages."""
 TABS: Sequence[Tab] = (("task", "Task", ""), ("effects", "Effects", "/effects"), ("explain", "Explain", "/explain"))
@@ -109,11 +111,17 @@ def render(request: Request, template: str, status: int = 200, /, **values: Any)
     return HTMLResponse(environment().get_template(template).render(**known, **values), status)
 
 
-def problem_page(request: Request, status: int, code: str, reason: str, remedy: str) -> Response:
-    """A page that says what cannot be done, and what to do."""
+def problem_page(
+    request: Request, status: int, code: str, reason: str, remedy: str, similar: Sequence[str] = ()
+) -> Response:
+    """A page that says what cannot be done, and what to do; `similar` are the ids of tasks that may be meant."""
     is_again, is_missing = code == "unreachable" and status == 503, status == 404
+    of_task = is_missing and request.scope["path"].startswith(TASK_PAGES)
+    places = request.app.state.places
+    # The first way is the one that most probably helps.
+    ways = places[:1] if is_again else places[1::-1] if of_task else places[:2]
     fields = {"reason": reason, "remedy": remedy, "code": code, "again": is_again, "missing": is_missing}
-    return render(request, "problem.html", status, **fields)
+    return render(request, "problem.html", status, **fields, of_task=of_task, similar=similar, ways=ways)
 
 
 async def read_form(request: Request) -> dict[str, str]:

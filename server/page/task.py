@@ -43,6 +43,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 MAX_TURNS = 200
 """The most turns of a conversation on its page."""
 NO_MODEL = "No model was asked, so it cost no tokens."
+NO_PRICE = "Nobody has told the price of this model. An operator can write it into the settings, under models.prices."
 TRANSCRIPT = ("transcript", "Transcript", "/transcript")
 
 
@@ -51,6 +52,8 @@ class Row(NamedTuple):
 
     notes: Sequence[str]
     step: OutcomeStep | None = None
+    kind: str = ""
+    title: str = ""
     sign: str = ""
     state: str = ""
     time: str = ""
@@ -80,7 +83,8 @@ def rows_of(outcome: Outcome, snapshot: Snapshot | None) -> list[Row]:
             attempt = live.attempts.get(group.step.id) if live else None
             state, took = tree.state_of(group.step, attempt), tree.time_of(group.step, live)
             notes = [line.strip() for line in group.lines[1:]]
-            found.append(Row(notes, group.step, SIGNS[group.step.status], state, took))
+            kind, title = tree.kind_and_title(group.step)
+            found.append(Row(notes, group.step, kind, title, SIGNS[group.step.status], state, took))
     return found
 
 
@@ -151,6 +155,7 @@ async def task_response(
         result="" if outcome.result is None else text_of(outcome.result),
         costs=[
             *(spent_on_models(outcome.spent) or [NO_MODEL]),
+            *([NO_PRICE] if outcome.spent.unpriced else []),
             *(sentence.text for sentence in waste.sentences(receipt_of(story), has_faults=False)),
         ],
         is_running=outcome.ended_at is None,

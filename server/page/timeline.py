@@ -1,7 +1,7 @@
 """The timeline of a task: a lane for each step, the planner and each request to a person, with bars for an SVG."""
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -16,9 +16,24 @@ from workflows.faults.fault import Code
 
 WIDTH = 1000.0
 """Units of the drawing from the start of the task to its end, or to now."""
+PLANNER = "planner"
+"""The name of the lane with the calls of the planner."""
 LEAST = 6.0
 """The least units of a bar, so that a call of some milliseconds is seen."""
-MAX_LANES = 40
+MAX_LANES = 60
+MANY_LANES = 20
+"""With more lanes than this, the lanes are drawn close together."""
+LEGEND: Mapping[str, str] = {
+    "completed": "done",
+    "failed": "failed",
+    "running": "runs",
+    "cancelled": "cancelled",
+    "earlier": "earlier attempts, waits",
+    "planner": "planner, observations",
+    "person": "people",
+    "undo": "undo",
+}
+"""By the class of a bar, what its colour means."""
 IDLE_SHARE = 0.35
 """A time in which no call runs is drawn as at most this share of the time in which calls run."""
 
@@ -45,9 +60,19 @@ class Lane(NamedTuple):
 class Timeline(NamedTuple):
     lanes: Sequence[Lane]
     omitted: int
-    """How many lanes of a long task are left out, the oldest ones."""
+    """How many lanes of a long task are left out: those of the oldest steps."""
     is_shortened: bool
     """Whether waits are drawn shorter than they were."""
+
+    @property
+    def is_dense(self) -> bool:
+        return len(self.lanes) > MANY_LANES
+
+    @property
+    def legend(self) -> list[tuple[str, str]]:
+        """The classes of the bars that are drawn, each with its meaning."""
+        drawn = {bar.look for lane in self.lanes for bar in lane.bars}
+        return [(look, words) for look, words in LEGEND.items() if look in drawn]
 
 
 class _Span(NamedTuple):
@@ -70,7 +95,10 @@ def timeline_of(story: Story, now: datetime) -> Timeline:
     for span in spans:
         lanes.setdefault(span.lane, []).append(span)
     drawn = [_lane(name, found, scale) for name, found in lanes.items()]
-    return Timeline(drawn[-MAX_LANES:], max(0, len(drawn) - MAX_LANES), scale.is_shortened)
+    omitted = max(0, len(drawn) - MAX_LANES)
+    # The lane of the planner begins first, and goes through the whole task.
+    planner, steps = [lane for lane in drawn if lane.name == PLANNER], [lane for lane in drawn if lane.name != PLANNER]
+    return Timeline([*planner, *steps[omitted:]] if omitted else drawn, omitted, scale.is_shortened)
 
 
 def _lane(name: str, spans: Sequence[_Span], scale: "_Scale") -> Lane:
@@ -108,7 +136,7 @@ def _calls(story: Story, now: datetime) -> Iterable[_Span]:
 
 def _lane_of(call: Call) -> str:
     if call.is_own:
-        return "summary" if call.kind == retries.COMPACT.kind else "planner"
+        return "summary" if call.kind == retries.COMPACT.kind else PLANNER
     return f"undo {call.step}" if call.id.startswith(ids.UNDO) else call.step
 
 

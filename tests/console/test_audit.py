@@ -150,6 +150,17 @@ def test_the_page_runs_nothing_and_shows_what_the_world_named_as_text() -> None:
     assert "Activities were retried after an error that cannot pass." in read.text
 
 
+def test_the_page_begins_with_the_worst_and_shows_code_as_code() -> None:
+    """A reader who reads one sentence, and copies one line, has what counts."""
+    report = audited([Made().call("charge", 1, failed=CONFLICT, attempt=3, last=CONFLICT).end("FAILED")])
+    page = rendering.page(report)
+
+    assert '<p class="lead">2 of 2 retries could not have helped.</p>' in page
+    assert "<pre><code>Worker(..., plugins=[replan.FaultsPlugin()])\n</code></pre>" in page
+    assert "<code>non_retryable_error_types</code>" in page and "`" not in page
+    assert '<p class="lead">No call was retried. Nothing was found.</p>' in rendering.page(audited([Made().end()]))
+
+
 def test_a_finding_with_many_places_names_its_activities_and_unfolds_on_the_page() -> None:
     """The first five places are shown, the others are behind one line."""
     made = Made()

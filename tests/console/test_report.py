@@ -18,7 +18,7 @@ from console.commands.report import read_since
 from console.exits import Exit
 from console.options import EXTRAS
 from console.render import report_page
-from console.render.report import printed
+from console.render.report import printed, usd
 from runtime.dev_server import DevServer
 from tests.console.histories import NAMES, explained
 from tests.console.made import report_on
@@ -147,6 +147,12 @@ def test_the_scale_of_a_chart_names_each_number_once(rows: list[TaskRow], most: 
     scale = [label for label in re.findall(r"<text[^>]*>([^<]+)</text>", chart) if label.isdecimal()]
 
     assert scale == [f"{number}" for number in range(most + 1)]
+
+
+@pytest.mark.parametrize(("paid", "shown"), [(0.0, "0 or unknown"), (0.0005, "0.0005"), (1234.5, "1,234.50")])
+def test_a_sum_of_nothing_is_not_said_to_be_free(paid: float, shown: str) -> None:
+    """Tokens of a model without a known price add 0, as those of a model that costs nothing."""
+    assert usd(paid) == shown
 
 
 def test_an_empty_report_has_a_page() -> None:

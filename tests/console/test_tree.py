@@ -63,6 +63,24 @@ def test_a_task_with_a_retry_and_a_replan_reads_like_a_story() -> None:
     ]
 
 
+def test_a_step_is_named_once() -> None:
+    """An id that is the kind, and a title that begins with the kind or the id, repeat nothing; columns stay."""
+    whole = outcome(
+        steps=(
+            step("charge", kind="charge", title="charge ann 12.00 17"),
+            step("charge-2", kind="charge", title="ben 8.00"),
+            step("slot", kind="book_slot", title="Book slot: team 14:00"),
+        )
+    )
+    layout = tree.RowLayout(whole)
+
+    assert [" ".join(tree.step_lines(whole, one, layout)[0].split()[:-4]) for one in whole.steps] == [
+        "✓ charge ann 12.00 17",
+        "✓ charge-2 ben 8.00",
+        "✓ slot book_slot team 14:00",
+    ]
+
+
 @pytest.mark.parametrize(
     ("decision", "follows"),
     [

@@ -19,7 +19,15 @@ from tests.processes import ROOT
 from tests.server.browser import MISSING
 
 PICTURES = ROOT / "docs" / "pictures"
-NAMES = {"terminal.svg", "explain.svg", "web-ui.png", "web-ui-details.png"}
+DRAWN = {"terminal.svg", "explain.svg", "question.svg"}
+NAMES = DRAWN | {
+    "web-ui.png",
+    "web-ui-details.png",
+    "web-ui-waiting.png",
+    "web-ui-answer.png",
+    "audit.png",
+    "report.png",
+}
 OF_PAGE = {f"page-{name}.png" for name in page_pictures.KEPT}
 TEXT = f"\x1b[1m$ starter\x1b[0m\n  \x1b[32m✓\x1b[0m <price> & more\n{'x' * 80}\n"
 
@@ -69,11 +77,27 @@ def test_what_is_left_is_what_stays() -> None:
     assert pictures.left_by(python(f"print({frames!r} + 'Plan 1\\nCompleted')"), os.environ) == "Plan 1\nCompleted\n"
 
 
+def test_the_last_frame_is_what_is_seen() -> None:
+    """Lines that a frame leaves as they are stay; lines below a shorter frame go."""
+    frames = (
+        f"{BEGIN}\rPlan 1\x1b[K\nruns\x1b[K\nand on\x1b[K\n{DONE}{BEGIN}\r\x1b[3A\nwaits\x1b[K\n  > \x1b[K\x1b[J{DONE}"
+    )
+
+    assert pictures.as_seen(frames) == "Plan 1\nwaits\n  > "
+
+
 def test_a_command_finds_a_usual_terminal() -> None:
     """80 columns with colours, whatever this one is."""
     code = "import os; print(os.get_terminal_size().columns, os.isatty(0), 'NO_COLOR' in os.environ)"
 
     assert pictures.left_by(python(code), {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}) == "80 True False\n"
+
+
+def test_a_command_that_asks_is_a_picture_of_its_question() -> None:
+    """Nobody answers it: it is killed."""
+    code = "print('Approve?', flush=True); import time; time.sleep(600)"
+
+    assert pictures.left_by(python(code), os.environ, until="Approve?").strip() == "Approve?"
 
 
 def test_a_failed_command_is_no_picture() -> None:
@@ -122,9 +146,7 @@ def test_the_drawings_are_made_without_a_browser(tmp_path: Path) -> None:
     done = make_pictures(str(tmp_path), REPLAN_BROWSER="/no/such")
     drawn = {path.name: words(path.read_text()) for path in tmp_path.iterdir()}
 
-    assert (done.returncode, done.stderr.count("\n"), set(drawn)) == (2, 1, {"terminal.svg", "explain.svg"}), (
-        done.stderr
-    )
+    assert (done.returncode, done.stderr.count("\n"), set(drawn)) == (2, 1, DRAWN), done.stderr
     assert "Plan 2 because book was rejected" in drawn["terminal.svg"] and "[event 1]" in drawn["explain.svg"]
 
 
@@ -166,6 +188,6 @@ def test_every_state_of_the_page_is_pictured(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=200)
     made = list(tmp_path.glob("*.png"))
 
-    assert (done.returncode, len(made)) == (0, len(PAGES) * 4), done.stderr
+    assert (done.returncode, len(made)) == (0, len(PAGES) * 4 + 1), done.stderr
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in made)
-    assert {path.name for path in (tmp_path / "docs").iterdir()} == OF_PAGE
+    assert {path.name for path in (tmp_path / "docs").iterdir()} == OF_PAGE | {"report.png"}

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import re
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from pydantic import JsonValue
 
 from client.client import Client
 from server.api import NewTask
-from tests.server.serving import approval_of, asked, path_of, paying, standing, started
+from tests.server.serving import PATIENCE, approval_of, asked, path_of, paying, standing, started
 from workflows.account.task import Task
 from workflows.limits.budget import MAX_TASK_TEXT
 
@@ -309,6 +310,22 @@ async def test_an_id_is_not_found_by_its_beginning(program: httpx2.AsyncClient) 
     assert (response.status_code, response.json()["code"]) == (404, "unknown_id")
 
 
+async def test_a_page_of_a_mistyped_task_links_to_the_ids_like_it(program: httpx2.AsyncClient) -> None:
+    """An id that was cut, and one with a wrong letter; nothing is guessed that is unlike all ids."""
+    id = await started(program, 49, id=f"lease-{uuid.uuid4().hex}")
+    async with asyncio.timeout(PATIENCE):
+        while id not in (await program.get("/tasks")).text:  # the server lists a task a moment later
+            await asyncio.sleep(0.1)
+    mistyped = [id[:-4], id[:9] + "x" + id[10:], "qqqqqqqq"]
+    pages = [(await program.get(f"/ui/tasks/{one}", headers={"accept": "text/html"})).text for one in mistyped]
+
+    assert [f'Did you mean <a href="/ui/tasks/{id}"><bdi>{id}</bdi></a>' in page for page in pages] == [
+        True,
+        True,
+        False,
+    ]
+
+
 @pytest.mark.parametrize("path", ["/ui/nowhere", "/ui/tasks/nobody", "/ui/" + "x" * 3_000, "/ui/<i>"])
 async def test_a_page_that_is_not_there_says_what_is_missing_why_and_where_to_go(
     program: httpx2.AsyncClient, path: str
@@ -317,9 +334,9 @@ async def test_a_page_that_is_not_there_says_what_is_missing_why_and_where_to_go
     response = await program.get(path, headers={"accept": "text/html"})
     page = response.text
 
-    assert response.status_code == 404 and "<h1>This is not here</h1>" in page
-    assert "There is no page at" in page or "There is no task" in page
-    assert "may be mistyped or old" in page and 'href="/ui/tasks"' in page and 'href="/ui/inbox"' in page
+    assert response.status_code == 404 and re.search("<h1>No such (page|task)</h1>", page)
+    assert ("There is no task" in page and "may be mistyped" in page) or "There is no page at" in page
+    assert 'href="/ui/tasks"' in page and 'href="/ui/inbox"' in page
     assert "openapi" not in page and "Not Found" not in page and "<i>" not in page and len(page) < 9_000
 
 

@@ -214,6 +214,34 @@ async def test_what_a_plan_leaves_out_is_shown_edited_and_undone(program: httpx2
     assert "<h2>Result</h2>" in task and "<h2>Result, before it was undone</h2>" in undone
 
 
+async def test_a_card_says_once_what_its_arguments_have_in_common(program: httpx2.AsyncClient) -> None:
+    """The task and the call stand in headings, so no row repeats them; one origin of many arguments is one row."""
+    plan: list[JsonValue] = [{"id": "gift", "kind": "give", "args": {"to": "ann", "amount": 30, "currency": "CHF"}}]
+    id = await started(program, plan=plan)
+    await asked(program, id)
+    card = await page_of(program, id)
+    await program.post(path_of(id, "cancel"))
+
+    assert "<bdi>Approve this call?</bdi>" in card and card.count('class="go"') == 1
+    assert '<bdi>Call</bdi></dt> <dd class="line" dir="auto">give</dd>' in card and "<bdi>Task</bdi>" not in card
+    assert card.count("the plan that was written by hand") == 1
+    assert '<dd class="line" dir="auto">CHF</dd>' in card
+
+
+async def test_a_timeline_of_forty_steps_has_them_all_and_the_planner(program: httpx2.AsyncClient) -> None:
+    """Close together, with the colours that it uses explained, and no others."""
+    ids = [f"wish-{number}" for number in range(40)]
+    plan: list[JsonValue] = [{"id": id, "kind": "wish", "args": {"amount": 5}} for id in ids]
+    id = await started(program, plan=plan, limits={"tool_calls": 50})
+    await standing(program, id, "completed")
+    task = await page_of(program, id)
+
+    lanes = re.findall(r'<li><span class="name"><bdi>([\w-]+)</bdi>', task)
+    assert sorted(lanes) == sorted(["planner", *ids]) and "left out" not in task
+    assert '<ol class="timeline dense">' in task
+    assert "</svg>done</span>" in task and "</svg>failed</span>" not in task
+
+
 async def test_a_value_that_untrusted_content_chose_is_a_warning(program: httpx2.AsyncClient) -> None:
     """With a sign and words beside the colour."""
     to: JsonValue = {"$from": "wish", "path": "to"}

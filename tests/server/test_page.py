@@ -216,7 +216,7 @@ async def test_after_a_refusal_an_ended_task_has_the_buttons_of_its_end(visitor:
     id = await waiting(stage, "refused")
     async with visitor.page(f"/ui/tasks/{id}") as page:
         await page.locator("#acts").get_by_label("Tool calls").fill("none")
-        await page.get_by_role("button", name="Give so much more").click()
+        await page.get_by_role("button", name="Raise the limits").click()
         await says(page, "p.wrong", "Tool calls must be a whole number")
         await stage.client.get_workflow_handle(id).cancel()
         await says(page, "#acts", "nothing is left that could be undone")
@@ -414,7 +414,7 @@ async def test_an_inbox_of_500_has_pages_oldest_first(browser: "Browser", crowd:
                     await page.get_by_role("link", name="Shorter waits").click()
                     await page.wait_for_url(f"**page={number}")
 
-    assert re.match(rf"{OPEN} requests wait for a person", count) and visiting.complaints == []
+    assert re.match(rf"{OPEN} requests are waiting for a person", count) and visiting.complaints == []
     assert seen == crowd.order
 
 

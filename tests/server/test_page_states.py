@@ -336,7 +336,7 @@ async def test_tasks_with_one_cause_are_one_card(visitor: Visitor) -> None:
 
     assert (title, count) == (
         "(5) Inbox - Replan",
-        "5 requests wait for a person, 7 tasks wait for them; the longest wait is first.",
+        "5 requests are waiting for a person, from 7 tasks. The longest wait is first.",
     )
     assert heading == "look_up_company/unauthorized: 3 tasks wait for one repair"
     assert (listed, of_tasks, action) == (3, 0, "/ui/incidents/look_up_company%2Funauthorized/resolve")
@@ -511,7 +511,7 @@ async def test_the_timeline_says_in_words_what_it_draws(visitor: Visitor) -> Non
 
     assert [lane.split(" ")[0] for lane in words] == ["planner", "invoice", "a"]
     assert "begins" in words[1] and "waits for an answer" in words[2]
-    assert "earlier" in bars and "person" in bars and "failed" not in bars
+    assert "earlier" in bars and "person" in bars
     assert "unreachable" in faults and "needs approval" not in faults
 
 
@@ -620,6 +620,7 @@ async def test_a_transcript_shows_what_a_model_was_told_and_made_harmless(office
         "tab": "transcript",
         "tabs": [],
         "is_cut": False,
+        "places": (),
     }
     fields = {"id": "t", "turns": [said, later], "names": {"c1": "pay"}, "told": "2 turns", **known}
     page = environment().get_template("transcript.html").render(**fields)

@@ -340,3 +340,10 @@ def test_one_turn_that_was_summarised_is_one() -> None:
 def test_the_last_line_says_nothing() -> None:
     """The web UI cuts the last line of the details, whatever it is."""
     assert details(progress(planner="scripted")).splitlines()[-2:] == ["", "---"]
+
+
+def test_a_step_is_named_once() -> None:
+    """The details repeat neither the id nor the kind of a step, however its plan titled it."""
+    titled = Step(id="charge", kind="charge", args={}, title="charge ann 12.00 17")
+
+    assert "- ○ **charge** ann 12.00 17" in details(progress(record(titled))).splitlines()

@@ -193,7 +193,8 @@ def test_text_outside_ascii_stays_readable_in_the_canonical_form() -> None:
     ("one", "label"),
     [
         (Step(id="a", kind="k", title="Reserve a slot", args={"x": 1}), "Reserve a slot"),
-        (step("a", "k", x="Ada", y=2), "Ada, 2"),
+        (step("a", "k", x="Ada", y=2), "Ada, y 2"),
+        (step("a", "k", room="attic", seats=40, with_food=True, music=False), "attic, seats 40, with food, no music"),
         (step("a", "k", x={"$from": "b", "path": "p"}), "<b.p>"),
         (step("a", "k", x="w" * 200), "w" * 79 + "…"),
         (step("a", "k"), ""),

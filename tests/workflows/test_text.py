@@ -9,7 +9,7 @@ from unicodedata import category
 import pytest
 from hypothesis import given, strategies as st
 
-from workflows.text import MAX_MARKS, legible, normalized, stream_safe, visible
+from workflows.text import MAX_MARKS, legible, normalized, stream_safe, visible, without_repeats
 
 CONTROLS = "\x00\x07\x08\x1b\x7f\x85\x9b"
 DIRECTIONS = "\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
@@ -141,3 +141,21 @@ def test_many_marks_take_little_time(text: str) -> None:
     normalized("NFKC", normalized("NFD", text))
 
     assert time.process_time() - began < 20
+
+
+@pytest.mark.parametrize(
+    ("id", "kind", "title", "shown"),
+    [
+        ("charge", "charge", "charge ann", ("", "ann")),
+        ("charge-2", "charge", "Charge: ann", ("", "ann")),
+        ("pay", "charge_card", "charge card ann", ("charge_card", "ann")),
+        ("pay", "charge_card", "pay ann", ("charge_card", "ann")),
+        ("pay", "charge_card", "payment of ann", ("charge_card", "payment of ann")),
+        ("charge-card", "charge", "ann", ("charge", "ann")),
+        ("search", "search", "search", ("", "")),
+        ("a", "b", "", ("b", "")),
+    ],
+)
+def test_a_step_is_named_without_repeats(id: str, kind: str, title: str, shown: tuple[str, str]) -> None:
+    """Whole words count, `_` and a blank are the same, and so are upper and lower case."""
+    assert without_repeats(id, kind, title) == shown

@@ -209,7 +209,7 @@ CHOICES: Mapping[Choice, ChoiceRow] = {
     ),
     Choice.REPLY: ChoiceRow(GivenReply, "Reply", "answer the question of the planner", needs_option=True),
     Choice.EXTEND: ChoiceRow(
-        GivenExtend, "Give more", "raise the limit, and go on", needs_option=True, sends="Give so much more"
+        GivenExtend, "Give more", "raise the limit, and go on", needs_option=True, sends="Raise the limits"
     ),
 }
 

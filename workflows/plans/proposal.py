@@ -4,6 +4,7 @@ A step starts when every step is completed that it names in `needs` or refers to
 """
 
 from collections.abc import Mapping
+from itertools import starmap
 from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -74,7 +75,18 @@ class Step(_Frozen):
     @property
     def label(self) -> str:
         """What the step does, in a few words."""
-        return self.title or shorten(", ".join(map(label, self.args.values())), MAX_LABEL)
+        return self.title or shorten(", ".join(starmap(_argument_label, self.args.items())), MAX_LABEL)
+
+
+def _argument_label(name: str, value: JsonValue) -> str:
+    """An argument in a title: its value, with its name where the value alone says nothing, as `seats 12`."""
+    words = name.replace("_", " ")
+    match value:
+        case bool():
+            return words if value else f"no {words}"
+        case int() | float():
+            return f"{words} {label(value)}"
+    return label(value)
 
 
 def _write_sparsely(step: Step, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
