@@ -99,7 +99,7 @@ def read_plan(path: Path) -> PlanFile:
         return PlanFile.model_validate_json(decode_text(text))
     except OSError as error:
         reason = f"The plan {str(path)!r} cannot be read ({error.strerror})"
-        raise Problem("no_plan", reason, Text("check ", Argument("plan"))) from error
+        raise Problem("no_plan", reason, Text("give ", Argument("plan"), " a file that can be read")) from error
     except UnicodeDecodeError as error:
         raise Problem("bad_plan", f"The plan {str(path)!r} is not usable: {NOT_TEXT}", "save it as UTF-8") from error
     except ValidationError as error:
@@ -152,7 +152,7 @@ def build_task(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][-1])
-        raise wrong_value("task" if name == "text" else name, expected(first)) from error
+        raise wrong_value("task" if name == "text" else name, first) from error
 
 
 def task_of_call(kind: str, args: dict[str, JsonValue]) -> Task:
