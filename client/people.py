@@ -228,7 +228,8 @@ async def _earlier_reply(handle: Handle, id: str) -> str | None:
 
 
 def _closed(id: str) -> Problem:
-    return Problem("closed", f"Task {id!r} has ended", Text(Remedy("show", id), " shows how"), ProblemKind.FAILED)
+    reason = f"Task {id!r} has ended, and takes no answer"
+    return Problem("closed", reason, Text(Remedy("show", id), " shows how"), ProblemKind.FAILED)
 
 
 def _not_taken(id: str, queue: str) -> Problem:

@@ -142,7 +142,8 @@ def build_task(
     text = (text or "").strip() or written.task.strip() or name
     if not text:
         remedy = Text("give ", Argument("task", '"..."'), " or ", Argument("plan", "FILE"))
-        raise Problem("no_task", "There is nothing to do", remedy)
+        reason = Text.of("There is nothing to do, since neither {task} nor {plan} says what")
+        raise Problem("no_task", reason, remedy)
     _check_answer_within(options.get("answer_within") or 0)
     fields = [("documents", written.documents), *written.options, *options.items()]  # the last one counts
     chosen: dict[str, Any] = {name: value for name, value in fields if value is not None}
