@@ -27,7 +27,7 @@ from activities.storage.store import Peeked, note_checked, peek, sqlite_url
 from activities.toolbox.declare.arguments import misfits
 from activities.words import Words
 from runtime import prometheus, queue_store, serve, telemetry, tracing
-from runtime.client import NotConnected
+from runtime.client import Misconfigured, NotConnected
 from runtime.dev_server import ServerUnavailable
 from runtime.keys import BadKeys, cipher_of
 from runtime.payloads import s3, with_storage
@@ -39,7 +39,7 @@ from workflows.text import few
 if TYPE_CHECKING:
     from client.upgrade import OpenTasksReport
 
-BAD_USAGE = (*BAD_OPTIONS, BadKeys, BadSetting, BadSettings, queue_store.OtherStore)
+BAD_USAGE = (*BAD_OPTIONS, BadKeys, BadSetting, BadSettings, Misconfigured, queue_store.OtherStore)
 UNREACHABLE = (NotConnected, ServerUnavailable, RPCError)
 MAX_UNFINISHED = 200
 """The most unfinished tasks whose histories a worker replays before its version serves a queue for the first time."""

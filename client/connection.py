@@ -46,10 +46,10 @@ async def connected(
             codec=codec or os.environ.get("REPLAN_CODEC"),
         )
     except NotConnected as error:
-        is_settings = isinstance(error, Misconfigured)
-        code = "misconfigured" if is_settings else "unreachable"
-        kind = ProblemKind.BAD_REQUEST if is_settings else ProblemKind.UNREACHABLE
-        raise Problem(code, error.reason, Text(f"{error.remedy}, or see ", Remedy("doctor")), kind) from error
+        if isinstance(error, Misconfigured):
+            raise Problem("misconfigured", error.reason, error.remedy) from error
+        remedy = Text(f"{error.remedy}, or see ", Remedy("doctor"))
+        raise Problem("unreachable", error.reason, remedy, ProblemKind.UNREACHABLE) from error
 
 
 def data_converter(namespace: str | None, keys: str | Path | None, codec: str | None) -> DataConverter:

@@ -26,7 +26,6 @@ from client.pauses import require_resumed
 from client.problem import Problem, ProblemKind, wrong_value
 from client.remedy import Argument, Remedy, Text, start_worker
 from client.tasks import BY_MEMO, TASK_MEMO, Handle, memo_field, query_progress
-from runtime.validation import expected
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
 from workflows.commands import Option
 from workflows.json_values import digest
@@ -54,7 +53,7 @@ def given_with(choice: Choice, fields: Mapping[str, Any]) -> Given:
         given = CHOICES[choice].given(**{"by": login_name(), **fields})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        raise wrong_value(str(first["loc"][0]), expected(first)) from error
+        raise wrong_value(str(first["loc"][0]), first) from error
     if missing := missing_options(choice, given):
         raise _missing(choice, missing)
     return given
@@ -229,7 +228,8 @@ async def _earlier_reply(handle: Handle, id: str) -> str | None:
 
 
 def _closed(id: str) -> Problem:
-    return Problem("closed", f"Task {id!r} has ended", Text(Remedy("show", id), " shows how"), ProblemKind.FAILED)
+    reason = f"Task {id!r} has ended, and takes no answer"
+    return Problem("closed", reason, Text(Remedy("show", id), " shows how"), ProblemKind.FAILED)
 
 
 def _not_taken(id: str, queue: str) -> Problem:

@@ -1,8 +1,11 @@
 """Problem: the error of a client function that cannot do what it was asked to do."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from client.remedy import Argument, Door, Remedy, Text, in_python, render
+from runtime.validation import expected
 
 
 class ProblemKind(StrEnum):
@@ -35,7 +38,9 @@ class Problem(Exception):
 
     def sentence(self, door: Door) -> str:
         """Reason and remedy as one sentence; `door` formats remedies and arguments for the reader."""
-        whole = f"{render(self.reason, door).removesuffix('.')}: {render(self.remedy, door)}"
+        reason, remedy = render(self.reason, door).removesuffix("."), render(self.remedy, door)
+        is_question = reason.endswith("?")  # as in "did you mean show?"
+        whole = f"{reason} {remedy[:1].upper()}{remedy[1:]}" if is_question else f"{reason}: {remedy}"
         return whole if whole.endswith((".", "?", "!", "…")) else f"{whole}."
 
     def fields(self, door: Door) -> dict[str, str]:
@@ -43,8 +48,12 @@ class Problem(Exception):
         return {"code": self.code, "reason": render(self.reason, door), "remedy": render(self.remedy, door)}
 
 
-def wrong_value(name: str, expected: str) -> Problem:
-    """The problem of an argument with an invalid value; `expected` follows the argument's name in the sentence."""
-    problem = Problem("usage", Text(Argument(name), f" {expected}"), Text("give another ", Argument(name)))
+def wrong_value(name: str, error: Mapping[str, Any]) -> Problem:
+    """The problem of an argument with an invalid value; `error` is an item of `ValidationError.errors()`."""
+    # A text may be long, and no part of it says what is wrong.
+    shown = f", not {error['input']}" if isinstance(error["input"], int | float) else ""
+    problem = Problem(
+        "usage", Text(Argument(name), f" {expected(error)}{shown}"), Text("give another ", Argument(name))
+    )
     problem.argument = name
     return problem

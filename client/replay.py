@@ -49,6 +49,7 @@ CLOSING = frozenset(
 )
 MAX_REASON = 300
 """The most terminal cells of what the readers of JSON say of a file."""
+FILES = "name files that `export ID FILE` wrote"
 PIPE_SECONDS = 5.0
 MESSAGE = re.compile(r'message: "((?:[^"\\]|\\.)*)"')
 """Matches the message of a failure in the text with which the SDK's core describes the failure."""
@@ -122,10 +123,10 @@ def history_in(file: Path) -> WorkflowHistory:
         history.run_id  # noqa: B018  # raises for a history without its first event
         started = history.events[0].workflow_execution_started_event_attributes
     except OSError as error:
-        raise Problem("no_file", f"The file {str(file)!r} cannot be read ({error.strerror})", "check it") from error
+        raise Problem("no_file", f"The file {str(file)!r} cannot be read ({error.strerror})", FILES) from error
     except (ValueError, AttributeError, RuntimeError) as error:  # a RecursionError is a RuntimeError
         reason = f"The file {str(file)!r} holds no history ({cut(one_line(str(error)), MAX_REASON)})"
-        raise Problem("bad_history", reason, "name files that `export ID FILE` wrote") from error
+        raise Problem("bad_history", reason, FILES) from error
     return dataclasses.replace(history, workflow_id=started.workflow_id or history.workflow_id)
 
 

@@ -99,7 +99,7 @@ def read_plan(path: Path) -> PlanFile:
         return PlanFile.model_validate_json(decode_text(text))
     except OSError as error:
         reason = f"The plan {str(path)!r} cannot be read ({error.strerror})"
-        raise Problem("no_plan", reason, Text("check ", Argument("plan"))) from error
+        raise Problem("no_plan", reason, Text("give ", Argument("plan"), " a file that can be read")) from error
     except UnicodeDecodeError as error:
         raise Problem("bad_plan", f"The plan {str(path)!r} is not usable: {NOT_TEXT}", "save it as UTF-8") from error
     except ValidationError as error:
@@ -142,7 +142,8 @@ def build_task(
     text = (text or "").strip() or written.task.strip() or name
     if not text:
         remedy = Text("give ", Argument("task", '"..."'), " or ", Argument("plan", "FILE"))
-        raise Problem("no_task", "There is nothing to do", remedy)
+        reason = Text.of("There is nothing to do, since neither {task} nor {plan} says what")
+        raise Problem("no_task", reason, remedy)
     _check_answer_within(options.get("answer_within") or 0)
     fields = [("documents", written.documents), *written.options, *options.items()]  # the last one counts
     chosen: dict[str, Any] = {name: value for name, value in fields if value is not None}
@@ -152,7 +153,7 @@ def build_task(
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = str(first["loc"][-1])
-        raise wrong_value("task" if name == "text" else name, expected(first)) from error
+        raise wrong_value("task" if name == "text" else name, first) from error
 
 
 def task_of_call(kind: str, args: dict[str, JsonValue]) -> Task:

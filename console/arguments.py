@@ -31,7 +31,7 @@ def read_arguments(text: str) -> dict[str, JsonValue]:
     """Read a tool's arguments: a JSON object, or @FILE with a JSON object. Raises Problem for anything else."""
     read = read_json(text, "The arguments are", AN_OBJECT)
     if not isinstance(read, dict):
-        raise Problem("bad_arguments", "The arguments must be a JSON object", AN_OBJECT)
+        raise Problem("bad_arguments", f"The arguments must be a JSON object, not {_shown(text)}", AN_OBJECT)
     return read
 
 
@@ -46,7 +46,7 @@ def read_json(text: str, name: str, example: str) -> JsonValue:
     except RecursionError as error:
         raise Problem("bad_arguments", f"{name} nested too deeply", "make them flatter") from error
     except ValueError as error:
-        raise Problem("bad_arguments", f"{name} not JSON ({error})", example) from error
+        raise Problem("bad_arguments", f"{name} not JSON ({error}), but {_shown(text)}", example) from error
 
 
 def read_duration(option: str, text: str | None) -> float | None:
@@ -60,7 +60,9 @@ def read_duration(option: str, text: str | None) -> float | None:
 
 def read_effect(text: str) -> AllowedEffect:
     """Read an effect such as `pay 2x iban=DE89 amount<=50 to=@read_invoice.name`. Raises Problem for other texts."""
-    shown = f"--contract {cut(text, MAX_SHOWN)}"
+    shown = f"--contract {cut(text, MAX_SHOWN)!r}"
+    if not text.strip():
+        raise Problem("usage", f"{shown} names no effect", EFFECT_FORM)
     try:
         kind, *words = shlex.split(text)
         count = _COUNT.fullmatch(words[0]) if words else None
@@ -83,9 +85,12 @@ def read_input(file: str) -> str:
         text = decode_text(sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else NOT_TEXT
-        raise Problem("usage", f"--untrusted-input {file!r} cannot be read ({reason})", "give a text file") from error
+        remedy = "give it a text file that can be read, or - for standard input"
+        raise Problem("usage", f"--untrusted-input {file!r} cannot be read ({reason})", remedy) from error
     if not text.strip():
-        raise Problem("usage", "--untrusted-input is empty", "give a file with a text, or - for standard input")
+        raise Problem(
+            "usage", f"--untrusted-input {file!r} is empty", "give a file with a text, or - for standard input"
+        )
     return text
 
 
@@ -94,6 +99,12 @@ def _name_sign_value(word: str) -> tuple[str, str, str]:
     if found is None:
         raise ValueError(f"{word!r} has no =, <= or >= after the name of an argument")
     return found.group(1), found.group(2), found.group(3)
+
+
+def _shown(text: str) -> str:
+    """What was typed as JSON, in a message: the begin of the text, or the file."""
+    # Where a shell took the quotes away, a person sees it here.
+    return f"the file {text[1:]!r}" if text.startswith("@") else repr(cut(text, MAX_SHOWN))
 
 
 def _json_or_text(text: str) -> JsonValue:

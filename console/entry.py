@@ -6,10 +6,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import fields
 from difflib import get_close_matches
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, get_args
 
 import typer
 from typer.completion import get_completion_inspect_parameters
@@ -18,9 +20,10 @@ from client import document
 from client.problem import Problem, ProblemKind
 from client.remedy import as_command
 from console.exits import OF_PROBLEM, Exit
+from console.options import Common
 from console.render.command import starter
 from runtime import process, tracing
-from runtime.validation import EXPECTED, expected
+from runtime.usage import mistake
 from workflows.commands import STARTER
 
 BROKEN_PIPE = 128 + 13
@@ -99,33 +102,83 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
     if COMPLETION_VARIABLE in os.environ:
         get_completion_inspect_parameters()  # has the side effect that Typer registers its completion with Click
     commands = [command.name or getattr(command.callback, "__name__", "") for command in app.registered_commands]
-    named = not arguments or not arguments[0].startswith("-") or arguments[0] in OF_NO_COMMAND
     try:
         _require_text(arguments)
-        words = arguments if named else ["start", *arguments]
+        typed = _with_command_first(arguments, commands)
+        words = typed if _names_command(typed) else ["start", *typed]
         code = app(words, standalone_mode=False, complete_var=COMPLETION_VARIABLE)
     except typer.Abort:
         return Exit.DETACHED
     except typer.TyperException as error:
-        message = _message(error)
-        if not message:
+        if not error.format_message():
             return Exit.BAD_USAGE  # no arguments at all: the help was printed
-        command = "start" if not named else arguments[0] if arguments[0] in commands else ""
-        remedy = f"{STARTER} {command} --help shows what it takes".replace("  ", " ")
-        if not command and not get_close_matches(arguments[0], commands):
-            remedy = f"a text goes after --task, as in `{starter('--task', arguments[0])}`; --help lists the commands"
-        if option := getattr(error, "option_name", ""):
-            # The names that are similar are of this command, and the option is another one's.
-            if elsewhere := " and ".join(_commands_with(app, option)):
-                message = f"No such option: {option} of {command}, only of {elsewhere}"
-            remedy = f"{MEANT[command, option]}; {remedy}" if (command, option) in MEANT else remedy
-        late = next((word for word in arguments if word in commands), None)
-        if not named and late and "unexpected extra argument" in message:
-            remedy = f"the command comes first, as in `{STARTER} {late} {arguments[0]} ...`"
-        return _print_problem(Problem("usage", message.rstrip(".?"), remedy), arguments)
+        return _print_problem(_problem_of_usage(app, error, typed, commands), arguments)
     except Problem as problem:
         return _print_problem(problem, arguments)
     return int(code or 0)
+
+
+def _names_command(words: Sequence[str]) -> bool:
+    """Whether the first word is a command, or stands for one; the command is `start` if it is an option."""
+    return not words or not words[0].startswith("-") or words[0] in OF_NO_COMMAND
+
+
+def _with_command_first(words: list[str], commands: Sequence[str]) -> list[str]:
+    """Move the options of Common that stand before a command behind it; other lines are returned as they are."""
+    options = {f"--{field.name}": get_args(field.type)[0] for field in fields(Common)}
+    at = 0
+    while at < len(words) and (name := words[at].partition("=")[0]) in options:
+        at += 1 if options[name] is bool or "=" in words[at] else 2  # a value may be spelt as a command is
+    # `replan worker` is run without this module, so that its options cannot be moved.
+    if 0 < at < len(words) and words[at] in commands and words[at] != "worker":
+        return [words[at], *words[:at], *words[at + 1 :]]
+    return words
+
+
+def _problem_of_usage(
+    app: typer.Typer, error: typer.TyperException, words: Sequence[str], commands: Sequence[str]
+) -> Problem:
+    """What is wrong with a command line, and what to do, by the likely cause."""
+    name = words[0] if _names_command(words) else "start"
+    if name not in commands and not name.startswith("-"):
+        return _problem_of_command(words, commands)
+    if name.startswith("-"):
+        return Problem("usage", *mistake(error, STARTER)[:2])
+    found = mistake(error, f"{STARTER} {name}")
+    late = next((word for word in words[1:] if word in commands), None)
+    is_start = not _names_command(words) and any(word.partition("=")[0] in ("--task", "--plan") for word in words)
+    if not _names_command(words) and late and not is_start and (found.extra or found.option):
+        at = words.index(late)
+        line = starter(late, *words[:at], *words[at + 1 :])
+        return Problem("usage", f"{words[0]} stands before the command {late}, which comes first", f"write `{line}`")
+    if found.extra and name == "start":
+        quoted = f"put a text of several words in quotes, as in `{starter('--task', _text_in(words))}`"
+        other = found.extra.split()[0]
+        also = f"; {other} as a command comes first, without the options of start" if other in commands else ""
+        return Problem("usage", found.reason, quoted + also)
+    if found.option and name == "mcp" and "--" not in words:
+        remedy = f"a server's command comes after --, as in `{STARTER} mcp -- npx -y SERVER`; {found.remedy}"
+        return Problem("usage", found.reason, remedy)
+    if found.option and (elsewhere := " and ".join(_commands_with(app, found.option))):
+        # The names that are similar are of this command, and the option is another one's.
+        remedy = f"{MEANT[name, found.option]}; {found.remedy}" if (name, found.option) in MEANT else found.remedy
+        return Problem("usage", f"No such option: {found.option} of {name}, only of {elsewhere}", remedy)
+    return Problem("usage", found.reason, found.remedy)
+
+
+def _problem_of_command(words: Sequence[str], commands: Sequence[str]) -> Problem:
+    """What to say about a first word that is no command: it is misspelt, or begins the text of a task."""
+    reason, lists = f"No such command {words[0]!r}", f"`{STARTER} --help` lists the commands"
+    if near := get_close_matches(words[0], commands):
+        return Problem("usage", f"{reason}: did you mean {' or '.join(near)}?", lists)
+    return Problem("usage", reason, f"a text goes after --task, as in `{starter('--task', _text_in(words))}`; {lists}")
+
+
+def _text_in(words: Sequence[str]) -> str:
+    """The text of a task that was typed without quotes: the words after `--task`, else the first ones."""
+    parts = [part for word in words for part in (word.split("=", 1) if word.startswith("--task=") else [word])]
+    behind = parts[parts.index("--task") + 1 :] if "--task" in parts else parts[parts[:1] == ["start"] :]
+    return " ".join(takewhile(lambda word: not word.startswith("-"), behind))
 
 
 def _commands_with(app: typer.Typer, option: str) -> list[str]:
@@ -135,17 +188,6 @@ def _commands_with(app: typer.Typer, option: str) -> list[str]:
     # A command whose options the user wants to know is only now loaded; it may be another one with the option.
     loaded = ((name, group.resolve_command(context, [name, option])[1]) for name in getattr(group, "commands", ()))
     return [name for name, command in loaded if any(option in param.opts for param in command.params)][:3]
-
-
-def _message(error: typer.TyperException) -> str:
-    from pydantic import ValidationError  # not at the top: --help does not need it
-
-    if isinstance(error, typer.BadParameter) and isinstance(error.__cause__, ValidationError) and error.param:
-        wrong = error.__cause__.errors(include_url=False)[0]
-        if wrong["type"] in EXPECTED:
-            named = " ".join(filter(None, [error.param.opts[0], error.param.metavar]))
-            return f"{named} {expected(wrong)}, not {wrong['input']!r}"
-    return error.format_message().replace(": Value error, ", ": ")  # unlike str(), with the option
 
 
 def _require_text(arguments: list[str]) -> None:

@@ -45,6 +45,8 @@ CONNECT_SECONDS = 4.0
 RPC_TIMEOUT = timedelta(seconds=4)
 
 START_ONE = f"start one with `{WORKER} --dev`, or set TEMPORAL_ADDRESS"
+CORRECT_ADDRESS = "correct the address, in TEMPORAL_ADDRESS, --address of the console, or the profile"
+HOST_PORT = "write host:port, as in localhost:7233"
 CHECK_CREDENTIALS = "check TEMPORAL_API_KEY, the TLS client certificate and the namespace"
 
 VALUE_TYPES = {
@@ -171,7 +173,7 @@ async def _dial(
         client.service_client.workflow_service = PausedAsRunning(client.service_client)
         return client
     except ValueError as error:
-        raise Misconfigured(f"{address!r} is no address ({error})", "write host:port, as in localhost:7233") from error
+        raise Misconfigured(f"{address!r} is no address ({error})", HOST_PORT) from error
     except (TimeoutError, RuntimeError) as error:  # the SDK raises its Rust core's text as a bare RuntimeError
         raise _translated(str(error), address) from error
 
@@ -237,7 +239,8 @@ def _translated(text: str, address: str) -> NotConnected:
     """The error for `text`, a message of the SDK's core; the first known phrase in `text` decides."""
     refused = Unreachable(f"The server at {address} refuses these credentials", CHECK_CREDENTIALS)
     failures = {
-        "dns error": Unreachable(f"The host name in {address} is not known", "correct TEMPORAL_ADDRESS or --address"),
+        "Connection refused": _nothing_there(address),
+        "dns error": Unreachable(f"The host name in {address} is not known", CORRECT_ADDRESS),
         "ParseError": Misconfigured("The TLS certificate or key is not PEM text", "check the profile's TLS settings"),
         "InvalidContentType": Unreachable(f"{address} answers, but without TLS", "set TEMPORAL_TLS=false"),
         "InvalidCertificate": Unreachable(
@@ -250,8 +253,14 @@ def _translated(text: str, address: str) -> NotConnected:
             f"What answers at {address} is no Temporal server, or wants TLS", "check the port, or set TEMPORAL_TLS=true"
         ),
     }
-    nothing = Unreachable(f"No Temporal server answers at {address}", START_ONE)
-    return next((failure for mark, failure in failures.items() if mark in text), nothing)
+    silent = Unreachable(f"No Temporal server answers at {address} within {CONNECT_SECONDS:.0f} s", START_ONE)
+    return next((failure for mark, failure in failures.items() if mark in text), silent)
+
+
+def _nothing_there(address: str) -> NotConnected:
+    if not address.rpartition(":")[2].isdecimal():
+        return Unreachable(f"No Temporal server answers at {address}, which has no port", HOST_PORT)
+    return Unreachable(f"No Temporal server answers at {address} (nothing listens there)", START_ONE)
 
 
 def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable:

@@ -9,16 +9,14 @@ import binascii
 import copy
 import dataclasses
 import hmac
-import importlib
 import os
 import re
 import secrets
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
@@ -31,8 +29,10 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
+from runtime.named_object import LOADABLE, CannotLoad, named_object
 from runtime.payloads import FailureConverter, NoKey, adapted
 from runtime.settings import WithRemedy
+from workflows.commands import command
 from workflows.faults.fault import Code, Fault
 from workflows.plans.references import ENCRYPTED_ENCODING, SEALED
 from workflows.text import NOT_TEXT, decode_text
@@ -41,6 +41,7 @@ KEY = "replan-key"
 """The metadata entry of a payload that holds the id of the encryption key."""
 SIZE, NONCE = 32, 12
 """The bytes of a key, and of the nonce in front of encrypted data."""
+NEW = f"`{command('keys', 'new', 'FILE')}`"
 ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _BASE64 = r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?"
 _SEALED = re.compile(rf"{SEALED}({ID.pattern}):({_BASE64})")
@@ -180,7 +181,7 @@ def read_keys(file: Path) -> dict[str, bytes]:
         lines = decode_text(file.read_bytes()).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else NOT_TEXT
-        raise BadKeys(f"The keyring {str(file)!r} cannot be read ({why})", "`keys new FILE` writes one") from error
+        raise BadKeys(f"The keyring {str(file)!r} cannot be read ({why})", f"{NEW} writes one") from error
     keys = dict[str, bytes]()
     for number, line in enumerate(lines, 1):
         words = line.split()
@@ -188,19 +189,21 @@ def read_keys(file: Path) -> dict[str, bytes]:
             continue
         where = f"Line {number} of the keyring {str(file)!r}"
         if len(words) != 2 or not ID.fullmatch(words[0]):
-            raise BadKeys(f"{where} is no key", "a line has an id, a blank and a key in Base64")
+            raise BadKeys(
+                f"{where} is no key", f"a line has an id, a blank and a key in Base64; {NEW} writes such lines"
+            )
         if words[0] in keys:
             raise BadKeys(f"{where} repeats the id {words[0]!r}", "give each key its own")
         try:
             keys[words[0]] = base64.b64decode(words[1], validate=True)
         except binascii.Error:
-            raise BadKeys(f"{where} has no Base64 after {words[0]!r}", "write the key as `keys new` did") from None
+            raise BadKeys(f"{where} has no Base64 after {words[0]!r}", f"{NEW} writes a key") from None
         if len(keys[words[0]]) != SIZE:
             raise BadKeys(
-                f"The key {words[0]!r} has {len(keys[words[0]])} bytes, and needs {SIZE}", "`keys new` writes such keys"
+                f"The key {words[0]!r} has {len(keys[words[0]])} bytes, and needs {SIZE}", f"{NEW} writes such a key"
             )
     if not keys:
-        raise BadKeys(f"The keyring {str(file)!r} has no key", "`keys new FILE` adds one")
+        raise BadKeys(f"The keyring {str(file)!r} has no key", f"{NEW} adds one")
     return keys
 
 
@@ -232,17 +235,12 @@ def add_key(file: Path) -> str:
 
 def load_codec(name: str) -> PayloadCodec:
     """The PayloadCodec that MODULE:OBJECT names, or that this object returns; raises BadKeys if there is none."""
-    module, _, attribute = name.partition(":")
-    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109  # as for tools: last, so that it shadows nothing
-        sys.path.append(here)
     try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
+        found = named_object(name)
         codec = found if isinstance(found, PayloadCodec) else found()
-    except Exception as error:  # a module of the user's may raise anything
-        why = f"{type(error).__name__}: {error}"
-        raise BadKeys(f"--codec {name} cannot be loaded ({why})", "give MODULE:OBJECT") from error
+    except Exception as error:  # the user's code may raise anything
+        why = str(error) if isinstance(error, CannotLoad) else f"{type(error).__name__}: {error}"
+        raise BadKeys(f"--codec {name} cannot be loaded ({why})", LOADABLE) from error
     if not isinstance(codec, PayloadCodec):
         raise BadKeys(f"--codec {name} is no PayloadCodec of temporalio.converter", "name a codec, or what makes one")
     return codec

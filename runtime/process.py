@@ -63,7 +63,10 @@ def read_secrets() -> None:
                 f" it (`chown`, or `chmod a+r`), or unset {name}_FILE."
             )
         except (OSError, UnicodeDecodeError) as error:
-            _refuse(f"{name}_FILE names {file!r}, which cannot be read ({error}): correct it, or unset it.")
+            why = error.strerror if isinstance(error, OSError) else error
+            _refuse(
+                f"{name}_FILE names {file!r}, which cannot be read ({why}): correct the path, or unset {name}_FILE."
+            )
 
 
 BAD_USAGE = 2

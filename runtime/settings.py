@@ -7,12 +7,14 @@ from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 
-from runtime import state_folder
+from runtime import process, state_folder
 from runtime.options import HELP, Version
+from runtime.usage import mistake
+from workflows.commands import WORKER
 from workflows.faults.retries import CONTROL
 
 DEFAULT_QUEUE, QUEUE_VARIABLE = "replan", "REPLAN_QUEUE"
@@ -227,7 +229,8 @@ class Settings:
         if self.strict and not self.check:
             raise BadSetting("--strict is about what --check finds: give both.")
         if (self.fresh or self.breaks) and not self.dev:
-            raise BadSetting("--fresh and --break are for a demo world, so they need --dev.")
+            typed = "--fresh" if self.fresh else f"--break {self.breaks[0]}"
+            raise BadSetting(f"{typed} is for the demo world of --dev: give --dev too, or leave it out.")
         if self.port and not self.dev:
             raise BadSetting("--port is for the server of --dev: name another server with TEMPORAL_ADDRESS.")
         if self.documents_root is not None and not self.documents_root.is_dir():
@@ -277,6 +280,18 @@ def of_program(environment: Mapping[str, str], **options: Any) -> Settings:
     return Settings(**chosen)
 
 
+class _CommandLine(typer.Typer):
+    """A Typer command line that says a mistake as the console does: in one sentence, with exit code 2."""
+
+    def __call__(self, *args: Any, **options: Any) -> NoReturn:
+        try:
+            raise SystemExit(super().__call__(*args, **options, standalone_mode=False))
+        except typer.TyperException as error:
+            found = mistake(error, WORKER)
+            typer.echo(f"{found.reason}: {found.remedy}.", err=True)
+            raise SystemExit(process.BAD_USAGE) from error
+
+
 def with_settings(main: Callable[[Settings], None]) -> typer.Typer:
     """The command line that calls `main` with the Settings: an option for each field, and `--version`."""
 
@@ -296,6 +311,6 @@ def with_settings(main: Callable[[Settings], None]) -> typer.Typer:
     ]
     parameters.append(inspect.Parameter("version", keyword, default=False, annotation=Version))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads
-    app = typer.Typer(add_completion=False, context_settings=HELP)
+    app = _CommandLine(add_completion=False, context_settings=HELP)
     app.command()(command)
     return app

@@ -20,6 +20,7 @@ EXPECTED: Mapping[str, str] = {
     "string_too_short": "must have at least {min_length} characters",
     "string_too_long": "must have at most {max_length} characters",
     "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
     "list_type": _LIST,
     "tuple_type": _LIST,
     "dict_type": _OBJECT,

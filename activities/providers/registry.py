@@ -119,7 +119,10 @@ def _api_key(name: str, provider: Provider, environment: Mapping[str, str], url:
     if not key and url and provider is PROVIDERS["openai"]:
         return NO_KEY
     if not key:
-        raise UnknownPlanner(f"The planner {name!r} needs {provider.key} in the environment of the worker.")
+        raise UnknownPlanner(
+            f"The planner {name!r} needs {provider.key} in the environment of the worker: set it, or choose another"
+            " planner, e.g. offline."
+        )
     if not (key.isascii() and key.isprintable()) or " " in key:
         raise UnknownPlanner(f"{provider.key} holds characters that no key has: set it again.")
     return key

@@ -273,7 +273,7 @@ def load_module(name: str) -> list[Tool[..., Any]]:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing and f"{name}.".startswith(f"{missing}."):
             raise ToolMistakes([_no_module_mistake(missing)]) from error
-        raise ToolMistakes([f"{_raised_in(name, error)} cannot be imported: {_in_one_line(error)}."]) from error
+        raise ToolMistakes([_import_mistake(_raised_in(name, error), error)]) from error
     tools = tools_in(module)
     if not tools:
         remedy = "decorate a function, e.g. with @tool.read, or name the module that does."
@@ -286,6 +286,12 @@ def _no_module_mistake(name: str) -> str:
     if package := sys.modules.get(name.rpartition(".")[0]):
         return f"There is no module {name} in {', '.join(map(_shown, package.__path__))}: {remedy}."
     return f"There is no module {name}, neither installed nor in {Path.cwd()}: {remedy}."
+
+
+def _import_mistake(where: str, error: BaseException) -> str:
+    is_missing = isinstance(error, ModuleNotFoundError)
+    remedy = f"install it for {sys.executable}, or correct the import" if is_missing else "correct it there"
+    return f"{where} cannot be imported ({_in_one_line(error)}): {remedy}."
 
 
 def _raised_in(module: str, error: BaseException) -> str:
@@ -316,7 +322,7 @@ def load(path: Path) -> list[Tool[..., Any]]:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever the file raises is a mistake in the file
-        raise ToolMistakes([f"{path}{_line(error, spec.origin)} cannot be imported: {_in_one_line(error)}."]) from error
+        raise ToolMistakes([_import_mistake(f"{path}{_line(error, spec.origin)}", error)]) from error
     tools = tools_in(module)
     if not tools:
         raise ToolMistakes([f"{path} defines no tool: decorate a function, e.g. with @tool.read."])

@@ -54,7 +54,8 @@ async def audit_command(
     common: Common,
 ) -> int:
     if (query is None) == (not files):
-        raise Problem("usage", "audit takes either files or --query", "name files with histories, or a filter")
+        reason = f"audit takes either files or --query, and has {'both' if files else 'neither'}"
+        raise Problem("usage", reason, "name files with histories, or a filter")
     if query is None and limit is not None:
         raise Problem("usage", "--limit is for --query", "leave it out, or name fewer files")
     if common.json:

@@ -13,6 +13,8 @@ from client.text import QUEUE
 from console.exits import Exit
 from console.options import Common, require_extra
 from runtime import process, state_folder
+from runtime.validation import expected
+from workflows.commands import STARTER, option_of
 
 if TYPE_CHECKING:  # of the extra
     from server.gateway.serving import Place
@@ -152,8 +154,8 @@ async def mcp_command(
         )
     except ValidationError as error:
         wrong = error.errors(include_url=False)[0]
-        reason = f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
-        raise Problem("usage", reason, "see `mcp --help`") from error
+        reason = f"{option_of(str(wrong['loc'][0]))} {expected(wrong)}, not {wrong['input']!r}"
+        raise Problem("usage", reason, f"`{STARTER} mcp --help` shows what it takes") from error
     except OSError as error:
         raise Problem("usage", f"{folder} cannot be made ({error.strerror})", "choose another --state") from error
     if http is not None:

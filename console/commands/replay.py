@@ -43,7 +43,8 @@ async def replay_command(
     common: Common,
 ) -> int:
     if (query is None) == (not files):
-        raise Problem("usage", "replay takes either files or --query", "name files that `export` wrote, or a filter")
+        reason = f"replay takes either files or --query, and has {'both' if files else 'neither'}"
+        raise Problem("usage", reason, "name files that `export` wrote, or a filter")
     if query is None and limit is not None:
         raise Problem("usage", "--limit is for --query", "leave it out, or name fewer files")
     logging.getLogger("temporalio").setLevel(logging.CRITICAL)  # what fails is in the result

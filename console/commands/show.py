@@ -21,7 +21,7 @@ from client.follow import Follower, View, fetch_standing
 from client.history import fetch
 from client.history.local import local_activity
 from client.problem import Problem, ProblemKind
-from client.remedy import as_command, render
+from client.remedy import Remedy, Text, as_command, render
 from client.reset import reference_of
 from client.task_document import task_document
 from client.tasks import Handle
@@ -68,14 +68,15 @@ async def show_command(
 
 async def print_result(client: Client, handle: Handle, common: Common, step: str) -> int:
     """Print the result of a step as JSON; if the history only refers to it, a worker reads it from its store."""
-    payload = _returned([event async for event in handle.fetch_history_events()], step)
+    payload = _returned(handle.id, [event async for event in handle.fetch_history_events()], step)
     reference = reference_of(payload)
     if reference is None:
         try:
             value: JsonValue = (await tasks.converter_of(client, handle.id).decode([payload]))[0]
         except UNREADABLE as error:
-            reason = f"The result of step {step!r} cannot be read here"
-            raise Problem("unreadable", reason, "a worker's payload codec encrypted it", ProblemKind.FAILED) from error
+            reason = f"The result of step {step!r} cannot be read here (a worker's payload codec encrypted it)"
+            remedy = "give --keys or --codec as that worker has"
+            raise Problem("unreadable", reason, remedy, ProblemKind.FAILED) from error
     else:
         claim = dict(reference.claim_data)
         size, digest = payload.external_payloads[0].size_bytes, claim.get("digest") or claim.get("hash_value")
@@ -86,7 +87,7 @@ async def print_result(client: Client, handle: Handle, common: Common, step: str
     return Exit.COMPLETED
 
 
-def _returned(events: list[HistoryEvent], step: str) -> Payload:
+def _returned(task: str, events: list[HistoryEvent], step: str) -> Payload:
     """The result of the last completed call of the step. Raises Problem if no call has completed."""
     scheduled = {
         event.event_id: event.activity_task_scheduled_event_attributes.activity_id
@@ -100,8 +101,8 @@ def _returned(events: list[HistoryEvent], step: str) -> Payload:
     }
     returned |= {local.id: local.result for local in map(local_activity, events) if local and local.result}
     if not returned.get(step):
-        known = nearest(step, returned)
-        raise Problem("unknown_step", f"No step {step!r} of this run has a result{known}", "see `show` for its steps")
+        reason = f"No step {step!r} of this run has a result{nearest(step, returned)}"
+        raise Problem("unknown_step", reason, Text(Remedy("show", task), " shows its steps"))
     return returned[step][0]
 
 

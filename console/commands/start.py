@@ -221,7 +221,7 @@ def read_demonstrations(path: Path) -> tuple[Demonstration, ...]:
         return _DEMONSTRATIONS.validate_json(decode_text(text))
     except OSError as error:
         reason = f"{name} cannot be read ({error.strerror})"
-        raise Problem("no_demonstrations", reason, "check --demonstrations") from error
+        raise Problem("no_demonstrations", reason, "give --demonstrations a file that can be read") from error
     except UnicodeDecodeError as error:
         raise Problem("bad_demonstrations", f"{name} are not usable: {NOT_TEXT}", "save them as UTF-8") from error
     except ValidationError as error:
@@ -249,7 +249,7 @@ def _parsed(path: Path) -> Any:
             read = file.read(MAX_SCHEMA + 1)  # one byte more tells that the file is too large
     except OSError as error:
         reason = f"The schema {str(path)!r} cannot be read ({error.strerror})"
-        raise Problem("no_schema", reason, "check --result-schema") from error
+        raise Problem("no_schema", reason, "give --result-schema a file that can be read") from error
     if len(read) > MAX_SCHEMA:
         raise _unusable(path, f"it has more than {MAX_SCHEMA} bytes", "make it smaller: the model reads it each time")
     try:

@@ -5,9 +5,6 @@ No connection to Temporal is made, and its SDK is not imported.
 
 import asyncio
 import getpass
-import importlib
-import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -34,6 +31,7 @@ from console.files import STDOUT, require_writable, write_file
 from console.options import require_extra
 from console.render.checks import Check, Status, check_lines
 from console.render.terminal import print_lines
+from runtime.named_object import LOADABLE, CannotLoad, named_object
 from workflows.json_values import canonical
 from workflows.people.card import args_words
 
@@ -240,18 +238,14 @@ def _undo(effects: Effects, key: str) -> CallRecord:
 
 def _effects(name: str) -> Effects:
     """The Effects that MODULE:OBJECT names; raises Problem if there is none."""
-    module, _, attribute = name.partition(":")
-    if (here := os.getcwd()) not in sys.path:  # noqa: PTH109  # as for --codec: last, so that it shadows nothing
-        sys.path.append(here)
     try:
-        found: Any = importlib.import_module(module)
-        for part in attribute.split("."):
-            found = getattr(found, part)
-    except Exception as error:  # a module of the user's may raise anything
-        why = f"{type(error).__name__}: {one_line(str(error))}"
-        raise Problem("misconfigured", f"--app {name} cannot be loaded ({why})", "give MODULE:OBJECT") from error
+        found = named_object(name)
+    except CannotLoad as error:
+        reason = f"--app {name} cannot be loaded ({one_line(str(error))})"
+        raise Problem("misconfigured", reason, LOADABLE) from error
     if not isinstance(found, Effects):
-        raise Problem("misconfigured", f"--app {name} is no Effects of replan.effects", "name the object")
+        reason = f"--app {name} is a {type(found).__name__}, and no Effects of replan.effects"
+        raise Problem("misconfigured", reason, "name the object that `Effects(...)` made, as in my_agent:effects")
     return found
 
 

@@ -57,14 +57,17 @@ def mistakes_of(file: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("raise RuntimeError('no luck\\nat all')", "mine.py:1 cannot be imported: RuntimeError: no luck."),
-        ("raise ValueError", "mine.py:1 cannot be imported: ValueError."),
+        (
+            "raise RuntimeError('no luck\\nat all')",
+            "mine.py:1 cannot be imported (RuntimeError: no luck): correct it there.",
+        ),
+        ("raise ValueError", "mine.py:1 cannot be imported (ValueError): correct it there."),
         (
             "import nowhere_at_all",
-            "mine.py:1 cannot be imported: ModuleNotFoundError: No module named 'nowhere_at_all'.",
+            "mine.py:1 cannot be imported (ModuleNotFoundError: No module named 'nowhere_at_all'): install it for ",
         ),
-        ("x = 1\ndef broken(:", "mine.py:2 cannot be imported: SyntaxError: invalid syntax."),
-        ("import sys\nsys.exit(3)", "mine.py:2 cannot be imported: SystemExit: 3."),
+        ("x = 1\ndef broken(:", "mine.py:2 cannot be imported (SyntaxError: invalid syntax): correct it there."),
+        ("import sys\nsys.exit(3)", "mine.py:2 cannot be imported (SystemExit: 3): correct it there."),
         ("x = 1", "mine.py defines no tool: decorate a function, e.g. with @tool.read."),
         ("from tests.crash.tools import note", "mine.py defines no tool"),
     ],
@@ -98,7 +101,7 @@ def test_the_line_is_the_one_of_the_file_itself(tmp_path: Path, monkeypatch: pyt
     written(tmp_path / "mine.py", "import neighbour\n\nneighbour.fail()")
     monkeypatch.chdir(tmp_path)
 
-    assert mistakes_of(Path("mine.py")) == ["mine.py:3 cannot be imported: KeyError: 'x'."]
+    assert mistakes_of(Path("mine.py")) == ["mine.py:3 cannot be imported (KeyError: 'x'): correct it there."]
 
 
 def test_a_users_folder_does_not_shadow_ours(tmp_path: Path) -> None:
@@ -230,8 +233,11 @@ def test_a_package_has_the_tools_that_it_imports_from_its_modules(
         ("myshop.tolls", "There is no module myshop.tolls in myshop: check --tools"),
         ("my-shop", "'my-shop' is neither a file that ends in .py nor the name of a module such as shop.tools."),
         ("myshop", "myshop (myshop/__init__.py) defines no tool: decorate a function, e.g. with @tool.read, or name"),
-        ("myshop.needy", "myshop/needy.py:2 cannot be imported: ModuleNotFoundError: No module named 'not_here'."),
-        ("myshop.broken", "myshop/broken.py:1 cannot be imported: SyntaxError: invalid syntax."),
+        (
+            "myshop.needy",
+            "myshop/needy.py:2 cannot be imported (ModuleNotFoundError: No module named 'not_here'): install it for ",
+        ),
+        ("myshop.broken", "myshop/broken.py:1 cannot be imported (SyntaxError: invalid syntax): correct it there."),
         ("notes.txt", "notes.txt is not a Python file: --tools takes files that end in .py"),
     ],
 )

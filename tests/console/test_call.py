@@ -38,14 +38,14 @@ async def echo(args: Words) -> Words:
     ("text", "words"),
     [
         ("{", "The arguments are not JSON ("),
-        ("[]", "The arguments must be a JSON object: write an object"),
+        ("[]", "The arguments must be a JSON object, not '[]': write an object"),
         (
             r'{"text": "\ud800"}',
             r"The arguments are no valid text, with a lone surrogate ('\ud800'): write the whole character.",
         ),
         ("[" * 50_000, "The arguments are nested too deeply: make them flatter."),
         ('{"a": ' + "[" * 600 + "]" * 600 + "}", "The arguments are nested too deeply: make them flatter."),
-        ('{"a": NaN}', "The arguments are not JSON (NaN is not a number in JSON): write an object"),
+        ('{"a": NaN}', "The arguments are not JSON (NaN is not a number in JSON), but '{\"a\": NaN}': write an object"),
         ('{"a": 1e999}', "The arguments are not JSON (Out of range"),
         ('{"a": ' + "9" * 5000 + "}", "The arguments are not JSON (Exceeds the limit"),
         ("@/nope", "The file '/nope' cannot be read (No such file or directory): check the path after the @."),

@@ -19,53 +19,15 @@ Captured = pytest.CaptureFixture[str]
 
 MISTAKES = {
     "unknown option": (["--nope"], "No such option: --nope"),
-    "nothing to do": (["start"], 'There is nothing to do: give --task "..." or --plan FILE.'),
-    "blank task": (["--task", " "], "There is nothing to do"),
-    "no calls": (
-        ["--task", "x", "--tool-calls", "0"],
-        "--tool-calls N must be at least 1, not '0'",
-    ),
+    "nothing to do": (["start"], "There is nothing to do, since neither --task nor --plan says what"),
     "a limit in words": (["--task", "x", "--tokens", "abc"], "--tokens N must be a whole number, not 'abc'"),
-    "an age with a unit": (["prune", "--older-than", "30d"], "--older-than DAYS must be a number, not '30d'"),
-    "a control queue": (
-        ["show", "--queue", "shop-control"],
-        "--queue shop-control is the name of a control queue: choose one without '-control'",
-    ),
-    "a choice that is none": (["--task", "x", "--strategy", "z"], "'z' is not one of 'plan', 'react'"),
-    "deadline in words": (
-        ["--task", "x", "--deadline", "soon"],
-        "--deadline 'soon' is no duration: write seconds, or as in 90s, 5m, 1h30m or 2d.",
-    ),
-    "deadline in the past": (["--task", "x", "--deadline", "-1"], "--deadline must be more than 0"),
-    "no plan": (["--plan", "nowhere.json"], "The plan 'nowhere.json' cannot be read (No such file or directory)"),
-    "no kind": (["call"], "Missing argument 'KIND'"),
+    "deadline in words": (["--task", "x", "--deadline", "soon"], "--deadline 'soon' is no duration: write seconds"),
     "option of another command": (["show", "x", "--task", "y"], "No such option: --task of show, only of start"),
-    "call that does not wait": (
-        ["call", "echo", "{}", "--detach"],
-        "No such option: --detach of call, only of start: it waits for the result of its one call; Ctrl-C leaves the ",
-    ),
-    "a misspelt option": (["list", "--detahc"], "No such option: --detahc"),
-    "two commands": (["--task", "x", "show", "y"], "Got unexpected extra argument(s) (show y)"),
-    "mistyped command": (["shwo", "x"], "No such command 'shwo'. Did you mean 'show'"),
-    "command after its options": (
-        ["--queue", "q", "list"],
-        "the command comes first, as in `python starter.py list --queue ...`",
-    ),
-    "detached and dry": (["--task", "x", "--detach", "--dry-run"], "--detach starts a task and --dry-run starts none"),
-    "no id": (["--task", "x", "--id", ""], "'' cannot be an id"),
-    "an option for an id": (["--task", "x", "--id=-x"], "'-x' cannot be an id"),
-    "blanks around an id": (["--task", "x", "--id", "x "], "'x ' cannot be an id"),
-    "an id that rings": (["--task", "x", "--id", "x\a"], r"'x\x07' cannot be an id"),
-    "the folder": (["--task", "x", "--id", "."], "'.' cannot be an id"),
-    "a folder above": (["--task", "x", "--id", "a/../b"], "neither . nor .. alone or between slashes"),
-    "a folder above, encoded": (["--task", "x", "--id", "%2e%2E"], "'%2e%2E' cannot be an id"),
-    "a long id": (["--task", "x", "--id", "x" * 201], "cannot be an id: give 1 to 200 printable characters"),
+    "two commands": (["--task", "x", "show", "y"], "`python starter.py start` takes only options, and not 'show y'"),
+    "command after its options": (["--status", "waiting", "list"], "--status stands before the command list"),
     "no UTF-8": (["show", "\udcff"], r"The argument '\udcff' is not UTF-8"),
-    "words without --task": (
-        ["book a slot"],
-        "No such command 'book a slot': a text goes after --task, as in `python starter.py --task 'book a slot'`",
-    ),
 }
+"""Some of mistakes.toml, and what TOML cannot say."""
 
 
 @pytest.mark.parametrize(("arguments", "words"), MISTAKES.values(), ids=MISTAKES)
@@ -86,23 +48,23 @@ def test_a_mistake_in_the_usage_is_one_document(capsys: Captured, arguments: lis
     error = json.loads(printed.out)["error"]
 
     assert (code, printed.err) == (2, "")
-    assert words.rstrip(".").split(": give")[0] in f"{error['reason']}: {error['remedy']}" and error["code"]
+    assert words in f"{error['reason']}: {error['remedy']}" and error["code"]
 
 
 @pytest.mark.parametrize(
     ("arguments", "remedy"),
     [
-        (["--nope"], "python starter.py start --help shows what it takes"),
-        (["call"], "python starter.py call --help shows what it takes"),
-        (["shwo"], "python starter.py --help shows what it takes"),
+        (["--nope"], "python starter.py start --help"),
+        (["call", "--nope"], "python starter.py call --help"),
+        (["shwo"], "python starter.py --help"),
     ],
 )
 def test_the_remedy_is_a_command_that_works(capsys: Captured, arguments: list[str], remedy: str) -> None:
     """The help that is named is that of the command that was meant."""
     main(app, arguments)
-    assert remedy in capsys.readouterr().err
+    assert f"`{remedy}`" in capsys.readouterr().err
 
-    assert main(app, remedy.split()[2:4]) == 0 if "starter.py --help" not in remedy else main(app, ["--help"]) == 0
+    assert main(app, remedy.split()[2:]) == 0
 
 
 @pytest.mark.parametrize("flag", ["--help", "-h"])

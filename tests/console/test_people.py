@@ -118,7 +118,7 @@ async def test_an_answer_lets_the_task_go_on(signing: tuple[Desk, Handle], conso
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{handle.id} took the answer: r1: retry. Follow: python starter.py show " in done.stdout
     assert [(one["answer"]["choice"], one["answer"]["by"]) for one in shown["requests"]] == [("retry", "ann")]
-    assert (late.returncode, late.stderr.split(":")[0]) == (1, f"Task '{handle.id}' has ended")
+    assert (late.returncode, late.stderr.split(":")[0]) == (1, f"Task '{handle.id}' has ended, and takes no answer")
 
 
 async def test_an_answer_that_is_not_accepted_says_why(signing: tuple[Desk, Handle], console: Console) -> None:

@@ -171,8 +171,16 @@ def test_a_plan_file_keeps_what_the_task_was_asked_with(tmp_path: Path, said: di
 @pytest.mark.parametrize(
     ("text", "limits", "words"),
     [
-        (None, {}, 'There is nothing to do: give --task "..." or --plan FILE.'),
-        (" \n", {}, 'There is nothing to do: give --task "..." or --plan FILE.'),
+        (
+            None,
+            {},
+            'There is nothing to do, since neither --task nor --plan says what: give --task "..." or --plan FILE.',
+        ),
+        (
+            " \n",
+            {},
+            'There is nothing to do, since neither --task nor --plan says what: give --task "..." or --plan FILE.',
+        ),
         ("x" * 20_000, {}, "--task must have at most 16000 characters: give another --task."),
         ("x", {"deadline": 0}, "--deadline must be more than 0: give another --deadline."),
         ("x", {"deadline": float("nan")}, "--deadline must be "),

@@ -19,7 +19,11 @@ async def test_a_file_that_the_worker_may_read(composed: Composed) -> None:
     without = await composed.ended((await composed.compose(*run)).split()[-1])
     given = await composed.ended((await composed.with_key(*run)).split()[-1])
 
-    assert without == (2, "The planner 'anthropic' needs ANTHROPIC_API_KEY in the environment of the worker.\n")
+    assert without == (
+        2,
+        "The planner 'anthropic' needs ANTHROPIC_API_KEY in the environment of the worker: set it, or choose another"
+        " planner, e.g. offline.\n",
+    )
     assert given[0] == 0, given
 
 

@@ -134,7 +134,11 @@ async def test_doctor_says_who_plans(server: DevServer, tmp_path: Path) -> None:
 
 
 WRONG: dict[str, tuple[list[str], dict[str, str], str]] = {
-    "no key": (["--planner", "anthropic"], {}, "needs ANTHROPIC_API_KEY in the environment of the worker."),
+    "no key": (
+        ["--planner", "anthropic"],
+        {},
+        "needs ANTHROPIC_API_KEY in the environment of the worker: set it, or choose another planner, e.g. offline.",
+    ),
     "blank key": (["--planner", "openai:x"], {"OPENAI_API_KEY": " "}, "needs OPENAI_API_KEY"),
     "odd key": (["--planner", "openai:x"], {"OPENAI_API_KEY": "sk-\u2026"}, "OPENAI_API_KEY holds characters"),
     "second of a list": (["--planner", "offline,anthropic:x"], {}, "'anthropic:x' needs ANTHROPIC_API_KEY"),

@@ -107,7 +107,8 @@ async def test_nobody_there_is_a_sentence_with_a_remedy() -> None:
     with pytest.raises(Unreachable) as failure:
         await connect(address=address)
     assert str(failure.value) == (
-        f"No Temporal server answers at {address}: start one with `python worker.py --dev`, or set TEMPORAL_ADDRESS."
+        f"No Temporal server answers at {address} (nothing listens there): start one with `python worker.py --dev`,"
+        " or set TEMPORAL_ADDRESS."
     )
 
 

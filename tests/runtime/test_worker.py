@@ -59,8 +59,8 @@ BAD_TOOLS = {
         ["echo: there is no docstring", "echo: the result has no type"],
     ),
     "built-in name": (TOOL.replace("echo", "search"), ["search: another tool has this name already"]),
-    "raises": ("raise RuntimeError('no luck')", ["cannot be imported: RuntimeError: no luck."]),
-    "exits": ("import sys; sys.exit(0)", ["cannot be imported: SystemExit: 0."]),
+    "raises": ("raise RuntimeError('no luck')", ["cannot be imported (RuntimeError: no luck): correct it there."]),
+    "exits": ("import sys; sys.exit(0)", ["cannot be imported (SystemExit: 0): correct it there."]),
     "none": ("", ["defines no tool: decorate a function"]),
 }
 
@@ -77,7 +77,7 @@ def test_check_says_everything_that_is_wrong_with_a_file(nobody: Processes, sour
 
 
 BAD_OPTIONS = {
-    "fresh alone": (["--fresh"], 2, "need --dev"),
+    "fresh alone": (["--fresh"], 2, "give --dev too"),
     "port alone": (["--port", "7300"], 2, "--port is for the server of --dev: name another server with TEMPORAL_ADDR"),
     "no tools file": (["--tools", "nowhere.py"], 2, "There is no tools file nowhere.py: check --tools."),
     "planner": (["--planner", "oracle"], 2, "There is no planner 'oracle': use offline, anthropic:MODEL,"),

@@ -43,7 +43,7 @@ BAD_PLANS: dict[str, tuple[list[Step], Sequence[str]]] = {
     "unknown kind": ([step("a", "ecco", word="x")], ["step 'a': there is no kind 'ecco': did you mean echo?"]),
     "nothing near": ([step("a", "qqqq")], ["step 'a': there is no kind 'qqqq': there are echo, meet"]),
     "cycle": ([step("a", "echo", "b"), step("b", "echo", "a")], ["steps need each other in a circle"]),
-    "missing need": ([step("a", "echo", "aa")], ["step 'a' needs 'aa', which does not exist: did you mean a?"]),
+    "missing need": ([step("a", "echo", "aa")], ["step 'a' needs 'aa', which does not exist: leave it out"]),
     "missing reference": ([step("b", "echo", word={"$from": "zz"})], ["step 'b' needs 'zz', which does not exist"]),
     "wrong arguments": ([step("a", "meet", who="Ada", minutes="many")], ["step 'a': meet: 'minutes' "]),
     "no arguments": ([step("a", "meet")], ["step 'a': meet: 'who' ", "'minutes' "]),

@@ -5,7 +5,10 @@ from graphlib import CycleError, TopologicalSorter
 
 from workflows.plans.proposal import Mistake, Step
 from workflows.plans.references import references
-from workflows.text import nearest
+from workflows.text import few, nearest
+
+MAX_NAMED = 10
+"""The most steps that a mistake names."""
 
 
 def ready_steps(pending: Iterable[Step], completed: Collection[str]) -> list[Step]:
@@ -33,8 +36,10 @@ def check_graph(steps: Sequence[Step], finished: Collection[str], taken: Collect
     known = {*ids, *finished}
     for step in steps:
         for need in sorted(step.dependencies - known):
+            others = sorted(known - {step.id})
+            named = nearest(need, others) or (f": there are {few(others, MAX_NAMED)}" if others else ": leave it out")
             gone = "failed, or whose result is not kept any more"
-            what = gone if need in taken else f"does not exist{nearest(need, known)}"
+            what = gone if need in taken else f"does not exist{named}"
             mistakes.append(Mistake(text=f"step {step.id!r} needs {need!r}, which {what}", step=step.id))
     return mistakes or _cycle(steps)
 
