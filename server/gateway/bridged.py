@@ -154,6 +154,8 @@ class _BridgeConnection:
         """The newest requests with an answer: a cancel that comes after it says that it was not read."""
         self._waits = dict[Any, asyncio.Event]()
         """By JSON-RPC id, an event that is set when the agent does not wait for the answer any more."""
+        self._cancelled = dict[Any, None]()
+        """The last requests that the agent has cancelled, also those that nothing has begun with yet."""
         self._is_gone = False
         self._turn = asyncio.Lock()
         self._agent = Agent(
@@ -170,7 +172,11 @@ class _BridgeConnection:
         id = f"{self._hello.process}/{number!r}"
         self._requests[number] = id
         is_resent = number in self._resent
-        return Origin(id, self._hello.process, self._hello.session, is_resent=is_resent, is_gone=lambda: self._is_gone)
+
+        def is_gone() -> bool:
+            return self._is_gone or number in self._cancelled
+
+        return Origin(id, self._hello.process, self._hello.session, is_resent=is_resent, is_gone=is_gone)
 
     async def serve(self) -> None:
         """Serve the agent until it leaves or is lost; what it has called for goes on."""
@@ -255,6 +261,9 @@ class _BridgeConnection:
         if not isinstance(number, int | str):
             return
         self._open.discard(number)
+        self._cancelled[number] = None
+        if len(self._cancelled) > MAX_OPEN:
+            self._cancelled.pop(next(iter(self._cancelled)))
         # At once, since an equal call may follow, which must not count as another one beside this one.
         if wait := self._waits.pop(number, None):
             wait.set()

@@ -105,10 +105,9 @@ class _Exchange:
     """One request over HTTP, and the delivery of its answer."""
 
     def __init__(
-        self, origin: Origin, connection: Connection, desk: ToolDesk, begun: Callable[[Any, str], bool]
+        self, origin: Origin, connection: Connection, desk: ToolDesk, begun: "Callable[[Any, _Exchange], None]"
     ) -> None:
-        """`begun` is called with the ids that its client and the gateway gave to the call of a tool; it returns whether
-        the call was cancelled before it came."""
+        """`begun` is called with the id that its client gave to the call of a tool, and with this."""
         self._begun = begun
         self.origin = replace(origin, is_gone=lambda: self._is_over or _is_lost(connection))
         self.is_call = False
@@ -120,8 +119,13 @@ class _Exchange:
     def begin(self, number: Any) -> Origin:
         """Note that the request is the call of a tool, with this id of its client's; returns its Origin."""
         self.is_call = True
-        self._is_over |= self._begun(number, self.origin.request)
+        self._begun(number, self)
         return self.origin
+
+    def cancel(self) -> None:
+        """Note that the client does not wait for the answer any more, or has not read it."""
+        self._is_over = True
+        self._desk.answer_failed(self.origin.request)
 
     async def send(self, message: Message, send: Send) -> None:
         """Pass an ASGI message on; record the delivery if the message has the answer."""
@@ -163,9 +167,9 @@ class _Door:
         self._app, self._desk, self._access = app, desk, access
         self._agents = dict[str, dict[str, Connection]]()
         """By id of what proves a delivery, the open connections of TCP of that agent, by their ids."""
-        self._calls = dict[tuple[str, str, Any], str]()
-        """By principal, session of MCP and the client's id of the request, the gateway's ids of the last calls; an
-        empty text for one that was cancelled before it came, on another connection."""
+        self._calls = dict[tuple[str, str, Any], _Exchange | None]()
+        """By principal, session of MCP and the client's id of the request, the last calls; None for one that was
+        cancelled before it came, on another connection."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
@@ -186,18 +190,19 @@ class _Door:
         finally:
             exchange.end()
 
-    def _note_call(self, client: tuple[str, str], number: Any, request: str) -> bool:
-        is_cancelled = self._calls.get((*client, number)) == ""
-        self._calls[*client, number] = request
+    def _note_call(self, client: tuple[str, str], number: Any, exchange: _Exchange | None) -> None:
+        key = (*client, number)
+        if exchange is not None and key in self._calls and self._calls[key] is None:
+            exchange.cancel()
+        self._calls[key] = exchange
         if len(self._calls) > MAX_CALLS:
             self._calls.pop(next(iter(self._calls)))
-        return is_cancelled
 
     def _note_cancel(self, client: tuple[str, str], number: Any) -> None:
-        if request := self._calls.pop((*client, number), ""):
-            self._desk.answer_failed(request)
+        if exchange := self._calls.get((*client, number)):
+            exchange.cancel()
         elif number is not None:
-            self._note_call(client, number, "")
+            self._note_call(client, number, None)
 
     async def _receive(self, receive: Receive, client: tuple[str, str]) -> Message:
         """Receive a part of a request; a cancel that comes after the answer says that this was not read, and one
