@@ -77,12 +77,13 @@ def without_repeats(id: str, kind: str, title: str) -> tuple[str, str]:
     """The kind and the title of a step as they follow its id on a screen, without words that stand before them.
 
     The kind is empty if the id already is the kind, or the kind and a number, such as `charge-2`. The title loses the
-    kind, or else the id, at its beginning.
+    kind, or else the id, at its beginning; but `price of A-17` stays whole after the id `price`.
     """
     shown = "" if re.fullmatch(rf"{re.escape(kind)}(-\d+)?", id) else kind
     for name in (kind, id):
         begin, rest = title[: len(name)], title[len(name) :]
-        if name and _as_words(begin) == _as_words(name) and (not rest or rest[0] in " :,"):
+        is_phrase = name != kind and rest.startswith(" of ")
+        if name and not is_phrase and _as_words(begin) == _as_words(name) and (not rest or rest[0] in " :,"):
             return shown, rest.lstrip(" :,")
     return shown, title
 

@@ -87,8 +87,8 @@ def _lead(report: Report) -> str:
     completed = sum(ending.tasks for ending in report.exits if ending.status == "completed")
     if not ended:
         return f"{count(report.tasks, 'task')}, of which none has ended." if report.tasks else "No task was counted."
-    wasted = f"{count(report.wasted, 'attempt')} {'was' if report.wasted == 1 else 'were'}" if report.wasted else "No attempt was"
-    return f"{completed:,} of {count(ended, 'ended task')} completed. {wasted} wasted."
+    wasted = f"{count(report.wasted, 'attempt')} could not help." if report.wasted else "No attempt was wasted."
+    return f"{completed:,} of {count(ended, 'ended task')} completed. {wasted}"
 
 
 def rendered(

@@ -165,6 +165,15 @@ def test_the_terminal_shows_what_make_demo_runs() -> None:
     assert TASK in words((PICTURES / "terminal.svg").read_text())
 
 
+def test_the_tour_shows_ten_small_pictures_that_are_made() -> None:
+    """A reader sees all of it in a minute."""
+    tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\]\(pictures/([\w.-]+)\)", tour)
+
+    assert len(shown) == len(set(shown)) == tour.count("\n## ") == 10 and set(shown) <= NAMES | OF_PAGE
+    assert max((PICTURES / name).stat().st_size for name in shown) < 300_000 and tour.count("\n") <= 80
+
+
 def test_the_docs_show_each_picture_of_the_page() -> None:
     """Those that are kept are of a state, a width and a colour scheme that there are."""
     shown = set(re.findall(r"pictures/(page-[\w-]+\.png)", (ROOT / "docs" / "web.md").read_text()))

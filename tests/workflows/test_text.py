@@ -151,6 +151,7 @@ def test_many_marks_take_little_time(text: str) -> None:
         ("pay", "charge_card", "charge card ann", ("charge_card", "ann")),
         ("pay", "charge_card", "pay ann", ("charge_card", "ann")),
         ("pay", "charge_card", "payment of ann", ("charge_card", "payment of ann")),
+        ("price", "get_price", "price of A-17", ("get_price", "price of A-17")),
         ("charge-card", "charge", "ann", ("charge", "ann")),
         ("search", "search", "search", ("", "")),
         ("a", "b", "", ("b", "")),
