@@ -230,7 +230,7 @@ def test_a_mistake_in_a_tools_file_is_said_where_the_agent_starts(place: Place, 
     ("options", "remedy"),
     [
         ((), "write `-- COMMAND` of a server, --tools FILE, or --tasks"),
-        (("--session", "a b", "--", "true"), "session: "),
+        (("--session", "a b", "--", "true"), "--session cannot be used"),
         (("--doubt", "guess", "--", "true"), "'ask', 'repeat' or 'replay'"),
         (("--durable-reads", "--", "true"), "add --tasks, or leave --durable-reads out"),
     ],
