@@ -19,7 +19,7 @@ from tests.processes import ROOT
 from tests.server.browser import MISSING
 
 PICTURES = ROOT / "docs" / "pictures"
-DRAWN = {"terminal.svg", "explain.svg", "question.svg"}
+DRAWN = {"kill.svg", "terminal.svg", "explain.svg", "question.svg"}
 NAMES = DRAWN | {
     "web-ui.png",
     "web-ui-details.png",
@@ -46,7 +46,7 @@ def make_pictures(*options: str, **environment: str) -> subprocess.CompletedProc
     """`python -m maintenance.pictures`."""
     command = [sys.executable, "-m", "maintenance.pictures", *options]
     return subprocess.run(
-        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=100
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=200
     )
 
 
@@ -148,6 +148,8 @@ def test_the_drawings_are_made_without_a_browser(tmp_path: Path) -> None:
 
     assert (done.returncode, done.stderr.count("\n"), set(drawn)) == (2, 1, DRAWN), done.stderr
     assert "Plan 2 because book was rejected" in drawn["terminal.svg"] and "[event 1]" in drawn["explain.svg"]
+    assert "it was applied -> its result was found, nothing was repeated" in drawn["kill.svg"]
+    assert drawn["kill.svg"].endswith("$ cat cards.txt order 17: ann 12.00 EUR")
 
 
 def test_the_pictures_are_there_and_small() -> None:
