@@ -115,7 +115,7 @@ async def test_the_text_tells_causes_and_results(client: Client, everything: Han
     [
         ([], 0, "escalated after"),
         (["--step", "d"], 0, "d (down, then say) of "),
-        (["--step", "dd"], 2, "has no step 'dd': did you mean d?: it has a, b, c, a-2, d and e."),
+        (["--step", "dd"], 2, "has no step 'dd': did you mean d? It has a, b, c, a-2, d and e."),
     ],
     ids=["whole", "one step", "unknown step"],
 )

@@ -73,5 +73,5 @@ def test_a_schema_that_cannot_be_used_is_a_sentence(tmp_path: Path, content: byt
 @pytest.mark.parametrize("name", ["nowhere.json", "."])
 def test_a_schema_that_is_not_there_is_a_sentence(tmp_path: Path, name: str) -> None:
     """A missing file, a folder."""
-    with pytest.raises(Problem, match=r"cannot be read \(.+\): check --result-schema"):
+    with pytest.raises(Problem, match=r"cannot be read \(.+\): give --result-schema"):
         read_schema(tmp_path / name)

@@ -252,7 +252,7 @@ async def test_an_edited_call_is_made_as_it_was_edited(stage: Stage) -> None:
         0,
     )
     assert ", 0 retries, " in tree.headline(ended)
-    assert ended.steps[1].title == "desk, 700"
+    assert ended.steps[1].title == "desk, amount 700"
 
 
 async def test_an_approval_needs_the_code_of_what_was_seen(stage: Stage) -> None:
