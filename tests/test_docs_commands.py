@@ -35,7 +35,7 @@ ELSEWHERE = {
     r"temporal workflow show -w my-agent.*|python starter\.py audit .*": "tests/console/test_audit.py audits",
     r"temporal workflow reset": "no command, but one that is warned of",
     r"python starter\.py .* --store \w+\.db.*": "tests/effects/test_commands.py runs them, with a store",
-    r".*(\[[A-Z]+\]|COMMAND|NAME).*": "no command, but how one is written",
+    r".*(\[[A-Z]+\]|COMMAND|NAME|HOST:PORT).*": "no command, but how one is written",
     "|".join(map(re.escape, test_docs_tools.COMMANDS)): "run by tests/test_docs_tools.py, with the tools of that page",
     r"python worker\.py .*--tools \S+\.toml.*": "tests/mcp/test_real_servers.py has real servers",
     r"python starter\.py answer ID edit .*replan_answers.*": "tests/mcp/test_real_servers.py has a server that asks",
@@ -224,7 +224,9 @@ def test_a_command_runs(world: Processes, line: Line) -> None:
 def test_a_worker_starts(world: Processes, tmp_path: Path, line: Line) -> None:
     """It says `ready`, and stops when it is told to."""
     words = shlex.split(told(line.command, world), comments=True)
-    with as_told(line, world, tmp_path).worker(*words[2:]) as worker:
+    told_here = as_told(line, world, tmp_path)
+    told_here.environment["REPLAN_QUEUE"] = tmp_path.name  # a queue has one store, and each of these has its own
+    with told_here.worker(*words[2:]) as worker:
         worker.terminate()
 
         assert worker.wait(30) == 0
