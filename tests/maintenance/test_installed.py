@@ -166,7 +166,7 @@ def test_messages_name_the_command_that_was_typed(user: Processes) -> None:
     help, wrong, none = user.starter("--help"), user.starter("shwo"), user.starter("list", "--address", "localhost:1")
 
     assert "Usage: replan " in help.stdout and "Serve a task queue" in help.stdout
-    assert "Did you mean 'show': replan --help" in wrong.stderr
+    assert "did you mean show? `replan --help`" in wrong.stderr
     assert "`replan worker --dev`" in none.stderr and "`replan doctor`" in none.stderr
     assert "starter.py" not in help.stdout + wrong.stderr + none.stderr
 
