@@ -71,8 +71,9 @@ class AnyParams(types.RequestParams):
     model_config = ConfigDict(extra="allow")
 
 
-HELLO_SECONDS = 0.2
-"""How long a handshake waits for the worker, to include what the servers behind it report about themselves."""
+HELLO_SECONDS = 2.0
+"""How long a handshake waits for servers that are starting, to say what they report about themselves: agents read that
+once. Some clients wait 5 s for a handshake."""
 CALL_SECONDS = 60.0
 MAX_PEERS = 1_000
 """The most connections to which notifications of servers are passed on, the newest."""
