@@ -241,6 +241,7 @@ class _BridgeConnection:
                 await self._refuse(number)
                 return
             self._open.add(number)
+            self._cancelled.pop(number, None)  # an id that is used again: on a pipe, a cancel comes after its request
             self._waits[number] = asyncio.Event()
             if letter == bridge.RESENT:
                 self._resent.add(number)
