@@ -11,7 +11,19 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows import ids
-from workflows.account import metrics, search_attributes
+from workflows.account import search_attributes
+from workflows.account.journal import (
+    Began,
+    EarlierKnown,
+    Ended,
+    Executed,
+    MovedOn,
+    Planned,
+    Replanned,
+    Turned,
+    UndoAsked,
+    Undone,
+)
 from workflows.account.outcome import REFUSED, Ending, Outcome, TaskEnded, ending_of_unasked_question, refusal
 from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
 from workflows.account.records import FaultRecord, Revision, StepRecord, UndoRecord
@@ -25,11 +37,12 @@ from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.limits.spending import limit_message
 from workflows.people.notifications import Notifications
-from workflows.people.requests import MAX_NAME, Choice, RequestKind, Word
-from workflows.people.updates import ABORTED, Answers, People, log_closed, unanswered
+from workflows.people.requests import MAX_NAME, Choice, RequestKind
+from workflows.people.updates import ABORTED, Answers, People, unanswered
 from workflows.planning import trust
 from workflows.planning.proposing import describe_opening, last_answer, propose
 from workflows.plans.catalogue import Catalogue
+from workflows.plans.contract import Contract
 from workflows.plans.proposal import BY_HAND, Answer, GiveUp, NewSteps, Proposal, Question
 from workflows.rollback import roll_back
 from workflows.unfinished import Unfinished, said_now
@@ -137,7 +150,7 @@ class AgentWorkflow(Answers, TakesTurns):
             await self._notifications.handed_over()
             await workflow.wait_condition(workflow.all_handlers_finished)
             # The ids of the next run do not tell any more that this one was made by a reset.
-            self._progress.was_reset = self._progress.was_reset or made_by_reset()
+            self._progress.write(MovedOn(run=workflow.info().run_id, was_reset=made_by_reset()))
             workflow.continue_as_new(self._progress.slim(self._catalogue.specs))
         if self._is_to_be_undone(ending):
             ending = await self._roll_back(ending)
@@ -145,19 +158,19 @@ class AgentWorkflow(Answers, TakesTurns):
 
     @workflow.signal(description="Undo the effects of the task when it is cancelled.")
     def undo_when_cancelled(self) -> None:
-        self._progress.undo_when_cancelled = True
+        self._progress.write(UndoAsked())
 
     @workflow.signal(description="Take over which calls of a rollback a person has confirmed.")
     @undecoded
     def confirm_undo(self, *arguments: Confirmed | RawValue) -> None:
         if confirmed := read_signal("confirm_undo", arguments, Confirmed):
-            self._progress.confirmed.update(confirmed.root)
+            self._progress.write(UndoAsked(confirmed=confirmed.root))
 
     @workflow.signal(description="Take over effects of earlier runs, which a reset kept or undid.")
     @undecoded
     def know_earlier_effects(self, *arguments: list[StepRecord] | RawValue) -> None:
         if effects := read_signal("know_earlier_effects", arguments, EarlierEffects):
-            self._progress.add_earlier(effects.root)
+            self._progress.write(EarlierKnown(records=tuple(effects.root)))
 
     def _is_to_be_undone(self, ending: Ending) -> bool:
         if ending.status is TaskStatus.CANCELLED:
@@ -176,7 +189,7 @@ class AgentWorkflow(Answers, TakesTurns):
         try:
             undoing.result()
         except TaskEnded as early:
-            progress.undo.append(UndoRecord(step_id="all steps", reason=early.ending.reason))
+            progress.write(Undone(undo=UndoRecord(step_id="all steps", reason=early.ending.reason)))
         undone = ", ".join(undo_record.step_id for undo_record in progress.undo if undo_record.done)
         results = [f"Undone: {undone}."] if undone else []
         results += [f"Not undone: {progress.not_undone}."] if progress.not_undone else []
@@ -190,10 +203,10 @@ class AgentWorkflow(Answers, TakesTurns):
             while not self._should_continue_as_new():
                 if progress.revision and progress.task.plan_only and not progress.replanning:
                     return Ending(status=TaskStatus.COMPLETED, result=dict(progress.results))
-                proposal = await self._run_or_ask(self._propose)
+                proposal, contract = await self._run_or_ask(self._propose)
                 match proposal:
                     case NewSteps():
-                        await self._execute(proposal)
+                        await self._execute(proposal, contract)
                     case Answer():
                         return Ending(status=TaskStatus.COMPLETED, result=proposal.result)
                     case Question() if self._people.are_asked:
@@ -219,14 +232,14 @@ class AgentWorkflow(Answers, TakesTurns):
             except TaskEnded as early:
                 await self._people.ask_about(early)
 
-    async def _propose(self) -> Proposal:
+    async def _propose(self) -> tuple[Proposal, Contract]:
         progress = self._progress
-        turn, taken = progress.turn, progress.revisions_taken
+        before = Turned(turn=progress.turn, taken=progress.revisions_taken)
         try:
             return await propose(progress, self._catalogue)
         except TaskEnded:
             if self._people.are_asked:  # then the same turn may be repeated
-                progress.turn, progress.revisions_taken = turn, taken
+                progress.write(before)
             raise
 
     async def _ask_user(self, question: Question) -> None:
@@ -241,9 +254,6 @@ class AgentWorkflow(Answers, TakesTurns):
         self._people.raise_if_aborted()
         if request.answer is None:
             raise unanswered(request)
-        option = request.option(request.answer.text)
-        word = Word(question=question.text, text=option or request.answer.text, is_option=option is not None)
-        self._progress.words.append(word)
 
     def _should_continue_as_new(self) -> bool:
         """Drop old steps of a long task, and return whether it should continue as new. Called while no step runs.
@@ -272,11 +282,11 @@ class AgentWorkflow(Answers, TakesTurns):
         self._catalogue = await read_catalogue(requirements, opening, progress=self._progress)
         if self._progress.turn and not self._progress.is_opened:  # its planner has no conversation
             self._catalogue = self._catalogue.model_copy(update={"converses": False})
-        self._progress.planner, self._progress.searchable = self._catalogue.planner, self._catalogue.searchable
-        self._progress.store = self._progress.store or self._catalogue.store
-        self._progress.page = self._catalogue.page
-        if not self._progress.turn:  # later runs have it in Progress
-            trust.begin(self._progress, self._catalogue)
+        # Later runs have their contract in Progress.
+        contract = None if self._progress.turn else trust.first_contract(self._progress, self._catalogue)
+        known = self._catalogue
+        began = Began(planner=known.planner, searchable=known.searchable, store=known.store, page=known.page)
+        self._progress.write(began.model_copy(update={"proof": ids.CATALOGUE, "contract": contract}))
         self._update_attributes_and_details()
         if self._catalogue.refused:
             raise TaskEnded(TaskStatus.FAILED, self._catalogue.refused, REFUSED)
@@ -288,9 +298,9 @@ class AgentWorkflow(Answers, TakesTurns):
         specs = {**self._catalogue.specs, **newest.specs}
         self._catalogue = self._catalogue.model_copy(update={"specs": specs, "digest": newest.digest})
 
-    async def _execute(self, proposal: NewSteps) -> None:
+    async def _execute(self, proposal: NewSteps, contract: Contract) -> None:
         """Accept and run a plan, and prepare a replan; raise TaskEnded if a person has to act or a limit is reached."""
-        self._accept(proposal)
+        self._accept(proposal, contract)
         progress, finished = self._progress, len(self._progress.results)
         execution = Execution(progress, self._catalogue, self._update_details, self._people)
         await execution.run()
@@ -310,27 +320,22 @@ class AgentWorkflow(Answers, TakesTurns):
         # In the order of the plan: the order of the faults depends on which call took longer.
         rejecting.sort(key=lambda fault: order.index(fault.step_id))
         fruitless = progress.replanning and len(progress.results) == finished
-        progress.replanning = bool(rejecting)
+        progress.write(Executed(rejected=tuple(fault.step_id for fault in rejecting)))
         if rejecting:
-            progress.observations = []
-            fruitless_before, replans_before = progress.fruitless, progress.replans
 
             async def check() -> None:
-                progress.fruitless, progress.replans = fruitless_before, replans_before
                 self._check_replans(rejecting, fruitless)
 
             await self._run_or_ask(check)
             if any(fault.code is Code.CHANGED_TOOL for fault in rejecting):
                 await self._run_or_ask(self._renew_specs)
-            progress.count(metrics.of_replan(rejecting[0].code, progress.revision))
-            progress.observations = await observe(progress, self._catalogue, rejecting)
+            await observe(progress, self._catalogue, rejecting)
             raise_if_cancelled()
 
-    def _accept(self, proposal: NewSteps) -> None:
+    def _accept(self, proposal: NewSteps, contract: Contract) -> None:
         progress, specs = self._progress, self._catalogue.specs
         observations = progress.observations if progress.replanning else []  # else they are of an earlier replan
-        if progress.replanning:
-            progress.count(metrics.of_new_plan(progress.rejecting_faults, workflow.now()))
+        rejecting = progress.rejecting_faults if progress.replanning else []
         revision = Revision(
             number=progress.revision + 1,
             because=proposal.because,
@@ -347,12 +352,15 @@ class AgentWorkflow(Answers, TakesTurns):
                 revision=revision.number,
                 effect=specs[step.kind].effect,
                 kind=step.kind,
-                is_tainted=step.id in progress.contract.tainted,
-                is_planned_ahead=specs[step.kind].pure and not progress.contract.is_tainted,
+                is_tainted=step.id in contract.tainted,
+                is_planned_ahead=specs[step.kind].pure and not contract.is_tainted,
             )
             for step in proposal.steps
         ]
-        progress.add_plan(revision, records)
+        failed_at, proof = rejecting[0].at if rejecting else None, ids.of_request(progress.turn)
+        progress.write(
+            Planned(proof=proof, revision=revision, failed_at=failed_at, records=tuple(records), contract=contract)
+        )
         self._update_attributes_and_details()
 
     def _check_replans(self, rejecting: Sequence[FaultRecord], fruitless: bool) -> None:
@@ -362,9 +370,9 @@ class AgentWorkflow(Answers, TakesTurns):
             TaskEnded: no replan is left, or too many consecutive replans completed no step.
         """
         progress, limits = self._progress, self._progress.budget.limits
-        progress.fruitless = progress.fruitless + 1 if fruitless else 0
+        in_row = progress.fruitless + 1 if fruitless else 0
         last = f"{rejecting[-1].step_id}: {rejecting[-1].reason}"
-        if limits.fruitless is not None and progress.fruitless >= limits.fruitless:
+        if limits.fruitless is not None and in_row >= limits.fruitless:
             reason = f"{limits.fruitless} new plans in a row finished no step; the last fault was {last}"
             raise TaskEnded(TaskStatus.ESCALATED, reason, "no_progress")
         if progress.task.plan_only and not limits.replans:
@@ -372,7 +380,7 @@ class AgentWorkflow(Answers, TakesTurns):
         if progress.replans >= limits.replans:
             reason = f"{limit_message(limits, 'replans')} The last fault was {last}"
             raise TaskEnded(TaskStatus.OVER_BUDGET, reason, "replans")
-        progress.replans += 1
+        progress.write(Replanned(code=rejecting[0].code, fruitless=in_row))
 
     async def _finish(self, ending: Ending) -> Outcome:
         """Close the workflow so that Temporal's status agrees with the task's.
@@ -382,14 +390,11 @@ class AgentWorkflow(Answers, TakesTurns):
             CancelledError: the task was cancelled.
         """
         progress = self._progress
-        progress.end(ending, workflow.now())
+        progress.write(Ended(ending=ending))
         self._update_attributes_and_details()
         self._notify()
         await self._notifications.handed_over()
-        progress.count(metrics.of_ending(ending))
         outcome = progress.outcome(workflow.now())
-        progress.count(metrics.distributions(outcome, progress.budget))
-        self._log_end(outcome)
         if ending.status is TaskStatus.COMPLETED:
             return outcome
         if ending.status is TaskStatus.CANCELLED:
@@ -397,23 +402,12 @@ class AgentWorkflow(Answers, TakesTurns):
             raise asyncio.CancelledError
         raise ApplicationError(ending.reason, outcome, type=ending.status, non_retryable=True)
 
-    def _log_end(self, outcome: Outcome) -> None:
-        for request in outcome.requests:
-            if request.is_ended:
-                log_closed(request)
-        wasted = metrics.total(self._progress.counts, metrics.WASTED_ATTEMPTS)
-        extra = {"status": outcome.status.value, "code": outcome.code, "revision": self._progress.revision}
-        extra |= {"replans": outcome.replans, "wasted": wasted, **outcome.spent.model_dump()}
-        workflow.logger.info("task", extra=extra)
-
     def _update_details(self) -> None:
         workflow.set_current_details(details(self._progress))
 
     def _publish_requests(self) -> None:
         """Set the status, and put the open requests into the memo, the search attributes and notifications."""
-        progress, opened = self._progress, self._progress.open_requests
-        if progress.ending is None:
-            progress.status = TaskStatus.WAITING if opened else TaskStatus.RUNNING
+        opened = self._progress.open_requests
         about = {"id", "kind", "step", "code", "reason", "since", "until", "choices", "options", "free_text"}
         about |= {"cause", "after"}
         oldest = opened[0].model_dump(mode="json", include=about) if opened else None

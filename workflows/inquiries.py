@@ -10,6 +10,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows import ids
+from workflows.account.journal import Began
 from workflows.account.outcome import REFUSED, Ending, TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.task import Task, TaskStatus
@@ -500,9 +501,9 @@ async def _draft(task: Task) -> Draft:
         catalogue = await read_catalogue(task.requirements, describe_opening(progress))
         if catalogue.refused:
             raise TaskEnded(TaskStatus.FAILED, catalogue.refused, REFUSED)
-        progress.planner = catalogue.planner
-        trust.begin(progress, catalogue)
-        proposal = await propose(progress, catalogue)
+        contract = trust.first_contract(progress, catalogue)
+        progress.write(Began(proof=ids.CATALOGUE, planner=catalogue.planner, contract=contract))
+        proposal, _ = await propose(progress, catalogue)
     except TaskEnded as early:
         return Draft(planner=progress.planner, ending=early.ending)
     steps = proposal.steps if isinstance(proposal, NewSteps) else ()

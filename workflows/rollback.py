@@ -14,6 +14,8 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows import ids
+from workflows.account.entries_of_steps import Attempted, Reconciled, StepEnded
+from workflows.account.journal import Allowed, Ended, Undoing, Undone
 from workflows.account.outcome import Ending, Outcome, TaskEnded, refusal
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
@@ -80,7 +82,7 @@ class UndoWorkflow(TakesTurns):
     async def run(self, *arguments: Undo | RawValue) -> Outcome:
         """Undo the effects of the task; raise ApplicationError if one is not undone, or its outcome is unknown."""
         if self._refused:
-            self._progress.end(self._refused, workflow.now())
+            self._progress.write(Ended(ending=self._refused))
             outcome = self._progress.outcome(workflow.now())
             raise ApplicationError(outcome.reason, outcome, type=outcome.status, non_retryable=True)
         try:
@@ -102,10 +104,10 @@ class UndoWorkflow(TakesTurns):
 async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[[], None]) -> None:
     """Undo the effects of a task whose steps have ended, as `progress.undo` records; report changes with `changed`."""
     for record in progress.with_status(StepStatus.PENDING):
-        record.status = StepStatus.SKIPPED
+        progress.write(StepEnded(step=record.step.id, status=StepStatus.SKIPPED))
     effects = [record for record in progress.records if _is_effect(record)]
     # A rollback must not stop because the task has used up its tool calls.
-    progress.budget.allow(CALLS_PER_UNDO * len(effects))
+    progress.write(Allowed(calls=CALLS_PER_UNDO * len(effects)))
     for record in effects:
         if record.started is not None and record.status in UNFINISHED:
             await _settle_outcome(progress, catalogue, record, changed)
@@ -113,11 +115,12 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
         _report_first_kind(progress, record)
     for record in newest_first(progress):
         if record.status is StepStatus.COMPLETED:
-            progress.undo.append(await _undo(progress, catalogue, record, changed))
+            undo = await _undo(progress, catalogue, record, changed)
+            progress.write(Undone(step=record.step.id, undo=undo))
             changed()
     if progress.folded.effects:
         reason = f"{progress.folded.effects} of a long task are not kept any more: `effects` lists them"
-        progress.undo.append(UndoRecord(step_id="earlier steps", reason=reason))
+        progress.write(Undone(undo=UndoRecord(step_id="earlier steps", reason=reason)))
     undone = sum(undo_record.done for undo_record in progress.undo)
     workflow.logger.info("rollback", extra={"undone": undone, "left": len(progress.undo) - undone})
 
@@ -127,7 +130,8 @@ def _report_first_kind(progress: Progress, record: StepRecord) -> None:
     first = [fault for fault in progress.faults if fault.step_id == record.step.id and fault.source == record.step.kind]
     if record.is_fallback and any(fault_record.applied is not Applied.NONE for fault_record in since_reconciled(first)):
         reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"
-        progress.undo.append(UndoRecord(step_id=record.step.id, kind=record.step.kind, reason=reason))
+        undo = UndoRecord(step_id=record.step.id, kind=record.step.kind, reason=reason)
+        progress.write(Undone(step=record.step.id, undo=undo))
 
 
 def newest_first(progress: Progress) -> list[StepRecord]:
@@ -153,18 +157,19 @@ async def _settle_outcome(
     if fault.applied is Applied.NONE:
         return
     if fault.applied is Applied.APPLIED:
-        record.status, record.result = StepStatus.COMPLETED, fault.observed
+        _complete(progress, record, fault.observed)
         return
     before = StepStatus.FAILED if record.status is StepStatus.FAILED else StepStatus.CANCELLED
     finding = await reconcile(progress, catalogue, record, fault, changed)
     _note_finding(progress, record, fault, finding)
-    record.status = before  # `reconcile` changes it while it waits
+    if record.status is not before:  # `reconcile` changes it while it waits
+        progress.write(StepEnded(step=record.step.id, status=before))
     match finding.verdict:
         case Verdict.APPLIED:
-            record.status, record.result = StepStatus.COMPLETED, finding.result
+            _complete(progress, record, finding.result)
         case Verdict.CANNOT_TELL:
             reason = f"nobody knows whether it was applied: {finding.because}"
-            progress.undo.append(UndoRecord(step_id=record.step.id, reason=reason))
+            progress.write(Undone(step=record.step.id, undo=UndoRecord(step_id=record.step.id, reason=reason)))
         case Verdict.NOT_APPLIED:
             pass  # there is nothing to undo
         case unreachable:
@@ -174,11 +179,15 @@ async def _settle_outcome(
 def _note_finding(progress: Progress, record: StepRecord, fault: Fault, finding: Finding) -> None:
     """Record what was found out about the last call of a step, in place of the record of its fault."""
     found = fault.model_copy(update={"applied": APPLIED_BY[finding.verdict]})
-    own = [number for number, fault_record in enumerate(progress.faults) if fault_record.step_id == record.step.id]
-    last = progress.faults.pop(own[-1]) if own and isinstance(fault, FaultRecord) else None
-    about = record.step.id, record.revision, last.decision if last else "reconcile"
-    at = last.at if last else workflow.now()
-    progress.faults.append(FaultRecord.of_call(found, *about, at=at, reconciled=finding.verdict))
+    known = fault if isinstance(fault, FaultRecord) else None
+    about = record.step.id, record.revision, known.decision if known else "reconcile"
+    note = FaultRecord.of_call(found, *about, at=known.at if known else workflow.now(), reconciled=finding.verdict)
+    entry = Reconciled if known else Attempted
+    progress.write(entry(step=record.step.id, proof=record.call_id, fault=note, is_over=True))
+
+
+def _complete(progress: Progress, record: StepRecord, result: JsonValue) -> None:
+    progress.write(StepEnded(step=record.step.id, status=StepStatus.COMPLETED, result=result))
 
 
 def last_fault(progress: Progress, record: StepRecord) -> Fault:
@@ -254,14 +263,13 @@ async def _undo(
         args=call.args,
         is_tainted=returns_untrusted(catalogue.specs, record),
     )
-    progress.contract.outside.pop(step.id, None)
-    if why := why_outside(progress, catalogue.specs, record, call):
-        progress.contract.outside[step.id] = why  # the worker makes the call only with an approval
+    why = why_outside(progress, catalogue.specs, record, call)  # then the worker makes it only with an approval
     if progress.confirmed.get(record.step.id) == call.digest:
         key = ids.idempotency_key(undo.call_id, progress.key_prefix)
         code = approval_code(workflow.info().run_id, key, call.digest)
         undo.approval = Approval(code=code, shown=call.digest, allowed=call.digest)
-    progress.records.append(undo)
+    progress.write(Undoing(step=step.id, proof=step.id, record=undo, outside=why))
+    undo = progress.records[-1]
     await Execution(progress, catalogue, changed).run()
     if undo.status is not StepStatus.COMPLETED:
         fault = last_fault(progress, undo)
@@ -273,5 +281,4 @@ async def _undo(
     if record.effect is Effect.IDEMPOTENT and left_thread_behind(progress, record):
         reason = f"{call.kind} was called, but an earlier attempt of {record.kind} was still running when it ended"
         return stays.model_copy(update={"reason": f"{reason}: find out whether it applied its effect again"})
-    record.status = StepStatus.UNDONE
     return stays.model_copy(update={"done": True})

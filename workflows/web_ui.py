@@ -74,6 +74,14 @@ def summary(text: str) -> str:
     return line if cut == line else cut + "…"
 
 
+def timer_name(text: str, number: int) -> str:
+    """The name of a timer, on one line, with the number of its entry in the journal at the end: `book waits [12]`."""
+    mark = f" [{number}]"
+    line = legible(text, MAX_SUMMARY + 1)
+    cut = line.encode()[: MAX_SUMMARY - len(mark)].decode(errors="ignore")
+    return (cut if cut == line else cut + "…") + mark
+
+
 def details(progress: Progress) -> str:
     """The current details of a task, as Markdown of at most `MAX_DETAILS` bytes."""
     head = [_headline(progress), ""]

@@ -17,7 +17,7 @@ from client.problem import Problem
 from client.remedy import Door, in_python, render
 from client.text import one_line
 from client.wording import count, spent_on_models
-from workflows.account.progress import MAX_FAULTS
+from workflows.account.entries_of_steps import MAX_FAULTS
 from workflows.account.task import TaskStatus
 from workflows.faults.decision import DECISIONS, plan_words, words_of
 from workflows.plans.contract import contract_words

@@ -103,12 +103,13 @@ def values_of(account: Outcome) -> Iterator[Sample]:
     for plan in account.revisions:
         if plan.at:
             left = [record for record in replanned if record.revision == plan.number - 1]
-            yield from metrics.of_new_plan(left, plan.at)
+            yield from (Sample(metrics.TIME_TO_REPLAN, (), (plan.at - first.at).total_seconds()) for first in left[:1])
     retries = Counter[str]()
     for (tool, _), number in metrics.counted(account.counts or {}, metrics.RETRIES).items():
         retries[tool] += number
     budget = Budget(limits=account.limits, spent=account.spent, retries=dict(retries))
-    yield from metrics.distributions(account, budget)
+    steps = account.omitted + sum(step.started is not None for step in account.steps)
+    yield from metrics.distributions(account.status, steps, account.replans, account.spent, budget)
 
 
 def recoveries_of(account: Outcome, *, is_over: bool) -> Iterator[tuple[FaultRecord, str]]:

@@ -14,7 +14,7 @@ from activities.effects import ledger
 from activities.effects.ledger import EffectResult, LedgerEntry, Work
 from workflows import agent
 from workflows.account.progress import Progress
-from workflows.account.records import FaultRecord, Observation
+from workflows.account.records import FaultRecord
 from workflows.calls.observing import observe
 from workflows.faults import retries
 from workflows.faults.fault import Fault, Quadrant
@@ -48,9 +48,9 @@ def _without_guard() -> None:
 def _without_observation() -> None:
     """After a rejection nothing is read: the planner is told what the fault said, and no more."""
 
-    async def unobserved(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> list[Observation]:
+    async def unobserved(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> None:
         specs = {kind: spec.model_copy(update={"observe": None}) for kind, spec in catalogue.specs.items()}
-        return await observe(progress, catalogue.model_copy(update={"specs": specs}), faults)
+        await observe(progress, catalogue.model_copy(update={"specs": specs}), faults)
 
     _put(agent, observe=unobserved)
 

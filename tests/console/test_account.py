@@ -18,7 +18,7 @@ from tests.console import made
 from tests.console.histories import NAMES, events, history
 from tests.counting import check_readers, is_alike
 from tests.harness import DONE, outcome, plan, staged, step
-from workflows.account.progress import MAX_FAULTS
+from workflows.account.entries_of_steps import MAX_FAULTS
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Code, Fault

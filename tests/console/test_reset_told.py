@@ -25,8 +25,8 @@ from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.props import Recording
 from workflows import ids
-from workflows.account.progress import Folded
 from workflows.account.records import StepStatus
+from workflows.account.state import Folded
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.faults import retries

@@ -14,8 +14,8 @@ from temporalio.client import Client, WorkflowFailureError
 from replan import Key, NeedsPerson, Refused, Tool, Transaction, metadata, tool
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from workflows.account.outcome import Outcome
-from workflows.account.progress import Folded
 from workflows.account.records import StepStatus, UndoRecord
+from workflows.account.state import Folded
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.plans.proposal import NewSteps, Step

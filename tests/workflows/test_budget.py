@@ -6,7 +6,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from pydantic import ValidationError
 
 from workflows.faults import retries
-from workflows.limits.budget import Budget, Limits
+from workflows.limits.budget import Budget, Limits, Spent, retries_of
 from workflows.plans.catalogue import Effect, ToolSpec
 
 SPECS = [ToolSpec.model_validate({"kind": retry, "effect": Effect.READ, "retry": retry}) for retry in retries.PROFILES]
@@ -18,6 +18,12 @@ OTHER = STANDARD.model_copy(update={"kind": "other"})
 def budget(tool_calls: int = 100) -> Budget:
     """A fresh account."""
     return Budget(limits=Limits(tool_calls=tool_calls))
+
+
+def settle(account: Budget, spec: ToolSpec, granted: int, taken: int, used: int = 0) -> None:
+    """Give back what was granted, and spend what was taken, as the settlement of an execution does."""
+    account.release(spec, granted, used)
+    account.spend(spec.kind, Spent(tool_calls=taken), retries_of(taken, used))
 
 
 @pytest.mark.parametrize(("tool_calls", "granted"), [(1, 1), (3, 3), (4, 4), (100, 4)])
@@ -33,7 +39,7 @@ def test_what_was_not_taken_is_given_back() -> None:
     """Three of four attempts were not needed: they are free again, and so are the retries."""
     account = budget(10)
     granted = account.reserve(STANDARD)
-    account.settle(STANDARD, granted, taken=1)
+    settle(account, STANDARD, granted, taken=1)
 
     assert (account.free, account.reserved, account.spent.tool_calls) == (9, 0, 1)
     assert account.retries == {"standard": 0}
@@ -51,7 +57,7 @@ def test_a_step_may_always_try_once_although_its_kind_has_no_retries_left() -> N
     """The retry budget of a kind bounds retries, not steps."""
     account = budget()
     for _ in range(4):
-        account.settle(STANDARD, account.reserve(STANDARD), taken=4)
+        settle(account, STANDARD, account.reserve(STANDARD), taken=4)
 
     assert account.retries == {"standard": retries.RETRIES_PER_KIND}
     assert account.reserve(STANDARD) == 1
@@ -61,7 +67,7 @@ def test_retries_are_counted_for_each_kind_alone() -> None:
     """One flaky tool does not use up the patience with the others."""
     account = budget()
     for _ in range(4):
-        account.settle(STANDARD, account.reserve(STANDARD), taken=4)
+        settle(account, STANDARD, account.reserve(STANDARD), taken=4)
 
     assert account.reserve(OTHER) == 4
 
@@ -69,8 +75,8 @@ def test_retries_are_counted_for_each_kind_alone() -> None:
 def test_every_attempt_after_a_wait_is_a_retry() -> None:
     """A step that was scheduled before has had its first attempt."""
     account = budget()
-    account.settle(STANDARD, account.reserve(STANDARD), taken=1)
-    account.settle(STANDARD, account.reserve(STANDARD, used=1), taken=2, used=1)
+    settle(account, STANDARD, account.reserve(STANDARD), taken=1)
+    settle(account, STANDARD, account.reserve(STANDARD, used=1), taken=2, used=1)
 
     assert account.retries == {"standard": 2}
 
@@ -79,7 +85,7 @@ def test_retries_that_are_promised_are_not_promised_twice() -> None:
     """Four siblings may need all twelve; what one of them gives back, the next may have."""
     account = budget()
     granted = [account.reserve(STANDARD) for _ in range(5)]
-    account.settle(STANDARD, granted[0], taken=1)
+    settle(account, STANDARD, granted[0], taken=1)
 
     assert granted == [4, 4, 4, 4, 1]
     assert account.reserve(STANDARD) == 4
@@ -90,10 +96,10 @@ def test_it_is_worth_waiting_while_siblings_hold_what_a_step_could_have() -> Non
     account = budget()
     granted = [account.reserve(STANDARD) for _ in range(4)]
     held = account.is_open(STANDARD, used=1), account.is_open(OTHER)
-    account.settle(STANDARD, granted.pop(), taken=1)
+    settle(account, STANDARD, granted.pop(), taken=1)
     one_came_back = account.is_open(STANDARD, used=1)
     while granted:
-        account.settle(STANDARD, granted.pop(), taken=4)
+        settle(account, STANDARD, granted.pop(), taken=4)
 
     assert (held, one_came_back) == ((False, True), True)
     assert (account.attempts(STANDARD, used=1), account.is_open(STANDARD, used=1)) == (3, True)
@@ -110,7 +116,7 @@ def test_what_a_step_may_still_try_does_not_depend_on_what_others_hold() -> None
 def test_an_attempt_that_does_not_count_costs_nothing() -> None:
     """A worker's shutdown is no fault of the call."""
     account = budget(5)
-    account.settle(STANDARD, account.reserve(STANDARD), taken=0)
+    settle(account, STANDARD, account.reserve(STANDARD), taken=0)
 
     assert (account.free, account.retries) == (5, {"standard": 0})
 
@@ -154,7 +160,7 @@ class Account(RuleBasedStateMachine):
         """Settle a call with any number of attempts that it may have taken."""
         spec, used, granted = call
         taken = data.draw(st.integers(0, granted))
-        self.budget.settle(spec, granted, taken, used)
+        settle(self.budget, spec, granted, taken, used)
         self.held, self.taken = self.held - granted, self.taken + taken
         return spec, used + taken
 
@@ -176,6 +182,6 @@ def test_no_kind_is_retried_more_often_than_its_budget(failures: list[int]) -> N
     account = budget()
     for wanted in failures:
         granted = account.reserve(STANDARD)
-        account.settle(STANDARD, granted, taken=min(granted, wanted))
+        settle(account, STANDARD, granted, taken=min(granted, wanted))
 
     assert account.retries.get("standard", 0) <= retries.RETRIES_PER_KIND

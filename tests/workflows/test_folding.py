@@ -5,11 +5,11 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import JsonValue
 
+from workflows.account.entries_of_steps import MAX_FAULTS, Attempted
+from workflows.account.journal import MAX_REVISIONS, Planned
 from workflows.account.progress import (
-    MAX_FAULTS,
     MAX_PROGRESS,
     MAX_RECORDS,
-    MAX_REVISIONS,
     Progress,
     fits_continue_as_new,
     fold,
@@ -41,7 +41,7 @@ def progress(plans: int, steps: int, result: JsonValue = None, effect: Effect = 
             )
             for number in range(steps)
         ]
-        made.add_plan(Revision(number=plan), records)
+        made.apply(Planned(number=made.number + 1, revision=Revision(number=plan), records=tuple(records)))
         fold(made)
     return made
 
@@ -106,7 +106,8 @@ def test_faults_are_kept_up_to_a_number() -> None:
     kept = progress(1, 1)
     fault = Fault.of(Code.CONFLICT, "It is taken.", source="echo").model_dump()
     record = FaultRecord.model_validate({**fault, "step_id": "a", "revision": 1, "decision": "replan", "at": NOW})
-    kept.faults = [record] * (MAX_FAULTS + 5)
+    for number in range(MAX_FAULTS + 5):
+        kept.apply(Attempted(number=number + 2, step="p1s0", fault=record.model_copy(update={"step_id": "p1s0"})))
     fold(kept)
 
     assert (len(kept.faults), kept.folded.faults) == (MAX_FAULTS, 5)
@@ -138,7 +139,7 @@ def test_a_planned_step_that_an_earlier_run_may_have_done_is_called_with_its_key
     planned = Progress(task=Task(text="x"), task_id="t", started_at=NOW)
     planned.add_earlier([earlier("known"), earlier("unknown", StepStatus.CANCELLED)])
     steps = [earlier(id, StepStatus.PENDING) for id in ("known", "unknown")]
-    planned.add_plan(Revision(number=1), [one.model_copy(update={"revision": 1}) for one in steps])
+    planned.add_plan([one.model_copy(update={"revision": 1}) for one in steps])
     planned.add_earlier([earlier("unknown", StepStatus.CANCELLED)])
 
     assert {one.step.id: one.status for one in planned.records} == {

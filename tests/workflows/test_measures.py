@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,9 +13,13 @@ from client.replay import replayer
 from tests.counting import CountingRuntime
 from tests.processes import ROOT
 from workflows.account import metrics
+from workflows.account.entries_of_steps import Settled
+from workflows.account.metrics import Sample
+from workflows.account.state import State
+from workflows.account.task import Task
 from workflows.faults.fault import Code, Fault
 from workflows.limits.budget import Spent
-from workflows.plans.proposal import Proposed, StepReturn
+from workflows.plans.proposal import StepReturn
 
 
 def fault(code: Code, attempt: int = 1, **more: Any) -> Fault:
@@ -117,26 +122,34 @@ def counted(samples: Any) -> dict[tuple[str, ...], int]:
     return dict(found)
 
 
+STATE = State(task=Task(text="x"), task_id="t", started_at=datetime(2026, 11, 29, tzinfo=UTC))
+
+
+def samples(returned: Any, earlier: Any, repeated: Any) -> list[Sample]:
+    """The samples of an execution of the tool `pay`."""
+    entry = Settled.of_execution(returned, earlier, repeated, {}, source="pay", purpose="steps")
+    return [sample for sample in entry.samples(STATE) if sample.value]
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_is_counted_by_what_each_attempt_followed(name: str) -> None:
     """A retry after a persistent fault is a wasted one, wherever it was decided."""
     returned, earlier, repeated, expected = CALLS[name]
 
-    assert counted(metrics.of_call("pay", returned, earlier, repeated)) == expected
+    assert counted(samples(returned, earlier, repeated)) == expected
 
 
 def test_what_a_payment_bought_and_what_was_lost_add_up_to_what_was_paid() -> None:
     """The rest of what an execution used is of attempts without a result."""
-    before, after = Spent(tokens=100, usd=0.5), Spent(tokens=190, usd=0.75)
-    returned = Proposed.model_validate({"proposal": {"type": "answer", "result": 1}, "tokens": 60, "usd": 0.2})
+    used = {"source": "plan", "used": Spent(tokens=90, usd=0.25), "purpose": "planning"}
 
-    assert counted(metrics.of_payment("planning", returned, before, after)) == {
+    assert counted(Settled(**used, tokens=60, usd=0.2).samples(STATE)) == {
         ("tokens", "planning"): 60,
         ("tokens", "lost"): 30,
         ("cost_microusd", "planning"): 200_000,
         ("cost_microusd", "lost"): 50_000,
     }
-    assert counted(metrics.of_payment("planning", DOWN, before, after)) == {
+    assert counted(Settled(**used).samples(STATE)) == {
         ("tokens", "lost"): 90,
         ("cost_microusd", "lost"): 250_000,
     }
@@ -145,6 +158,6 @@ def test_what_a_payment_bought_and_what_was_lost_add_up_to_what_was_paid() -> No
 def test_labels_come_from_fixed_sets() -> None:
     """Each sample has a value for each label of its metric, and no other."""
     for returned, earlier, repeated, _ in CALLS.values():
-        for metric, labels, _ in metrics.of_call("pay", returned, earlier, repeated):
+        for metric, labels, _ in samples(returned, earlier, repeated):
             assert len(labels) == len(metric.labels)
             assert set(map(str, labels)) <= {"pay", "ledger", metrics.UNREPORTED, *Code}

@@ -8,6 +8,7 @@ import pytest
 from pydantic import JsonValue, ValidationError
 
 from tests.harness import step
+from workflows.account.journal import Ended, Planned
 from workflows.account.outcome import Ending, Outcome
 from workflows.account.progress import MAX_OUTCOME, Progress
 from workflows.account.records import FaultRecord, Revision, StepRecord, StepStatus
@@ -65,6 +66,11 @@ def progress(*records: StepRecord, **more: Any) -> Progress:
     return Progress(task=Task(text="a task"), task_id="t", started_at=NOW, records=list(records), **more)
 
 
+def plan(one: Progress, number: int, *records: StepRecord) -> None:
+    """Accept a plan."""
+    one.apply(Planned(number=one.number + 1, revision=Revision(number=number), records=records))
+
+
 def statuses(one: Progress) -> dict[str, StepStatus]:
     """How each step stands."""
     return {record.step.id: record.status for record in one.records}
@@ -77,7 +83,7 @@ def test_a_new_plan_skips_what_the_old_one_did_not_start_and_keeps_the_rest() ->
         record("broken", StepStatus.FAILED),
         record("waiting", StepStatus.PENDING),
     )
-    one.add_plan(Revision(number=1), [record("next", StepStatus.PENDING, revision=2)])
+    plan(one, 1, record("next", StepStatus.PENDING, revision=2))
 
     assert statuses(one) == {
         "done": StepStatus.COMPLETED,
@@ -91,7 +97,7 @@ def test_a_new_plan_skips_what_the_old_one_did_not_start_and_keeps_the_rest() ->
 def test_an_id_that_never_started_may_be_proposed_again() -> None:
     """It made no idempotency key, so the new step takes the place of the dropped one."""
     one = progress(record("a", StepStatus.COMPLETED), record("b", StepStatus.PENDING))
-    one.add_plan(Revision(number=2), [record("b", StepStatus.PENDING, revision=2)])
+    plan(one, 2, record("b", StepStatus.PENDING, revision=2))
 
     assert [(record.step.id, record.revision) for record in one.records] == [("a", 1), ("b", 2)]
 
@@ -118,7 +124,7 @@ def test_only_finished_steps_have_results_and_count_as_effects() -> None:
 def test_an_ended_task_leaves_nothing_pending(status: TaskStatus) -> None:
     """What waits is skipped; what ended stays as it ended."""
     one = progress(*(record(status.value, status) for status in StepStatus))
-    one.end(Ending(status=status, reason="so"), NOW)
+    one.apply(Ended(at=NOW, ending=Ending(status=status, reason="so")))
 
     assert {id for id, status in statuses(one).items() if id != status} == {"pending", "waiting"}
     assert (one.status, one.ended_at) == (status, NOW)
@@ -168,7 +174,8 @@ def test_a_running_task_has_an_outcome_so_far() -> None:
 def test_the_time_of_an_ended_task_stands_still() -> None:
     """Asked later, an outcome says the same."""
     one = progress()
-    one.end(Ending(status=TaskStatus.FAILED, reason="no", code="gave_up"), NOW + timedelta(seconds=5))
+    ending = Ending(status=TaskStatus.FAILED, reason="no", code="gave_up")
+    one.apply(Ended(at=NOW + timedelta(seconds=5), ending=ending))
 
     assert one.outcome(NOW + timedelta(days=1)).spent.seconds == 5
 
@@ -201,7 +208,7 @@ def test_progress_survives_the_border() -> None:
     """It is the answer of a query and what a continued run starts from."""
     one = progress(record("a", StepStatus.COMPLETED, result={"x": [1, None]}), faults=[_fault("a", "Why.")])
     one.guard.remember("k", {"x": 1}, 0)
-    one.end(Ending(status=TaskStatus.COMPLETED, result=[1]), NOW)
+    one.apply(Ended(at=NOW, ending=Ending(status=TaskStatus.COMPLETED, result=[1])))
 
     assert Progress.model_validate_json(one.model_dump_json()) == one
     assert Outcome.model_validate_json(one.outcome(NOW).model_dump_json()) == one.outcome(NOW)

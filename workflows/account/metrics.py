@@ -4,20 +4,17 @@ All other code reads the account. A sample has labels from fixed sets only: no i
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from typing import NamedTuple
 
-from temporalio import workflow
 from temporalio.common import MetricMeter
 
-from workflows.account.outcome import Ending, Outcome
+from workflows.account.outcome import Ending
 from workflows.account.records import FaultRecord
 from workflows.account.task import TaskStatus
 from workflows.faults import retries
-from workflows.faults.fault import Applied, Code, Fault, number_of
+from workflows.faults.fault import Applied, Fault
 from workflows.limits.budget import Budget, Spent
 from workflows.people.requests import UNANSWERED, HumanRequest, RequestKind
-from workflows.plans.proposal import Proposed, StepReturn
 
 UNREPORTED = "unreported"
 """Stands for the code of an attempt that ended without reporting (crash or timeout)."""
@@ -150,8 +147,8 @@ PREFIX = "replan_"
 """The beginning of the name of each metric; the names in Counts leave it out."""
 
 
-def record(counts: Counts, samples: Iterable[Sample]) -> None:
-    """Add samples to the counts of a task and, except in a replay, to the metrics of the worker that runs it."""
+def tally(counts: Counts, samples: Iterable[Sample]) -> list[Sample]:
+    """Add samples to the counts of a task; return those that may be added to the metrics of a worker, too."""
     # The SDK raises for another value, and then the workflow task fails for ever. Sums of dollars have small errors,
     # and any program may have written the Progress that a value comes from.
     kept = [sample for sample in samples if 0 <= sample.value < MAX_VALUE]
@@ -160,8 +157,7 @@ def record(counts: Counts, samples: Iterable[Sample]) -> None:
             sums = counts.setdefault(metric.name.removeprefix(PREFIX), {})
             key = SEPARATOR.join(labels)
             sums[key] = sums.get(key, 0) + number
-    if not workflow.unsafe.is_replaying():
-        add(workflow.metric_meter(), kept)
+    return kept
 
 
 def counted(counts: Counts, metric: Metric) -> dict[tuple[str, ...], int]:
@@ -188,51 +184,16 @@ def add(meter: MetricMeter, samples: Iterable[Sample]) -> None:
             meter.create_counter(metric.name, metric.description).add(round(value), attributes)
 
 
-def of_call(
-    kind: str, returned: StepReturn | Fault | None, earlier: Sequence[Fault] = (), repeated: Fault | None = None
-) -> Iterator[Sample]:
-    """The samples of one execution of a tool's activity.
+def retry_causes(attempts: int, earlier: Sequence[Fault], repeated: Fault | None) -> list[tuple[str, bool]]:
+    """For each retry in `attempts` attempts: the code of the fault before it, and whether that fault was persistent.
 
-    `returned` is the result or the fault of its final attempt, None after a cancel; `earlier` are the known faults of
-    the attempts before. If the execution repeats an earlier execution after a wait, `repeated` is what `last_fault`
-    returned for that execution; else None.
+    `earlier` are the known faults before the final attempt. If the execution repeats an earlier one after a wait,
+    `repeated` is what `last_fault` returned for that execution; else None.
     """
-    taken = 1 if returned is None else returned.taken if isinstance(returned, Fault) else returned.attempt
-    yield Sample(TOOL_CALLS, (kind,), taken)
-    for code, is_wasted in _retry_causes(taken, earlier, repeated):
-        yield Sample(RETRIES, (kind, code))
-        if is_wasted:
-            yield Sample(WASTED_ATTEMPTS, (kind, code))
-    for fault in earlier:
-        if fault.waited is not None:
-            yield Sample(RETRY_DELAY, (kind, fault.code), fault.waited)
-    if isinstance(returned, StepReturn) and returned.replayed:
-        yield Sample(REPLAYED_RESULTS, (kind, "ledger"))
-    if isinstance(returned, Fault) and returned.code is Code.CIRCUIT_OPEN:
-        yield Sample(CIRCUIT_OPEN, (kind,))
-
-
-def of_completion(kind: str, retried: Mapping[str, int]) -> Iterator[Sample]:
-    """The samples of a call that was completed; `retried` are its retries by the code of the fault before each."""
-    return (Sample(HELPED_RETRIES, (kind, code), number) for code, number in retried.items())
-
-
-def of_request_to_planner(
-    kind: str, returned: Proposed | Fault | None, earlier: Sequence[Fault] = (), repeated: Fault | None = None
-) -> Iterator[Sample]:
-    """The samples of one execution of a planner's activity; the arguments are as those of `of_call`."""
-    taken = returned.taken if isinstance(returned, Fault) else number_of(1, earlier)
-    yield Sample(PLANNER_CALLS, (kind,), taken)
-    for code, _ in _retry_causes(taken, earlier, repeated):
-        yield Sample(PLANNER_RETRIES, (kind, code))
-
-
-def _retry_causes(attempts: int, earlier: Sequence[Fault], repeated: Fault | None) -> Iterator[tuple[str, bool]]:
-    """For each retry in `attempts` attempts: the code of the fault before it, and whether that fault was persistent."""
     faults = {fault.attempt: fault for fault in earlier}
     before = [repeated] if repeated and attempts else []
-    for fault in [*before, *(faults.get(number) for number in range(1, attempts))]:
-        yield (fault.code, not fault.quadrant.is_transient) if fault else (UNREPORTED, False)
+    causes = [*before, *(faults.get(number) for number in range(1, attempts))]
+    return [(fault.code, not fault.quadrant.is_transient) if fault else (UNREPORTED, False) for fault in causes]
 
 
 def last_fault(returned: object, earlier: Sequence[Fault] = (), repeated_fault: Fault | None = None) -> Fault | None:
@@ -257,12 +218,6 @@ def of_replan(code: str, revision: int) -> Iterator[Sample]:
     yield Sample(REPLANS, (code, f"{MAX_REVISION}+" if revision >= MAX_REVISION else str(revision)))
 
 
-def of_new_plan(faults: Sequence[FaultRecord], now: datetime) -> Iterator[Sample]:
-    """The samples of a plan that is accepted `now` and replaces the plan with these faults."""
-    for first in faults[:1]:
-        yield Sample(TIME_TO_REPLAN, (), (now - first.at).total_seconds())
-
-
 def of_opened(request: HumanRequest) -> Iterator[Sample]:
     yield Sample(REQUESTS, (request.kind,))
     if request.kind is RequestKind.FAULT:
@@ -274,15 +229,6 @@ def of_closed(request: HumanRequest) -> Iterator[Sample]:
     choice = request.answer.choice if request.answer else request.closed
     if choice and not request.is_ended:
         yield Sample(ANSWERS, (request.kind, choice))
-
-
-def of_payment(purpose: str, returned: object, before: Spent, after: Spent) -> Iterator[Sample]:
-    """The samples of what one execution spent: under `purpose` what its result reports, under LOST all the rest."""
-    used = returned if isinstance(returned, Proposed | StepReturn) else None
-    tokens, usd = (used.tokens, used.usd or 0.0) if used else (0, 0.0)
-    paid = usd if after.usd is None else after.usd - (before.usd or 0.0)
-    yield from of_spending(purpose, tokens, usd)
-    yield from of_spending(LOST, after.tokens - before.tokens - tokens, paid - usd)
 
 
 def of_spending(purpose: str, tokens: int, usd: float) -> Iterator[Sample]:
@@ -303,20 +249,20 @@ def of_ending(ending: Ending) -> Iterator[Sample]:
         yield Sample(ESCALATIONS, (ending.code or "",))
 
 
-def distributions(outcome: Outcome, budget: Budget) -> Iterator[Sample]:
-    """The samples, for histograms, of what a task that has ended used."""
-    limits, spent = budget.limits, budget.spent
+def distributions(status: TaskStatus, steps: int, replans: int, spent: Spent, budget: Budget) -> Iterator[Sample]:
+    """The samples, for histograms, of what a task that has ended used; it started so many `steps`."""
+    limits = budget.limits
     yield Sample(TASK_TOOL_CALLS, (), spent.tool_calls)
-    yield Sample(TASK_STEPS, (), outcome.omitted + sum(step.started is not None for step in outcome.steps))
-    yield Sample(TASK_DURATION, (outcome.status,), outcome.spent.seconds)
+    yield Sample(TASK_STEPS, (), steps)
+    yield Sample(TASK_DURATION, (status,), spent.seconds)
     for kind, number in budget.retries.items():
         yield Sample(RETRY_BUDGET_USED, (kind,), number)
     parts = {
         "tool_calls": (spent.tool_calls, limits.tool_calls),
-        "replans": (outcome.replans, limits.replans),
+        "replans": (replans, limits.replans),
         "tokens": (spent.tokens, limits.tokens),
         "usd": (spent.usd or 0.0, limits.usd),
-        "deadline": (outcome.spent.seconds, limits.deadline),
+        "deadline": (spent.seconds, limits.deadline),
     }
     for name, (used, limit) in parts.items():
         if limit:

@@ -1,136 +1,49 @@
-"""All state of a task; a long task keeps only its last steps, so that the state stays small."""
+"""The state of a task with its journal; a long task keeps only its last steps and entries, so that both stay small."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from datetime import datetime
 from operator import not_
 from typing import Any
 
-from pydantic import AwareDatetime, BaseModel, Field, JsonValue, PrivateAttr
+from pydantic import BaseModel, Field
 from temporalio import workflow
 
 from workflows.account import metrics
-from workflows.account.metrics import Counts, Sample
+from workflows.account.entries_of_steps import Attempted
+from workflows.account.entry import Entry
+from workflows.account.journal import KEPT, MAX_OF_KIND, AnyEntry, Planned
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
-from workflows.account.records import (
-    Compaction,
-    Failover,
-    FaultRecord,
-    Observation,
-    PlannerWait,
-    Rejection,
-    Revision,
-    StepRecord,
-    StepStatus,
-    UndoRecord,
-)
-from workflows.account.task import Task, TaskStatus
-from workflows.calls.turns import Turns
+from workflows.account.records import FaultRecord, StepRecord, StepStatus
+from workflows.account.state import State, Told
+from workflows.account.task import Task
 from workflows.json_values import canonical
 from workflows.limits.budget import Budget
-from workflows.people.requests import HumanAnswer, HumanRequest, Word
 from workflows.plans.catalogue import Effect, ToolSpec
-from workflows.plans.contract import Contract
-from workflows.plans.guards import ProgressGuard, RepeatGuard
 
 MAX_OUTCOME = 512 * 1024
 """The most bytes of all results together in an Outcome; above this, the largest results are left out."""
-MAX_RESULT_IN_HISTORY = 32 * 1024
-"""Bytes of a result that certainly stays in the history; a payload of 64 kB goes into external storage."""
 MAX_RECORDS = 300
 """How many steps a task keeps; of older ones only the ids and the number of effects (see `Folded`)."""
-MAX_FAULTS, MAX_REVISIONS = 200, 100
-MAX_REPLANS = 10**12
-"""More than any task can make; a search attribute cannot have a number beyond 64 bits."""
 MAX_PROGRESS = 512 * 1024
-"""Bytes of Progress as JSON. Above this, old steps are dropped even if there are few steps; the server accepts 2 MB."""
+"""Bytes of the state as JSON. Above this, old steps are dropped, even if they are few; the server accepts 2 MB."""
 MAX_CONTINUED = 1024 * 1024
 """Bytes of Progress with which a task continues as new; the server accepts 2 MB."""
 
 
-class Folded(BaseModel):
-    """What a long task keeps of the steps, faults and plans that it dropped: the ids of the steps, and counts."""
+class Progress(State):
+    """All state of a task, and the newest entries of its journal: a snapshot that later entries bring up to date.
 
-    ids: list[str] = Field(default_factory=list)
-    """Ids of the dropped steps that had started, because no id may be used twice."""
-    effects: int = 0
-    faults: int = 0
-    revisions: int = 0
+    It is the answer of the query `progress`, and the input of continue-as-new.
+    """
 
-
-class Progress(BaseModel):
-    """All state of a task: the answer of the query `progress`, and the input of continue-as-new."""
-
-    task: Task
-    task_id: str
-    started_at: AwareDatetime
-    ended_at: AwareDatetime | None = None
-    status: TaskStatus = TaskStatus.RUNNING
-    ending: Ending | None = None
-    planner: str = ""
-    searchable: bool = False
-    page: str = Field(default="", exclude_if=not_)
-    """Where people open the page, as a worker reported it; empty if no worker did."""
-    store: str | None = None
-    turn: int = 0
-    revisions: list[Revision] = Field(default_factory=list)
-    replans: int = Field(default=0, ge=0, le=MAX_REPLANS)
-    fruitless: int = 0
-    """How many consecutive replans, up to the newest, completed no step."""
-    records: list[StepRecord] = Field(default_factory=list)
-    faults: list[FaultRecord] = Field(default_factory=list)
-    own_faults: list[FaultRecord] = Field(default_factory=list, exclude_if=not_)
-    """See `Outcome.own_faults`."""
-    counts: Counts = Field(default_factory=dict, exclude_if=not_)
-    observations: list[Observation] = Field(default_factory=list)
-    down: list[str] = Field(default_factory=list)
-    """Kinds of tools that the task may not use any more, because their retries are used up."""
-    guard: RepeatGuard = Field(default_factory=RepeatGuard)
-    loops: ProgressGuard = Field(default_factory=ProgressGuard)
-    contract: Contract = Field(default_factory=Contract)
-    budget: Budget = Field(default_factory=Budget)
-    replanning: bool = False
-    """Whether the planner's next proposal is a replan, because a step of the current plan was rejected."""
-    folded: Folded = Field(default_factory=Folded)
-    undo_when_cancelled: bool = False
-    undo: list[UndoRecord] = Field(default_factory=list)
-    was_reset: bool = False
-    """Whether an earlier run of the task was made by a reset."""
-    origin: str | None = None
-    """In an UndoWorkflow: the first run id of the task that it undoes. In every other workflow: None."""
-    branch: int = 0
-    """The branch of the planner's conversation that this run uses; see `Proposed.branch`."""
-    told: int = 0
-    """The number of the newest plan of whose outcome the planner was told; 0 if there is no such plan."""
-    is_opened: bool = False
-    """Whether the planner's conversation about this task has begun."""
-    context: int = 0
-    """Tokens of the planner's conversation; 0 if they are not known."""
-    compactions: list[Compaction] = Field(default_factory=list)
-    failovers: list[Failover] = Field(default_factory=list)
-    rejections: list[Rejection] = Field(default_factory=list)
-    is_draft: bool = Field(default=False, exclude_if=not_)
-    """Whether the task only asks for a first proposal, for which a person waits; none of its steps is run."""
-    requests: list[HumanRequest] = Field(default_factory=list, exclude_if=not_)
-    extensions: list[HumanAnswer] = Field(default_factory=list, exclude_if=not_)
-    updates: list[str] = Field(default_factory=list, exclude_if=not_)
-    """Digests of the ids of the newest accepted Updates, over all runs: no Update is applied twice."""
-    words: list[Word] = Field(default_factory=list, exclude_if=not_)
-    """What people said to the planner."""
-    words_told: int = Field(default=0, exclude_if=not_)
-    """How many of the `words` a planner with a conversation was told."""
-    confirmed: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
-    """By the id of a step, the digest (`UndoCall.digest`) of the call that undoes it, which a person has confirmed."""
-    undo_when_aborted: bool = Field(default=False, exclude_if=not_)
-    waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
-    revisions_taken: int = Field(default=0, exclude_if=not_)
-    """How many of the task's hand-written `revisions` were used or passed over."""
+    journal: list[AnyEntry] = Field(default_factory=list, exclude_if=not_)
+    number: int = 0
+    """The number of the newest entry."""
+    dropped: int = 0
+    """The number of the newest entry that the journal has dropped; 0 if it has all."""
     tools: dict[str, ToolSpec] = Field(default_factory=dict, exclude_if=not_)
     """Only where the state is read, see `with_tools`."""
-    has_untold_effects: bool = False
-    """Whether the planner must still be told of effects that earlier runs of the task applied."""
-    _turns: Turns = PrivateAttr(default_factory=Turns)
-    _in_history: set[str] = PrivateAttr(default_factory=set)
-    """Ids of the steps whose plan and whose result are in the events of this run."""
 
     @classmethod
     def of(cls, task: Task) -> "Progress":
@@ -139,125 +52,37 @@ class Progress(BaseModel):
         budget = Budget(limits=task.limits)
         return cls(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)
 
-    @property
-    def turns(self) -> Turns:
-        """The calls of this workflow whose turn at their service has come."""
-        return self._turns
+    def model_post_init(self, context: object) -> None:
+        super().model_post_init(context)
+        if self.journal:
+            self.tell_anew()
 
-    @property
-    def first_run(self) -> str:
-        """The id of the first run of the task, also in an UndoWorkflow. Only code of a workflow can read it."""
-        return self.origin or workflow.info().first_execution_run_id
+    def tell_anew(self) -> None:
+        """Make the lists of the state again, from the entries that the journal has."""
+        for name in Told.model_fields:
+            setattr(self, name, [])
+        for entry in self.journal:
+            entry.tell(self)
 
-    @property
-    def key_prefix(self) -> str:
-        """The beginning of the idempotency keys of the task's steps: its effect key, else the id of its first run."""
-        return self.task.effect_key or self.first_run
+    def write(self, entry: Entry) -> None:
+        """Add an entry to the journal, now: the one way in which a workflow changes the state of its task."""
+        # An evicted workflow passes here, too, outside of its loop: nobody reads its state any more.
+        if not workflow.in_workflow():
+            return
+        kept = self.apply(entry.model_copy(update={"number": self.number + 1, "at": workflow.now()}))
+        if not workflow.unsafe.is_replaying():
+            metrics.add(workflow.metric_meter(), kept)
 
-    @property
-    def place_in_queue(self) -> float:
-        """When the task began, in seconds since 1970, to three decimals: calls of older tasks have their turn first."""
-        return round(self.started_at.timestamp(), 3)
-
-    @property
-    def open_requests(self) -> list[HumanRequest]:
-        return [request for request in self.requests if request.is_open]
-
-    @property
-    def not_undone(self) -> str:
-        """The effects that could not be undone, and why; empty if all were undone."""
-        return "; ".join(f"{record.step_id} ({record.reason.rstrip('.')})" for record in self.undo if not record.done)
-
-    @property
-    def revision(self) -> int:
-        """The number of the plan in force; 0 before the first plan."""
-        return self.folded.revisions + len(self.revisions)
-
-    @property
-    def rejecting_faults(self) -> list[FaultRecord]:
-        """The faults of the plan in force that require a new plan."""
-        return [fault for fault in self.faults if fault.decision == "replan" and fault.revision == self.revision]
-
-    def with_status(self, *statuses: StepStatus) -> list[StepRecord]:
-        return [record for record in self.records if record.status in statuses]
-
-    @property
-    def results(self) -> dict[str, JsonValue]:
-        """The results of the completed steps, by step id; a result that was too large to keep is missing."""
-        done = self.with_status(StepStatus.COMPLETED)
-        return {record.step.id: record.result for record in done if not record.left_out}
-
-    @property
-    def effects(self) -> int:
-        """How many effects the task has applied."""
-        kept = sum(record.effect is not Effect.READ for record in self.with_status(StepStatus.COMPLETED))
-        return self.folded.effects + kept
-
-    @property
-    def taken(self) -> set[str]:
-        """The ids of all steps that have started; a new step must have another id."""
-        # A proposal that was requested before effects of earlier runs were added may have their ids: it is the one
-        # that planned them.
-        free = {record.step.id for record in self._untold_effects}
-        ids = {*self.folded.ids, *(record.step.id for record in self.records if record.started is not None)}
-        return ids - free
-
-    @property
-    def _untold_effects(self) -> list[StepRecord]:
-        stand = [record for record in self.records if not record.revision and record.status is not StepStatus.UNDONE]
-        return stand if self.has_untold_effects else []
-
-    def add_plan(self, revision: Revision, records: list[StepRecord]) -> None:
-        """Replace the current plan by a new plan; steps of the old plan that have not started are skipped."""
-        for record in self.with_status(StepStatus.PENDING):
-            record.status = StepStatus.SKIPPED
-        again = {record.step.id for record in records}
-        done = {record.step.id: record for record in self._untold_effects if record.status is StepStatus.COMPLETED}
-        new = [_with_outcome(record, done[record.step.id]) if record.step.id in done else record for record in records]
-        self.records = [record for record in self.records if record.step.id not in again] + new
-        self.revisions.append(revision)
-
-    def add_earlier(self, records: Sequence[StepRecord]) -> None:
-        """Add the effects of earlier runs of the task, after a reset that kept or undid them.
-
-        A step of the current plan with the same id that has not started takes over the earlier outcome, unless that is
-        unknown. Any other effect gets the revision 0: the planner is told of it, and no new step may have its id.
-        """
-        for earlier in records:
-            own = next((record for record in self.records if record.step.id == earlier.step.id), None)
-            if own is not None and own.revision and own.started is not None:
-                # This run called the step itself: only that the effect was undone is new.
-                if earlier.status is StepStatus.UNDONE and own.status is StepStatus.COMPLETED:
-                    own.status = StepStatus.UNDONE
-                continue
-            # CANCELLED stands for an unknown outcome, which the call of the step finds out.
-            if own is not None and own.revision and earlier.status is StepStatus.CANCELLED:
-                continue
-            place = 1 + max((record.place for record in self.records), default=0)
-            earlier = earlier.model_copy(update={"place": place})
-            taken = _with_outcome(own, earlier) if own else earlier.model_copy(update={"revision": 0})
-            records = [record for record in self.records if record is not own] + [taken]
-            self.records = sorted(records, key=lambda record: record.revision > 0)
-            self.has_untold_effects = True
-
-    def count(self, samples: Iterable[Sample]) -> None:
-        """Add samples to the account of the task and, except in a replay, to the metrics of its worker."""
-        metrics.record(self.counts, samples)
-
-    def note_in_history(self, record: StepRecord) -> None:
-        """Record that the Outcome may leave out a step's plan and result, if the events of this run have both."""
-        # The plan of an undo is in no event. Clients cannot read a result that is in external storage.
-        is_short = len(canonical(record.result).encode()) <= MAX_RESULT_IN_HISTORY
-        if record.undoes is None and not record.edited and is_short:
-            self._in_history.add(record.step.id)
-
-    def end(self, ending: Ending, now: datetime) -> None:
-        """Set the ending of the task, skip the pending and waiting steps, and close the open requests."""
-        for record in self.with_status(StepStatus.PENDING, StepStatus.WAITING):
-            record.status = StepStatus.SKIPPED
-        for request in self.open_requests:
-            request.close("ended")
-        self.ending, self.status, self.ended_at = ending, ending.status, now
+    def apply(self, entry: Entry) -> list[metrics.Sample]:
+        """Change the state as the entry says; return the samples that it adds to the metrics."""
+        entry.apply(self)
+        self.journal.append(entry)  # type: ignore[arg-type]  # each subclass of Entry is in AnyEntry
+        self.number = entry.number
+        kept = metrics.tally(self.counts, entry.samples(self))
+        if workflow.in_workflow():
+            for name, fields in entry.lines(self):
+                workflow.logger.info(name, extra=fields)
+        return kept
 
     def slim(self, specs: Mapping[str, ToolSpec] | None = None) -> "Progress":
         """A copy without long values; short ones that the tools in `specs` need to undo, reconcile or observe stay."""
@@ -278,7 +103,6 @@ class Progress(BaseModel):
     def outcome(self, now: datetime) -> Outcome:
         """The Outcome of the task; while it has not ended, its duration is that until `now`."""
         ending, last = self.ending or Ending(status=self.status), {fault.step_id: fault for fault in self.faults}
-        seconds = ((self.ended_at or now) - self.started_at).total_seconds()
         own = {
             "task": self.task.text,
             "by": self.task.by,
@@ -289,7 +113,8 @@ class Progress(BaseModel):
             "omitted": len(self.folded.ids),
             "is_tainted": self.contract.is_tainted,
             "contract": self.contract.effects if self.contract.is_tainted else (),
-            "spent": self.budget.spent.model_copy(update={"seconds": seconds}),
+            "spent": self.spent_until(now),
+            "status": self.status,
         }
         return Outcome.model_validate({**_shared_fields(self, Outcome), **dict(ending), **own})
 
@@ -324,21 +149,36 @@ def _shared_fields(source: BaseModel, model: type[BaseModel]) -> dict[str, Any]:
     return {name: value for name, value in source if name in model.model_fields}
 
 
-def _with_outcome(planned: StepRecord, earlier: StepRecord) -> StepRecord:
-    return earlier.model_copy(update={"step": planned.step, "revision": planned.revision})
-
-
 def fold(progress: Progress) -> None:
-    """Drop the oldest steps, faults and plans of a long task; the steps of the current plan are kept."""
-    folded, faults, revisions = progress.folded, len(progress.faults), len(progress.revisions)
-    progress.faults = progress.faults[-MAX_FAULTS:]
-    progress.revisions = progress.revisions[-MAX_REVISIONS:]
-    folded.faults += faults - len(progress.faults)
-    folded.revisions += revisions - len(progress.revisions)
+    """Drop the oldest steps and entries of a long task; the steps of the current plan are kept."""
     _fold_oldest(progress, len(progress.records) - MAX_RECORDS)
     # Half of the steps at a time, because to measure the size takes most of the time.
-    while _foldable(progress) and len(progress.model_dump_json()) > MAX_PROGRESS:
+    while _foldable(progress) and len(progress.model_dump_json(exclude={"journal"})) > MAX_PROGRESS:
         _fold_oldest(progress, max(1, len(_foldable(progress)) // 2))
+    _drop_entries(progress)
+
+
+def _drop_entries(progress: Progress) -> None:
+    folded, number = progress.folded, Counter(map(_sort, progress.journal))
+    over = {sort: n - KEPT.get(sort[0], MAX_OF_KIND) for sort, n in number.items()}
+    if max(over.values(), default=0) <= 0:
+        return
+    kept = list[AnyEntry]()
+    for entry in progress.journal:
+        if over[_sort(entry)] <= 0:
+            kept.append(entry)
+            continue
+        over[_sort(entry)] -= 1
+        progress.dropped = max(progress.dropped, entry.number)
+        folded.revisions += isinstance(entry, Planned)
+        folded.faults += entry.kind == "attempted" and not entry.is_own
+    progress.journal = kept
+    progress.tell_anew()
+
+
+def _sort(entry: AnyEntry) -> tuple[str, bool]:
+    """What is counted by itself when old entries are dropped: no outage of the planner drops faults of steps."""
+    return entry.kind, isinstance(entry, Attempted) and entry.is_own
 
 
 def fits_continue_as_new(progress: Progress) -> bool:

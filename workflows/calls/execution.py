@@ -3,19 +3,21 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal, assert_never
+from typing import Any, assert_never
 
 from pydantic import JsonValue
 from temporalio import workflow
 
 from workflows import ids
-from workflows.account import metrics
+from workflows.account.entries_of_people import Approved, Checked, Edited
+from workflows.account.entries_of_steps import Attempted, Decided, Reconciled, Resumed, Started, StepEnded, Waited
+from workflows.account.entry import Entry
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.calls.header import CallHeader, Provided, Undoes, made_by_reset
 from workflows.calls.observing import is_repeat
 from workflows.calls.reconciling import Finding, Verdict, explain_effect, reconcile, with_earlier_outcome
-from workflows.calls.scheduling import ToolCall, is_cancelled, log_decision, pause, raise_if_cancelled
+from workflows.calls.scheduling import ToolCall, is_cancelled, pause, raise_if_cancelled
 from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
 from workflows.faults.fault import Applied, Code, Fault, cause_of
@@ -31,7 +33,6 @@ from workflows.people.requests import (
     HumanRequest,
     ProposedCall,
     RequestKind,
-    Word,
     shown_args,
 )
 from workflows.people.sources import sources_of
@@ -42,7 +43,7 @@ from workflows.plans.graph import ready_steps
 from workflows.plans.guards import WAITED
 from workflows.plans.proposal import Step, StepReturn
 from workflows.plans.references import Unresolved, resolve
-from workflows.web_ui import summary
+from workflows.web_ui import timer_name
 
 MAX_ARGS = 512 * 1024
 """The most bytes of a step's arguments with results in place of references; the server accepts 2 MB."""
@@ -87,7 +88,8 @@ class Execution:
         running: list[asyncio.Task[None]] = []
         try:
             while True:
-                running += [asyncio.create_task(self._run_step(record)) for record in self._start_ready(len(running))]
+                started = [(record, self._start(record)) for record in self._ready(len(running))]
+                running += [asyncio.create_task(self._run_step(record, fault)) for record, fault in started]
                 self._changed()
                 if not running:
                     return
@@ -103,7 +105,7 @@ class Execution:
                 await workflow.wait(running)
             raise
 
-    def _start_ready(self, running: int) -> list[StepRecord]:
+    def _ready(self, running: int) -> list[StepRecord]:
         if self._draining:
             return []
         pending = {record.step.id: record for record in self._progress.with_status(StepStatus.PENDING)}
@@ -111,27 +113,25 @@ class Execution:
         steps = ready_steps([record.step for record in pending.values()], results)
         for step in steps[: retries.MAX_PARALLEL - running]:
             sent += _bytes_of_args(step, results)
-            if records and sent > MAX_SENT:  # a single step always fits: `_prepare` limits its arguments
+            if records and sent > MAX_SENT:  # a single step always fits: `_arguments` limits its arguments
                 break  # the others start when one of these has ended
             records.append(pending[step.id])
-        for record in records:
-            record.status, record.started = StepStatus.RUNNING, workflow.now()
-            # Now, because a call that fails may have read untrusted content, too.
-            self._progress.contract.begin(is_untrusted=self._spec(record).untrusted)
         return records
 
-    async def _run_step(self, record: StepRecord) -> None:
+    async def _run_step(self, record: StepRecord, fault: Fault | None) -> None:
         try:
-            await self._attempt_until_ended(record)
+            await self._attempt_until_ended(record, fault)
         except asyncio.CancelledError:
-            record.was_waiting = record.status is StepStatus.WAITING
-            record.status = StepStatus.CANCELLED
-        record.ended = workflow.now()
-        # The order of ends, because their times may be equal, and differ on replay.
-        record.place = 1 + max(other.place for other in self._progress.records)
+            self._end(record, StepStatus.CANCELLED)
 
-    async def _attempt_until_ended(self, record: StepRecord) -> None:
-        fault, finding = self._prepare(record) or await self._attempt(record), None
+    def _write(self, record: StepRecord, entry: type[Entry], **fields: Any) -> None:
+        self._progress.write(entry(step=record.step.id, proof=record.step.id, **fields))
+
+    def _end(self, record: StepRecord, status: StepStatus) -> None:
+        self._write(record, StepEnded, status=status)
+
+    async def _attempt_until_ended(self, record: StepRecord, unready: Fault | None) -> None:
+        fault, finding = unready or await self._attempt(record), None
         while fault is not None:
             if finding is None:
                 fault = with_earlier_outcome(record, self._spec(record).effect, self._progress.faults, fault)
@@ -153,11 +153,10 @@ class Execution:
                 case Wait():
                     await self._wait(record, fault, decision)
                 case UseFallback():
-                    record.kind, record.used, record.failed, record.retried = decision.kind, 0, None, {}
-                    record.effect = self._spec(record).effect
-                    self._progress.contract.begin(is_untrusted=self._spec(record).untrusted)
+                    pass  # the entry has changed the kind
                 case Replan() | Escalate():
-                    self._fail(record, fault, decision)
+                    self._draining = True
+                    self._end(record, StepStatus.FAILED)
                     return
                 case _:
                     assert_never(decision)
@@ -182,7 +181,6 @@ class Execution:
 
         is_repeated = fault.code is Code.MISSING_TOOL
         while True:
-            record.status = StepStatus.WAITING
             request = await people.ask(
                 RequestKind.FAULT,
                 fault.code.value,
@@ -196,7 +194,7 @@ class Execution:
             answer = request.answer
             if request.closed == REPEATED and again[0] is None:
                 return None
-            record.status = StepStatus.RUNNING
+            self._write(record, Resumed)
             if request.closed == REPEATED:
                 return again[0]
             if answer is None or answer.choice is not Choice.PROVIDE:
@@ -206,17 +204,13 @@ class Execution:
             reason = f"{fault.reason} The result that was provided is not accepted: {refused.reason}"
         match answer.choice if answer else None:
             case Choice.RETRY:
-                record.used, record.losses, record.failed = 0, 0, None
-                if fault.applied is Applied.UNKNOWN:  # a person has looked: the call takes over what was claimed
-                    record.fencing_token += 1
                 return await self._attempt(record)
             case Choice.SKIP:
-                record.status = StepStatus.SKIPPED
+                self._end(record, StepStatus.SKIPPED)
             case Choice.REPLAN:
-                if answer and answer.text:
-                    self._progress.words.append(Word(text=answer.text))
-                self._change_decision(record, "replan")
-                record.status, self._draining = StepStatus.FAILED, True
+                self._write(record, Decided, decision="replan")
+                self._draining = True
+                self._end(record, StepStatus.FAILED)
             case _:
                 self._give_up(people, record, request)
         return None
@@ -230,7 +224,6 @@ class Execution:
         if await self._waited_for_another(record, fault):
             return None if record.status is StepStatus.SKIPPED else await self._attempt(record)
         while True:
-            record.status = StepStatus.WAITING
             others = self._others_to_approve(record)
             ids = {other.step.id for other, _ in others}
             self._shown |= ids
@@ -247,22 +240,22 @@ class Execution:
             finally:
                 self._shown -= ids
             answer = request.answer
-            record.status = StepStatus.RUNNING
+            self._write(record, Resumed)
             match answer.choice if answer else None:
                 case Choice.APPROVE | Choice.APPROVE_ALL:
                     for (other, call), code in zip(others, request.given_others, strict=False):
                         shown, added = digest(call.kind, call.args), added_digest(call.defaults)
-                        other.approval = Approval(code=code, shown=shown, allowed=shown, added=added)
+                        approval = Approval(code=code, shown=shown, allowed=shown, added=added)
+                        self._write(other, Approved, approval=approval)
                     shown, added = digest(record.kind, record.args), added_digest(fault.defaults)
-                    record.approval = Approval(code=request.given_code, shown=shown, allowed=shown, added=added)
+                    approval = Approval(code=request.given_code, shown=shown, allowed=shown, added=added)
+                    self._write(record, Approved, approval=approval)
                     return await self._attempt(record)
                 case Choice.EDIT:
                     if (refused := await self._edit(record, request, fault.defaults)) is None:
                         return await self._attempt(record)
                     reason = f"{fault.reason} The edited arguments are not accepted: {refused.reason}"
                 case Choice.REJECT:
-                    if answer and answer.text:  # the reason of the fault is data for a planner, and this is not
-                        self._progress.words.append(Word(text=answer.text))
                     return self._fault_without_call(record, Code.REJECTED, _rejection_reason(record, answer))
                 case _:
                     self._give_up(people, record, request)
@@ -273,14 +266,18 @@ class Execution:
 
         Returns whether that request decided about this step: its call was approved, or it is skipped as the plan ends.
         """
-        self._unapproved[record.step.id] = fault
-        record.status, is_shown = StepStatus.WAITING, record.step.id in self._shown
+        self._unapproved[record.step.id], is_shown = fault, record.step.id in self._shown
+        if is_shown:
+            self._write(record, Waited)
         while record.step.id in self._shown:  # the next step that asks may show it again
             await workflow.wait_condition(lambda: record.step.id not in self._shown)
         self._unapproved.pop(record.step.id, None)
         if not is_shown or (record.approval is None and not self._draining):
             return False
-        record.status = StepStatus.SKIPPED if record.approval is None else StepStatus.RUNNING
+        if record.approval is None:
+            self._end(record, StepStatus.SKIPPED)
+        else:
+            self._write(record, Resumed)
         return True
 
     def _proposed_call(
@@ -334,61 +331,48 @@ class Execution:
         `defaults` are the arguments that the tool adds, as the person was shown them. The tool checks the arguments in
         a call that asks for an approval and has none, so it applies no effect.
         """
-        planned, changes, before = record.args, request.given_args, record.edited
-        shown = digest(record.kind, planned)
-        record.args, record.approval, request.given_args = {**(planned or {}), **changes}, None, {}
-        record.edited = {**before, **changes}
-        fault = await self._check(record, approve="all")
-        if fault is None or fault.code is Code.NEEDS_APPROVAL:
-            added = added_digest({name: value for name, value in defaults.items() if name not in changes})
-            allowed = digest(record.kind, record.args)
-            record.approval = Approval(code=request.given_code, shown=shown, allowed=allowed, added=added)
-            request.refused = ""
-            return None
-        record.args, record.edited, request.refused = planned, before, fault.reason
-        return fault
+        planned, changes = record.args, request.given_args
+        args = {**(planned or {}), **changes}
+        fault = await self._check(record, args, approve="all", approval=None)
+        is_accepted = fault is None or fault.code is Code.NEEDS_APPROVAL
+        self._progress.write(Checked(request=request.id, refused="" if is_accepted or not fault else fault.reason))
+        if not is_accepted:
+            return fault
+        added = added_digest({name: value for name, value in defaults.items() if name not in changes})
+        shown, allowed = digest(record.kind, planned), digest(record.kind, args)
+        self._write(record, Edited, args=args, changes=changes)
+        approval = Approval(code=request.given_code, shown=shown, allowed=allowed, added=added)
+        self._write(record, Approved, approval=approval)
+        return None
 
     def _give_up(self, people: People, record: StepRecord, request: HumanRequest) -> None:
         """Mark the step as failed, and start no further step: its request was answered with `abort`, or not at all."""
         self.unanswered = None if request.answer or people.abort else request
-        self._change_decision(record, "escalate")
-        record.status, self._draining = StepStatus.FAILED, True
+        self._write(record, Decided, decision="escalate")
+        self._draining = True
+        self._end(record, StepStatus.FAILED)
 
     async def _provide(self, record: StepRecord, request: HumanRequest) -> Fault | None:
         """Complete a step with the result that a person provides; return the fault if the result is not accepted."""
-        record.fencing_token += 1  # it takes over what an attempt with an unknown outcome has claimed
-        fault = await self._check(record, provided=Provided(result=request.result))
-        request.result, request.refused = None, fault.reason if fault else ""
+        fault = await self._check(record, record.args, provided=Provided(result=request.result))
+        self._progress.write(Checked(request=request.id, refused=fault.reason if fault else ""))
         return fault
 
-    async def _check(self, record: StepRecord, **header_fields: Any) -> Fault | None:
+    async def _check(self, record: StepRecord, args: dict[str, JsonValue] | None, **header_fields: Any) -> Fault | None:
         """Have a worker check what a person gave, in attempts that do not call the tool; return the last fault."""
         while True:
-            made = record.attempts
-            fault = await self._attempt(record, **header_fields)
+            fault = await self._attempt(record, args=args, is_check=True, **header_fields)
             if fault is None:
                 return None
-            record.attempts = made  # the tool was not called
             fault = fault.model_copy(update={"applied": Applied.NONE})
             decision = decide(fault, self._spec(record), self._remaining(record, None))
             if not isinstance(decision, Wait):
                 return fault
-            about = record.step.id, record.revision, decision.action
-            note = FaultRecord.of_call(fault, *about, at=workflow.now())
-            log_decision(record.kind, note, seconds=decision.seconds)
+            self._note(record, fault, decision, None, is_check=True)
             await self._wait(record, fault, decision)
-
-    def _change_decision(self, record: StepRecord, decision: Literal["replan", "escalate"]) -> None:
-        newest = self._index_of_newest_fault(record)
-        self._progress.faults[newest] = self._progress.faults[newest].model_copy(update={"decision": decision})
-
-    def _index_of_newest_fault(self, record: StepRecord) -> int:
-        return max(number for number, fault in enumerate(self._progress.faults) if fault.step_id == record.step.id)
 
     def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
         """The fault with what reconciliation found; if the effect was applied, complete the step and return None."""
-        about = {"step": record.step.id, "kind": record.kind, "revision": record.revision}
-        workflow.logger.info("reconciled", extra={**about, "verdict": finding.verdict.value})
         match finding.verdict:
             case Verdict.APPLIED:
                 known = fault.model_copy(update={"applied": Applied.APPLIED})
@@ -396,17 +380,31 @@ class Execution:
                 self._complete(record, StepReturn(result=finding.result, replayed=True))
                 return None
             case Verdict.NOT_APPLIED:
-                record.fencing_token += 1
                 return fault.model_copy(update={"applied": Applied.NONE})
             case Verdict.CANNOT_TELL:
                 return fault
             case unreachable:
                 assert_never(unreachable)
 
-    def _prepare(self, record: StepRecord) -> Fault | None:
-        """Put the results of other steps into the arguments; return a fault if the call cannot or may not be made."""
-        if record.undoes is not None:
-            return None  # its arguments were made before, and contain no references
+    def _start(self, record: StepRecord) -> Fault | None:
+        """Start a step, with results of others in its arguments; return a fault if it cannot or may not be called."""
+        is_untrusted, fault, outside, args = self._spec(record).untrusted, None, "", record.args
+        if record.undoes is None:  # else its arguments were made before, and contain no references
+            made = self._arguments(record)
+            args, fault = (None, made) if isinstance(made, Fault) else (made, None)
+        known = self._progress.contract.outside.get(record.step.id, "")
+        if args is not None and record.undoes is None and not known:
+            outside = trust.address_of_content(self._progress, record.step, args)
+        if outside and self._progress.task.on_escalation != "wait":  # as a proposal would be rejected
+            reason = f"{outside}: {trust.OUTSIDE}."[:MAX_REASON]
+            outside, fault = "", self._fault_without_call(record, Code.INVALID_INPUT, reason)
+        self._write(record, Started, is_untrusted=is_untrusted, args=args, outside=outside)
+        if fault is None and record.undoes is None and (known or outside) and record.approval is None:
+            return self._fault_without_call(record, Code.NEEDS_APPROVAL, f"{known or outside}."[:MAX_REASON])
+        return fault or (self._check_repeat(record) if record.undoes is None else None)
+
+    def _arguments(self, record: StepRecord) -> dict[str, JsonValue] | Fault:
+        """The arguments of a step with results in place of references; a fault if they cannot be made."""
         try:
             args = resolve(record.step.args, self._progress.results)
         except Unresolved as missing:
@@ -419,15 +417,7 @@ class Execution:
         if not isinstance(args, dict):
             reason = "The step's arguments stand for a single value: name each argument, and refer to results there."
             return self._fault_without_call(record, Code.INVALID_INPUT, reason)
-        record.args = args
-        outside = self._progress.contract.outside.get(record.step.id)
-        if not outside and (outside := trust.address_of_content(self._progress, record.step, args)):
-            if self._progress.task.on_escalation != "wait":  # as a proposal would be rejected
-                return self._fault_without_call(record, Code.INVALID_INPUT, f"{outside}: {trust.OUTSIDE}."[:MAX_REASON])
-            self._progress.contract.outside[record.step.id] = outside
-        if outside and record.approval is None:
-            return self._fault_without_call(record, Code.NEEDS_APPROVAL, f"{outside}."[:MAX_REASON])
-        return self._check_repeat(record)
+        return args
 
     def _check_repeat(self, record: StepRecord) -> Fault | None:
         if not is_repeat(self._progress, record.kind, record.args or {}):
@@ -438,52 +428,50 @@ class Execution:
     def _fault_without_call(self, record: StepRecord, code: Code, reason: str) -> Fault:
         return Fault.of(code, reason, source=record.kind, attempt=0)
 
-    async def _attempt(self, record: StepRecord, **header_fields: Any) -> Fault | None:
-        """Execute the step's activity once; return its fault; None if the step is completed or no attempt is left."""
+    async def _attempt(
+        self, record: StepRecord, args: dict[str, JsonValue] | None = None, *, is_check: bool = False, **header: Any
+    ) -> Fault | None:
+        """Execute the step's activity once; return its fault; None if the step is completed or no attempt is left.
+
+        `args` take the place of the step's arguments. `is_check`: the tool is not called; see `_check`.
+        """
         raise_if_cancelled()
-        call = self._call(record, header_fields)
+        call = self._call(record, record.args if args is None else args, header, is_check=is_check)
         granted = await call.reserve_after_siblings()
         while not granted and (people := self._people_for(record)):
-            record.status = StepStatus.WAITING
+            self._write(record, Waited)
             if not await people.ask_for_budget(call.missing):
                 break
-            record.status = StepStatus.RUNNING
+            self._write(record, Resumed)
             granted = await call.reserve_after_siblings()
         if not granted:
             self.reached_limit, self._draining = call.missing, True
-            record.status = StepStatus.FAILED if record.attempts else StepStatus.SKIPPED
+            self._end(record, StepStatus.FAILED if record.attempts else StepStatus.SKIPPED)
             return None
-        try:
-            reply = await call.run(granted)
-        except asyncio.CancelledError:
-            record.attempts += 1  # a cancelled execution does not tell its number of attempts
-            raise
-        record.attempts, record.used = record.attempts + reply.taken, record.used + reply.taken
-        record.silent += reply.silent
-        if isinstance(reply.result, Fault):
-            self._note_retries(record, reply.earlier)
-            record.failed = metrics.last_fault(reply.result, reply.earlier, call.repeated)
-            record.losses += reply.result.uncounted
-            return reply.result
-        self._complete(record, reply.result)
-        self._progress.note_in_history(record)
+        reply = await call.run(granted)
         self._note_retries(record, reply.earlier)
+        if isinstance(reply.result, Fault):
+            return reply.result
+        self._complete(record, reply.result, is_in_history=True)
         return None
 
-    def _call(self, record: StepRecord, header_fields: Mapping[str, Any]) -> ToolCall:
+    def _call(
+        self, record: StepRecord, args: dict[str, JsonValue] | None, header: Mapping[str, Any], *, is_check: bool
+    ) -> ToolCall:
         progress, step = self._progress, record.step
-        repeated, record.repeated = record.repeated, None
         whose = f"turn {progress.turn}" if progress.task.strategy == "react" else f"plan {record.revision}"
         return ToolCall(
             progress,
             self._catalogue,
             self._spec(record),
-            record.args,
+            args,
             id=step.id,
             title=f"{whose}: {record.label}" + (f" (instead of {step.kind})" if record.is_fallback else ""),
-            header=self._header(record).model_copy(update=header_fields),
+            header=self._header(record).model_copy(update=header),
+            step=step.id,
+            is_check=is_check,
             used=record.used,
-            repeated=repeated,
+            repeated=record.repeated,
             retried=record.retried,
         )
 
@@ -538,81 +526,58 @@ class Execution:
 
     async def _wait(self, record: StepRecord, fault: Fault, wait: Wait) -> None:
         raise_if_cancelled()
-        record.waits += 1
-        record.repeated = record.failed
-        if fault.code is Code.MISSING_TOOL:
-            record.waited += wait.seconds
+        self._write(record, Waited, code=fault.code, seconds=wait.seconds)
+        slept = 0.0
         if wait.seconds > 0:  # after a worker's shutdown another one can take the call at once
-            record.status = StepStatus.WAITING
             self._changed()
-            timer = summary(ids.retry_timer(record.step.id, fault.code))
-            # A sum of sleeps, because a difference of workflow.now() may be another one on replay.
-            record.slept += await pause(self._progress.turns, wait, self._key(record), timer)
-        record.status = StepStatus.RUNNING
+            timer = timer_name(ids.retry_timer(record.step.id, fault.code), self._progress.number)
+            slept = await pause(self._progress.turns, wait, self._key(record), timer)
+        self._write(record, Resumed, slept=slept)
         self._changed()
 
-    def _complete(self, record: StepRecord, back: StepReturn) -> None:
-        record.status, record.result, record.replayed = StepStatus.COMPLETED, back.result, back.replayed
-        progress = self._progress
-        if record.args is not None and record.undoes is None:
-            record.unchanged = progress.loops.note(
-                record.step.kind,
-                record.args,
-                record.result,
-                record.effect,
-                revision=record.revision,
-                changes=progress.effects,
-                words=len(progress.words),
-                has_waited=(back.lasted > 0 and not back.model_calls) or record.slept >= WAITED,
-                is_by_model=back.model_calls > 0,
-            )
+    def _complete(self, record: StepRecord, back: StepReturn, *, is_in_history: bool = False) -> None:
+        self._write(
+            record,
+            StepEnded,
+            status=StepStatus.COMPLETED,
+            result=back.result,
+            replayed=back.replayed,
+            in_history=is_in_history,
+            has_waited=(back.lasted > 0 and not back.model_calls) or record.slept >= WAITED,
+            is_by_model=back.model_calls > 0,
+        )
 
-    def _fail(self, record: StepRecord, fault: Fault, decision: Replan | Escalate) -> None:
-        record.status = StepStatus.FAILED
-        self._draining = True
-        if isinstance(decision, Escalate):
-            return
-        if decision.mark_down:
-            self._progress.down.append(record.kind)
-        elif fault.code is not Code.REPEATED_CALL and not fault.by_id:  # in both cases the call was not made
-            self._progress.guard.remember(record.kind, record.args or record.step.args, self._progress.effects)
-        if fault.code is not Code.REPEATED_CALL:
-            self._progress.loops.note_fault(
-                record.kind,
-                record.args or record.step.args,
-                [fault.code.value, fault.observed],
-                revision=record.revision,
-                changes=self._progress.effects,
-                words=len(self._progress.words),
-            )
-
-    def _note(self, record: StepRecord, fault: Fault, decision: Decision | Ask, finding: Finding | None) -> None:
+    def _note(
+        self,
+        record: StepRecord,
+        fault: Fault,
+        decision: Decision | Ask,
+        finding: Finding | None,
+        *,
+        is_check: bool = False,
+    ) -> None:
         """Record a fault and the decision that follows it; with a `finding`, in place of the earlier record of it."""
         verdict = finding.verdict.value if finding else None
         explained = explain_effect(fault, decision, record, self._key(record), finding)
         about = record.step.id, record.revision, decision.action
-        note = FaultRecord.of_call(explained, *about, at=workflow.now(), reconciled=verdict)
-        if finding is None:
-            self._progress.faults.append(note)
-        else:
-            # The newest record of the step is the one of this fault: nothing else of the step ran meanwhile.
-            self._progress.faults[self._index_of_newest_fault(record)] = note
-        self._progress.count(metrics.of_fault(note))
-        if finding is not None and isinstance(decision, Reconcile):
-            return  # what was decided before has come to its end
-        log_decision(
-            record.kind,
-            note,
+        self._write(
+            record,
+            Reconciled if finding else Attempted,
+            fault=FaultRecord.of_call(explained, *about, at=workflow.now(), reconciled=verdict),
+            is_check=is_check,
             seconds=decision.seconds if isinstance(decision, Wait) else None,
-            fallback=decision.kind if isinstance(decision, UseFallback) else None,
+            marks_down=isinstance(decision, Replan) and decision.mark_down,
+            **(self._fallback(decision.kind) if isinstance(decision, UseFallback) else {}),
         )
+
+    def _fallback(self, kind: str) -> dict[str, Any]:
+        spec = self._catalogue.specs[kind]
+        return {"fallback": kind, "effect": spec.effect, "is_untrusted": spec.untrusted}
 
     def _note_retries(self, record: StepRecord, faults: Sequence[Fault]) -> None:
         about = record.step.id, record.revision, "retry"
-        notes = [FaultRecord.of_call(fault, *about, at=workflow.now()) for fault in faults]
-        self._progress.faults += notes
-        for note in notes:
-            log_decision(record.kind, note)
+        for fault in faults:
+            self._write(record, Attempted, fault=FaultRecord.of_call(fault, *about, at=workflow.now()))
 
 
 def _rejection_reason(record: StepRecord, answer: HumanAnswer | None) -> str:

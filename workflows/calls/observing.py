@@ -6,6 +6,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from workflows import ids
+from workflows.account.entries_of_steps import Observed
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation, StepRecord
 from workflows.calls.scheduling import read
@@ -28,29 +29,17 @@ def is_repeat(progress: Progress, kind: str, args: Mapping[str, JsonValue]) -> b
     return is_refused if is_refused == was_refused or workflow.patched(STATE_OF_FAULT) else was_refused
 
 
-async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> list[Observation]:
+async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> None:
     """Read the current state for each rejected step; without a read, the state in its fault stands for it, as stale."""
-    observations = list[Observation]()
     for fault in faults:
         record = next(record for record in progress.records if record.step.id == fault.step_id)
         companion = catalogue.specs[record.kind].observe
         kind, args = (companion.kind, record.args_for(companion)) if companion else (None, {})
-        fresh = (earlier for earlier in observations if not earlier.stale)
+        fresh = (earlier for earlier in progress.observations if not earlier.stale)
         known = next((earlier for earlier in fresh if (earlier.kind, earlier.args) == (kind, args)), None)
         why = unsourced(progress, catalogue.specs, record, companion, args) if companion else ""
-        observation = known or await _observe(progress, catalogue, kind, args, record, fault, why)
-        observations.append(observation.model_copy(update={"step_id": record.step.id}))
-        if not observation.stale:
-            progress.guard.observed(
-                record.kind,
-                record.args or {},
-                observation.kind,
-                observation.args,
-                observation.value,
-                fault.observed,
-                progress.effects,
-            )
-    return observations
+        found = known or await _observe(progress, catalogue, kind, args, record, fault, why)
+        progress.write(Observed(step=record.step.id, observation=found.model_copy(update={"step_id": record.step.id})))
 
 
 async def _observe(
@@ -78,6 +67,7 @@ async def _observe(
         catalogue.specs[kind],
         args,
         id=ids.of_observation(id),
+        step=id,
         title=f"observe, {id} was rejected",
         revision=record.revision,
         patience=retries.OBSERVATION_PATIENCE,

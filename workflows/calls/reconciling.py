@@ -17,8 +17,10 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from workflows import ids
+from workflows.account.entries_of_steps import Resumed, Waited
+from workflows.account.journal import Allowed
 from workflows.account.progress import Progress
-from workflows.account.records import FaultRecord, StepRecord, StepStatus
+from workflows.account.records import FaultRecord, StepRecord
 from workflows.calls.scheduling import read
 from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Escalate
@@ -26,7 +28,7 @@ from workflows.faults.fault import Applied, Code, Fault, applied_by_call
 from workflows.planning.trust import unsourced
 from workflows.plans.catalogue import IN_LEDGER, Catalogue, Companion, Effect, ToolSpec
 from workflows.plans.proposal import StepReturn
-from workflows.web_ui import summary
+from workflows.web_ui import timer_name
 
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """Faults after which the attempt may still be running."""
@@ -71,11 +73,11 @@ async def reconcile(
     # A thread of the call that outlived its attempt may apply the effect at any time.
     may_run_on = record.outlived or any(fault.may_run_on for fault in own)
     still = f"{record.kind} was still running when its attempt ended" if may_run_on else ""
-    waiting = partial(_waiting, record, changed)
+    waiting = partial(_waiting, progress, record, changed)
     find = partial(_find, progress, catalogue, record, waiting)
     in_ledger = ""
     if spec.effect in IN_LEDGER and companion is not LEDGER_READ and workflow.patched(LEDGER_FIRST):
-        progress.budget.allow(1)  # no limit may hide a result that is known
+        progress.write(Allowed(calls=1))  # no limit may hide a result that is known
         recorded = _recorded(await find(LEDGER_READ))
         if recorded.verdict is not Verdict.CANNOT_TELL:
             return recorded
@@ -108,16 +110,17 @@ async def reconcile(
         if slept >= running:
             return Finding(Verdict.NOT_APPLIED)
         with waiting():
-            await workflow.sleep(retries.timer(running - slept), summary=summary(ids.reconcile_timer(record.step.id)))
+            name = timer_name(ids.reconcile_timer(record.step.id), progress.number)
+            await workflow.sleep(retries.timer(running - slept), summary=name)
         slept = running  # an effect may have become visible meanwhile, so it is read once more
 
 
 @contextmanager
-def _waiting(record: StepRecord, changed: Callable[[], None]) -> Iterator[None]:
-    record.status = StepStatus.WAITING
+def _waiting(progress: Progress, record: StepRecord, changed: Callable[[], None]) -> Iterator[None]:
+    progress.write(Waited(step=record.step.id))
     changed()
     yield
-    record.status = StepStatus.RUNNING
+    progress.write(Resumed(step=record.step.id))
     changed()
 
 
@@ -138,6 +141,7 @@ async def _find(
         retries.FIND_EFFECT if is_own else catalogue.specs[companion.kind],
         args,
         id=ids.of_reconciliation(record.call_id),
+        step=record.step.id,
         title=f"was {record.step.id} applied?",
         revision=record.revision,
         store=progress.store,

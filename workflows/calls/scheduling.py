@@ -5,7 +5,6 @@ request to the planner against those of tokens and money. Other internal activit
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -21,8 +20,9 @@ from temporalio.workflow import ActivityCancellationType
 
 from workflows import ids
 from workflows.account import metrics
+from workflows.account.entries_of_steps import Attempted, Resumed, Settled, Started, Waited, added, decision_line
 from workflows.account.outcome import TaskEnded
-from workflows.account.progress import MAX_FAULTS, Progress
+from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, PlannerWait
 from workflows.account.task import TaskStatus
 from workflows.arguments import read_signal, undecoded
@@ -30,13 +30,14 @@ from workflows.calls.header import CallHeader, attached, made_by_reset
 from workflows.calls.turns import TURN, Turn, Turns
 from workflows.faults import retries, routes
 from workflows.faults.decision import Action, Remaining, Wait, decide, outlast
-from workflows.faults.fault import UNCOUNTED, Code, Fault, parse_faults
+from workflows.faults.fault import UNCOUNTED, Code, Fault, number_of, parse_faults
 from workflows.faults.outside import earlier_faults, expired, from_activity_error, from_application_error
 from workflows.limits import spending
+from workflows.limits.budget import retries_of
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import FORM, Catalogue, ToolSpec
 from workflows.plans.proposal import Proposed, StepReturn
-from workflows.web_ui import details, summary
+from workflows.web_ui import details, summary, timer_name
 
 MAX_SITUATION = 1024 * 1024
 """The most bytes of a Situation; the server would terminate a workflow that schedules an activity with 2 MB."""
@@ -71,10 +72,6 @@ class ToolReply(NamedTuple):
     result: StepReturn | Fault
     earlier: Sequence[Fault]
     """The known faults of the attempts that were made before the final attempt."""
-    taken: int
-    """How many attempts the execution made; an attempt whose worker stopped or went silent is not counted."""
-    silent: int
-    """How many of these attempts, except the last, ended without a report."""
 
 
 @dataclass
@@ -92,20 +89,20 @@ class PlannerWaits:
     """The result or fault of the execution during which the task was cancelled, and its earlier faults; None if that
     execution reported nothing."""
 
-    async def sleep(self, fault: Fault, earlier: Sequence[Fault], seconds: float, timer: str) -> None:
-        """Wait after an execution that failed with `fault`; the web UI shows the timer as `timer`."""
+    async def sleep(self, fault: Fault, earlier: Sequence[Fault], seconds: float, id: str, timer: str) -> None:
+        """Wait after an execution of the activity `id` that failed; the web UI shows the timer as `timer`."""
         self.failed.append((fault, earlier))
         until = workflow.now() + timedelta(seconds=seconds)
-        self.progress.waiting = PlannerWait(until=until, code=fault.code, reason=fault.reason) if seconds else None
+        wait = PlannerWait(until=until, code=fault.code, reason=fault.reason) if seconds else None
+        self.progress.write(Waited(proof=id, code=fault.code, seconds=seconds, planner=wait))
         workflow.set_current_details(details(self.progress))
         try:
-            await workflow.sleep(seconds, summary=timer)
+            await workflow.sleep(seconds, summary=timer_name(timer, self.progress.number))
         except asyncio.CancelledError:
             self.was_cut_off = True
             raise
         finally:
-            # Nothing of `workflow` may be called here: an evicted workflow passes here, too, outside of its loop.
-            self.progress.waiting = None
+            self.progress.write(Resumed(proof=id, slept=seconds))
         workflow.set_current_details(details(self.progress))
 
 
@@ -120,6 +117,10 @@ class ToolCall:
     id: str
     title: str
     header: CallHeader
+    step: str = ""
+    """The id of the step for which the call is made; for the call of the step itself, the same as `id`."""
+    is_check: bool = False
+    """Whether the call only checks what a person gave."""
     used: int = 0
     """Attempts that earlier executions of the same call took."""
     repeated: Fault | None = None
@@ -158,29 +159,29 @@ class ToolCall:
         except asyncio.CancelledError:  # a cancelled execution, too, must give its reservation back
             self._settle(granted, None)
             raise
-        return ToolReply(result, earlier, *self._settle(granted, result, earlier))
+        self._settle(granted, result, earlier)
+        return ToolReply(result, earlier)
 
-    def _settle(
-        self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()
-    ) -> tuple[int, int]:
-        """Settle an execution; return how many attempts it made, and how many of these ended without a report.
-
-        `result` is None if the execution was cancelled.
-        """
-        count, spent = self.progress.count, self.progress.budget.spent
-        before = spent.model_copy()
+    def _settle(self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()) -> None:
+        """Settle an execution, and add what it used to the journal; `result` is None if the execution was cancelled."""
         settled = spending.cancelled_fault(self.spec) if result is None else result
-        taken = spending.settle_step(*self._account, granted, settled, earlier, self.used)
-        samples = list(metrics.of_call(self.spec.kind, result, earlier, self.repeated))
-        repeated = Counter(sample.labels[1] for sample in samples if sample.metric is metrics.RETRIES)
-        for code, number in repeated.items():
-            self.retried[code] = self.retried.get(code, 0) + number
-        count(samples)
-        count(metrics.of_payment(metrics.STEPS, result, before, spent))
-        if isinstance(result, StepReturn):
-            count(metrics.of_completion(self.spec.kind, self.retried))
-            self.retried.clear()
-        return taken, repeated[metrics.UNREPORTED]
+        used = spending.settle_step(*self._account, granted, settled, earlier, self.used)
+        entry = Settled.of_execution(
+            result,
+            earlier,
+            self.repeated,
+            self.retried,
+            step=self.step,
+            proof=self.id,
+            source=self.spec.kind,
+            is_read=self.id != self.step,
+            is_check=self.is_check,
+            retries=retries_of(used.tool_calls, self.used),
+            used=used,
+            purpose=metrics.STEPS,
+        )
+        self.progress.write(entry)
+        self.retried = added(self.retried, entry.retried)
 
     async def _execute(self, granted: int) -> tuple[StepReturn | Fault, Sequence[Fault]]:
         spec, args, id, title, header = self.spec, self.args, self.id, self.title, self.header
@@ -195,23 +196,6 @@ class ToolCall:
         return await _run_activity(spec, granted, args, StepReturn, id=id, title=title, header=header)
 
 
-def log_decision(kind: str, note: FaultRecord, *, seconds: float | None = None, fallback: str | None = None) -> None:
-    """Log what follows a fault of a call of `kind`: a wait of `seconds`, a `fallback` kind that is called instead."""
-    more = {"seconds": seconds, "fallback": fallback}
-    extra = {
-        "step": note.step_id,
-        "kind": kind,
-        "revision": note.revision,
-        "attempt": note.attempt,
-        "code": note.code.value,
-        "quadrant": note.quadrant.value,
-        "effect": note.applied.value,
-        "decision": note.decision,
-        **{name: value for name, value in more.items() if value is not None},
-    }
-    workflow.logger.info("decision", extra=extra)
-
-
 @dataclass(frozen=True)
 class OwnCall:
     """A call that the workflow itself needs, beside the steps; its faults go into the account of the task."""
@@ -223,20 +207,25 @@ class OwnCall:
     revision: int
 
     def note(self, fault: Fault, action: Action, *, seconds: float | None = None) -> None:
-        """Record a fault with the decision `action`, and log both; `seconds` is the length of a wait."""
-        note = FaultRecord.of_call(fault, self.id, self.revision, action, at=workflow.now())
-        if self.progress is not None:  # cut here, because an outage of the planner may last a day
-            self.progress.own_faults = [*self.progress.own_faults, note][-MAX_FAULTS:]
-        log_decision(self.spec.kind, note, seconds=seconds)
+        """Add a fault and the decision `action` to the journal; `seconds` is the length of a wait."""
+        record = FaultRecord.of_call(fault, self.id, self.revision, action, at=workflow.now())
+        if self.progress is not None:
+            self.progress.write(Attempted(proof=self.id, fault=record, is_own=True, seconds=seconds))
+        else:
+            name, fields = decision_line(record, seconds)
+            workflow.logger.info(name, extra=fields)
 
     def note_retries(self, faults: Sequence[Fault]) -> None:
         for fault in faults:
             self.note(fault, "retry")
 
     def measure(self, result: object, earlier: Sequence[Fault] = (), repeated: Fault | None = None) -> None:
-        """Count the execution if it is a request to the planner; the arguments are as those of `metrics.of_call`."""
-        if self.progress is not None and self.spec in retries.PLANNING and isinstance(result, Proposed | Fault):
-            self.progress.count(metrics.of_request_to_planner(self.spec.kind, result, earlier, repeated))
+        """Add the execution to the journal if it is a request to the planner; see `metrics.retry_causes`."""
+        if self.progress is None or self.spec not in retries.PLANNING or not isinstance(result, Proposed | Fault):
+            return
+        taken = result.taken if isinstance(result, Fault) else number_of(1, earlier)
+        retried = tuple(code for code, _ in metrics.retry_causes(taken, earlier, repeated))
+        self.progress.write(Settled(proof=self.id, source=self.spec.kind, taken=taken, retried=retried))
 
 
 async def pause(turns: Turns, wait: Wait, key: str, timer: str) -> float:
@@ -254,6 +243,7 @@ async def read(
     args: dict[str, JsonValue],
     *,
     id: str,
+    step: str,
     title: str,
     revision: int,
     store: str | None = None,
@@ -281,7 +271,8 @@ async def read(
         approve="all" if is_held else "declared",
         knows_approvals=is_held,
     )
-    call = ToolCall(progress, catalogue, spec, args, id=id, title=f"plan {revision}: {title}", header=header)
+    title = f"plan {revision}: {title}"
+    call = ToolCall(progress, catalogue, spec, args, id=id, title=title, header=header, step=step)
     own, used, losses, waits, waited = OwnCall(progress, spec, id, revision), 0, 0, 0, 0.0
     while True:
         raise_if_cancelled()
@@ -289,9 +280,10 @@ async def read(
         if not granted:
             reason = spending.limit_message(progress.budget.limits, call.missing)
             return Fault.of(Code.QUOTA_EXHAUSTED, reason, source=spec.kind, attempt=0)
-        progress.contract.begin(is_untrusted=spec.untrusted)
+        progress.write(Started(proof=id, is_untrusted=spec.untrusted))
         reply = await call.run(granted)
-        result, used = reply.result, used + reply.taken
+        result = reply.result
+        used += result.attempt if isinstance(result, StepReturn) else result.taken
         own.note_retries(reply.earlier)
         # Calls of all tasks found the service down, or it limits them.
         is_turned_away = isinstance(result, Fault) and (result.code is Code.CIRCUIT_OPEN or result.queued is not None)
@@ -304,8 +296,11 @@ async def read(
             return result
         own.note(result, decision.action, seconds=decision.seconds)
         with nullcontext() if result.uncounted else waiting():
-            timer = summary(ids.retry_timer(id, result.code))
-            waited += await pause(progress.turns, decision, header.key, timer)
+            progress.write(Waited(proof=id, code=result.code, seconds=decision.seconds))
+            timer = timer_name(ids.retry_timer(id, result.code), progress.number)
+            slept = await pause(progress.turns, decision, header.key, timer)
+            progress.write(Resumed(proof=id, slept=slept))
+            waited += slept
         waits += 1
         call.repeated = metrics.last_fault(result, reply.earlier, call.repeated)
 
@@ -433,11 +428,21 @@ def _settle_turn(
     earlier: Sequence[Fault] = (),
 ) -> None:
     """Add what a request to the planner used, in its final execution and the `failed` ones before, to what is spent."""
-    spent = progress.budget.spent
-    before = spent.model_copy()
-    spending.settle_turn(progress, catalogue, allowance, used, failed, earlier)
-    purpose = metrics.purpose_of(spec.kind, is_correction=bool(situation.rejected))
-    progress.count(metrics.of_payment(purpose, used, before, spent))
+    spent = spending.settle_turn(progress, catalogue, allowance, used, failed, earlier)
+    if not (spent.model_calls or spent.tokens):
+        return
+    reported = used if isinstance(used, Proposed) else None
+    id = ids.of_request(situation.turn, is_compaction=spec is retries.COMPACT)
+    progress.write(
+        Settled(
+            proof=id,
+            source=spec.kind,
+            used=spent,
+            purpose=metrics.purpose_of(spec.kind, is_correction=bool(situation.rejected)),
+            tokens=reported.tokens if reported else 0,
+            usd=(reported.usd or 0.0) if reported else 0.0,
+        )
+    )
 
 
 async def run_internal_activity(
@@ -510,7 +515,7 @@ async def run_internal_activity(
         wait_count, waited = wait_count + 1, waited + decision.seconds
         timer = ids.retry_timer(spec.kind, result.code)
         if waits:
-            await waits.sleep(result, earlier, decision.seconds, timer)
+            await waits.sleep(result, earlier, decision.seconds, id, timer)
         else:
             await workflow.sleep(decision.seconds, summary=timer)
 

@@ -111,21 +111,39 @@ class Spent(BaseModel):
     unpriced: int = 0
     """How many calls of models had an unknown price."""
 
+    def pay(self, calls: int, tokens: int, usd: float | None, estimated: int = 0) -> None:
+        """Add what `calls` model calls used; after a call with an unknown price (None), the sum of `usd` is unknown."""
+        unpriced = calls if usd is None else 0
+        usd = usd if calls else None
+        self.add(Spent(model_calls=calls, tokens=tokens, usd=usd, estimated=estimated, unpriced=unpriced))
+
+    def add(self, more: "Spent") -> None:
+        """Add what was spent in addition, except for its seconds."""
+        self.tool_calls += more.tool_calls
+        self.model_calls += more.model_calls
+        self.tokens += more.tokens
+        self.estimated += more.estimated
+        self.unpriced += more.unpriced
+        if self.unpriced:
+            self.usd = None
+        elif more.usd is not None:
+            self.usd = _rounded_usd((self.usd or 0.0) + more.usd)
+
 
 class Budget(BaseModel):
     """What a task has spent and reserved."""
 
     limits: Limits = Limits()
     spent: Spent = Field(default_factory=Spent)
-    reserved: int = 0
-    """Attempts reserved for running activities."""
     retries: dict[str, int] = Field(default_factory=dict)
     """How many retries the task has used for each kind of tool."""
-    promised: dict[str, int] = Field(default_factory=dict)
+    reserved: int = Field(default=0, exclude=True)
+    """Attempts reserved for running activities. What is reserved is no entry of the journal, and in no snapshot."""
+    promised: dict[str, int] = Field(default_factory=dict, exclude=True)
     """How many retries are reserved for running activities, for each kind of tool."""
-    held_tokens: int = 0
+    held_tokens: int = Field(default=0, exclude=True)
     """Tokens reserved for running activities."""
-    held_usd: float = Field(default=0.0, allow_inf_nan=False)
+    held_usd: float = Field(default=0.0, allow_inf_nan=False, exclude=True)
 
     @property
     def free(self) -> int:
@@ -161,33 +179,24 @@ class Budget(BaseModel):
         granted = min(max(1, self._unreserved_attempts(spec, used)), max(0, self.free))
         granted = granted if at_most is None else min(granted, at_most)
         self.reserved += granted
-        _add(self.promised, spec.kind, _retries(granted, used))
+        _add(self.promised, spec.kind, retries_of(granted, used))
         return granted
 
-    def settle(self, spec: ToolSpec, granted: int, taken: int, used: int = 0) -> None:
-        """Settle an execution: give back its `granted` attempts, spend `taken`. Its step had `used` attempts before."""
+    def release(self, spec: ToolSpec, granted: int, used: int = 0) -> None:
+        """Give back the `granted` attempts of an execution. Its step had `used` attempts before."""
         self.reserved -= granted
-        self.spent.tool_calls += taken
-        _add(self.promised, spec.kind, -_retries(granted, used))
-        _add(self.retries, spec.kind, _retries(taken, used))
+        _add(self.promised, spec.kind, -retries_of(granted, used))
+
+    def spend(self, kind: str, used: Spent, retries: int | None) -> None:
+        """Add what an execution of `kind` used to what is spent; of a tool, `retries` of its attempts were retries."""
+        self.spent.add(used)
+        if retries is not None:
+            _add(self.retries, kind, retries)
 
     def hold(self, tokens: int, usd: float) -> None:
         """Reserve tokens and US dollars for models; negative amounts give them back."""
         self.held_tokens += tokens
         self.held_usd = _rounded_usd(self.held_usd + usd)
-
-    def pay(self, calls: int, tokens: int, usd: float | None, estimated: int = 0) -> None:
-        """Add what `calls` model calls used; after a call with an unknown price (None), the sum of `usd` is unknown."""
-        spent = self.spent
-        spent.model_calls += calls
-        spent.estimated += estimated
-        spent.tokens += tokens
-        if calls and usd is None:
-            spent.unpriced += calls
-        if spent.unpriced:
-            spent.usd = None
-        elif usd is not None and calls:
-            spent.usd = _rounded_usd((spent.usd or 0.0) + usd)
 
     def allow(self, calls: int) -> None:
         """Raise the limit of tool calls, if necessary, so that `calls` more can be made."""
@@ -208,6 +217,6 @@ def _add(account: dict[str, int], kind: str, number: int) -> None:
     account[kind] = account.get(kind, 0) + number
 
 
-def _retries(attempts: int, used: int) -> int:
-    # The first attempt of a step is no retry.
+def retries_of(attempts: int, used: int) -> int:
+    """How many of these attempts are retries, after `used` attempts: the first attempt of a step is none."""
     return attempts if used else max(0, attempts - 1)

@@ -17,7 +17,7 @@ from workflows.account.progress import Progress
 from workflows.commands import option_of
 from workflows.faults.fault import Code, Fault, ModelUse, parse_faults, parse_found
 from workflows.json_values import canonical
-from workflows.limits.budget import BYTES_PER_TOKEN, LIMITS, Budget, Limits
+from workflows.limits.budget import BYTES_PER_TOKEN, LIMITS, Limits, Spent
 from workflows.plans.catalogue import Catalogue, Price, ToolSpec
 from workflows.plans.proposal import Proposed, StepReturn
 
@@ -135,18 +135,18 @@ def settle_turn(
     used: Proposed | Fault,
     waited: Iterable[FailedExecution] = (),
     earlier: Sequence[Fault] = (),
-) -> None:
-    """Give back the allowance of a request to the planner, and add what the request used to what is spent.
+) -> Spent:
+    """Give back the allowance of a request to the planner, and return what the request used.
 
     `used` is of the final execution, `earlier` are the faults before it, `waited` are the failed executions before.
     """
-    budget = progress.budget
-    budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
+    spent = Spent()
+    progress.budget.hold(-allowance.reserved_tokens, -allowance.reserved_usd)
     failed = [*waited, (used, earlier)] if isinstance(used, Fault) else [*waited]
     lost = [loss for fault, before in failed for loss in lost_replies(fault, before)]
     known = [fault.model_use for last, before in failed for fault in (*before, last) if fault.model_use]
     if isinstance(used, Proposed):
-        budget.pay(used.model_calls, used.tokens, used.usd, used.estimated)
+        spent.pay(used.model_calls, used.tokens, used.usd, used.estimated)
         if found := parse_found(used.earlier):
             _leave_out(found, known, lost)
         told = parse_faults(used.earlier)
@@ -154,12 +154,13 @@ def settle_turn(
         unreported = [Loss(model) for model in used.lost_models[len(reported) :]]
         lost += [*reported, *unreported, *[Loss()] * used.lost][: used.lost]
     for use in known:
-        budget.pay(use.calls, use.tokens, use.usd, use.estimated)
+        spent.pay(use.calls, use.tokens, use.usd, use.estimated)
     for loss in lost if allowance.reserved_tokens else ():
         price = catalogue.prices.get(loss.model, catalogue.price)
         _pay_lost(
-            budget, loss, price, request_cost(price, allowance.reserved_tokens - allowance.output, allowance.output)
+            spent, loss, price, request_cost(price, allowance.reserved_tokens - allowance.output, allowance.output)
         )
+    return spent
 
 
 def _leave_out(found: ModelUse, known: list[ModelUse], lost: list[Loss]) -> None:
@@ -170,12 +171,12 @@ def _leave_out(found: ModelUse, known: list[ModelUse], lost: list[Loss]) -> None
         lost.remove(Loss())
 
 
-def _pay_lost(budget: Budget, loss: Loss, price: Price | None, most: Cost) -> None:
+def _pay_lost(spent: Spent, loss: Loss, price: Price | None, most: Cost) -> None:
     """Pay the most that an attempt can have used: what its worker reported, else `most`, which was reserved for it."""
     # Not limited to the reservation, whose input was estimated, while the worker may have the server's count of it.
     use = loss.use or ModelUse(calls=1, tokens=most.tokens, usd=most.usd, estimated=1)
     usd = most.usd if use.usd is None else use.usd
-    budget.pay(use.calls, use.tokens, usd if price else None, use.estimated)
+    spent.pay(use.calls, use.tokens, usd if price else None, use.estimated)
 
 
 def turn_limit_reached(
@@ -242,31 +243,31 @@ def settle_step(
     came_back: StepReturn | Fault,
     earlier: Iterable[Fault] = (),
     used: int = 0,
-) -> int:
-    """Give back what an execution did not use, and add the rest to what is spent; return how many attempts count.
+) -> Spent:
+    """Give back what was reserved for an execution, and return what it used; its `tool_calls` are those that count.
 
     `granted` attempts were reserved for it, after `used` attempts of the step. `came_back` is of its final attempt,
     `earlier` are the known faults of the attempts before.
     """
     budget, each = progress.budget, _attempt_cost(catalogue.step_price, spec)
     budget.hold(-granted * each.tokens, -granted * each.usd)
+    budget.release(spec, granted, used)
     if isinstance(came_back, Fault):
         faults = [*earlier, came_back]
-        taken, failed = came_back.taken, came_back.attempt
+        spent, failed = Spent(tool_calls=came_back.taken), came_back.attempt
     else:
         faults = [*earlier]
-        taken, failed = came_back.attempt, came_back.attempt - 1
-        budget.pay(came_back.model_calls, came_back.tokens, came_back.usd, came_back.estimated)
+        spent, failed = Spent(tool_calls=came_back.attempt), came_back.attempt - 1
+        spent.pay(came_back.model_calls, came_back.tokens, came_back.usd, came_back.estimated)
     for use in filter(None, (fault.model_use for fault in faults)):
-        budget.pay(use.calls, use.tokens, use.usd, use.estimated)
-    budget.settle(spec, granted, taken, used)
+        spent.pay(use.calls, use.tokens, use.usd, use.estimated)
     reported = [fault for fault in faults if fault.attempt > 0]
     losses = [Loss(fault.lost_model, fault.lost_use) for fault in reported if _has_lost_reply(fault)]
     lost = max(0, failed - len(reported) + len(losses))
     for loss in [*losses, *[Loss()] * lost][:lost] if each.tokens else ():
         price = catalogue.prices.get(loss.model, catalogue.step_price)
-        _pay_lost(budget, loss, price, _attempt_cost(price, spec))
-    return taken
+        _pay_lost(spent, loss, price, _attempt_cost(price, spec))
+    return spent
 
 
 def cancelled_fault(spec: ToolSpec, attempt: int = 1) -> Fault:

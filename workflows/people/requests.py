@@ -3,6 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from operator import not_
 from typing import Annotated, Any, NamedTuple
@@ -342,6 +343,8 @@ class HumanRequest(BaseModel):
     """The codes of further calls that came with the approval."""
     given_args: dict[str, JsonValue] = Field(default_factory=dict, exclude=True)
     """The arguments that a person changed, until the step has them."""
+    is_tried: bool = Field(default=False, exclude=True)
+    """Whether its call is made again at this moment, so that no answer is accepted."""
     refused: str | None = Field(default=None, exclude_if=not_)
     """Why what a person gave was not accepted; None until it was checked, empty if it was accepted."""
 
@@ -352,12 +355,23 @@ class HumanRequest(BaseModel):
 
     @property
     def is_open(self) -> bool:
-        return self.answer is None and not self.closed
+        return self.answer is None and not self.closed and not self.is_tried
 
     @property
     def is_ended(self) -> bool:
         """Whether the end of the task closed the request."""
         return self.closed == ENDED
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        about = {"request": self.id, "type": self.kind.value, "code": self.code, "revision": self.revision}
+        return {**about, "step": self.step} if self.step else about
+
+    def closed_line(self, at: datetime) -> tuple[str, dict[str, Any]]:
+        """What a worker logs when the request is closed `at` a time: the name of the event, and its fields."""
+        fields = {"answer": self.answer.choice.value if self.answer else None, "closed": self.closed}
+        seconds = round((at - self.since).total_seconds(), 1)
+        return "request_closed", {**self.log_fields, **fields, "seconds": seconds}
 
     def close(self, why: str = "") -> None:
         """Close the request, with the reason `why` if it has no answer, and drop the arguments that were only shown."""
@@ -432,8 +446,8 @@ def _raise_unless_open(request: HumanRequest) -> None:
         by = f" by {answer.by}" if answer.by else ""
         when = f"{answer.at:%Y-%m-%d %H:%M} UTC"
         raise NotAccepted(f"The request {request.id} was answered already: {answer.choice.value}{by} at {when}.")
-    if request.closed:
-        raise NotAccepted(f"The request {request.id} is closed: {request.closed}.")
+    if not request.is_open:
+        raise NotAccepted(f"The request {request.id} is closed: {request.closed or REPEATED}.")
 
 
 def _list_open(requests: Sequence[HumanRequest]) -> str:

@@ -6,13 +6,12 @@ from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
-from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows import ids
-from workflows.account import metrics
+from workflows.account.entries_of_people import Answered, Asked, Closed, Extended
 from workflows.account.outcome import TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.records import StepRecord, StepStatus
@@ -29,7 +28,6 @@ from workflows.people.requests import (
     UNANSWERED,
     Choice,
     Given,
-    GivenAbort,
     GivenApproveAll,
     GivenEdit,
     GivenExtend,
@@ -40,7 +38,6 @@ from workflows.people.requests import (
     NotAccepted,
     RequestKind,
     Resolution,
-    Word,
     answer_of,
     changes,
     check_code,
@@ -48,14 +45,12 @@ from workflows.people.requests import (
     check_given,
     find_request,
 )
-from workflows.web_ui import summary
+from workflows.web_ui import summary, timer_name
 
 MAX_RESULT = 512 * 1024
 """The most bytes of a result that a person provides."""
 RESOLVE = "resolve"
 """The name of the Signal with a Resolution."""
-MAX_UPDATES = 100
-"""How many accepted Updates a task remembers over its runs; a client that sends an Update again does so soon."""
 PLANNER = "planner"
 """The resource of an incident that is not about a tool; it stands for the catalogue, too."""
 ABORTED = "aborted"
@@ -69,8 +64,12 @@ class People:
         """`published` is called whenever a request has been opened or closed."""
         self._progress = progress
         self._published = published
-        self.abort: HumanAnswer | None = None
+
+    @property
+    def abort(self) -> HumanAnswer | None:
         """The answer that ends the task; None if there is none."""
+        answers = (request.answer for request in self._progress.requests if request.answer)
+        return next((answer for answer in answers if CHOICES[answer.choice].ends_task), None)
 
     @property
     def are_asked(self) -> bool:
@@ -110,22 +109,19 @@ class People:
             **about,
             **more,
         )
-        progress.requests.append(request)
-        progress.count(metrics.of_opened(request))
-        workflow.logger.info("request_opened", extra=_log_fields(request))
+        progress.write(Asked(request=request.id, step=request.step or "", opened=request))
+        request = progress.request(request.id)
         self._published()
         try:
-            await self._wait(request, within, repeat)
+            is_repeated = await self._wait(request, within, repeat)
         except asyncio.CancelledError:
-            request.close(ENDED)  # nothing of `workflow` may be called here
+            if request.is_open:
+                progress.write(Closed(request=request.id, why=ENDED))
             raise
-        request.close(ENDED if self.abort else UNANSWERED)
-        progress.count(metrics.of_closed(request))
-        if not request.is_ended:
-            log_closed(request)
+        if request.is_open:
+            why = REPEATED if is_repeated else ENDED if self.abort else UNANSWERED
+            progress.write(Closed(request=request.id, why=why))
         self._published()
-        if request.answer and CHOICES[request.answer.choice].ends_task:
-            self.abort = request.answer
         return request
 
     async def ask_for_budget(self, limit: Limit) -> bool:
@@ -152,8 +148,6 @@ class People:
         self.raise_if_aborted()
         if request.answer is None:
             raise unanswered(request)
-        if request.answer.choice is Choice.REPLAN and request.answer.text:
-            self._progress.words.append(Word(text=request.answer.text))
 
     def raise_if_aborted(self) -> None:
         """Raise TaskEnded if a person has answered `abort`."""
@@ -164,15 +158,17 @@ class People:
 
     async def _wait(
         self, request: HumanRequest, within: timedelta, repeat: Callable[[], Awaitable[bool]] | None
-    ) -> None:
+    ) -> bool:
+        """Wait until the request is over; return whether its call was repeated, and so needs no answer."""
+
         def is_over() -> bool:
             return not request.is_open or self.abort is not None
 
-        name = summary(ids.request_timer(request))
+        name = timer_name(ids.request_timer(request), self._progress.number)
         if repeat is None:
             with suppress(TimeoutError):
                 await workflow.wait_condition(is_over, timeout=within, timeout_summary=name)
-            return
+            return False
         end = asyncio.create_task(workflow.sleep(within, summary=name))
         try:
             while not is_over() and not end.done():
@@ -183,16 +179,15 @@ class People:
                         timeout_summary=summary(ids.repeat_timer(request)),
                     )
                 except TimeoutError:
-                    await self._repeat_call(request, repeat)
+                    request.is_tried = True  # so that no answer comes to what is tried just now
+                    try:
+                        if await repeat():
+                            return True
+                    finally:
+                        request.is_tried = False
         finally:
             end.cancel()
-
-    async def _repeat_call(self, request: HumanRequest, repeat: Callable[[], Awaitable[bool]]) -> None:
-        request.closed, is_over = REPEATED, False  # so that no answer comes to what is tried just now
-        try:
-            is_over = await repeat()
-        finally:
-            request.closed = REPEATED if is_over else ""
+        return False
 
     def _resolved_before(self, cause: str, record: StepRecord | None) -> str:
         """The id of the resolution that answered the step's newest request with this cause; empty if there is none."""
@@ -206,17 +201,6 @@ def unanswered(request: HumanRequest) -> TaskEnded:
     where = f"{request.step}: " if request.step else ""
     since = f"since {request.since:%Y-%m-%d %H:%M} UTC"
     return TaskEnded(TaskStatus.ESCALATED, f"{where}{request.reason} Nobody has answered {since}.", UNANSWERED)
-
-
-def log_closed(request: HumanRequest) -> None:
-    fields = {"answer": request.answer.choice.value if request.answer else None, "closed": request.closed}
-    seconds = round((workflow.now() - request.since).total_seconds(), 1)
-    workflow.logger.info("request_closed", extra={**_log_fields(request), **fields, "seconds": seconds})
-
-
-def _log_fields(request: HumanRequest) -> dict[str, Any]:
-    about = {"request": request.id, "type": request.kind.value, "code": request.code, "revision": request.revision}
-    return {**about, "step": request.step} if request.step else about
 
 
 def _update(choice: Choice) -> Callable[..., Any]:
@@ -259,7 +243,7 @@ class Answers:
             log_dropped(RESOLVE, "it names no cause, and would answer requests that belong to no incident")
             return
         for request, answer in accepted:
-            request.answer = answer
+            self._progress.write(Answered(request=request.id, step=request.step or "", answer=answer))
 
 
 for _choice in Choice:
@@ -268,12 +252,12 @@ for _choice in Choice:
 
 def _update_id() -> str:
     update = workflow.current_update_info()
-    return digest(update.id if update else "")
+    return update.id if update else ""
 
 
 def _is_repeated(progress: Progress) -> bool:
     """Whether an earlier run accepted this Update; a client repeats an Update if that run ended before its reply."""
-    return _update_id() in progress.updates
+    return digest(_update_id()) in progress.updates
 
 
 def _read(choice: Choice, arguments: tuple[Any, ...]) -> Given:
@@ -322,38 +306,28 @@ async def _accept(progress: Progress, choice: Choice, message: Given) -> str:
     """Accept an answer; return the result of the Update: the request and the answer, or the extended limits."""
     # The state changes before the first await: another answer to the same request is rejected from now on.
     request = _check(progress, choice, message)
-    progress.updates = [*progress.updates, _update_id()][-MAX_UPDATES:]
     answer = answer_of(choice, message, workflow.now())
     if isinstance(message, GivenExtend) or request is None:
-        return _extend_limits(progress, answer)
-    if isinstance(message, GivenAbort):
-        progress.undo_when_aborted = message.undo
+        progress.write(Extended(proof=_update_id(), answer=answer))
+        limits = progress.budget.limits
+        return ", ".join(f"{name} {getattr(limits, name)}" for name in answer.extended)
+    given: dict[str, Any] = {}
     if isinstance(message, GivenProvide):
-        request.result = message.result
+        given = {"result": message.result}
     if isinstance(message, GivenWithCode):
-        request.given_code = message.call
+        given = {"code": message.call}
     if isinstance(message, GivenApproveAll):
-        request.given_others = message.others
+        given |= {"others": message.others}
     if isinstance(message, GivenEdit):
-        record = next(step_record for step_record in progress.records if step_record.step.id == request.step)
-        before = {**(record.args or {}), **(request.call.defaults if request.call else {})}
+        args = progress.record_of(request.step or "").args or {}
+        before = {**args, **(request.call.defaults if request.call else {})}
         answer = answer.model_copy(update={"edited": changes(before, message.args)})
-        request.given_args = message.args
-    request.answer = answer
+        given |= {"args": message.args}
+    about = {"request": request.id, "step": request.step or "", "proof": _update_id()}
+    progress.write(Answered(**about, answer=answer, **given))
     if choice in (Choice.PROVIDE, Choice.EDIT):
         await workflow.wait_condition(lambda: request.refused is not None)
         if request.refused:
             what = "result was" if choice is Choice.PROVIDE else "arguments were"
             raise ApplicationError(f"The {what} not accepted: {request.refused}", type="not_accepted")
     return f"{request.id}: {choice.value}"
-
-
-def _extend_limits(progress: Progress, answer: HumanAnswer) -> str:
-    limits = progress.budget.limits
-    changed: dict[str, JsonValue] = {name: getattr(limits, name) + amount for name, amount in answer.extended.items()}
-    progress.budget.limits = limits.model_copy(update=changed)
-    for request in progress.open_requests:
-        if request.kind is RequestKind.BUDGET and request.code in answer.extended:
-            request.answer = answer
-    progress.extensions.append(answer)
-    return ", ".join(f"{name} {value}" for name, value in changed.items())

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Sequence
 from pydantic import JsonValue
 from temporalio import workflow
 
-from workflows.account import metrics
+from workflows import ids
+from workflows.account.entries_of_steps import Settled
+from workflows.account.journal import Compacted, FailedOver, RejectedPlan, Replied, Requested, Turned
 from workflows.account.outcome import TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.records import Compaction, Failover, Rejection, WithheldCall
@@ -18,7 +20,8 @@ from workflows.json_values import canonical
 from workflows.limits.spending import limit_message
 from workflows.planning import trust
 from workflows.planning.situation import Situation, describe_situation
-from workflows.plans.catalogue import Catalogue
+from workflows.plans.catalogue import Catalogue, ToolSpec
+from workflows.plans.contract import Contract
 from workflows.plans.graph import check_graph
 from workflows.plans.proposal import BY_HAND, MAX_BYTES, Answer, Mistake, NewSteps, Proposal, Proposed, Step
 from workflows.plans.references import Unresolved, references, resolve
@@ -26,10 +29,8 @@ from workflows.text import nearest
 
 MAX_COMPACTIONS = 2
 """How many times the conversation may be summarised before one turn; a further summary does not help."""
-MAX_FAILOVERS = 50
-"""How many failovers (planners that could not be used) a task keeps: only the newest."""
-MAX_REJECTIONS_KEPT, MAX_REASONS, MAX_REASON = 20, 10, 300
-"""How many rejected proposals a task keeps, how many reasons of each, and how many characters of each reason."""
+MAX_REASONS, MAX_REASON = 10, 300
+"""How many reasons of a rejected proposal a task keeps, and how many characters of each."""
 MAX_WITHHELD, MAX_WITHHELD_ARGS = 5, 2_000
 """How many withheld calls of a rejected proposal a task keeps, and how many characters of the arguments of each."""
 PROGRESS = "progress-guard"
@@ -52,8 +53,10 @@ def describe_opening(progress: Progress) -> Situation | None:
     return opening.model_copy(update={"now": progress.started_at})
 
 
-async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
-    """Return the next proposal, checked: what a person wrote for this turn, else what the planner proposes.
+async def propose(progress: Progress, catalogue: Catalogue) -> tuple[Proposal, Contract]:
+    """Return the next proposal, checked, with the contract of the task if it is accepted.
+
+    It is what a person wrote for this turn, else what the planner proposes.
 
     Raises:
         TaskEnded: the hand-written plan cannot be run, the planner cannot be reached, or its proposals cannot be run.
@@ -62,7 +65,7 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
     if isinstance(written, Answer):
         written = _with_results(written, progress)
     if written is not None and not isinstance(written, NewSteps):
-        return written
+        return written, progress.contract
     rejected: Sequence[Mistake] = ()
     withheld: Sequence[WithheldCall] = ()
     for _ in range(1 + MAX_REJECTIONS):
@@ -72,11 +75,8 @@ async def propose(progress: Progress, catalogue: Catalogue) -> Proposal:
         if written and progress.turn == 1:
             rejected += _unknown_sources(progress.task)
         if not rejected:
-            if isinstance(proposed.proposal, NewSteps) and reviewed is not None:
-                reviewed.accept()
-            return written or proposed.proposal
-        extra = {"revision": progress.revision + 1, "reasons": len(rejected)}
-        workflow.logger.info("proposal_rejected", extra=extra)
+            is_bound = isinstance(proposed.proposal, NewSteps) and reviewed is not None
+            return written or proposed.proposal, reviewed.accepted() if reviewed and is_bound else progress.contract
         withheld = _withheld_calls(proposed.proposal, reviewed)
         _record_rejection(progress, rejected, withheld)
         if written:  # a person wrote it, so it does not go back to a planner
@@ -117,7 +117,9 @@ def _take_written(progress: Progress) -> Proposal | None:
         for number, revision in enumerate(task.revisions[progress.revisions_taken :], progress.revisions_taken + 1)
         if isinstance(revision, Answer) is not progress.replanning
     )
-    progress.revisions_taken, written = next(fitting, (len(task.revisions), None))
+    taken, written = next(fitting, (len(task.revisions), None))
+    if taken != progress.revisions_taken:
+        progress.write(Turned(turn=progress.turn, taken=taken))
     return written
 
 
@@ -161,10 +163,10 @@ async def _take_turn(
     is_last: bool = False,
 ) -> Proposed:
     """Ask the planner for one proposal; if the conversation is too long, first have the planner summarise it."""
-    trust.show_tools(progress, is_unread=written is None and bool(catalogue.unread))
     for _ in range(1 + MAX_COMPACTIONS):
-        progress.turn += 1
         spec = retries.REPLAN if progress.replanning else retries.PLAN
+        is_untrusted = trust.taints(progress, is_unread=written is None and bool(catalogue.unread))
+        _request(progress, spec, is_untrusted=is_untrusted)
         situation = describe_situation(progress, catalogue, rejected, written=written, is_last=is_last)
         # a signal may bring more earlier effects while the planner works; it is not told of those in this turn
         had_untold_effects, words = progress.has_untold_effects, len(progress.words)
@@ -173,24 +175,26 @@ async def _take_turn(
             title = _title(progress, rejected, is_last=is_last)
             proposed = await ask_planner(progress, catalogue, spec, situation, title=title)
         else:
-            progress.count(metrics.of_request_to_planner(spec.kind, proposed))
+            progress.write(Settled(proof=ids.of_request(1), source=spec.kind, taken=1))
             if written is not None and not proposed.rejected:
                 proposed = proposed.model_copy(update={"proposal": written})
         catalogue.take_over(proposed.specs)
         if not proposed.compact:
-            # Another worker than that of the catalogue may have been asked, with other tools.
-            trust.show_tools(progress, is_unread=written is None and proposed.origins is not None)
-            _record_turn(progress, catalogue, proposed)
-            progress.words_told = words
-            progress.has_untold_effects = progress.has_untold_effects and not had_untold_effects
+            _record_turn(progress, catalogue, proposed, words, had_untold_effects, is_written=written is not None)
             return proposed
         await _summarise_oldest(progress, catalogue, proposed.compact)
     reason = f"{progress.planner}: the conversation is too long for the model, and a summary does not make it shorter."
     raise TaskEnded(TaskStatus.ESCALATED, reason, Code.TOO_LARGE)
 
 
+def _request(progress: Progress, spec: ToolSpec, *, is_untrusted: bool = False) -> None:
+    turn = progress.turn + 1
+    id = ids.of_request(turn, is_compaction=spec is retries.COMPACT)
+    progress.write(Requested(proof=id, turn=turn, source=spec.kind, is_untrusted=is_untrusted))
+
+
 async def _summarise_oldest(progress: Progress, catalogue: Catalogue, turns: int) -> None:
-    progress.turn += 1
+    _request(progress, retries.COMPACT)
     situation = Situation(
         turn=progress.turn,
         now=workflow.now(),
@@ -202,25 +206,34 @@ async def _summarise_oldest(progress: Progress, catalogue: Catalogue, turns: int
     title = f"the {turns} oldest turns are summarised, since the conversation is long"
     done = await ask_planner(progress, catalogue, retries.COMPACT, situation, title=title)
     compaction = Compaction(turn=progress.turn, turns=turns, planner=done.planner, tokens=progress.context)
-    progress.compactions.append(compaction)
-    # Half of the tokens is an estimate, until the provider counts the shorter conversation.
-    progress.branch, progress.context = done.branch, progress.context // 2
+    id = ids.of_request(progress.turn, is_compaction=True)
+    progress.write(Compacted(proof=id, compaction=compaction, branch=done.branch))
 
 
-def _record_turn(progress: Progress, catalogue: Catalogue, proposed: Proposed) -> None:
+def _record_turn(
+    progress: Progress, catalogue: Catalogue, proposed: Proposed, words: int, tells_effects: bool, *, is_written: bool
+) -> None:
     """Record which plan the planner knows now, which planner answered, and which planners could not be used."""
+    proof = ids.of_request(progress.turn)
     is_report = isinstance(proposed.proposal, Answer) and not proposed.model_calls
-    if not (is_report and progress.planner == BY_HAND):  # rules only put the results of a hand-written plan together
-        progress.planner = proposed.planner or progress.planner
-    if catalogue.converses:
-        progress.branch, progress.told, progress.is_opened = proposed.branch, progress.revision, True
-    progress.context = proposed.context or progress.context
+    # Rules only put the results of a hand-written plan together.
+    is_by_rules = is_report and progress.planner == BY_HAND
+    reply = Replied(
+        proof=proof,
+        planner="" if is_by_rules else proposed.planner,
+        converses=catalogue.converses,
+        branch=proposed.branch,
+        context=proposed.context,
+        words=words,
+        tells_effects=tells_effects,
+        # Another worker than that of the catalogue may have been asked, with other tools.
+        is_untrusted=trust.taints(progress, is_unread=not is_written and proposed.origins is not None),
+    )
+    progress.write(reply)
     # A planner that is down is passed over in each turn, and noted once.
     for failover in proposed.passed_over:
-        known = [(last.planner, last.code) for last in progress.failovers]
-        if (failover.planner, failover.code) not in known:
-            progress.failovers.append(Failover(turn=progress.turn, **failover.model_dump()))
-    progress.failovers = progress.failovers[-MAX_FAILOVERS:]
+        if (failover.planner, failover.code) not in [(last.planner, last.code) for last in progress.failovers]:
+            progress.write(FailedOver(proof=proof, failover=Failover(turn=progress.turn, **failover.model_dump())))
 
 
 def _title(progress: Progress, rejected: Sequence[Mistake], *, is_last: bool) -> str:
@@ -243,7 +256,7 @@ def _record_rejection(progress: Progress, reasons: Sequence[Mistake], withheld: 
     rejection = Rejection(
         turn=progress.turn, reasons=cut, steps=steps if any(steps) else (), withheld=tuple(withheld[:MAX_WITHHELD])
     )
-    progress.rejections = [*progress.rejections, rejection][-MAX_REJECTIONS_KEPT:]
+    progress.write(RejectedPlan(proof=ids.of_request(progress.turn), rejection=rejection, mistakes=len(reasons)))
 
 
 def _withheld_calls(proposal: Proposal, reviewed: trust.Review | None) -> list[WithheldCall]:

@@ -78,17 +78,17 @@ class Review:
         }
         """By the id of a read, the arguments that may turn out to be addresses of untrusted content."""
 
-    def accept(self) -> None:
-        """Update the contract: what the proposal plans before untrusted content is read becomes a part of it."""
-        contract = self._progress.contract
-        contract.effects = self.effects[-MAX_EFFECTS:]
-        contract.outside, contract.tainted, contract.unchecked = self.outside, self.tainted, self.unchecked
-        contract.origins = [
+    def accepted(self) -> Contract:
+        """The contract if the proposal is accepted: what it plans before untrusted content is read becomes a part."""
+        origins = [
             origin
             for step in self._steps
             if step.id in self.outside or self._specs[step.kind].effect is not Effect.READ
             for origin in self._origins.get(step.id, ())
-        ][:MAX_EFFECTS]
+        ]
+        changes = {"effects": self.effects[-MAX_EFFECTS:], "outside": self.outside, "origins": origins[:MAX_EFFECTS]}
+        changes |= {"tainted": self.tainted, "unchecked": self.unchecked}
+        return self._progress.contract.model_copy(update=changes)
 
     @property
     def free(self) -> list[AllowedEffect]:
@@ -403,18 +403,16 @@ def _leaves(value: JsonValue) -> Iterator[JsonValue]:
         yield value
 
 
-def begin(progress: Progress, catalogue: Catalogue) -> None:
-    """Make the contract of a task that begins: the effects that the user wrote, and whether the task is tainted."""
+def first_contract(progress: Progress, catalogue: Catalogue) -> Contract:
+    """The contract of a task that begins: the effects that the user wrote, and whether the task is tainted."""
     effects = _unused_copies(progress.task.contract, by_user=True)
-    is_tainted = progress.task.is_tainted(catalogue.is_clean)
-    progress.contract = Contract(effects=effects, is_tainted=is_tainted)
+    return Contract(effects=effects, is_tainted=progress.task.is_tainted(catalogue.is_clean))
 
 
-def show_tools(progress: Progress, *, is_unread: bool) -> None:
-    """Note what the planner is told of the tools; the task is tainted if no person has read some of it."""
+def taints(progress: Progress, *, is_unread: bool) -> bool:
+    """Whether what the planner is told of the tools taints the task, since no person has read some of it."""
     # Only where the decisions differ, so that each worker knows the history of a task without such tools.
-    if is_unread and not progress.contract.is_tainted and workflow.patched(UNREAD_WORDS):
-        progress.contract.begin(is_untrusted=True)
+    return is_unread and not progress.contract.is_tainted and workflow.patched(UNREAD_WORDS)
 
 
 def review(progress: Progress, catalogue: Catalogue, proposed: Proposed, *, by_user: bool = False) -> Review | None:

@@ -1,0 +1,174 @@
+"""The entries of a journal about requests to people, and about their answers."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from workflows.account import metrics
+from workflows.account.entry import LEFT_OUT, Entry, LogLine
+from workflows.account.metrics import Sample
+from workflows.account.records import (
+    StepStatus,
+)
+from workflows.account.state import MAX_UPDATES, State, Told
+from workflows.faults.fault import Applied
+from workflows.json_values import digest
+from workflows.people.approval import Approval
+from workflows.people.requests import ENDED, Choice, HumanAnswer, HumanRequest, RequestKind, Word
+
+
+class Asked(Entry, frozen=True):
+    """A person is asked; the request stands in the state."""
+
+    kind: Literal["asked"] = "asked"
+    request: str
+    """The id of the request."""
+    opened: HumanRequest = Field(default=LEFT_OUT, exclude=True)
+
+    def apply(self, state: State) -> None:
+        state.requests.append(self.opened.model_copy())
+        if self.step:
+            state.record_of(self.step).status = StepStatus.WAITING
+
+    def samples(self, state: State) -> Iterator[Sample]:
+        yield from metrics.of_opened(self.opened)
+
+    def lines(self, state: State) -> Iterator[LogLine]:
+        yield "request_opened", self.opened.log_fields
+
+
+class Closed(Entry, frozen=True):
+    """A request was closed without an answer."""
+
+    kind: Literal["closed"] = "closed"
+    request: str
+    why: str
+
+    def apply(self, state: State) -> None:
+        state.request(self.request).close(self.why)
+
+    def samples(self, state: State) -> Iterator[Sample]:
+        yield from metrics.of_closed(state.request(self.request))
+
+    def lines(self, state: State) -> Iterator[LogLine]:
+        if self.why != ENDED:  # the end of the task logs those
+            yield state.request(self.request).closed_line(self.at)
+
+
+class Answered(Entry, frozen=True):
+    """A person answered a request; the answer stands with it."""
+
+    kind: Literal["answered"] = "answered"
+    request: str
+    answer: HumanAnswer = Field(default=LEFT_OUT, exclude=True)
+    result: JsonValue = Field(default=None, exclude=True)
+    args: dict[str, JsonValue] = Field(default_factory=dict, exclude=True)
+    code: str = Field(default="", exclude=True)
+    others: tuple[str, ...] = Field(default=(), exclude=True)
+    """What a person gave; see `HumanRequest`."""
+
+    def apply(self, state: State) -> None:
+        request, choice = state.request(self.request), self.answer.choice
+        request.answer, request.result, request.given_args = self.answer, self.result, self.args
+        request.given_code, request.given_others = self.code, self.others
+        option = request.option(self.answer.text) if choice is Choice.REPLY else None
+        if choice is Choice.REPLY:
+            word = Word(question=request.reason, text=option or self.answer.text, is_option=option is not None)
+            state.words.append(word)
+        elif choice in (Choice.REPLAN, Choice.REJECT) and self.answer.text:
+            state.words.append(Word(text=self.answer.text))
+        state.undo_when_aborted = state.undo_when_aborted or self.answer.undo
+        request.close()
+        if self.proof:
+            _remember(state, self.proof)
+        if request.step and request.kind in (RequestKind.FAULT, RequestKind.APPROVAL):
+            self._free(state, request.step, choice)
+
+    @staticmethod
+    def _free(state: State, step: str, choice: Choice) -> None:
+        record = state.record_of(step)
+        fault = next((fault for fault in reversed(state.faults) if fault.step_id == step), None)
+        is_looked_at = choice is Choice.RETRY and fault is not None and fault.applied is Applied.UNKNOWN
+        if choice is Choice.RETRY:
+            record.used, record.losses, record.failed = 0, 0, None
+        # A person has looked, or gives the result: the call takes over what an attempt has claimed.
+        record.fencing_token += is_looked_at or choice is Choice.PROVIDE
+
+    def samples(self, state: State) -> Iterator[Sample]:
+        yield from metrics.of_closed(state.request(self.request))
+
+    def lines(self, state: State) -> Iterator[LogLine]:
+        yield state.request(self.request).closed_line(self.at)
+
+
+class Checked(Entry, frozen=True):
+    """What a person gave was accepted, or not."""
+
+    kind: Literal["checked"] = "checked"
+    request: str
+    refused: str = ""
+    """Why it was not accepted; empty if it was."""
+
+    def apply(self, state: State) -> None:
+        request = state.request(self.request)
+        request.refused, request.result, request.given_args = self.refused, None, {}
+
+
+class Edited(Entry, frozen=True):
+    """The arguments of a call are those that a person wrote."""
+
+    kind: Literal["edited"] = "edited"
+    args: dict[str, JsonValue] = Field(default=LEFT_OUT, exclude=True)
+    changes: dict[str, JsonValue] = Field(default=LEFT_OUT, exclude=True)
+
+    def apply(self, state: State) -> None:
+        record = state.record_of(self.step)
+        record.args, record.edited = self.args, {**record.edited, **self.changes}
+
+
+class Approved(Entry, frozen=True):
+    """A person has approved a call."""
+
+    kind: Literal["approved"] = "approved"
+    approval: Approval = Field(default=LEFT_OUT, exclude=True)
+
+    def apply(self, state: State) -> None:
+        state.record_of(self.step).approval = self.approval
+
+
+class Extended(Entry, frozen=True):
+    """A person added to the limits of the task."""
+
+    kind: Literal["extended"] = "extended"
+    answer: HumanAnswer
+
+    def tell(self, told: Told) -> None:
+        told.extensions.append(self.answer)
+
+    def apply(self, state: State) -> None:
+        self.tell(state)
+        limits, more = state.budget.limits, self.answer.extended
+        raised = {name: getattr(limits, name) + amount for name, amount in more.items()}
+        state.budget.limits = limits.model_copy(update=raised)
+        for request in self._answered(state):
+            request.answer = self.answer
+        if self.proof:
+            _remember(state, self.proof)
+
+    def _answered(self, state: State) -> list[HumanRequest]:
+        asked = [request for request in state.requests if request.kind is RequestKind.BUDGET]
+        about = [request for request in asked if request.code in self.answer.extended]
+        return [request for request in about if request.is_open or request.answer == self.answer]
+
+    def samples(self, state: State) -> Iterator[Sample]:
+        for request in self._answered(state):
+            yield from metrics.of_closed(request)
+
+    def lines(self, state: State) -> Iterator[LogLine]:
+        for request in self._answered(state):
+            yield request.closed_line(self.at)
+
+
+def _remember(state: State, update: str) -> None:
+    state.updates = [*state.updates, digest(update)][-MAX_UPDATES:]

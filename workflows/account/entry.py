@@ -1,0 +1,45 @@
+"""What all entries of a journal have."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from pydantic import AwareDatetime
+
+from workflows.account.metrics import Sample
+from workflows.account.state import State, Told
+from workflows.sparse import Sparse
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+LEFT_OUT: Any = None
+"""Stands for a value that the JSON of an entry leaves out: only an entry that was just written has it."""
+LogLine = tuple[str, dict[str, Any]]
+
+
+class Entry(Sparse, frozen=True):
+    """Something that happened to a task."""
+
+    kind: str
+    number: int = 0
+    """From 1, over all runs of the task."""
+    at: AwareDatetime = LONG_AGO
+    step: str = ""
+    """The id of the step that it is about; empty if it is about the task."""
+    proof: str = ""
+    """The id of what proves it in Temporal's history: of an activity or of an Update. A timer has the number of its
+    entry at the end of its name."""
+
+    def tell(self, told: Told) -> None:
+        """Add what the entry says to the lists of the state; called again when a snapshot is read."""
+
+    def apply(self, state: State) -> None:
+        """Change the state."""
+        self.tell(state)
+
+    def samples(self, state: State) -> Iterator[Sample]:
+        """What it adds to the metrics; `state` is that after the entry."""
+        yield from ()
+
+    def lines(self, state: State) -> Iterator[LogLine]:
+        """What a worker logs about it: the names of events with their fields."""
+        yield from ()
