@@ -34,6 +34,7 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError
 
 from runtime.settings import BadSetting
+from workflows.account.journal import JournalPage
 from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.inquiries import Findings
@@ -43,7 +44,7 @@ from workflows.plans.references import PRUNED, PRUNED_ENCODING
 
 LARGE = 64 * 1024
 """Bytes; a payload of this size and more is kept in external storage."""
-READ_BY_CLIENTS = (Outcome, Progress, Findings, Catalogue, Proposed)
+READ_BY_CLIENTS = (Outcome, Progress, JournalPage, Findings, Catalogue, Proposed)
 """The models that are always kept in the history, since the clients that read them have no external storage."""
 MAX_ENCODING = 80
 """The most characters of the name of an encoding in a message."""

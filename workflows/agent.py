@@ -17,6 +17,7 @@ from workflows.account.journal import (
     EarlierKnown,
     Ended,
     Executed,
+    JournalPage,
     MovedOn,
     Planned,
     Replanned,
@@ -112,6 +113,11 @@ class AgentWorkflow(Answers, TakesTurns):
     def progress(self) -> Progress:
         """The state of the task, without values that are too large for an answer."""
         return self._progress.slim(self._catalogue.specs).with_tools(self._catalogue.specs)
+
+    @workflow.query
+    def journal(self, after: str = "") -> JournalPage:
+        """The entries of the task's journal that follow the cursor `after`; from the first one if it is empty."""
+        return self._progress.entries_after(workflow.info().run_id, after)
 
     @workflow.query
     def words(self) -> list[Unfinished]:

@@ -8,7 +8,7 @@ A new kind of entry is a class here, the line that writes it, and its sentence i
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from workflows.account import metrics
 from workflows.account.entries_of_people import Answered, Approved, Asked, Checked, Closed, Edited, Extended
@@ -347,3 +347,24 @@ AnyEntry = Annotated[
 ]
 KEPT = {"attempted": MAX_FAULTS, "planned": MAX_REVISIONS, "rejected_plan": 20, "failed_over": 50}
 """By kind, how many of the newest entries a task keeps; MAX_OF_KIND of all others."""
+
+
+class JournalPage(BaseModel, frozen=True):
+    """Entries of a journal in their order: the answer of the query `journal`."""
+
+    run: str
+    """The id of the run that answers."""
+    entries: tuple[AnyEntry, ...]
+    number: int
+    """The number of the last entry that the reader knows now."""
+    more: bool = False
+    """Whether further entries follow, which did not fit into this page."""
+    gap: str = ""
+    """If entries are missing, since a long task has dropped them: the id of the run whose history has the first."""
+    restarted: bool = False
+    """Whether the cursor is of another history, as after a reset: the page begins anew."""
+
+    @property
+    def cursor(self) -> str:
+        """What to ask the next page with."""
+        return f"{self.run}:{self.number}"

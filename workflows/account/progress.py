@@ -12,7 +12,7 @@ from temporalio import workflow
 from workflows.account import metrics
 from workflows.account.entries_of_steps import Attempted
 from workflows.account.entry import Entry
-from workflows.account.journal import KEPT, MAX_OF_KIND, AnyEntry, Planned
+from workflows.account.journal import KEPT, MAX_OF_KIND, AnyEntry, JournalPage, MovedOn, Planned
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
 from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.account.state import State, Told
@@ -27,6 +27,8 @@ MAX_RECORDS = 300
 """How many steps a task keeps; of older ones only the ids and the number of effects (see `Folded`)."""
 MAX_PROGRESS = 512 * 1024
 """Bytes of the state as JSON. Above this, old steps are dropped, even if they are few; the server accepts 2 MB."""
+MAX_PAGE = 1024 * 1024
+"""Bytes of the entries in one answer to the query `journal`; the server accepts 2 MB."""
 MAX_CONTINUED = 1024 * 1024
 """Bytes of Progress with which a task continues as new; the server accepts 2 MB."""
 
@@ -83,6 +85,29 @@ class Progress(State):
             for name, fields in entry.lines(self):
                 workflow.logger.info(name, extra=fields)
         return kept
+
+    def entries_after(self, run: str, after: str = "") -> JournalPage:
+        """The entries that follow a cursor (see `JournalPage.cursor`), as many as fit; from the first one without it.
+
+        `run` is the id of the current run.
+        """
+        known, _, text = after.rpartition(":")
+        runs = {run, *(entry.run for entry in self.journal if isinstance(entry, MovedOn))}
+        restarted = bool(after) and not (known in runs and text.isdecimal() and int(text) <= self.number)
+        number = int(text) if after and not restarted else 0
+        later = [entry for entry in self.journal if entry.number > number]
+        moves = (entry.run for entry in later if isinstance(entry, MovedOn))
+        gap = next(moves, run) if number < self.dropped else ""
+        size, entries = 0, list[AnyEntry]()
+        for entry in later:
+            size += len(entry.model_dump_json().encode())
+            if entries and size > MAX_PAGE:
+                break
+            entries.append(entry)
+        more = len(entries) < len(later)
+        last = entries[-1].number if entries else self.number
+        page = JournalPage(run=run, entries=(), number=last, more=more, gap=gap, restarted=restarted)
+        return page.model_copy(update={"entries": tuple(entries)})
 
     def slim(self, specs: Mapping[str, ToolSpec] | None = None) -> "Progress":
         """A copy without long values; short ones that the tools in `specs` need to undo, reconcile or observe stay."""
