@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import ids
 from workflows.account.entries_of_steps import Attempted, Reconciled, StepEnded
+from workflows.account.entry import StepName
 from workflows.account.journal import Allowed, Ended, Undoing, Undone
 from workflows.account.outcome import Ending, Outcome, TaskEnded, refusal
 from workflows.account.progress import Progress
@@ -268,7 +269,7 @@ async def _undo(
         key = ids.idempotency_key(undo.call_id, progress.key_prefix)
         code = approval_code(workflow.info().run_id, key, call.digest)
         undo.approval = Approval(code=code, shown=call.digest, allowed=call.digest)
-    progress.write(Undoing(step=step.id, proof=step.id, record=undo, outside=why))
+    progress.write(Undoing(step=step.id, proof=step.id, name=StepName.of(undo), record=undo, outside=why))
     undo = progress.records[-1]
     await Execution(progress, catalogue, changed).run()
     if undo.status is not StepStatus.COMPLETED:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import AwareDatetime
 
 from workflows.account.metrics import Sample
+from workflows.account.records import StepRecord, StepStatus
 from workflows.account.state import State, Told
 from workflows.sparse import Sparse
 
@@ -14,6 +15,21 @@ LONG_AGO = datetime.min.replace(tzinfo=UTC)
 LEFT_OUT: Any = None
 """Stands for a value that the JSON of an entry leaves out: only an entry that was just written has it."""
 LogLine = tuple[str, dict[str, Any]]
+
+
+class StepName(Sparse, frozen=True):
+    """What names a step wherever it is shown."""
+
+    id: str
+    kind: str
+    title: str = ""
+    revision: int
+    status: StepStatus = StepStatus.PENDING
+
+    @classmethod
+    def of(cls, record: StepRecord) -> "StepName":
+        title = record.label
+        return cls(id=record.step.id, kind=record.kind, title=title, revision=record.revision, status=record.status)
 
 
 class Entry(Sparse, frozen=True):
