@@ -28,7 +28,7 @@ from client.problem import Problem
 from client.remedy import Remedy, Text
 from client.text import cut, one_line, printable
 from workflows.account import search_attributes
-from workflows.account.journal import Ended
+from workflows.account.journal import Ended, JournalPage, joined
 from workflows.account.outcome import Ending, Outcome
 from workflows.account.progress import Progress
 from workflows.account.task import Task, TaskStatus
@@ -114,6 +114,23 @@ async def query_progress(handle: Handle) -> Progress | None:
             return await handle.query(AgentWorkflow.progress, rpc_timeout=QUERY_TIMEOUT)
     except (RPCError, TimeoutError):
         return None
+
+
+async def query_journal(handle: Handle, after: str) -> JournalPage | None:
+    """All entries of a task's journal that follow the cursor `after`, by Query to a worker; None if no worker answers.
+
+    Raises:
+        WorkflowQueryFailedError: see `query_progress`.
+    """
+    pages = list[JournalPage]()
+    try:
+        while not pages or pages[-1].more:
+            cursor = pages[-1].cursor if pages else after
+            async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):
+                pages.append(await handle.query(AgentWorkflow.journal, cursor, rpc_timeout=QUERY_TIMEOUT))
+    except (RPCError, TimeoutError):
+        return None
+    return joined(pages)
 
 
 async def query_words(handle: Handle) -> list[Unfinished]:
