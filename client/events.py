@@ -331,10 +331,10 @@ class Events(View):
         self._tell(Ended(outcome), "")
 
     def _pass(self, event: TaskEvent, cursor: str = "", *, is_new: bool = True) -> None:
-        """Tell an event; of a step, only if it was not told so before."""
+        """Tell an event; if no entry tells it, how a step stands only if it was not told so before."""
         if isinstance(event, StepChanged):
             shown = event.step.revision, event.step.status, event.step.kind, event.attempts
-            is_new = is_new and self._shown.get(event.step.id) != shown
+            is_new = is_new and (bool(cursor) or self._shown.get(event.step.id) != shown)
             self._shown[event.step.id] = shown
         if is_new:
             self._tell(event, cursor)
@@ -387,7 +387,8 @@ class Events(View):
             case steps.Started():
                 yield from self._change(entry.step, outcome, status=StepStatus.RUNNING, started=entry.at)
             case steps.Settled(is_read=False, is_check=False) if known := self._steps.get(entry.step):
-                yield from self._change(entry.step, outcome, attempts=known.attempts + entry.taken)
+                # Told with what follows; while it runs, the server knows the attempts first.
+                self._steps[entry.step] = known.model_copy(update={"attempts": known.attempts + entry.taken})
             case steps.Attempted(is_own=False, is_check=False):  # and Reconciled
                 yield from self._fault(entry.step, entry.fault)
                 yield from self._change(entry.step, outcome, kind=entry.fallback) if entry.fallback else ()
