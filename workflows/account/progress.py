@@ -15,7 +15,7 @@ from workflows.account.entry import Entry
 from workflows.account.journal import KEPT, MAX_OF_KIND, AnyEntry, JournalPage, MovedOn, Planned
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
 from workflows.account.records import FaultRecord, StepRecord, StepStatus
-from workflows.account.state import State, Told
+from workflows.account.state import Listed, State
 from workflows.account.task import Task
 from workflows.json_values import canonical
 from workflows.limits.budget import Budget
@@ -61,7 +61,7 @@ class Progress(State):
 
     def tell_anew(self) -> None:
         """Make the lists of the state again, from the entries that the journal has."""
-        for name in Told.model_fields:
+        for name in Listed.model_fields:
             setattr(self, name, [])
         for entry in self.journal:
             entry.tell(self)
