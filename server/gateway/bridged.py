@@ -24,6 +24,7 @@ from runtime.process import read_secrets
 from server.gateway import bridge
 from server.gateway.bridge import MAX_LINE, HolderPlace, server_variables
 from server.gateway.local_tools import LocalTools, tools_file
+from server.gateway.older import left_open
 from server.gateway.session import Agent, Origin
 from server.gateway.sessions import Session
 from server.gateway.tool_desk import ToolDesk
@@ -315,10 +316,13 @@ def _answer(number: int, id: Any, text: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def made_desk(state: Path, hello: Hello, process: ServerProcess | None, record: Path) -> AsyncIterator[ToolDesk]:
+async def made_desk(
+    state: Path, hello: Hello, process: ServerProcess | None, record: Path, *, session: str | None
+) -> AsyncIterator[ToolDesk]:
     """The desk for the tools that a Hello names, with the store of effects of a state folder, or of REPLAN_STORE.
 
-    `process` is that of the command's server, if it was started already; processes of servers are noted in `record`.
+    `session` is that of all calls, None for any. `process` is that of the command's server, if it was started already;
+    processes of servers are noted in `record`.
     """
     environment = dict(os.environ)
     read_secrets()
@@ -329,6 +333,10 @@ async def made_desk(state: Path, hello: Hello, process: ServerProcess | None, re
         tasks, tools = await asyncio.to_thread(_of_tasks, hello, hello.tasks, state, tools)
     durable = hello.durable_reads or not isinstance(tools, LocalTools)
     desk = ToolDesk(tools, tasks, durable_reads=durable)
+    if why := left_open(state, session):
+        desk.fail(why)
+        yield desk
+        return
     store, url = given or str(state / "store.db"), given or sqlite_url(state)
     async with desk.opened(store, url, os.environ.get("REPLAN_KEYS")):
         yield desk
@@ -351,5 +359,5 @@ async def run(
 ) -> None:
     """Be the holder at `place`, whose lock is ours, until nobody needs it."""
     hello, record = Hello.model_validate(told), Path(place.file("servers"))
-    async with made_desk(Path(place.state), hello, process, record) as desk:
+    async with made_desk(Path(place.state), hello, process, record, session=hello.session) as desk:
         await Holder(place, desk, idle).run(listener)

@@ -72,7 +72,7 @@ async def serve_http(state: Path, hello: Hello, place: Place, *, say: Callable[[
         if record is None:
             reason = f"A gateway with these tools runs in {state} already"
             raise Problem("usage", reason, "end it, or choose another folder with --state")
-        async with made_desk(state, hello, None, record) as desk:
+        async with made_desk(state, hello, None, record, session=None) as desk:
             is_patient = bool(hello.command or hello.tools)  # a first start may fetch a server
             if not await desk.ready(float("inf") if is_patient else QUEUE_SECONDS):
                 raise Problem("usage", f"The gateway has no tools: {desk.problem}", "mend that, and start it again")

@@ -87,11 +87,11 @@ class ToolDesk:
                 await self._open_store(stack, store, url, keys)
                 await asyncio.Event().wait()
         except ToolMistakes as mistakes:
-            self._fail(" ".join(mistakes.mistakes))
+            self.fail(" ".join(mistakes.mistakes))
         except Exception as error:
             traceback.print_exception(error)  # into the log of the holder
             log.error("gateway_failed", error=type(error).__name__)
-            self._fail(f"{type(error).__name__}: {error}")
+            self.fail(f"{type(error).__name__}: {error}")
 
     def _offer(self, found: Mapping[str, Any]) -> None:
         self.offers = {offer.name: offer for offer in offers_of(found["tools"])}
@@ -110,7 +110,7 @@ class ToolDesk:
             return {offer.name: offer for offer in offers_of(from_json(file.read_bytes()))} if file else {}
         return {}
 
-    def _fail(self, why: str) -> None:
+    def fail(self, why: str) -> None:
         """Serve nobody: `why` says what is wrong."""
         self._wrong = why.rstrip(".")
         log.error("gateway_cannot_serve", reason=self._wrong)
