@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from temporalio.api.history.v1 import HistoryEvent
@@ -12,6 +13,7 @@ from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 from client import tree
 from client.explain import explanation
 from client.explain.explanation import Explanation
+from client.history.account import replayed_progress
 from client.history.fetch import fetch_history
 from client.history.reader import read_history
 from client.history.records import History
@@ -29,6 +31,10 @@ from workflows.account.metrics import (
     counted,
     total,
 )
+from workflows.account.progress import Progress
+from workflows.account.task import Task
+from workflows.agent import AgentWorkflow
+from workflows.limits.budget import Budget
 
 BUFFERED = 500_000
 """How many updates of metrics may come between two tests."""
@@ -86,6 +92,8 @@ async def check_counts(client: Client, queue: str, tasks: Sequence[str]) -> None
     seen = [await handle.describe() for handle in handles]
     if not tasks or any(one.status in UNCOUNTED for one in seen):
         return
+    for handle in handles:
+        await check_journal(client, handle)
     histories = [await fetch_history(client, handle) for handle in handles]
     metrics = runtime.of(queue)
     ended = sum(value for (name, _), value in metrics.items() if name == TASKS.name)
@@ -98,6 +106,39 @@ async def check_counts(client: Client, queue: str, tasks: Sequence[str]) -> None
     for handle, history in zip(handles, histories, strict=True):
         check_readers(history)
         await check_redacted(client, handle)
+
+
+async def check_journal(client: Client, handle: WorkflowHandle[Any, Any]) -> None:
+    """The journal of a replay is that of the run; and its entries make the state from that which the run began with."""
+    events, converter = list((await handle.fetch_history()).events), client.data_converter
+    replayed = await replayed_progress(handle.id, events, converter)
+    if replayed is None:
+        return
+    # What each answer has after the last one, as a follower reads it.
+    page = await handle.query(AgentWorkflow.journal)
+    told = page.model_dump(mode="json")["entries"]
+    while page.more:
+        page = await handle.query(AgentWorkflow.journal, page.cursor)
+        told += page.model_dump(mode="json")["entries"]
+    assert told == [entry.model_dump(mode="json") for entry in replayed.journal]
+
+    begun = events[0].workflow_execution_started_event_attributes
+    (given,) = await converter.decode(begun.input.payloads)
+    if begun.continued_execution_run_id:
+        snapshot = Progress.model_validate(given)
+    else:
+        task, at = Task.model_validate(given), begun_at(events[0])
+        snapshot = Progress(task=task, task_id=handle.id, started_at=at, budget=Budget(limits=task.limits))
+    for entry in replayed.journal:
+        if entry.number > snapshot.number:
+            snapshot.apply(entry)
+    if not replayed.dropped and not replayed.folded.ids:
+        assert snapshot.model_dump(exclude={"tools"}) == replayed.model_dump(exclude={"tools"})
+
+
+def begun_at(event: HistoryEvent) -> datetime:
+    """When the run began, as its workflow has it."""
+    return event.event_time.ToDatetime(UTC)
 
 
 def check_readers(history: History) -> None:

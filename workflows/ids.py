@@ -105,6 +105,17 @@ def repeat_timer(request: HumanRequest) -> str:
     return f"until {request.step} is tried again: {request.code}"
 
 
+def with_entry(name: str, number: int) -> str:
+    """The name of a timer with the number of its entry in the journal: `book waits: busy, then again [12]`."""
+    return f"{name} [{number}]"
+
+
+def without_entry(name: str) -> tuple[str, int]:
+    """The name of a timer without the number of its entry, and this number; 0 if the name has none."""
+    text, _, number = name.removesuffix("]").rpartition(" [")
+    return (text, int(number)) if text and number.isdecimal() else (name, 0)
+
+
 def is_retry_timer(name: str, *calls: str) -> bool:
     return name.startswith(tuple(f"{call}{RETRY_TIMER}" for call in calls)) and RECONCILE_TIMER not in name
 

@@ -250,6 +250,14 @@ def why_outside(progress: Progress, specs: Mapping[str, ToolSpec], record: StepR
     return unsourced(progress, specs, record, companion, call.args) if companion else ""
 
 
+def _approval(progress: Progress, record: StepRecord, id: str, call: UndoCall) -> Approval | None:
+    """The approval of the call `id` that undoes a step; None if no person has confirmed it."""
+    if progress.confirmed.get(record.step.id) != call.digest:
+        return None
+    code = approval_code(workflow.info().run_id, ids.idempotency_key(id, progress.key_prefix), call.digest)
+    return Approval(code=code, shown=call.digest, allowed=call.digest)
+
+
 async def _undo(
     progress: Progress, catalogue: Catalogue, record: StepRecord, changed: Callable[[], None]
 ) -> UndoRecord:
@@ -268,12 +276,9 @@ async def _undo(
         undoes=record.step.id,
         args=call.args,
         is_tainted=returns_untrusted(catalogue.specs, record),
+        approval=_approval(progress, record, step.id, call),
     )
     why = why_outside(progress, catalogue.specs, record, call)  # then the worker makes it only with an approval
-    if progress.confirmed.get(record.step.id) == call.digest:
-        key = ids.idempotency_key(undo.call_id, progress.key_prefix)
-        code = approval_code(workflow.info().run_id, key, call.digest)
-        undo.approval = Approval(code=code, shown=call.digest, allowed=call.digest)
     progress.write(Undoing(step=step.id, proof=step.id, name=StepName.of(undo), record=undo, outside=why))
     undo = progress.records[-1]
     await Execution(progress, catalogue, changed).run()

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from pydantic import JsonValue
 
+from workflows import ids
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.commands import command
@@ -66,20 +67,17 @@ def _code(text: str) -> str:
     return f"{marks} {plain} {marks}" if "`" in plain else f"`{plain}`"
 
 
-def summary(text: str) -> str:
-    """The text on one line, cut to `MAX_SUMMARY` bytes, because the server limits the length of a summary."""
-    line = legible(text, MAX_SUMMARY + 1)
+def summary(text: str, most: int = MAX_SUMMARY) -> str:
+    """The text on one line, cut to `most` bytes, because the server limits the length of a summary."""
+    line = legible(text, most + 1)
     # The cut may be in the middle of a character.
-    cut = line.encode()[:MAX_SUMMARY].decode(errors="ignore")
+    cut = line.encode()[:most].decode(errors="ignore")
     return line if cut == line else cut + "…"
 
 
 def timer_name(text: str, number: int) -> str:
     """The name of a timer, on one line, with the number of its entry in the journal at the end: `book waits [12]`."""
-    mark = f" [{number}]"
-    line = legible(text, MAX_SUMMARY + 1)
-    cut = line.encode()[: MAX_SUMMARY - len(mark)].decode(errors="ignore")
-    return (cut if cut == line else cut + "…") + mark
+    return ids.with_entry(summary(text, MAX_SUMMARY - len(ids.with_entry("", number))), number)
 
 
 def details(progress: Progress) -> str:

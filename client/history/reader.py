@@ -458,7 +458,8 @@ class Reading:
     async def _on_timer_started(self, event: HistoryEvent) -> None:
         seconds = event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta().total_seconds()
         summary = await self._payloads.value(event.event_id, "summary", [event.user_metadata.summary])
-        timer = Timer(self._event(event.event_id), seconds, str(summary or ""), at=_when(event))
+        name, number = ids.without_entry(str(summary or ""))
+        timer = Timer(self._event(event.event_id), seconds, name, at=_when(event), number=number)
         self._timers[timer.started] = timer
         self.history.timers.append(timer)
 

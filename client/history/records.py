@@ -160,9 +160,12 @@ class Timer:
     started: Event
     seconds: float
     summary: str
+    """Its name, without the number of its entry in the journal."""
     ended: Event | None = None
     fired: bool = False
     at: datetime = LONG_AGO
+    number: int = 0
+    """The number of its entry in the journal; 0 if it has none."""
 
     @property
     def is_deadline(self) -> bool:

@@ -20,7 +20,7 @@ from workflows.json_values import canonical
 from workflows.people.requests import Choice, Given, HumanRequest, RequestKind, Resolution
 from workflows.plans.proposal import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step
 from workflows.plans.references import Unresolved, resolve
-from workflows.web_ui import summary
+from workflows.text import legible
 
 LATER = datetime.max.replace(tzinfo=UTC)
 OF_TURN = re.compile(r"t(\d+)\.c\d+(\.b\d+)?")
@@ -208,8 +208,9 @@ def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
 
 def _timer_of(request: HumanRequest, timers: list[Timer]) -> Timer | None:
     """The timer of a request, or None; it is removed from `timers`, since a repeated request has a timer of its own."""
-    name = summary(ids.request_timer(request))
-    found = next((timer for timer in timers if timer.summary == name and timer.at >= request.since), None)
+    name = legible(ids.request_timer(request))
+    same = (timer for timer in timers if timer.summary and name.startswith(timer.summary.removesuffix("…")))
+    found = next((timer for timer in same if timer.at >= request.since), None)
     if found:
         timers.remove(found)
     return found

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from workflows.account.progress import Progress
 from workflows.agent import AgentWorkflow
 from workflows.calls.header import HEADER
 
+ENTRY = re.compile(r" \[\d+\]$")
 Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
 
@@ -37,6 +39,7 @@ class Timer:
 
     seconds: float
     summary: str
+    """Its name, without the number of its entry in the journal."""
 
 
 async def events(handle: Handle) -> list[HistoryEvent]:
@@ -60,7 +63,7 @@ async def timers(handle: Handle) -> list[Timer]:
     return [
         Timer(
             seconds=event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta().total_seconds(),
-            summary=_json(event.user_metadata.summary),
+            summary=ENTRY.sub("", _json(event.user_metadata.summary)),
         )
         for event in started
     ]

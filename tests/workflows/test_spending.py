@@ -12,7 +12,7 @@ from workflows.account.task import Task
 from workflows.calls.scheduling import after_lost_replies
 from workflows.faults.fault import Code, Fault, Found, ModelUse
 from workflows.limits import spending
-from workflows.limits.budget import Budget, Limits, Spent
+from workflows.limits.budget import Budget, Limits, Spent, retries_of
 from workflows.limits.spending import (
     LAST_OUTPUT,
     MAX_OUTPUT,
@@ -21,8 +21,6 @@ from workflows.limits.spending import (
     Allowance,
     reserve_step,
     reserve_turn,
-    settle_step,
-    settle_turn,
     with_call_tokens,
 )
 from workflows.plans.catalogue import Catalogue, Effect, Price, ToolSpec
@@ -59,6 +57,17 @@ def turn(account: Progress, given: Catalogue, new_bytes: int = 300, **more: Any)
     allowance = reserve_turn(account, given, new_bytes, **more)
     assert allowance is not None
     return allowance
+
+
+def settle_turn(account: Progress, *about: Any) -> None:
+    """Settle a request to the planner, and spend what it used, as its entry in the journal does."""
+    account.budget.spend("plan", spending.settle_turn(account, *about), None)
+
+
+def settle_step(account: Progress, given: Catalogue, spec: ToolSpec, *about: Any) -> None:
+    """Settle an execution of a tool, and spend what it used."""
+    used = spending.settle_step(account, given, spec, *about)
+    account.budget.spend(spec.kind, used, retries_of(used.tool_calls, 0))
 
 
 def fault(code: Code, attempt: int = 1) -> Fault:

@@ -11,7 +11,7 @@ from workflows.account.metrics import Sample
 from workflows.account.records import (
     StepStatus,
 )
-from workflows.account.state import MAX_UPDATES, State, Told
+from workflows.account.state import MAX_UPDATES, Listed, State
 from workflows.faults.fault import Applied
 from workflows.json_values import digest
 from workflows.people.approval import Approval
@@ -143,7 +143,7 @@ class Extended(Entry, frozen=True):
     kind: Literal["extended"] = "extended"
     answer: HumanAnswer
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Listed) -> None:
         told.extensions.append(self.answer)
 
     def apply(self, state: State) -> None:

@@ -15,7 +15,7 @@ from workflows.account.records import (
     PlannerWait,
     StepStatus,
 )
-from workflows.account.state import State, Told
+from workflows.account.state import Listed, State
 from workflows.faults import retries
 from workflows.faults.fault import Code, Fault
 from workflows.limits.budget import Spent
@@ -192,7 +192,7 @@ class Attempted(Entry, frozen=True):
     is_over: bool = False
     """Whether a rollback wrote it: what followed the fault has followed."""
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Listed) -> None:
         if not self.is_check:
             faults = told.own_faults if self.is_own else told.faults
             faults.append(self.fault)
@@ -254,7 +254,7 @@ class Reconciled(Attempted, frozen=True):
 
     kind: Literal["reconciled"] = "reconciled"  # type: ignore[assignment]
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Listed) -> None:
         place = next((at for at in reversed(range(len(told.faults))) if told.faults[at].step_id == self.step), None)
         if place is not None:  # a long task may have dropped it
             told.faults[place] = self.fault
@@ -279,7 +279,7 @@ class Decided(Entry, frozen=True):
     kind: Literal["decided"] = "decided"
     decision: Literal["replan", "escalate"]
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Listed) -> None:
         for place in reversed(range(len(told.faults))):
             if told.faults[place].step_id == self.step:
                 told.faults[place] = told.faults[place].model_copy(update={"decision": self.decision})

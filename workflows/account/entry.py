@@ -8,7 +8,7 @@ from pydantic import AwareDatetime
 
 from workflows.account.metrics import Sample
 from workflows.account.records import StepRecord, StepStatus
-from workflows.account.state import State, Told
+from workflows.account.state import Listed, State
 from workflows.sparse import Sparse
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -45,7 +45,7 @@ class Entry(Sparse, frozen=True):
     """The id of what proves it in Temporal's history: of an activity or of an Update. A timer has the number of its
     entry at the end of its name."""
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Listed) -> None:
         """Add what the entry says to the lists of the state; called again when a snapshot is read."""
 
     def apply(self, state: State) -> None:

@@ -36,7 +36,7 @@ from workflows.account.records import (
     StepStatus,
     UndoRecord,
 )
-from workflows.account.state import State, Told
+from workflows.account.state import Listed, State
 from workflows.faults.fault import Code
 from workflows.people.requests import ENDED
 from workflows.plans.contract import Contract
@@ -121,7 +121,7 @@ class FailedOver(Entry, frozen=True):
     kind: Literal["failed_over"] = "failed_over"
     failover: Failover
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Listed) -> None:
         told.failovers.append(self.failover)
 
 
@@ -132,7 +132,7 @@ class Compacted(Entry, frozen=True):
     compaction: Compaction
     branch: int = 0
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Listed) -> None:
         told.compactions.append(self.compaction)
 
     def apply(self, state: State) -> None:
@@ -148,7 +148,7 @@ class RejectedPlan(Entry, frozen=True):
     rejection: Rejection
     mistakes: int
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Listed) -> None:
         told.rejections.append(self.rejection)
 
     def lines(self, state: State) -> Iterator[LogLine]:
@@ -166,7 +166,7 @@ class Planned(Entry, frozen=True):
     records: tuple[StepRecord, ...] = Field(default=(), exclude=True)
     contract: Contract | None = Field(default=None, exclude=True)
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Listed) -> None:
         told.revisions.append(self.revision)
 
     def apply(self, state: State) -> None:
@@ -263,7 +263,7 @@ class Undone(Entry, frozen=True):
     kind: Literal["undone"] = "undone"
     undo: UndoRecord
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: Listed) -> None:
         told.undo.append(self.undo)
 
     def apply(self, state: State) -> None:

@@ -48,7 +48,7 @@ class Folded(BaseModel):
     revisions: int = 0
 
 
-class Told(BaseModel):
+class Listed(BaseModel):
     """What single entries of the journal say, as lists. A snapshot leaves the lists out: its entries have it."""
 
     revisions: list[Revision] = Field(default_factory=list, exclude=True)
@@ -62,7 +62,7 @@ class Told(BaseModel):
     undo: list[UndoRecord] = Field(default_factory=list, exclude=True)
 
 
-class State(Told):
+class State(Listed):
     """What a task decides by."""
 
     task: Task
