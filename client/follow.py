@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from math import inf
 from typing import Any, Self
 
 from temporalio.api.enums.v1 import PendingActivityState
@@ -43,7 +44,7 @@ from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
 from runtime.payloads import NoKey
 from workflows import ids
-from workflows.account.journal import JournalPage, joined
+from workflows.account.journal import JournalPage
 from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
@@ -123,34 +124,39 @@ class Snapshot:
 class Known:
     """What a follower knows of a task: how far it has read the journal, and the Outcome after that entry."""
 
+    is_followed: bool = True
+    """Whether the entries of the journal are wanted at all."""
     cursor: str = ""
     outcome: Outcome | None = None
     _replayed: tuple[str, int] = ("", 0)
     """The run and the number of its events when its history was replayed last."""
 
-    async def ask(self, handle: Handle) -> JournalPage | None:
-        """Ask a worker for the entries after the cursor, and for the Outcome if there are any; None if none answers."""
-        page = await query_journal(handle, self.cursor)
-        if page and (page.entries or page.restarted or self.outcome is None):
-            progress = await query_progress(handle)
-            return self._take(page, progress) if progress else None
-        return page
+    async def ask(self, handle: Handle, run: str) -> JournalPage | None:
+        """Ask a worker for the entries after the cursor, and for the Outcome if there are any; None if none answers.
+
+        `run` is the newest run that is known.
+        """
+        page = JournalPage(run=run, entries=(), number=0)
+        with suppress(WorkflowQueryFailedError):  # an older worker knows no such query; else the next one fails, too
+            found = await query_journal(handle, self.cursor) if self.is_followed else page
+            if found is None or (self.outcome and not found.entries and not found.restarted):
+                return found
+            page = found
+        return self._take(page, await query_progress(handle))
 
     async def replay(self, client: Client, description: WorkflowExecutionDescription) -> JournalPage | None:
         """Replay the history of the task here, if it has grown; None if it has not, or cannot be replayed."""
-        now = description.run_id, description.history_length
+        run = description.run_id
+        now = run, description.history_length
         if now == self._replayed or description.workflow_type != TASK_TYPE:
             return None
-        self._replayed, run = now, description.run_id
+        self._replayed = now
         progress = await replayed(client, description.id, run)
+        return self._take(progress.entries_after(run, self.cursor, most=inf), progress) if progress else None
+
+    def _take(self, page: JournalPage, progress: Progress | None) -> JournalPage | None:
         if progress is None:
             return None
-        pages = [progress.entries_after(run, self.cursor)]
-        while pages[-1].more:
-            pages.append(progress.entries_after(run, pages[-1].cursor))
-        return self._take(joined(pages), progress)
-
-    def _take(self, page: JournalPage, progress: Progress) -> JournalPage:
         self.cursor, self.outcome = page.cursor, progress.outcome(datetime.now(UTC))
         return page
 
@@ -189,7 +195,7 @@ async def fetch_state(
     Raises:
         RPCError: the server no longer has the task, or refuses access.
     """
-    known = known or Known()
+    known = known or Known(is_followed=False)
     description = await _describe_in_time(handle)
     if description is None:
         return None
@@ -204,7 +210,7 @@ async def fetch_state(
             return replace(found, failing=failure)
         if await is_sealed(description):
             return replace(found, snapshot=await _sealed_snapshot(client, handle, description))
-        page = await known.ask(handle)
+        page = await known.ask(handle, description.run_id)
         is_replayed = page is None
         if page is None:  # a worker may have failed the workflow task meanwhile, and with it the question
             later = await _describe_in_time(handle)
@@ -516,7 +522,7 @@ class Follower:
             # Who comes when all is over asks no worker; who has followed a long task need not replay it.
             if self._known.cursor:
                 with suppress(WorkflowQueryFailedError):
-                    page = await query_journal(self._handle, self._known.cursor)
+                    page = await self._known.ask(self._handle, description.run_id)
             page = page or await self._known.replay(self._client, description)
             gap = description.run_id if outcome.revisions else ""
             page = page or JournalPage(run=description.run_id, entries=(), number=0, gap=gap)

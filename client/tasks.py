@@ -28,7 +28,7 @@ from client.problem import Problem
 from client.remedy import Remedy, Text
 from client.text import cut, one_line, printable
 from workflows.account import search_attributes
-from workflows.account.journal import Ended, JournalPage, joined
+from workflows.account.journal import AnyEntry, Ended, JournalPage
 from workflows.account.outcome import Ending, Outcome
 from workflows.account.progress import Progress
 from workflows.account.task import Task, TaskStatus
@@ -122,15 +122,20 @@ async def query_journal(handle: Handle, after: str) -> JournalPage | None:
     Raises:
         WorkflowQueryFailedError: see `query_progress`.
     """
-    pages = list[JournalPage]()
-    try:
-        while not pages or pages[-1].more:
-            cursor = pages[-1].cursor if pages else after
+    page, entries = None, list[AnyEntry]()
+    while page is None or page.more:
+        try:
             async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):
-                pages.append(await handle.query(AgentWorkflow.journal, cursor, rpc_timeout=QUERY_TIMEOUT))
-    except (RPCError, TimeoutError):
-        return None
-    return joined(pages)
+                further = await handle.query(AgentWorkflow.journal, after, rpc_timeout=QUERY_TIMEOUT)
+        except (RPCError, TimeoutError):
+            return None
+        if page is None or further.restarted:
+            page, entries = further, [*further.entries]
+        else:
+            page = further.model_copy(update={"gap": page.gap or further.gap, "restarted": page.restarted})
+            entries += further.entries
+        after = page.cursor
+    return page.model_copy(update={"entries": tuple(entries)})
 
 
 async def query_words(handle: Handle) -> list[Unfinished]:

@@ -5,7 +5,7 @@ results, requests) stand with their step or request in the state, so that the JS
 A new kind of entry is a class here, the line that writes it, and its sentence in `client.explain`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
@@ -371,12 +371,3 @@ class JournalPage(BaseModel, frozen=True):
     def cursor(self) -> str:
         """What to ask the next page with."""
         return f"{self.run}:{self.number}"
-
-
-def joined(pages: Sequence[JournalPage]) -> JournalPage:
-    """Pages that follow each other, as one; what came before a page of another history is left out."""
-    first = max((place for place, page in enumerate(pages) if page.restarted), default=0)
-    entries = tuple(entry for page in pages[first:] for entry in page.entries)
-    gap = next((page.gap for page in pages[first:] if page.gap), "")
-    about = {"entries": entries, "gap": gap, "restarted": pages[first].restarted}
-    return pages[-1].model_copy(update=about)
