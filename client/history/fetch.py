@@ -102,7 +102,7 @@ async def replayed(client: Client, id: str, run_id: str) -> Progress | None:
 
     None if no worker has ever decided for the task, or if this version cannot replay the history.
     """
-    events = [event async for event in _events_of_run(client, id, run_id)]
+    events = [event async for event in client.get_workflow_handle(id, run_id=run_id).fetch_history_events()]
     if not any(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in events):
         return None
     progress = await replayed_progress(id, events, converter_of(client, id))
