@@ -171,7 +171,7 @@ class TaskState:
     failing: FailingTask | None = None
     """Why the workflow task of the task fails, so that no worker can answer the query; None if it does not fail."""
     page: JournalPage | None = None
-    """The entries of the journal that were not known; None if nobody was asked."""
+    """The entries of the journal that were not known, maybe none; None if nobody could tell."""
 
     @property
     def closed(self) -> bool:
@@ -562,7 +562,7 @@ class Follower:
             self._heard = time.monotonic()
             if self._silent is Silent.WORKER:
                 self._note_answer(Silent.WORKER)
-        if found.page and self._known.outcome:
+        if found.page and self._known.outcome and (found.page.entries or found.page.restarted):
             self._view.journal(found.page, self._known.outcome)
         if found.snapshot:
             self.snapshot = found.snapshot

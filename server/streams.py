@@ -20,7 +20,7 @@ from workflows.account.journal import AnyEntry, JournalPage
 from workflows.account.outcome import Outcome
 
 LINGER_SECONDS = 60.0
-"""How long a task is followed after its last listener left, so that a page that is loaded again asks no one."""
+"""How long a running task is followed after its last listener left: for one that returns, nothing is read again."""
 MAX_ENTRIES = 20_000
 """The most entries that are kept of one task; with more, its listeners must connect again."""
 POLLS_PER_SECOND = 100
