@@ -339,10 +339,14 @@ class Events(View):
         if is_new:
             self._tell(event, cursor)
 
-    def _tell_once(self, key: Hashable, event: TaskEvent) -> None:
+    def _once(self, key: Hashable, event: TaskEvent) -> Iterator[TaskEvent]:
         if key not in self._reported:
             self._reported.add(key)
-            self._tell(event, "")
+            yield event
+
+    def _tell_once(self, key: Hashable, event: TaskEvent) -> None:
+        for new in self._once(key, event):
+            self._tell(new, "")
 
     def _tell_rest(self, outcome: Outcome, attempts: Mapping[str, int]) -> None:
         """Tell what no entry tells: the end of a task that was closed from outside, or all if no entry can be read."""
@@ -407,14 +411,11 @@ class Events(View):
                 yield from self._change(entry.step, outcome, status=StepStatus.WAITING)
             case people.Answered() | people.Closed():
                 yield from self._answers({entry.request}, outcome)
-            case people.Extended():
+            case people.Extended(answer=answer):
                 about = [request for request in outcome.requests if request.kind is RequestKind.BUDGET]
-                limits = entry.answer.extended
-                yield from self._answers({request.id for request in about if request.code in limits}, outcome)
+                yield from self._answers({request.id for request in about if request.code in answer.extended}, outcome)
             case journal.FailedOver(failover=failover):
-                if ("failover", failover.planner, failover.code) not in self._reported:
-                    self._reported.add(("failover", failover.planner, failover.code))
-                    yield PlannerPassedOver(failover)
+                yield from self._once(("failover", failover.planner, failover.code), PlannerPassedOver(failover))
             case journal.Compacted():
                 yield Compacted(entry.compaction)
             case journal.RejectedPlan():
@@ -427,8 +428,6 @@ class Events(View):
                 yield from self._answers({*self._open}, outcome)
                 for id in [id for id, step in self._steps.items() if step.status in NOT_RUN]:
                     yield from self._change(id, outcome, status=StepStatus.SKIPPED)
-            case _:
-                pass
 
     def _change(self, of: str | OutcomeStep, outcome: Outcome, **changes: Any) -> Iterator[StepChanged]:
         """Change a step, or add one; of a step whose plan a long task has dropped, the Outcome may still have it."""
@@ -453,11 +452,9 @@ class Events(View):
             named = {"revision": own.revision, "title": own.title} if own else {"revision": 0}
             yield from self._change(earlier, outcome, **named, attempts=attempts)
 
-    def _fault(self, step: str, fault: FaultRecord) -> Iterator[FaultHappened]:
+    def _fault(self, step: str, fault: FaultRecord) -> Iterator[TaskEvent]:
         self._faults[step] = fault
-        if _key(fault) not in self._reported:
-            self._reported.add(_key(fault))
-            yield FaultHappened(fault)
+        yield from self._once(_key(fault), FaultHappened(fault))
 
     def _answers(self, ids: Collection[str], outcome: Outcome) -> Iterator[PersonAnswered]:
         """The answers to those of the requests `ids` that are open as far as was told."""
