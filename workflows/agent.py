@@ -28,7 +28,7 @@ from workflows.account.journal import (
 )
 from workflows.account.outcome import REFUSED, Ending, Outcome, TaskEnded, ending_of_unasked_question, refusal
 from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
-from workflows.account.records import FaultRecord, Revision, StepRecord, UndoRecord
+from workflows.account.records import FaultRecord, Revision, StepRecord, StepStatus, UndoRecord
 from workflows.account.task import UNREADABLE, Task, TaskStatus
 from workflows.arguments import MalformedArgument, read_argument, read_signal, undecoded
 from workflows.calls.execution import Execution
@@ -365,7 +365,10 @@ class AgentWorkflow(Answers, TakesTurns):
             for step in proposal.steps
         ]
         failed_at, proof = rejecting[0].at if rejecting else None, ids.of_request(progress.turn)
+        again, pending = {record.step.id for record in records}, progress.with_status(StepStatus.PENDING)
+        skipped = tuple(record.step.id for record in pending if record.step.id not in again)
         about = {"steps": tuple(map(StepName.of, records)), "records": tuple(records), "contract": contract}
+        about["skipped"] = skipped
         progress.write(Planned(proof=proof, revision=revision, failed_at=failed_at, **about))
         self._update_attributes_and_details()
 
@@ -396,7 +399,8 @@ class AgentWorkflow(Answers, TakesTurns):
             CancelledError: the task was cancelled.
         """
         progress = self._progress
-        progress.write(Ended(ending=ending))
+        waiting = progress.with_status(StepStatus.PENDING, StepStatus.WAITING)
+        progress.write(Ended(ending=ending, skipped=tuple(record.step.id for record in waiting)))
         self._update_attributes_and_details()
         self._notify()
         await self._notifications.handed_over()

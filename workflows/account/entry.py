@@ -32,6 +32,20 @@ class StepName(Sparse, frozen=True):
         return cls(id=record.step.id, kind=record.kind, title=title, revision=record.revision, status=record.status)
 
 
+class Standing(Sparse, frozen=True):
+    """How a step stands after an entry."""
+
+    status: StepStatus
+    kind: str
+    """The kind that it calls: the planned one, or a fallback."""
+    attempts: int = 0
+    revision: int
+
+    @classmethod
+    def of(cls, record: StepRecord) -> "Standing":
+        return cls(status=record.status, kind=record.kind, attempts=record.attempts, revision=record.revision)
+
+
 class Entry(Sparse, frozen=True):
     """Something that happened to a task."""
 
@@ -44,6 +58,9 @@ class Entry(Sparse, frozen=True):
     proof: str = ""
     """The id of what proves it in Temporal's history: of an activity or of an Update. A timer has the number of its
     entry at the end of its name."""
+
+    stands: Standing | None = None
+    """How the step stands after it, if that differs from how it stood; None for an entry about no step."""
 
     def tell(self, told: Listed) -> None:
         """Add what the entry says to the lists of the state; called again when a snapshot is read."""

@@ -163,6 +163,8 @@ class Planned(Entry, frozen=True):
     failed_at: AwareDatetime | None = None
     """When the first fault happened that made the plan necessary; None if none did."""
     steps: tuple[StepName, ...] = ()
+    skipped: tuple[str, ...] = ()
+    """The ids of the steps of the plan before that will not start any more."""
     records: tuple[StepRecord, ...] = Field(default=(), exclude=True)
     contract: Contract | None = Field(default=None, exclude=True)
 
@@ -287,6 +289,8 @@ class Ended(Entry, frozen=True):
     """The task has ended."""
 
     kind: Literal["ended"] = "ended"
+    skipped: tuple[str, ...] = ()
+    """The ids of the steps that will not start any more, and of those that waited."""
     ending: Ending = Field(default=LEFT_OUT, exclude=True)
 
     def apply(self, state: State) -> None:

@@ -6,12 +6,12 @@ from datetime import datetime
 from operator import not_
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PrivateAttr
 from temporalio import workflow
 
 from workflows.account import metrics
 from workflows.account.entries_of_steps import Attempted
-from workflows.account.entry import LONG_AGO, Entry
+from workflows.account.entry import LONG_AGO, Entry, Standing
 from workflows.account.journal import KEPT, MAX_OF_KIND, AnyEntry, JournalPage, MovedOn, Planned, Undone
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
@@ -46,6 +46,8 @@ class Progress(State):
     """The number of the newest entry that the journal has dropped; 0 if it has all."""
     tools: dict[str, ToolSpec] = Field(default_factory=dict, exclude_if=not_)
     """Only where the state is read, see `with_tools`."""
+    _stood: dict[str, Standing] = PrivateAttr(default_factory=dict)
+    """By the id of a step, how it stood after its newest entry in this run."""
 
     @classmethod
     def of(cls, task: Task) -> "Progress":
@@ -78,6 +80,7 @@ class Progress(State):
     def apply(self, entry: Entry) -> list[metrics.Sample]:
         """Change the state as the entry says; return the samples that it adds to the metrics."""
         entry.apply(self)
+        entry = self._with_standing(entry)
         self.journal.append(entry)  # type: ignore[arg-type]  # each subclass of Entry is in AnyEntry
         self.number = entry.number
         kept = metrics.tally(self.counts, entry.samples(self))
@@ -85,6 +88,15 @@ class Progress(State):
             for name, fields in entry.lines(self):
                 workflow.logger.info(name, extra=fields)
         return kept
+
+    def _with_standing(self, entry: Entry) -> Entry:
+        """The entry with how its step stands now, if that has changed."""
+        record = self.find_record(entry.step)
+        # What an execution used is told with what follows it.
+        if record is None or entry.kind == "settled" or self._stood.get(entry.step) == (now := Standing.of(record)):
+            return entry
+        self._stood[entry.step] = now
+        return entry.model_copy(update={"stands": now})
 
     def entries_after(self, run: str, after: str = "") -> JournalPage:
         """The entries that follow a cursor (see `JournalPage.cursor`), as many as fit; from the first one without it.

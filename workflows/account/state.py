@@ -175,12 +175,15 @@ class State(Listed):
         """The faults of the plan in force that require a new plan."""
         return [fault for fault in self.faults if fault.decision == "replan" and fault.revision == self.revision]
 
+    def find_record(self, step: str) -> StepRecord | None:
+        """The newest record of a step; None if it has none."""
+        return next((record for record in reversed(self.records) if record.step.id == step), None) if step else None
+
     def record_of(self, step: str) -> StepRecord:
         """The newest record of a step. Raises LookupError if it has none."""
-        for record in reversed(self.records):
-            if record.step.id == step:
-                return record
-        raise LookupError(f"the task has no step {step!r}")
+        if (record := self.find_record(step)) is None:
+            raise LookupError(f"the task has no step {step!r}")
+        return record
 
     def request(self, id: str) -> HumanRequest:
         return next(request for request in self.requests if request.id == id)
