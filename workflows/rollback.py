@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 from workflows import ids
 from workflows.account.entries_of_steps import Attempted, Reconciled, StepEnded
 from workflows.account.entry import StepName
-from workflows.account.journal import Allowed, Ended, Undoing, Undone
+from workflows.account.journal import Allowed, Ended, JournalPage, Undoing, Undone
 from workflows.account.outcome import Ending, Outcome, TaskEnded, refusal
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
@@ -77,6 +77,11 @@ class UndoWorkflow(TakesTurns):
     def progress(self) -> Progress:
         """The state of the task, without values that are too large for an answer."""
         return self._progress.slim().without_course()
+
+    @workflow.query
+    def journal(self, after: str = "") -> JournalPage:
+        """The entries of the task's journal that follow the cursor `after`; from the first one if it is empty."""
+        return self._progress.entries_after(workflow.info().run_id, after)
 
     @workflow.run
     @undecoded

@@ -98,8 +98,8 @@ class Progress(State):
         self._stood[entry.step] = now
         return entry.model_copy(update={"stands": now})
 
-    def entries_after(self, run: str, after: str = "") -> JournalPage:
-        """The entries that follow a cursor (see `JournalPage.cursor`), as many as fit; from the first one without it.
+    def entries_after(self, run: str, after: str = "", *, most: float = MAX_PAGE) -> JournalPage:
+        """The entries after a cursor (`JournalPage.cursor`), as many as fit into `most` bytes; the first without it.
 
         `run` is the id of the current run.
         """
@@ -113,7 +113,7 @@ class Progress(State):
         size, entries = 0, list[AnyEntry]()
         for entry in later:
             size += len(entry.model_dump_json().encode())
-            if entries and size > MAX_PAGE:
+            if entries and size > most:
                 break
             entries.append(entry)
         more = len(entries) < len(later)
