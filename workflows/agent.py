@@ -12,7 +12,6 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import ids
 from workflows.account import search_attributes
-from workflows.account.entry import StepName
 from workflows.account.journal import (
     Began,
     EarlierKnown,
@@ -28,7 +27,7 @@ from workflows.account.journal import (
 )
 from workflows.account.outcome import REFUSED, Ending, Outcome, TaskEnded, ending_of_unasked_question, refusal
 from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
-from workflows.account.records import FaultRecord, Revision, StepRecord, StepStatus, UndoRecord
+from workflows.account.records import FaultRecord, Revision, StepRecord, UndoRecord
 from workflows.account.task import UNREADABLE, Task, TaskStatus
 from workflows.arguments import MalformedArgument, read_argument, read_signal, undecoded
 from workflows.calls.execution import Execution
@@ -177,7 +176,7 @@ class AgentWorkflow(Answers, TakesTurns):
     @undecoded
     def know_earlier_effects(self, *arguments: list[StepRecord] | RawValue) -> None:
         if effects := read_signal("know_earlier_effects", arguments, EarlierEffects):
-            self._progress.write(EarlierKnown(steps=tuple(map(StepName.of, effects.root)), records=tuple(effects.root)))
+            self._progress.write(EarlierKnown(records=tuple(effects.root)))
 
     def _is_to_be_undone(self, ending: Ending) -> bool:
         if ending.status is TaskStatus.CANCELLED:
@@ -365,10 +364,7 @@ class AgentWorkflow(Answers, TakesTurns):
             for step in proposal.steps
         ]
         failed_at, proof = rejecting[0].at if rejecting else None, ids.of_request(progress.turn)
-        again, pending = {record.step.id for record in records}, progress.with_status(StepStatus.PENDING)
-        skipped = tuple(record.step.id for record in pending if record.step.id not in again)
-        about = {"steps": tuple(map(StepName.of, records)), "records": tuple(records), "contract": contract}
-        about["skipped"] = skipped
+        about = {"records": progress.with_earlier_outcomes(records), "contract": contract}
         progress.write(Planned(proof=proof, revision=revision, failed_at=failed_at, **about))
         self._update_attributes_and_details()
 
@@ -399,8 +395,7 @@ class AgentWorkflow(Answers, TakesTurns):
             CancelledError: the task was cancelled.
         """
         progress = self._progress
-        waiting = progress.with_status(StepStatus.PENDING, StepStatus.WAITING)
-        progress.write(Ended(ending=ending, skipped=tuple(record.step.id for record in waiting)))
+        progress.write(Ended(ending=ending))
         self._update_attributes_and_details()
         self._notify()
         await self._notifications.handed_over()

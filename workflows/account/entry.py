@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import AwareDatetime
 
 from workflows.account.metrics import Sample
-from workflows.account.records import StepRecord, StepStatus
+from workflows.account.records import StepStatus
 from workflows.account.state import Listed, State
 from workflows.sparse import Sparse
 
@@ -17,33 +17,17 @@ LEFT_OUT: Any = None
 LogLine = tuple[str, dict[str, Any]]
 
 
-class StepName(Sparse, frozen=True):
-    """What names a step wherever it is shown."""
-
-    id: str
-    kind: str
-    title: str = ""
-    revision: int
-    status: StepStatus = StepStatus.PENDING
-
-    @classmethod
-    def of(cls, record: StepRecord) -> "StepName":
-        title = record.label
-        return cls(id=record.step.id, kind=record.kind, title=title, revision=record.revision, status=record.status)
-
-
 class Standing(Sparse, frozen=True):
     """How a step stands after an entry."""
 
-    status: StepStatus
+    id: str
     kind: str
     """The kind that it calls: the planned one, or a fallback."""
-    attempts: int = 0
+    title: str = ""
+    """Only where its plan is new."""
     revision: int
-
-    @classmethod
-    def of(cls, record: StepRecord) -> "Standing":
-        return cls(status=record.status, kind=record.kind, attempts=record.attempts, revision=record.revision)
+    status: StepStatus = StepStatus.PENDING
+    attempts: int = 0
 
 
 class Entry(Sparse, frozen=True):
@@ -59,8 +43,15 @@ class Entry(Sparse, frozen=True):
     """The id of what proves it in Temporal's history: of an activity or of an Update. A timer has the number of its
     entry at the end of its name."""
 
-    stands: Standing | None = None
-    """How the step stands after it, if that differs from how it stood; None for an entry about no step."""
+    stands: tuple[Standing, ...] = ()
+    """How the steps stand after it that stood otherwise before it."""
+    changes_all: ClassVar[bool] = False
+    """Whether it may change how any step stands, and not only `step`."""
+
+    @property
+    def is_told_later(self) -> bool:
+        """Whether what it changes of its step is told with the entry that follows."""
+        return False
 
     def tell(self, told: Listed) -> None:
         """Add what the entry says to the lists of the state; called again when a snapshot is read."""

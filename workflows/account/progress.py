@@ -58,6 +58,7 @@ class Progress(State):
 
     def model_post_init(self, context: object) -> None:
         super().model_post_init(context)
+        self._stood = {record.step.id: _standing(record) for record in self.records}
         if self.journal:
             self.tell_anew()
 
@@ -80,7 +81,7 @@ class Progress(State):
     def apply(self, entry: Entry) -> list[metrics.Sample]:
         """Change the state as the entry says; return the samples that it adds to the metrics."""
         entry.apply(self)
-        entry = self._with_standing(entry)
+        entry = self._with_standings(entry)
         self.journal.append(entry)  # type: ignore[arg-type]  # each subclass of Entry is in AnyEntry
         self.number = entry.number
         kept = metrics.tally(self.counts, entry.samples(self))
@@ -89,14 +90,18 @@ class Progress(State):
                 workflow.logger.info(name, extra=fields)
         return kept
 
-    def _with_standing(self, entry: Entry) -> Entry:
-        """The entry with how its step stands now, if that has changed."""
-        record = self.find_record(entry.step)
-        # What an execution used is told with what follows it.
-        if record is None or entry.kind == "settled" or self._stood.get(entry.step) == (now := Standing.of(record)):
-            return entry
-        self._stood[entry.step] = now
-        return entry.model_copy(update={"stands": now})
+    def _with_standings(self, entry: Entry) -> Entry:
+        """The entry with how the steps stand now that stood otherwise before."""
+        known = self._stood
+        one = None if entry.is_told_later else self.find_record(entry.step)
+        stands = list[Standing]()
+        for record in self.records if entry.changes_all else [one] if one else []:
+            before, now = known.get(record.step.id), _standing(record)
+            if now != before:
+                known[record.step.id] = now
+                is_new = before is None or before.revision != now.revision
+                stands.append(now.model_copy(update={"title": record.label}) if is_new else now)
+        return entry.model_copy(update={"stands": tuple(stands)}) if stands else entry
 
     def entries_after(self, run: str, after: str = "", *, most: float = MAX_PAGE) -> JournalPage:
         """The entries after a cursor (`JournalPage.cursor`), as many as fit into `most` bytes; the first without it.
@@ -193,6 +198,11 @@ class Progress(State):
             total -= size
             omitted[id] = size
         return omitted
+
+
+def _standing(record: StepRecord) -> Standing:
+    about = {"status": record.status, "attempts": record.attempts, "revision": record.revision}
+    return Standing(id=record.step.id, kind=record.kind, **about)
 
 
 def _shared_fields(source: BaseModel, model: type[BaseModel]) -> dict[str, Any]:
