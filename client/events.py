@@ -237,7 +237,6 @@ class Listener:
 CURSOR = re.compile(r"([0-9a-f-]{1,50}):([0-9]{1,15})(?:\.([0-9]{1,9}))?", re.ASCII)
 """The cursor of an event: a run, the number of an entry and, if more events follow from it, how many have come."""
 ALL = float("inf")
-NOT_RUN = (StepStatus.PENDING, StepStatus.WAITING)
 
 
 class Events(View):
@@ -375,40 +374,15 @@ class Events(View):
                 yield Began(outcome)
             case journal.Planned():
                 yield PlanAccepted(entry.revision)
-                ids = {step.id for step in entry.steps}
-                for id in [id for id, step in self._steps.items() if step.status is StepStatus.PENDING]:
-                    yield from self._change(id, outcome, status=StepStatus.SKIPPED) if id not in ids else ()
-                for name in entry.steps:
-                    earlier = self._steps.pop(name.id, None)
-                    # An effect of an earlier run that is planned again takes over its outcome.
-                    is_done = earlier and not earlier.revision and earlier.status is StepStatus.COMPLETED
-                    done = earlier.model_dump(include={"status", "attempts", "kind"}) if earlier and is_done else {}
-                    made = OutcomeStep(**dict(name), attempts=0)
-                    yield from self._change(made, outcome, **done)
-            case journal.EarlierKnown():
-                for name in entry.steps:
-                    yield from self._earlier(OutcomeStep(**dict(name), started=entry.at, attempts=0), outcome)
-            case steps.Started():
-                yield from self._change(entry.step, outcome, status=StepStatus.RUNNING, started=entry.at)
-            case steps.Settled(is_read=False, is_check=False) if known := self._steps.get(entry.step):
-                # Told with what follows; while it runs, the server knows the attempts first.
-                self._steps[entry.step] = known.model_copy(update={"attempts": known.attempts + entry.taken})
             case steps.Attempted(is_own=False, is_check=False):  # and Reconciled
                 yield from self._fault(entry.step, entry.fault)
-                yield from self._change(entry.step, outcome, kind=entry.fallback) if entry.fallback else ()
             case steps.Decided() if fault := self._faults.get(entry.step):
                 yield from self._fault(entry.step, fault.model_copy(update={"decision": entry.decision}))
-            case steps.Waited():
-                yield from [PlannerAwaited(entry.planner)] if entry.planner else ()
-                yield from self._change(entry.step, outcome, status=StepStatus.WAITING)
-            case steps.Resumed():
-                yield from self._change(entry.step, outcome, status=StepStatus.RUNNING)
-            case steps.StepEnded():
-                yield from self._change(entry.step, outcome, status=entry.status)
+            case steps.Waited(planner=PlannerWait() as wait):
+                yield PlannerAwaited(wait)
             case people.Asked():
                 self._open.add(entry.request)
                 yield from (PersonAsked(request) for request in outcome.requests if request.id == entry.request)
-                yield from self._change(entry.step, outcome, status=StepStatus.WAITING)
             case people.Answered() | people.Closed():
                 yield from self._answers({entry.request}, outcome)
             case people.Extended(answer=answer):
@@ -420,37 +394,14 @@ class Events(View):
                 yield Compacted(entry.compaction)
             case journal.RejectedPlan():
                 yield ProposalRejected(entry.rejection)
-            case journal.Undoing():
-                yield from self._change(OutcomeStep(**dict(entry.name), attempts=0), outcome)
-            case journal.Undone() if entry.undo.done:
-                yield from self._change(entry.step, outcome, status=StepStatus.UNDONE)
             case journal.Ended():
                 yield from self._answers({*self._open}, outcome)
-                for id in [id for id, step in self._steps.items() if step.status in NOT_RUN]:
-                    yield from self._change(id, outcome, status=StepStatus.SKIPPED)
-
-    def _change(self, of: str | OutcomeStep, outcome: Outcome, **changes: Any) -> Iterator[StepChanged]:
-        """Change a step, or add one; of a step whose plan a long task has dropped, the Outcome may still have it."""
-        id, before = (of, self._steps.get(of)) if isinstance(of, str) else (of.id, None)
-        kept = (step.model_copy(update={"attempts": 0}) for step in outcome.steps if step.id == id)
-        made = before or (of if isinstance(of, OutcomeStep) else next(kept, None))
-        if made is None:
-            return
-        self._steps[id] = made.model_copy(update=changes)
-        if self._steps[id] != before:
-            step = _whole(self._steps[id], outcome)
-            yield StepChanged(step, step.attempts)
-
-    def _earlier(self, earlier: OutcomeStep, outcome: Outcome) -> Iterator[StepChanged]:
-        """Add an effect of an earlier run, as `State.add_earlier` does."""
-        own = self._steps.get(earlier.id)
-        if own is not None and own.revision and own.started is not None:
-            if earlier.status is StepStatus.UNDONE and own.status is StepStatus.COMPLETED:
-                yield from self._change(earlier.id, outcome, status=StepStatus.UNDONE)
-        elif own is None or not own.revision or earlier.status is not StepStatus.CANCELLED:
-            attempts = next((step.attempts for step in outcome.steps if step.id == earlier.id), 0)
-            named = {"revision": own.revision, "title": own.title} if own else {"revision": 0}
-            yield from self._change(earlier, outcome, **named, attempts=attempts)
+        for standing in entry.stands:
+            before = self._steps.get(standing.id)
+            title = standing.title or (before.title if before else "")
+            step = OutcomeStep(**{**dict(standing), "title": title})
+            self._steps[step.id] = step
+            yield StepChanged(_whole(step, outcome), step.attempts)
 
     def _fault(self, step: str, fault: FaultRecord) -> Iterator[TaskEvent]:
         self._faults[step] = fault

@@ -18,9 +18,10 @@ from console.options import Common
 from console.render.views import EventsView
 from tests.console.outcomes import fault, outcome, step
 from workflows.account import entries_of_people as people, entries_of_steps as steps, journal
-from workflows.account.entry import Entry, StepName
-from workflows.account.journal import JournalPage
-from workflows.account.outcome import Outcome
+from workflows.account.entry import Entry
+from workflows.account.journal import AnyEntry, JournalPage
+from workflows.account.outcome import Ending, Outcome
+from workflows.account.progress import Progress
 from workflows.account.records import (
     Compaction,
     Failover,
@@ -28,21 +29,41 @@ from workflows.account.records import (
     PlannerWait,
     Rejection,
     Revision,
+    StepRecord,
     StepStatus,
     UndoRecord,
 )
-from workflows.account.task import TaskStatus
+from workflows.account.task import Task, TaskStatus
 from workflows.faults.fault import Code
 from workflows.people.requests import Choice, HumanAnswer, HumanRequest, RequestKind
+from workflows.plans.catalogue import Effect
+from workflows.plans.proposal import Step
 
 RUN, OTHER = "0123-abcd", "4567-ef01"
+LATER = datetime(2026, 11, 22, tzinfo=UTC)
+
+
+def task() -> Progress:
+    """A task that begins."""
+    return Progress(task=Task(text="x"), task_id="a-run", started_at=LATER)
+
+
+def written(state: Progress, entries: Sequence[Entry]) -> tuple[AnyEntry, ...]:
+    """The entries as a reader gets them after they were written to the journal of the task."""
+    for entry in entries:
+        state.apply(entry.model_copy(update={"number": state.number + 1, "at": LATER}))
+    newest = state.journal[len(state.journal) - len(entries) :]
+    read = JournalPage(run=RUN, entries=(), number=state.number).model_copy(update={"entries": tuple(newest)})
+    return JournalPage.model_validate_json(read.model_dump_json()).entries
 
 
 def page(*entries: Entry, first: int = 1, **more: Any) -> JournalPage:
-    """A page of these entries, numbered from `first`."""
-    numbered = tuple(entry.model_copy(update={"number": number}) for number, entry in enumerate(entries, first))
+    """A page of these entries, numbered from `first`; before them came the first ones of RUNS."""
+    state = task()
+    written(state, RUNS[: first - 1])
+    known = written(state, entries)
     empty = JournalPage(run=RUN, entries=(), number=first + len(entries) - 1)
-    return empty.model_copy(update={"entries": numbered, **more})
+    return empty.model_copy(update={"entries": known, **more})
 
 
 class Told:
@@ -52,12 +73,12 @@ class Told:
         """Nothing yet."""
         self.out = io.StringIO()
         self.view = EventsView(Common(), "a-run", "http://x", self.out)
-        self._number = 0
+        self._state = task()
 
     def journal(self, *entries: Entry, outcome: Outcome | None = None) -> None:
         """Show it further entries; `outcome` has their values."""
-        self.view.journal(page(*entries, first=self._number + 1), outcome or running())
-        self._number += len(entries)
+        news = JournalPage(run=RUN, entries=written(self._state, entries), number=self._state.number)
+        self.view.journal(news, outcome or running())
 
     @property
     def events(self) -> list[dict[str, Any]]:
@@ -77,10 +98,18 @@ def running(status: StepStatus = StepStatus.RUNNING, **more: Any) -> Outcome:
     return outcome(**{**fields, **more})
 
 
-def planned(*ids: str, number: int = 1) -> journal.Planned:
+def planned(*ids: str, number: int = 1, status: StepStatus = StepStatus.PENDING) -> journal.Planned:
     """A plan of these steps."""
-    names = [StepName(id=id, kind="book_slot", title="team 14:00", revision=number) for id in ids]
-    return journal.Planned(revision=Revision(number=number), steps=tuple(names))
+    records = tuple(recorded(id, number, status) for id in ids)
+    return journal.Planned(revision=Revision(number=number), records=records)
+
+
+def recorded(
+    id: str, revision: int, status: StepStatus = StepStatus.PENDING, kind: str = "book_slot", **more: Any
+) -> StepRecord:
+    """A step as a task has it."""
+    named = Step(id=id, kind=kind, title="team 14:00")
+    return StepRecord(step=named, revision=revision, effect=Effect.KEYED, kind=kind, status=status, **more)
 
 
 BEGINNING = (journal.Began(planner="offline"), planned("book"))
@@ -210,12 +239,12 @@ def found(decision: str, at: datetime, **more: Any) -> steps.Reconciled:
     return steps.Reconciled(step="book", fault=fault(Code.CONFLICT, decision, at=at, reconciled="not_applied"), **more)
 
 
-LATER = datetime(2026, 11, 22, tzinfo=UTC)
 BUDGET = HumanRequest(
     id="r1", kind=RequestKind.BUDGET, code="tool_calls", reason="Up.", since=LATER, until=LATER, choices=()
 )
 MORE = HumanAnswer(choice=Choice.EXTEND, by="ann", at=LATER, extended={"tool_calls": 5})
 QUESTION = BUDGET.model_copy(update={"id": "r2", "kind": RequestKind.FAULT, "step": "book"})
+RETRIED_BY_ANN = people.Answered(request="r2", step="book", answer=HumanAnswer(choice=Choice.RETRY, by="ann", at=LATER))
 RUNS = (*BEGINNING, STARTED)
 OTHER_FIELDS = {
     "event": ("event",),
@@ -256,26 +285,26 @@ CASES: dict[str, tuple[Sequence[Entry], Sequence[str]]] = {
         ("fault ask", "fault replan", "step book book_slot 1 failed"),
     ),
     "a request about a step": (
-        (*RUNS, people.Asked(request="r2", step="book"), people.Answered(request="r2"), steps.Resumed(step="book")),
+        (*RUNS, people.Asked(request="r2", step="book", opened=QUESTION), RETRIED_BY_ANN, steps.Resumed(step="book")),
         ("request", "step book book_slot 1 waiting", "answer", "step book book_slot 1 running"),
     ),
     "a limit that a person extends, twice": (
-        (*RUNS, people.Asked(request="r1"), people.Extended(answer=MORE), people.Extended(answer=MORE)),
+        (*RUNS, people.Asked(request="r1", opened=BUDGET), people.Extended(answer=MORE), people.Extended(answer=MORE)),
         ("request", "answer"),
     ),
     "a request that nobody answered": (
-        (*RUNS, people.Asked(request="r1"), people.Closed(request="r1", why="unanswered")),
+        (*RUNS, people.Asked(request="r1", opened=BUDGET), people.Closed(request="r1", why="unanswered")),
         ("request", "answer"),
     ),
     "an end that closes what is open": (
-        (*BEGINNING, people.Asked(request="r1"), journal.Ended()),
+        (*BEGINNING, people.Asked(request="r1", opened=BUDGET), journal.Ended(ending=Ending(status=TaskStatus.FAILED))),
         ("request", "answer", "step book book_slot 1 skipped"),
     ),
     "a rollback": (
         (
             *RUNS,
             ended(),
-            journal.Undoing(step="undo:book", name=StepName(id="undo:book", kind="cancel", revision=1)),
+            journal.Undoing(step="undo:book", record=recorded("undo:book", 1, kind="cancel", undoes="book")),
             steps.Started(step="undo:book"),
             ended(id="undo:book"),
             journal.Undone(step="book", undo=UndoRecord(step_id="book", done=True)),
@@ -296,20 +325,20 @@ CASES: dict[str, tuple[Sequence[Entry], Sequence[str]]] = {
         (
             *BEGINNING,
             journal.EarlierKnown(
-                steps=(
-                    StepName(id="book", kind="book_slot", revision=1, status=StepStatus.COMPLETED),
-                    StepName(id="old", kind="pay", revision=4, status=StepStatus.CANCELLED),
-                    StepName(id="new", kind="pay", revision=4, status=StepStatus.COMPLETED),
+                records=(
+                    recorded("book", 1, StepStatus.COMPLETED),
+                    recorded("old", 4, StepStatus.CANCELLED, kind="pay"),
+                    recorded("new", 4, StepStatus.COMPLETED, kind="pay"),
                 )
             ),
-            planned("new", number=2),
+            planned("new", number=2, status=StepStatus.COMPLETED),
         ),
         (
-            "step book book_slot 1 completed",
             "step old pay 0 cancelled",
             "step new pay 0 completed",
+            "step book book_slot 1 completed",
             "plan",
-            "step new pay 2 completed",
+            "step new book_slot 2 completed",
         ),
     ),
     "another run of a long task": (
@@ -343,7 +372,7 @@ class Resumed:
         self.told.append((cursor, named[0] if named else "end"))
 
 
-MOVED = (*RUNS, journal.MovedOn(run=OTHER), ended(), journal.Ended())
+MOVED = (*RUNS, journal.MovedOn(run=OTHER), ended(), journal.Ended(ending=Ending(status=TaskStatus.FAILED)))
 
 
 def test_a_client_that_is_cut_after_any_event_is_told_the_rest() -> None:
@@ -412,7 +441,7 @@ def test_an_unreadable_cursor_is_none(cursor: str) -> None:
 
 def test_a_task_that_was_closed_from_outside_is_told_to_its_end(told: Told) -> None:
     """No entry says that its step was cut off, and that its request needs no answer: its outcome does."""
-    told.journal(*RUNS, people.Asked(request="r1"), outcome=running(requests=(BUDGET,)))
+    told.journal(*RUNS, people.Asked(request="r1", opened=BUDGET), outcome=running(requests=(BUDGET,)))
     closed = BUDGET.model_copy(update={"closed": "ended"})
     told.view.end(running(StepStatus.CANCELLED, requests=(closed,)))
 
