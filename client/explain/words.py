@@ -49,6 +49,15 @@ class Cost(BaseModel, frozen=True):
         return Cost(**{name: getattr(self, name) + getattr(other, name) for name in Cost.model_fields})
 
 
+Part = Sentence | Cost
+"""What is said of what followed a decision, and what it cost."""
+
+
+def said(text: str, *events: Event | None) -> Sentence:
+    """The sentence with those of the events that have happened."""
+    return Sentence(text=text, events=known(*events))
+
+
 class Item(BaseModel, frozen=True):
     """One deviation from the plan, explained."""
 
@@ -59,6 +68,14 @@ class Item(BaseModel, frozen=True):
     decision: Action
     then: tuple[Sentence, ...] = ()
     cost: Cost = Cost()
+
+    @classmethod
+    def of(cls, what: Sentence, why: str, decision: Action, *parts: Part, steps: Iterable[str] = ()) -> "Item":
+        """The item with the sentences and the costs of what followed; `why` is empty if there is nothing to say."""
+        then = tuple(part for part in parts if isinstance(part, Sentence))
+        cost = sum((part for part in parts if isinstance(part, Cost)), Cost())
+        because = said(why) if why else None
+        return cls(steps=tuple(steps), what=what, why=because, decision=decision, then=then, cost=cost)
 
     @property
     def sentences(self) -> tuple[Sentence, ...]:

@@ -174,19 +174,24 @@ KNOW_EARLIER_EFFECTS = AgentWorkflow.know_earlier_effects.__name__
 RESET = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 
 
-async def read_history(task_id: str, events: AsyncIterable[HistoryEvent], converter: DataConverter) -> History:
-    """Read these events into a History; `converter` decodes their payloads."""
-    reading = Reading(task_id, converter)
+async def read_history(
+    task_id: str, events: AsyncIterable[HistoryEvent], converter: DataConverter, *, journal: bool = False
+) -> History:
+    """Read these events into a History, with its `journal` if asked; `converter` decodes their payloads."""
+    reading = Reading(task_id, converter, journal=journal)
     async for event in events:
         await reading.add(event)
     return await reading.complete()
 
 
 class Reading:
-    """Builds a History from events, which must be added in their order."""
+    """Builds a History from events, which must be added in their order.
 
-    def __init__(self, task_id: str, converter: DataConverter) -> None:
-        self._payloads, self._converter = Payloads(converter), converter
+    With `journal`, each of its runs is replayed for the entries of the task's journal.
+    """
+
+    def __init__(self, task_id: str, converter: DataConverter, *, journal: bool = False) -> None:
+        self._payloads, self._converter, self._has_journal = Payloads(converter), converter, journal
         self._run = 0
         self._open = dict[Event, Call]()
         self._timers = dict[Event, Timer]()
@@ -205,6 +210,8 @@ class Reading:
         """Read the next event with the method `_on_NAME` for its type; a type without such a method is skipped."""
         name = (event.WhichOneof("attributes") or "").removesuffix(SUFFIX)
         if name == "workflow_execution_started":
+            if self._events and self._has_journal:
+                await self._replay()
             self._run += 1
             self._payloads.run = self.history.runs = self._run
             self._events.clear()
@@ -216,11 +223,23 @@ class Reading:
     async def complete(self) -> History:
         """The history of all events that were added, with the account of the task."""
         history = self.history
-        if self._is_task and history.decided and (history.outcome is None or history.outcome.counts is None):
-            progress = await replayed_progress(history.task_id, self._events, self._converter)
-            history.replayed = progress.outcome(history.last_at) if progress else None
-            history.is_untold = progress is None
+        has_account = history.outcome is not None and history.outcome.counts is not None
+        if self._is_task and history.decided and (self._has_journal or not has_account):
+            progress = await self._replay()
+            if not has_account:
+                history.replayed = progress.outcome(history.last_at) if progress else None
+                history.is_untold = progress is None
         return history
+
+    async def _replay(self) -> Progress | None:
+        """The state after the events of the newest run, whose entries are added to the journal."""
+        progress = await replayed_progress(self.history.task_id, self._events, self._converter)
+        if progress is None or not self._has_journal:
+            self.history.journal = []
+            return progress
+        known = self.history.journal[-1].number if self.history.journal else 0
+        self.history.journal += [entry for entry in progress.journal if entry.number > known]
+        return progress
 
     async def pending(self, id: str, attempt: int, failure: Failure | None, *, running: bool) -> None:
         """Record the server's state of the open call `id`: its attempt, and the failure of the attempt before."""
@@ -279,7 +298,8 @@ class Reading:
         choice, fields = Choice(sent.name), None
         if any(payload.data not in (b"", b"null") for payload in sent.args.payloads):
             fields = await self._payloads.model(event.event_id, "answer", sent.args.payloads, CHOICES[choice].given)
-        self.history.answers.append(AcceptedAnswer(self._event(event.event_id), _when(event), choice, fields))
+        update = of.protocol_instance_id
+        self.history.answers.append(AcceptedAnswer(self._event(event.event_id), _when(event), choice, fields, update))
 
     def _note_related_runs(self, *runs: str) -> None:
         self.history.related.update(run for run in runs if run)
