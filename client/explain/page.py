@@ -98,8 +98,7 @@ def _event_rows(explained: Explanation) -> Iterator[Row]:
         groups.append(RowGroup(item.at, rank, item_rows(number, item)))
     if not explained.is_plain:  # otherwise each step did what its plan says
         groups += [RowGroup(event, FINISHED, [row]) for event, row in _finished(explained)]
-    others = (*explained.resets, *explained.compactions, *explained.extensions)
-    groups += [RowGroup(other.events[0], 3, [("", other)]) for other in others]
+    groups += [RowGroup(aside.events[0], 3, [("", aside)]) for aside in explained.asides]
     for group in fold_routine(story, sorted(groups, key=lambda group: (group.at, group.rank))):
         yield from group.rows
 
@@ -178,7 +177,7 @@ def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
     """The rows of the finished and undone steps that no item mentions, each with its event."""
     story = explained.story
     events = {event for item in explained.items for event in item.events}
-    rows = [(call, "  +  ", explanation.finished_sentence(story, call)) for call in story.done]
+    rows = [(call, "  +  ", explanation.finished_sentence(call)) for call in story.done]
     rows += [(call, "  -  ", explanation.undone_sentence(call)) for call in story.undone]
     for call, lead, sentence in rows:
         if call.ended and call.ended not in events:

@@ -450,6 +450,17 @@ class Diff(BaseModel, frozen=True):
     dropped: tuple[Planned, ...] = ()
     events: tuple[int, ...] = ()
 
+    def about(self, id: str) -> "Diff | None":
+        """What it says of one step; None if nothing."""
+        parts: dict[str, tuple[object, ...]] = {
+            "kept": tuple(step for step in self.kept if step == id),
+            "unchanged": tuple(step for step in self.unchanged if step == id),
+            "changed": tuple(change for change in self.changed if id in (change.before.id, change.after.id)),
+            "added": tuple(step for step in self.added if step.id == id),
+            "dropped": tuple(step for step in self.dropped if step.id == id),
+        }
+        return self.model_copy(update=parts) if any(parts.values()) else None
+
 
 def diffs(story: Story) -> list[Diff]:
     """Each plan, compared with the plan before it.
@@ -509,12 +520,8 @@ def _replaced_by_new_id(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[
 
 def _change(was: Step, new: Step) -> Change:
     before, after = dict(_flat(was.args)), dict(_flat(new.args))
-    paths = dict.fromkeys([*before, *after])
-    different = {
-        path: Was(before=before.get(path, MISSING), after=after.get(path, MISSING))
-        for path in paths
-        if before.get(path, MISSING) != after.get(path, MISSING)
-    }
+    pairs = {path: (before.get(path, MISSING), after.get(path, MISSING)) for path in before | after}
+    different = {path: Was(before=old, after=new) for path, (old, new) in pairs.items() if old != new}
     return Change(before=Planned.of(was), after=Planned.of(new), args=different)
 
 
