@@ -200,9 +200,8 @@ def observed(failing: AttemptFailure) -> str:
 def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
     """Why it had to be found out whether a call was applied; `is_over` is True if this was found out."""
     that = "that was found out" if is_over else "that has to be found out"
-    if failing.quadrant in (Quadrant.PERSISTENT_SEMANTIC, Quadrant.PERSISTENT_INFRASTRUCTURAL) and not (
-        failing.fault and failing.fault.code is Code.BUG  # an exception of the tool is no rejection
-    ):
+    # An exception of the tool is no rejection.
+    if failing.quadrant and not failing.quadrant.is_transient and failing.code is not Code.BUG:
         return f"An earlier attempt may have been applied and have caused this: {that} before the rejection counts"
     return f"The outcome of the call was unknown: {that} before anything else"
 
