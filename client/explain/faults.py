@@ -10,6 +10,7 @@ from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
 from client.history.story import Failure, Plan, Story, Turn, diff
 from client.wording import times
 from workflows import ids
+from workflows.account.journal import Executed
 from workflows.calls.reconciling import Verdict
 from workflows.faults import retries
 from workflows.faults.decision import Action
@@ -167,10 +168,11 @@ def retry_item(call: Call) -> Item:
     """The item that explains a call that was completed after failed attempts."""
     failings = failed_before(call)
     first, name, is_same = failings[0], call_name(call), words.same(failings)
-    why = (words.REQUEST_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE).get(first.quadrant, words.RETRY_ANYWAY)
+    because = words.RETRY_BECAUSE.get((call.is_own, first.quadrant), words.RETRY_ANYWAY)
+    why = f"{because}, so a retry could succeed"
     why = words.INTERRUPTED_BECAUSE if first.code is Code.INTERRUPTED and is_same else why
-    what = f"{words.failed_as(first, times(len(failings)))}"
-    what = what if is_same else f"failed {times(len(failings))}: {words.counted(failings)}."
+    often = times(len(failings))
+    what = words.failed_as(first, often) if is_same else f"failed {often}: {words.counted(failings)}."
     result = f" It returned: {words.stop(words.value(call.result))}" if call.is_step and call.result is not None else ""
     return Item.of(
         said(f"{name} {what}", call.started, call.ended),
@@ -271,10 +273,8 @@ def _after_rejection(story: Story, failure: Failure, after: Event) -> Iterator[P
 
 def _is_first_of_replan(story: Story, failure: Failure) -> bool:
     """Whether a fault is the first of those that led to one request for a new plan: only its item gets the cost."""
-    faults = [other.record for other in story.failures if not other.is_own and other.record]
-    plan = failure.record.revision if failure.record else 0
-    led = {fault.step_id for fault in faults if (fault.decision, fault.revision) == ("replan", plan)}
-    return next((step.id for step in story.account.steps if step.id in led), failure.id) == failure.id
+    led = (entry.rejected for entry, _ in story.told if isinstance(entry, Executed))
+    return next((ids[0] for ids in led if failure.id in ids), failure.id) == failure.id
 
 
 def _observation_sentence(read: Call) -> Sentence:

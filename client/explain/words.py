@@ -110,28 +110,22 @@ MAX_VALUE = 90
 MAX_REASON = 300
 """Characters to which the reason of a fault or of an ending is cut."""
 
-RETRY_BECAUSE: Mapping[Quadrant | None, str] = {
-    Quadrant.TRANSIENT_INFRASTRUCTURAL: "The connection to the tool failed, not the call itself, so a retry could "
-    "succeed",
-    Quadrant.TRANSIENT_SEMANTIC: "The tool was busy, so a retry could succeed",
+RETRY_BECAUSE: Mapping[tuple[bool, Quadrant | None], str] = {
+    (False, Quadrant.TRANSIENT_INFRASTRUCTURAL): "The connection to the tool failed, not the call itself",
+    (False, Quadrant.TRANSIENT_SEMANTIC): "The tool was busy",
+    (True, Quadrant.TRANSIENT_INFRASTRUCTURAL): "No answer came back",
+    (True, Quadrant.TRANSIENT_SEMANTIC): "The answer was to try later",
 }
+"""Why a call was made again, by whether it is Replan's own, and by the quadrant of the fault."""
+RETRY_ANYWAY = "The fault counts as transient"
 INTERRUPTED_BECAUSE = "The call was stopped by an operator, which is no fault of the call, so it was made again"
-REQUEST_AGAIN_BECAUSE: Mapping[Quadrant | None, str] = {
-    Quadrant.TRANSIENT_INFRASTRUCTURAL: "No answer came back, so a retry could succeed",
-    Quadrant.TRANSIENT_SEMANTIC: "The answer was to try later, so a retry could succeed",
-}
-"""By quadrant of the fault, why a request to the planner or to the catalogue was made again."""
-RETRY_ANYWAY = "The fault counts as transient, so a retry could succeed"
-
+UNBLAMED = "which is no fault of the call, so it does not count as an attempt"
 WAIT_BECAUSE: Mapping[Code | None, str] = {
     Code.CIRCUIT_OPEN: "The circuit breaker of the tool is open, so no call is made, and no attempt is used",
     Code.MISSING_TOOL: "No worker knew the kind; a worker that knows it may be starting, as in a deploy",
-    Code.WORKER_SHUTDOWN: "The worker was stopped during the call, which is no fault of the call, so it does not "
-    "count as an attempt",
-    Code.RATE_LIMITED: "The tool asked for a longer wait than a retry makes",
-    Code.BUSY: "The tool asked for a longer wait than a retry makes",
-    Code.STORE_UNAVAILABLE: "The store was not available before anything was done, which is no fault of the call, so "
-    "it does not count as an attempt",
+    Code.WORKER_SHUTDOWN: f"The worker was stopped during the call, {UNBLAMED}",
+    **dict.fromkeys((Code.RATE_LIMITED, Code.BUSY), "The tool asked for a longer wait than a retry makes"),
+    Code.STORE_UNAVAILABLE: f"The store was not available before anything was done, {UNBLAMED}",
 }
 WAIT_FOR_TURN = "The service is down, or limits its callers, so the call waits for its turn"
 WAIT_AFTER_TRIAL = (

@@ -144,7 +144,7 @@ Told = tuple[Entry, Call | None]
 def told_by_journal(history: History) -> Iterator[Told]:
     """The entries of the journal with their calls: the n-th end of an activity in a run belongs to its n-th call."""
     ends, calls = list[tuple[int, str]](), defaultdict[tuple[int, str], list[Call]](list)
-    run = history.runs - sum(isinstance(entry, MovedOn) for entry in history.journal)
+    run = history.runs - sum(isinstance(entry, MovedOn) for entry in history.journal[:-1])
     for entry in history.journal:
         run += isinstance(entry, MovedOn)
         # Executions of the catalogue's activity are not settled.
