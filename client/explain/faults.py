@@ -39,16 +39,15 @@ def is_retried(call: Call) -> bool:
 
 def failure_item(story: Story, failure: Failure, failing: AttemptFailure) -> Item:
     """The item that explains a failure: what happened, why the decision was made, and what followed."""
-    call, decision, after = failure.call, decision_of(story, failure), _place_of(story, failure)
+    call, decision, event = failure.call, decision_of(story, failure), _event_of(story, failure)
+    # Without a call, the event itself is the first that follows.
+    after = Event(event.run, event.id - (call is None)) if event else Event(1, 1)
     then = tuple(_THEN[decision](story, failure, after)) if decision in _THEN else ()
     if call is None:
-        what = said(f"{failure.id} {words.failed_as(failing)}", *_events_without_call(story, failure))
+        what = said(f"{failure.id} {words.failed_as(failing)}", event)
         why = words.UNCALLED_BECAUSE.get(failing.code, words.UNCALLED_ANYWAY)
         return Item.of(what, f"{why}.", decision, *then, steps=(failure.id,))
-    found, is_over = (
-        reconciliation_of(story, call),
-        story.history.end is not None and replan_after(story, after) is None,
-    )
+    is_over = story.history.end is not None and replan_after(story, after) is None
     follows = partial(words.follows, decision, failing, in_turns=story.in_turns, is_over=is_over)
     why = _why(call, failing, decision) or follows()
     found = reconciliation_of(story, call)
@@ -109,19 +108,13 @@ def _why(call: Call, failing: AttemptFailure, decision: Action) -> str:
             return ""
 
 
-def _place_of(story: Story, failure: Failure) -> Event:
-    """The event after which a failure is followed by what it led to."""
+def _event_of(story: Story, failure: Failure) -> Event | None:
+    """The event that shows a failure; without a call, the next request to the planner, else the end of the task."""
     if failure.call:
         return failure.call.ended or failure.call.scheduled
-    where = _events_without_call(story, failure)  # the place just before it, so that the event itself counts
-    return Event(where[0].run, where[0].id - 1) if where else Event(1, 1)
-
-
-def _events_without_call(story: Story, failure: Failure) -> tuple[Event, ...]:
-    """The event that shows a fault without a call: the next request to the planner, else the end of the task."""
     at, end = failure.record and failure.record.at, story.history.end
-    requests = [call for call in story.history.planning if at and call.at >= at]
-    return (requests[0].scheduled,) if requests else (end.event,) if end else ()
+    requests = (call.scheduled for call in story.history.planning if at and call.at >= at)
+    return next(requests, end.event if end else None)
 
 
 def failed_before(call: Call) -> list[AttemptFailure]:
@@ -262,7 +255,8 @@ def _after_rejection(story: Story, failure: Failure, after: Event) -> Iterator[P
     if turn is None:
         yield _no_replan_sentence(story)
         return
-    plan, is_first = story.plan_from(turn), _is_first_of_replan(story, failure)
+    plan = next((plan for plan in story.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
+    is_first = _is_first_of_replan(story, failure)
     lead = "The model was asked what comes next" if story.in_turns else "The planner was asked for a new plan"
     lead = "The next plan was written by hand" if turn.is_by_hand else lead
     once = "" if is_first else " (once for all the faults)"

@@ -97,7 +97,8 @@ def _what_followed(story: Story, exchange: Exchange, choice: Choice) -> Iterator
     if choice not in _CALLED or answered is None or step is None:
         return
     later = (call for call in story.history.of_step(step) if call.scheduled > answered)
-    call = next((call for call in later if not story.is_check(call)), None)
+    # A failed call that no decision followed only checked what the person gave.
+    call = next((call for call in later if call.closed is not CallEnd.FAILED or story.fault_of(call)), None)
     which, again = _CALLED[choice]
     text = f"{which} was made{again}, and {_BECAME[call.closed]}." if call else f"{which} is to be made{again}."
     instead = "Instead of another call, the result that the person gave was taken."

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from client.explain.words import Sentence, listed
-from client.history.records import Call, CallEnd, Event
+from client.history.records import Call, Event
 from client.history.story import Story
 from client.wording import count
 from workflows.account import metrics
@@ -63,8 +63,8 @@ def receipt_of(story: Story) -> Receipt:
     """The waste receipt of a task; for a running task, it covers the calls that have ended."""
     counts = story.account.counts or {}
     tools = [call for call in story.history.calls if not call.is_own]
-    ended = [(entry, call) for entry, call in story.told if isinstance(entry, Settled) and call and not call.is_own]
-    retried = [(entry, call) for entry, call in ended if entry.retried]
+    settled = [(entry, call) for entry, call in story.told if isinstance(entry, Settled) and call]
+    retried = [(entry, call) for entry, call in settled if entry.retried and not call.is_own]
     tokens, cost = (metrics.counted(counts, metric) for metric in (metrics.TOKENS, metrics.COST))
 
     def tally(number: int, calls: Iterable[Call]) -> Tally:
@@ -80,12 +80,12 @@ def receipt_of(story: Story) -> Receipt:
         not_helped=tally(retries - helpful, (call for entry, call in retried if not entry.is_done)),
         replayed=tally(results["ledger"], (call for call in tools if call.replayed)),
         reconciled=tally(results["reconciled"], (call for call in (*story.done, *story.undone) if call.is_reconcile)),
-        not_made=tally(metrics.total(counts, metrics.CIRCUIT_OPEN), (call for entry, call in ended if entry.is_open)),
+        not_made=tally(metrics.total(counts, metrics.CIRCUIT_OPEN), (call for entry, call in settled if entry.is_open)),
         paid={
             purpose: Paid(
                 tokens=tokens[purpose,],
                 usd=cost.get((purpose,), 0) / metrics.MICRO,
-                events=_events(_calls_paid_for(story, purpose)),
+                events=_events(call for entry, call in settled if _is_paid(entry, purpose)),
             )
             for purpose in PURPOSES
             if tokens.get((purpose,))
@@ -93,18 +93,9 @@ def receipt_of(story: Story) -> Receipt:
     )
 
 
-def _calls_paid_for(story: Story, purpose: str) -> Iterator[Call]:
-    for call in story.history.calls:
-        if purpose == metrics.LOST:
-            is_meant = bool(call.earlier) or call.closed is CallEnd.FAILED
-        elif call.proposed:
-            is_correction = bool(call.situation and call.situation.rejected)
-            is_of_purpose = metrics.purpose_of(call.kind, is_correction=is_correction) == purpose
-            is_meant = is_of_purpose and bool(call.proposed.tokens)
-        else:
-            is_meant = purpose == metrics.STEPS and bool(call.returned and call.returned.tokens)
-        if is_meant:
-            yield call
+def _is_paid(entry: Settled, purpose: str) -> bool:
+    is_lost = entry.used.tokens > entry.tokens
+    return is_lost if purpose == metrics.LOST else entry.purpose == purpose and entry.tokens > 0
 
 
 def _events(calls: Iterable[Call]) -> tuple[Event, ...]:

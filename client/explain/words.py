@@ -55,7 +55,7 @@ Part = Sentence | Cost
 
 def said(text: str, *events: Event | None) -> Sentence:
     """The sentence with those of the events that have happened."""
-    return Sentence(text=text, events=known(*events))
+    return Sentence(text=text, events=tuple(event for event in events if event))
 
 
 class Item(BaseModel, frozen=True):
@@ -234,11 +234,6 @@ def rolled_back(task: str, stands: str) -> Text:
 def held(call: Call) -> str:
     """How long an operator held a call back: `an operator held it back for 18.4 s (pause or reset)`."""
     return f"an operator held it back for {seconds(call.held)} (pause or reset)"
-
-
-def known(*events: Event | None) -> tuple[Event, ...]:
-    """The given events without each None, which stands for an event that has not happened."""
-    return tuple(event for event in events if event)
 
 
 def sentence(*texts: str) -> str:

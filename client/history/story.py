@@ -158,16 +158,19 @@ def told_by_journal(history: History) -> Iterator[Told]:
     for end, ended in calls.items():
         if end[0] < history.runs:  # a long task drops the oldest entries at the end of a run
             del ended[: max(0, len(ended) - number[end])]
+    newest = dict[str, Call]()
     for entry, end in zip(history.journal, ends, strict=True):
-        yield entry, calls[end].pop(0) if calls[end] else None
+        if calls[end]:
+            newest[entry.proof] = calls[end].pop(0)
+        yield entry, newest.get(entry.proof) if isinstance(entry, Settled | Attempted) else None
 
 
 def told_by_account(account: Outcome, calls: Iterable[Call] = ()) -> list[Told]:
     """What the Outcome and the calls of a task tell of its journal, in the order of time, if no replay has the rest."""
     told: list[Told] = [(_settled(call), call) for call in calls if call.closed]
-    asked, answered = account.requests, [(one.id, one.answer) for one in account.requests if one.answer]
+    asked, answered = account.requests, [(one.id, one.answer.at) for one in account.requests if one.answer]
     entries: list[Entry] = [
-        *(Answered(at=answer.at, request=id, answer=answer) for id, answer in answered),
+        *(Answered(at=at, request=id) for id, at in answered),
         *(Attempted(at=fault.at, step=fault.step_id, fault=fault) for fault in account.faults),
         *(Attempted(at=fault.at, step=fault.step_id, fault=fault, is_own=True) for fault in account.own_faults),
         *(Asked(at=request.since, request=request.id, step=request.step or "") for request in asked),
@@ -177,7 +180,7 @@ def told_by_account(account: Outcome, calls: Iterable[Call] = ()) -> list[Told]:
 
 def _settled(call: Call) -> Settled:
     result = call.returned or (call.failing.fault if call.failing else None)
-    own = Settled.of_execution(result, call.earlier, None, {}, source=call.kind, proof=call.id)
+    own = Settled.of_execution(result, call.earlier, None, {}, source=call.kind, proof=call.id, purpose=metrics.STEPS)
     return own.model_copy(update={"at": call.ended_at})
 
 
@@ -194,7 +197,7 @@ def failures_of(told: Iterable[Told], account: Outcome) -> list[Failure]:
             case Decided(decision=decision) if (failure := newest.get(entry.step)) and failure.record:
                 failure.record = failure.record.model_copy(update={"decision": decision})
             case Attempted(is_check=False, fault=fault) if fault.decision != "retry":
-                call = call or ended.pop(fault.step_id, None)
+                call = ended.pop(fault.step_id, call if fault.step_id == ids.CATALOGUE else None)
                 # The replay is ahead of the workers if none has gone on after the call.
                 is_decided = call is None or call.ended_at is None or call.ended_at <= entry.at
                 failure = Failure(call, fault if is_decided else None, entry.is_own)
@@ -235,19 +238,21 @@ class Story:
         """The fault recorded for a failed or cancelled call; None without one, as for a call that was only a check."""
         return self._faults.get(call.scheduled)
 
-    def is_check(self, call: Call) -> bool:
-        """Whether a failed call only checked arguments or a result that a person gave, so that no decision followed."""
-        return call.closed is CallEnd.FAILED and self.fault_of(call) is None
-
     def answer_event(self, answer: HumanAnswer | None, request: str = "") -> Event | None:
         """The event with an answer to a request, or with an extension that no request asked for."""
-        if answer and answer.resolution:
+        if answer is None:
+            return None
+        if answer.resolution:
             given = ((accepted.event, accepted.given) for accepted in self.history.answers)
-            ours = (event for event, by in given if isinstance(by, Resolution) and by.id == answer.resolution)
-            return next(ours, None)
-        told = (entry for entry, _ in self.told if isinstance(entry, Answered | Extended) and entry.answer == answer)
-        proofs = [entry.proof for entry in told if isinstance(entry, Extended) or entry.request == request]
-        return next((given.event for given in self.history.answers if given.update in proofs and given.update), None)
+            resolved = (event for event, by in given if isinstance(by, Resolution) and by.id == answer.resolution)
+            return next(resolved, None)
+        entries = [entry for entry, _ in self.told if isinstance(entry, Answered | Extended)]
+        ours = {entry.proof for entry in entries if isinstance(entry, Answered) and entry.request == request}
+        ours |= {entry.proof for entry in entries if isinstance(entry, Extended) and entry.at == answer.at}
+        alike = (given for given in self.history.answers if given.choice is answer.choice)
+        # Without the journal, the first one since then: the handler of an Update runs before its event is written.
+        accepted = (given for given in alike if given.update in ours or (not any(ours) and given.at >= answer.at))
+        return next((given.event for given in accepted), None)
 
     @property
     def failed(self) -> list[Call]:
@@ -290,10 +295,6 @@ class Story:
         """The plan that was in force at an event; None before the first plan."""
         earlier = [plan for plan in self.plans if (plan.turn.call.ended or event) < event]
         return earlier[-1] if earlier else None
-
-    def plan_from(self, turn: Turn) -> Plan | None:
-        """The first accepted plan of the request `turn` or of a later request; None if there is none."""
-        return next((plan for plan in self.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
 
 
 def _completed_in_order(calls: Iterable[Call]) -> list[Call]:

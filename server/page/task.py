@@ -124,7 +124,7 @@ async def task_response(
         sentences, tabs = await _explanation_and_tabs(client_of(request), task)
         fields = {"outcome": None, "silent": problem.sentence(on_page), "sentences": sentences, "cards": []}
         return render(request, "task.html", status, **values, **fields, tabs=tabs)
-    story = await fetch.fetch_story(client, task, journal=True)
+    story = await fetch.fetch_story(client, task)
     effects = await effect_rows(client, story)
     queue = (await task.describe()).task_queue
     asker = Asker(task.id, outcome.task, outcome.by)
