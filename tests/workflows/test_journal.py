@@ -33,7 +33,7 @@ CHANGES = {"append", "extend", "insert", "remove", "pop", "clear", "update", "se
 """The methods that change a list or a dict."""
 STATE = {"progress", "record", "request", "state", "undo", "opened"}
 """The names under which the state of a task, or a part of it, is passed around."""
-UNDER_WAY = {"budget", "turns", "is_tried"}
+UNDER_WAY = {"budget", "turns"}
 """What is under way at this moment is no entry: what is reserved, whose turn has come, what is tried again just now."""
 
 

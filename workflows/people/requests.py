@@ -2,13 +2,14 @@
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
 from operator import not_
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import AwareDatetime, BaseModel, Field, JsonValue, RootModel
+from pydantic import AwareDatetime, BaseModel, Field, JsonValue, PrivateAttr, RootModel
 
 from workflows.commands import Option, command
 from workflows.json_values import canonical, text_of
@@ -343,8 +344,7 @@ class HumanRequest(BaseModel):
     """The codes of further calls that came with the approval."""
     given_args: dict[str, JsonValue] = Field(default_factory=dict, exclude=True)
     """The arguments that a person changed, until the step has them."""
-    is_tried: bool = Field(default=False, exclude=True)
-    """Whether its call is made again at this moment, so that no answer is accepted."""
+    _is_tried: bool = PrivateAttr(default=False)
     refused: str | None = Field(default=None, exclude_if=not_)
     """Why what a person gave was not accepted; None until it was checked, empty if it was accepted."""
 
@@ -355,7 +355,16 @@ class HumanRequest(BaseModel):
 
     @property
     def is_open(self) -> bool:
-        return self.answer is None and not self.closed and not self.is_tried
+        return self.answer is None and not self.closed and not self._is_tried
+
+    @contextmanager
+    def tried(self) -> Iterator[None]:
+        """Within the `with` block its call is made again, and no answer is accepted."""
+        self._is_tried = True
+        try:
+            yield
+        finally:
+            self._is_tried = False
 
     @property
     def is_ended(self) -> bool:

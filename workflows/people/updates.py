@@ -179,12 +179,9 @@ class People:
                         timeout_summary=summary(ids.repeat_timer(request)),
                     )
                 except TimeoutError:
-                    request.is_tried = True  # so that no answer comes to what is tried just now
-                    try:
+                    with request.tried():
                         if await repeat():
                             return True
-                    finally:
-                        request.is_tried = False
         finally:
             end.cancel()
         return False
