@@ -50,7 +50,7 @@ def changed() -> Iterator[str]:
             for target in targets:
                 names = ast.unparse(target).removeprefix("self._").split(".")
                 if len(names) > 1 and names[0] in STATE and not UNDER_WAY & {*names}:
-                    yield f"{path.name}:{node.lineno}: {ast.unparse(node)}"
+                    yield f"{path.name}: {ast.unparse(node)}"
 
 
 def test_only_an_entry_changes_the_state_of_a_task() -> None:
