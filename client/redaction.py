@@ -28,6 +28,7 @@ from client.start import DIGEST_MEMO
 from client.tasks import BY_MEMO, TASK_MEMO
 from runtime.payloads import INLINE
 from workflows.account import search_attributes
+from workflows.account.entry import Entry, StepName
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
 from workflows.account.progress import Progress
 from workflows.account.records import (
@@ -84,6 +85,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Revision: frozenset({"refused", "kept", "looked", "planner"}),
     Situation: frozenset({"down", "withheld", "strategy", "planner", "effort", "calls", "continues"}),
     Step: frozenset({"id", "kind", "needs"}),
+    StepName: frozenset({"id", "kind"}),
     StepRecord: frozenset({"kind", "undoes"}),
     Task: frozenset({"strategy", "on_escalation", "approve", "planner", "effort", "calls", "continues", "effect_key"}),
     Contract: frozenset({"kinds", "tainted"}),
@@ -96,6 +98,9 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
 }
 """By model, the fields whose strings are kept, since decisions depend on them; enums, times and numbers always stay."""
 
+OF_ENTRIES = frozenset({"kind", "step", "proof", "source", "code", "request", "why", "decision", "purpose", "fallback"})
+OF_ENTRIES |= {"retried", "wasted", "run", "planner", "store"}
+"""The same for all entries of a journal."""
 FOREIGN = frozenset({"args", "result", "observed", "value"})
 """The fields of Replan's models that hold data of tools and planners."""
 
@@ -152,7 +157,8 @@ class Values(Placeholders):
             effects = model.contract if isinstance(model, Task) else model.effects
             terms = [term for effect in effects for term in effect.args.values()]
             self._bounds |= {bound for term in terms for bound in (term.at_least, term.at_most) if bound is not None}
-        dumped, kept = model.model_dump(mode="json"), KEPT.get(type(model), frozenset())
+        kept = OF_ENTRIES if isinstance(model, Entry) else KEPT.get(type(model), frozenset())
+        dumped = model.model_dump(mode="json")
         keys = {name: field.alias or name for name, field in type(model).model_fields.items()}
         fields = {keys[name]: value for name, value in model if keys[name] in dumped}
         return {

@@ -22,8 +22,11 @@ from tests.console.deeds import World, bank
 from tests.console.histories import history
 from tests.console.replaying import HISTORIES, replay, replay_changed
 from tests.harness import DONE, outcome, plan, staged, step
+from workflows.account.entries_of_steps import Attempted, Started
+from workflows.account.entry import StepName
+from workflows.account.journal import MovedOn, Planned
 from workflows.account.progress import Progress
-from workflows.account.records import Observation, StepRecord
+from workflows.account.records import FaultRecord, Observation, Revision, StepRecord
 from workflows.account.task import Task
 from workflows.faults.fault import Code, Fault, Working
 from workflows.json_values import canonical, digest
@@ -170,6 +173,28 @@ def test_a_continued_task_still_refuses_to_repeat_a_call() -> None:
 
     assert hidden != args and after.guard.refuses("book", hidden, 0) and not after.guard.refuses("book", args, 0)
     assert "kestrel" not in after.model_dump_json() and "dunlin" not in after.model_dump_json()
+
+
+def test_the_journal_of_a_continued_task_says_what_happened_and_no_more() -> None:
+    """Kinds, ids, codes and numbers of its entries stay; titles, reasons and what a person must be told do not."""
+    at = datetime.now(UTC)
+    before = Progress(task=Task(text="x"), task_id="x", started_at=at)
+    record = StepRecord(step=step("a", "book", day="kestrel"), revision=1, effect=Effect.READ, kind="book")
+    names = (StepName.of(record).model_copy(update={"title": "kestrel"}),)
+    revision = Revision(number=1, because="kestrel")
+    before.apply(Planned(number=1, at=at, proof="plan:1", revision=revision, steps=names, records=(record,)))
+    before.apply(Started(number=2, at=at, step="a", proof="a", outside="kestrel"))
+    fault = Fault.of(Code.CONFLICT, "kestrel", source="book")
+    about = "a", 1, "replan"
+    before.apply(Attempted(number=3, at=at, step="a", proof="a", fault=FaultRecord.of_call(fault, *about, at=at)))
+    before.apply(MovedOn(number=4, at=at, run="first"))
+    after = Progress.model_validate(Values().of(before.model_dump(mode="json"), (Task, Progress)))
+
+    assert "kestrel" not in after.model_dump_json()
+    assert [(one.kind, one.number, one.step, one.proof) for one in after.journal] == [
+        (one.kind, one.number, one.step, one.proof) for one in before.journal
+    ]
+    assert (after.faults[0].code, after.faults[0].decision, after.revision) == ("conflict", "replan", 1)
 
 
 async def test_no_name_that_another_program_chose_is_left(client: Client, tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ ENTRIES = {
     "maintenance.dashboards",
     "maintenance.exceptions",
     "maintenance.slim",
+    "maintenance.lines",
     "activities.toolbox.documents.pdf_child",
 }
 """Modules that are run: by people, by a Makefile, by the build of the wheel, as a child process."""
