@@ -327,17 +327,16 @@ class Inspector:
         chosen = sorted(ids)[:MAX_TASKS]
         over = await _select_ended(activity.client(), chosen)
         pruned = await self.vault.prune(over, before, by)
-        turns, ownerless = 0, await self.vault.ownerless(before)
+        turns = 0
         if self.transcript:
             ended = {*over.closed, *over.gone} & set(with_turns)
             continued = await _continued_by_open_tasks(activity.client()) if ended else ()
             turns = await self.transcript.prune(ended, before, continued)
-            ownerless += await self.transcript.ownerless(before)
         found = {
             "turns": turns,
             "after": chosen[-1] if len(ids) >= MAX_TASKS else None,
             "kept": len(chosen) - len(over.closed) - len(over.gone),
-            "ownerless": ownerless,
+            "ownerless": await self.vault.ownerless(before),
         }
         return pruned.model_copy(update=found)
 

@@ -311,7 +311,7 @@ async def undo_steps(
     records = [record for record in whole.records if record.step.id in steps or record.effect is Effect.READ]
     folded = whole.folded.model_copy(update={"effects": 0})
     undo = [record for record in whole.undo if record.step_id in steps]
-    account = whole.model_copy(update={"records": records, "undo": undo, "folded": folded})
+    account = whole.model_copy(update={"records": records, "folded": folded}).with_undo(undo)
     confirmed = await _confirmed_digests(await _planned(client, story, account), confirm)
     account = account.model_copy(update={"confirmed": confirmed})
     id = reset_rollback_id(handle.id)
@@ -339,7 +339,7 @@ async def _account(client: Client, handle: Handle, story: Story, queue: str) -> 
     long task has dropped, are added from the histories and from the ledgers; so are results that a rollback has found.
     """
     newest = _as_begun(story.history) or await _state_of_newest_run(handle, queue)
-    whole = newest.model_copy(update={"origin": story.history.first_run, "undo": [], "waiting": None})
+    whole = newest.model_copy(update={"origin": story.history.first_run, "waiting": None}).with_undo(())
     if not story.history.earlier and not story.history.deleted and not whole.folded.effects:
         # An earlier rollback may have found a result that the task never heard of.
         is_found = any(map(_is_open, newest_first(whole)))
@@ -405,7 +405,7 @@ def over_all_runs(
     ended = sorted((record for record in records.values() if record.ended), key=lambda record: record.ended or LONG_AGO)
     for place, record in enumerate(ended, 1):
         record.place = place  # the newest effect is undone first, from whichever run
-    whole = newest.model_copy(update={"records": [*records.values()], "undo": undo, "folded": folded})
+    whole = newest.model_copy(update={"records": [*records.values()], "folded": folded}).with_undo(undo)
     return whole if len(whole.model_dump_json()) <= MAX_INPUT else whole.slim(story.history.specs)
 
 

@@ -167,12 +167,6 @@ class Transcript:
 
         return await write(self._engine, delete_old)
 
-    async def ownerless(self, before: datetime) -> int:
-        """Count the turns older than `before` without a workflow id or a namespace, which `prune` cannot find."""
-        old = (TURNS.c.workflow.is_(None) | TURNS.c.namespace.is_(None), TURNS.c.at < before)
-        async with transaction(reading(self._engine)) as tx:
-            return await tx.scalar(select(func.count()).select_from(TURNS).where(*old)) or 0
-
 
 @dataclass(frozen=True)
 class TaskTurns:

@@ -38,7 +38,7 @@ from sqlalchemy.types import TypeDecorator
 
 from activities.borders.sql import DATABASE_ERRORS, cause, is_unavailable
 from activities.errors import DatabaseFileGone, DatabaseUnavailable, WriteInReadTransaction
-from activities.storage.migrations import Newer, Stream, is_newest, migrate
+from activities.storage.migrations import Newer, Older, Stream, is_newest, migrate, reached
 
 T = TypeVar("T")
 E = TypeVar("E", Engine, AsyncEngine)
@@ -263,6 +263,16 @@ def sqlite_url(state: Path) -> str:
     return URL.create("sqlite+aiosqlite", database=str(state / "store.db")).render_as_string()  # with % for a ? in it
 
 
+_OF_WORKER = (
+    "check --store, REPLAN_STORE, --state",
+    "start a newer Replan, or another --store",
+    "use another --store, or delete this one",
+)
+"""The remedies of `_opening` for a store that a worker cannot open."""
+_DROP_LEDGER = "use another database, or drop its tables replan_ledger and replan_ledger_revision"
+"""The remedy for a datasource with a ledger of a version before 0.2.0: its other tables are the tool's."""
+
+
 class StoreUnavailable(Exception):
     """A database cannot be opened; the message names it without its password, and says what to check."""
 
@@ -273,9 +283,10 @@ async def open_store(url: str, cipher: Cipher | None = None) -> AsyncEngine:
     With a `cipher`, values of tasks are written encrypted.
 
     Raises:
-        StoreUnavailable: the store cannot be opened, was migrated by a newer Replan, or needs a key that is missing.
+        StoreUnavailable: the store cannot be opened, is of a newer Replan or of one before 0.2.0, or needs a key that
+            is missing.
     """
-    with _opening("The store", url, "check --store, REPLAN_STORE, --state", "start a newer Replan, or another --store"):
+    with _opening("The store", url, *_OF_WORKER):
         engine = _engine(url)
         if is_in_memory(engine):
             raise StoreUnavailable(f"The store {spoken(url)} is a database in memory: {IN_FILE}.")
@@ -296,7 +307,8 @@ def open_blocking(url: str, cipher: Cipher | None = None, *, may_migrate: bool =
 
     Raises as `open_store`; without `may_migrate` also StoreUnavailable if the store would have to be migrated.
     """
-    with _opening("The store", url, "check the URL", "use a newer Replan, or another store"):
+    remedies = "check the URL", "use a newer Replan, or another store", "use another store, or delete this one"
+    with _opening("The store", url, *remedies):
         parsed = make_url(url)
         driver = _BLOCKING.get(parsed.get_backend_name())
         if driver is None:
@@ -323,7 +335,8 @@ def open_blocking(url: str, cipher: Cipher | None = None, *, may_migrate: bool =
 def adopt_blocking(engine: Engine, cipher: Cipher | None = None) -> None:
     """`adopt` for an engine that is used without an event loop; raises as `adopt`."""
     setattr(engine.dialect, _CIPHER, cipher)
-    with _opening("The datasource", engine.url, "check that the program may create tables there", "use a newer Replan"):
+    check = "check that the program may create tables there"
+    with _opening("The datasource", engine.url, check, "use a newer Replan", _DROP_LEDGER):
         _prepare_blocking(engine, Stream.LEDGER)
 
 
@@ -341,14 +354,13 @@ def _prepare_blocking(engine: Engine, *streams: Stream, may_migrate: bool = True
         with reading(engine).connect() as connection:
             is_ready = _is_prepared(connection, streams, None)
         if not is_ready:
-            # Without the permission, too, to say so of a store of a newer Replan.
+            if not may_migrate:
+                raise StoreUnavailable(
+                    f"{spoken(engine.url)} has no effects yet, or is of an older Replan: the program that uses it"
+                    " brings it up to date when it starts."
+                )
             with writing(engine).begin() as tx:
                 migrate(tx, *streams)
-                if not may_migrate:
-                    raise StoreUnavailable(
-                        f"{spoken(engine.url)} has no effects yet, or is of an older Replan: the program that uses it"
-                        " brings it up to date when it starts."
-                    )
     except BaseException:
         engine.dispose()
         raise
@@ -378,17 +390,17 @@ async def peek(url: str, namespace: str, queue: str, version: str) -> Peeked:
     The store is not migrated: a worker of the version before can still open the store, and finish the queue's tasks.
 
     Raises:
-        StoreUnavailable: the store cannot be opened.
+        StoreUnavailable: the store cannot be opened, or is of a newer Replan or of one before 0.2.0.
     """
     row = (CHECKED.c.namespace == namespace, CHECKED.c.queue == queue, CHECKED.c.version == version)
 
     def look(connection: Connection) -> tuple[str | None, bool]:
-        names = inspect(connection).get_table_names()
-        id = connection.execute(select(IDENTITY.c.id)).scalar() if IDENTITY.name in names else None
-        checked = CHECKED.name in names and connection.execute(select(CHECKED.c.queue).where(*row)).first() is not None
-        return id, checked
+        if reached(connection, Stream.STORE) is None:
+            return None, False
+        id = connection.execute(select(IDENTITY.c.id)).scalar()
+        return id, connection.execute(select(CHECKED.c.queue).where(*row)).first() is not None
 
-    with _opening("The store", url, "check --store, REPLAN_STORE, --state", "start a newer Replan, or another --store"):
+    with _opening("The store", url, *_OF_WORKER):
         engine = _engine(url)
         file = file_of(engine)
         place = f"{file.absolute()} on {socket.gethostname()}" if file else spoken(url)
@@ -442,11 +454,11 @@ async def adopt(engine: AsyncEngine, cipher: Cipher | None = None) -> None:
     """Configure a tool's database like the store, and bring the ledger in it to the newest revision.
 
     Raises:
-        StoreUnavailable: the database cannot be opened, or was migrated by a newer Replan.
+        StoreUnavailable: the database cannot be opened, or its ledger is of a newer Replan or of one before 0.2.0.
     """
     check = "check its URL in the tools file, and that the worker may create tables there"
     setattr(engine.dialect, _CIPHER, cipher)
-    with _opening("The datasource", engine.url, check, "start a newer Replan"):
+    with _opening("The datasource", engine.url, check, "start a newer Replan", _DROP_LEDGER):
         await _prepare(engine, Stream.LEDGER)
 
 
@@ -487,16 +499,20 @@ class Datasources:
 
 
 @contextmanager
-def _opening(what: str, url: str | URL, check: str, newer: str) -> Iterator[None]:
+def _opening(what: str, url: str | URL, check: str, newer: str, older: str) -> Iterator[None]:
     """In the block, raise StoreUnavailable in place of each error that can occur when a database is opened.
 
-    `what` names the database. `check` is the remedy, or `newer` if a newer Replan has migrated the database.
+    `what` names the database. `check` is the remedy, `newer` if a newer Replan has migrated the database, and `older`
+    if a version before 0.2.0 made it.
     """
     named = f"{what} {spoken(url)}"
     try:
         yield
     except Newer as error:
         raise StoreUnavailable(f"{named} was migrated by a newer Replan ({error}): {newer}.") from error
+    except Older as error:
+        made = "was made by a version of Replan before 0.2.0, which was never released"
+        raise StoreUnavailable(f"{named} {made}, and cannot be used ({error}): {older}.") from error
     except ImportError as error:
         raise StoreUnavailable(
             f"{named} cannot be opened, since the package {error.name!r} is missing: for PostgreSQL use"

@@ -35,5 +35,5 @@ async def prune(client: Client, common: Common, days: float) -> int:
     if all.kept:
         print(f"kept all of {count(all.kept, 'task')}, open or being undone")
     if all.ownerless:
-        print(f"kept {all.ownerless} payloads and turns that do not say whose they are: see docs/operations.md")
+        print(f"kept {all.ownerless} payloads that do not say whose they are: see docs/operations.md")
     return Exit.COMPLETED

@@ -10,11 +10,11 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from temporalio.testing import ActivityEnvironment
 
-import activities.words  # noqa: F401 - the tables of a worker, also of the modules that this test does not need
 from activities.effects.ledger import LEDGER
 from activities.inspection import Host
 from activities.storage.store import Datasources, StoreUnavailable, adopt, open_store, sqlite_url
 from tests.activities.test_store import differences
+from tests.stores import make_old_store
 
 
 @pytest.fixture
@@ -140,8 +140,19 @@ async def test_a_datasource_of_a_newer_replan_is_refused(bank: AsyncEngine) -> N
     async with bank.begin() as tx:
         await tx.execute(text("UPDATE replan_ledger_revision SET version_num = '9999'"))
 
-    with pytest.raises(StoreUnavailable, match=r"was migrated by a newer Replan .*9999.*0002.*start a newer Replan"):
+    with pytest.raises(StoreUnavailable, match=r"was migrated by a newer Replan .*9999.*0100.*start a newer Replan"):
         await adopt(bank)
+
+
+async def test_a_datasource_with_a_ledger_of_before_the_first_release_is_refused(bank: AsyncEngine) -> None:
+    """The remedy spares the tables of the database's owner."""
+    await make_old_store(bank.url.render_as_string(hide_password=False))
+
+    with pytest.raises(
+        StoreUnavailable, match=r"before 0\.2\.0, which was never released.*at revision 0001"
+    ) as refused:
+        await adopt(bank)
+    assert str(refused.value).endswith("drop its tables replan_ledger and replan_ledger_revision.")
 
 
 async def test_a_worker_says_how_its_datasources_are(store: AsyncEngine, bank: AsyncEngine) -> None:

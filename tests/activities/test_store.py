@@ -1,39 +1,41 @@
 """The store: opened by its URL, migrated under a lock, and itself wherever it goes, on both databases."""
 
 import asyncio
-import hashlib
+import importlib.util
+import shutil
 import sqlite3
 import subprocess
 import sys
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import MetaData, text
+from sqlalchemy import MetaData, inspect, text
 from sqlalchemy.engine import Connection
-from temporalio.api.common.v1 import Payload
-from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext
+from sqlalchemy.ext.asyncio import create_async_engine
 
-from activities.boundary.breakers.rows import BREAKERS
-from activities.effects.ledger import LEDGER
-from activities.planning.transcript import TURNS
+import activities.effects.calls
+import activities.registration
+import activities.words  # noqa: F401 - these three define all tables
+from activities.storage import migrations
 from activities.storage.migrations import Stream
 from activities.storage.store import (
     REPLAN_TABLES,
     StoreUnavailable,
     file_of,
+    open_blocking,
     open_store,
+    peek,
     sqlite_url,
     store_id,
     write,
     writing,
 )
-from activities.storage.vault import PAYLOADS, EndedTasks, Vault
 from tests.gate import on_sqlite
+from tests.stores import make_old_store
 
 
 async def change(url: str, *statements: str) -> None:
@@ -81,9 +83,8 @@ async def test_workers_may_open_a_new_store_at_the_same_moment(store_url: str) -
 def differences(connection: Connection) -> list[object]:
     """What Alembic would change to make our tables what the code says they are."""
     ours = MetaData()
-    for table in (BREAKERS, LEDGER, PAYLOADS, TURNS, *REPLAN_TABLES.tables.values()):
-        if table.name not in ours.tables:
-            table.to_metadata(ours)
+    for table in REPLAN_TABLES.tables.values():
+        table.to_metadata(ours)
     options = {"include_name": lambda name, what, _parents: what != "table" or name in ours.tables}
     return list(compare_metadata(MigrationContext.configure(connection, opts=options), ours))
 
@@ -164,9 +165,43 @@ async def test_a_store_of_a_newer_replan_is_refused(store_url: str, stream: Stre
 
 
 @pytest.mark.parametrize("stream", Stream)
-def test_the_newest_revision_is_the_one_that_alembic_applies(stream: Stream) -> None:
-    """A database with it is opened without Alembic: the name of the file must have the number of the revision."""
-    assert [stream.newest] == ScriptDirectory(stream.folder, version_locations=[stream.folder]).get_heads()
+def test_the_revisions_are_those_that_alembic_applies(stream: Stream) -> None:
+    """A database is judged without Alembic: the name of each file must have the number of its revision."""
+    applied = ScriptDirectory(stream.folder, version_locations=[stream.folder]).walk_revisions()
+
+    assert stream.revisions == [revision.revision for revision in applied][::-1]
+
+
+REVISION = """
+from sqlalchemy import Column, Integer
+
+revision = "0101"
+down_revision = "0100"
+
+
+def upgrade(op):
+    op.add_column("replan_turns", Column("more", Integer))
+"""
+
+
+def test_a_later_version_migrates_a_store_by_one_more_file(tmp_path: Path) -> None:
+    """What is in the store stays; this version, which lacks the revision, then refuses the store."""
+    shutil.copytree(Path(migrations.__file__).parent, tmp_path / "later_migrations")
+    (tmp_path / "later_migrations" / "store" / "r0101_more.py").write_text(REVISION)
+    spec = importlib.util.spec_from_file_location("later_migrations", tmp_path / "later_migrations" / "__init__.py")
+    assert spec and spec.loader
+    spec.loader.exec_module(later := importlib.util.module_from_spec(spec))
+    engine = open_blocking(f"sqlite:///{tmp_path}/store.db")
+    with engine.begin() as tx:
+        before = tx.execute(text("SELECT id FROM replan_store")).scalar()
+        later.migrate(tx, *later.Stream)
+        is_newest = later.is_newest(tx, *later.Stream)
+        after = tx.execute(text("SELECT id, (SELECT max(more) FROM replan_turns) FROM replan_store")).one()
+    engine.dispose()
+
+    assert (is_newest, after) == (True, (before, None))
+    with pytest.raises(StoreUnavailable, match="its store is at revision 0101, this one knows up to 0100"):
+        open_blocking(f"sqlite:///{tmp_path}/store.db", may_migrate=False)
 
 
 @pytest.mark.full
@@ -188,54 +223,84 @@ async def test_a_store_in_memory_is_refused(database: str) -> None:
         await open_store(f"sqlite+aiosqlite://{database}")
 
 
-async def test_a_store_from_before_the_migrations_is_adopted(tmp_path: Path) -> None:
-    """Tables of other names do not disturb."""
-    (tmp_path / "store.db").touch()
-    await change(sqlite_url(tmp_path), "CREATE TABLE ledger (key TEXT)", "CREATE TABLE payloads (task TEXT)")
-    engine = await open_store(sqlite_url(tmp_path))
-    id = await store_id(engine)
+async def test_tables_of_other_names_do_not_disturb(tmp_path: Path) -> None:
+    """Tools may have a ledger and payloads of their own in the store."""
+    engine = create_async_engine(sqlite_url(tmp_path))
+    async with engine.begin() as tx:
+        await tx.execute(text("CREATE TABLE ledger (key TEXT)"))
+        await tx.execute(text("CREATE TABLE payloads (task TEXT)"))
     await engine.dispose()
+    store = await open_store(sqlite_url(tmp_path))
+    id = await store_id(store)
+    await store.dispose()
 
     assert id
 
 
-async def test_a_store_of_the_version_before_there_were_owners_is_brought_along(store_url: str) -> None:
-    """What lies in it is read as before, and is nobody's, so that it is not pruned."""
-    data = Payload(data=b"large").SerializeToString(deterministic=True)
-    digest = hashlib.sha256(data).hexdigest()
-    columns, literal = "task, digest, size, stored, data", _literal(store_url, data)
-    values = f"'task', '{digest}', {len(data)}, '2026-01-01 00:00:00', {literal}"
-    insert = f"INSERT INTO replan_payloads ({columns}) VALUES ({values})"  # noqa: S608  # our values
-    await change(
-        store_url,
-        "DROP TABLE replan_breakers",
-        "DROP TABLE replan_tickets",
-        "DROP TABLE replan_ahead",
-        "DROP TABLE replan_words",
-        "DROP TABLE replan_keys",
-        "DROP TABLE replan_catalogues",
-        "DROP TABLE replan_sessions",
-        "DROP TABLE replan_owners",
-        "DROP TABLE replan_listeners",
-        "DROP TABLE replan_checked",
-        "DROP INDEX replan_payloads_owner",
-        "DROP INDEX replan_turns_owner",
-        *(f"ALTER TABLE replan_payloads DROP COLUMN {name}" for name in ("namespace", "pruned", "pruned_by")),
-        *(f"ALTER TABLE replan_turns DROP COLUMN {name}" for name in ("namespace", "workflow")),
-        "UPDATE replan_store_revision SET version_num = '0002'",
-        insert,
-    )
-    engine = await open_store(store_url)
-    vault, claim = Vault(engine, "ours"), StorageDriverClaim({"task": "task", "digest": digest})
-    [found] = await vault.retrieve(StorageDriverRetrieveContext(), [claim])
-    pruned = await vault.prune(EndedTasks(closed=["task"], gone=["task"]), datetime.now(UTC), "me")
+OLD_FORMS = {
+    "of 0.1.0": ([], "its ledger is at revision 0001"),
+    "of the last commit before": (
+        [
+            "UPDATE replan_ledger_revision SET version_num = '0002'",
+            "UPDATE replan_store_revision SET version_num = '0011'",
+        ],
+        "its ledger is at revision 0002",
+    ),
+    "with a ledger of this version": (
+        [f"UPDATE replan_ledger_revision SET version_num = '{Stream.LEDGER.newest}'"],  # noqa: S608  # our name
+        "its store is at revision 0006",
+    ),
+    "with a new ledger to be made": (
+        ["DROP TABLE replan_ledger", "DROP TABLE replan_ledger_revision"],
+        "its store is at revision 0006",
+    ),
+    "without a revision": (["DELETE FROM replan_ledger_revision"], "its ledger is at revision none"),
+    "without a table of revisions": (["DROP TABLE replan_ledger_revision"], "its ledger is at revision none"),
+}
+
+
+@pytest.mark.parametrize("form", OLD_FORMS)
+async def test_a_store_of_a_version_before_the_first_release_is_refused(store_url: str, form: str) -> None:
+    """By all who open one: with why and what to do, and it is left as it is."""
+    changes, known = OLD_FORMS[form]
+    await make_old_store(store_url, *changes)
+    before = await tables_of(store_url)
+    reasons = list[str]()
+    for may_migrate in (True, False):
+        with pytest.raises(StoreUnavailable) as refused:
+            open_blocking(store_url, may_migrate=may_migrate)
+        reasons.append(str(refused.value))
+    with pytest.raises(StoreUnavailable) as refused:
+        await open_store(store_url)
+    reasons.append(str(refused.value))
+
+    for reason in reasons:
+        assert "was made by a version of Replan before 0.2.0, which was never released, and cannot be used" in reason
+        assert f"({known}, this version begins with 0100): use another " in reason and "sk-secret" not in reason
+    assert reasons[-1].endswith(": use another --store, or delete this one.")
+    assert await tables_of(store_url) == before
+
+
+async def test_a_worker_reads_nothing_of_an_old_store(store_url: str) -> None:
+    """Before the store is opened, its id would count as that of the queue's store."""
+    await make_old_store(store_url)
+
+    with pytest.raises(StoreUnavailable, match=r"before 0\.2\.0.*its store is at revision 0006"):
+        await peek(store_url, "default", "queue", "0.2.0")
+
+
+async def tables_of(url: str) -> dict[str, list[str]]:
+    """The columns of all tables of a database."""
+
+    def look(connection: Connection) -> dict[str, list[str]]:
+        found = inspect(connection)
+        return {name: [str(one["name"]) for one in found.get_columns(name)] for name in found.get_table_names()}
+
+    engine = create_async_engine(url)
+    async with engine.connect() as connection:
+        columns = await connection.run_sync(look)
     await engine.dispose()
-
-    assert (found, pruned.payloads) == (Payload(data=b"large"), 0)
-
-
-def _literal(url: str, data: bytes) -> str:
-    return f"X'{data.hex()}'" if url.startswith("sqlite") else f"decode('{data.hex()}', 'hex')"
+    return columns
 
 
 @pytest.mark.parametrize("follows_effect", [True, False])

@@ -155,7 +155,7 @@ async def test_what_another_namespace_stored_is_not_pruned(engine: AsyncEngine) 
     assert await theirs.retrieve(HERE, alone + both) == [payload("x")] * 2
 
 
-async def test_what_was_stored_before_there_were_owners_is_kept(engine: AsyncEngine) -> None:
+async def test_what_belongs_to_no_namespace_is_kept(engine: AsyncEngine) -> None:
     """And counted, so that a person can decide."""
     vault = Vault(engine, "ours")
     claims = await Vault(engine).store(of("task"), [payload("x")])

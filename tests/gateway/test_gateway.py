@@ -1,5 +1,6 @@
 """`replan mcp` between an agent and a server, with real processes that are killed where it hurts."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from tests import preloaded
 from tests.gateway.agents import SHOP, Agent, Place
 from tests.mcp.foreign import command
+from tests.stores import make_old_store
 
 PAY = {"who": "ann"}
 
@@ -224,6 +226,20 @@ def test_a_mistake_in_a_tools_file_is_said_where_the_agent_starts(place: Place, 
 
     assert "The gateway cannot serve" in said_at_end
     assert "shop.toml" in said_at_end
+
+
+def test_a_store_of_before_the_first_release_is_refused_where_the_agent_starts(place: Place) -> None:
+    """Nothing is called with it."""
+    place.state.mkdir(exist_ok=True)
+    asyncio.run(make_old_store(f"sqlite+aiosqlite:///{place.state}/store.db"))
+    agent = place.agent("one")
+    agent.send("initialize", {})
+    said_at_end = agent.errors()
+    place.close()
+
+    assert "was made by a version of Replan before 0.2.0, which was never released" in said_at_end
+    assert "use another store, or delete this one" in said_at_end
+    assert place.paid == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 from runtime.log_lines import COMMON, EVENTS, IDS
@@ -12,6 +13,13 @@ from tests.workflows.test_rooms import SOURCES, calls, named, tree
 
 OF_OTHERS = ("replan/faults_plugin.py",)
 """Files that write into the log of a worker of somebody else; docs/faults.md tells of their lines."""
+OF_ENTRIES = (
+    "workflows/account/journal.py",
+    "workflows/account/entries_of_steps.py",
+    "workflows/account/entries_of_people.py",
+    "workflows/people/requests.py",
+)
+"""Files with entries of a journal, whose lines `Progress.apply` writes."""
 LEVELS = ("log", "debug", "info", "warning", "error", "critical", "exception")
 
 
@@ -44,6 +52,22 @@ def logged() -> Iterator[Logged]:
                 fields = frozenset(filter(None, (one.arg for one in call.keywords))) - {"extra"}
                 logger = _logger_of(module) if owner == "log" else "replan.workflow"
                 yield Logged(f"{named(file)}:{call.lineno}", logger, level, events[0], fields)
+        if named(file) in OF_ENTRIES:
+            yield from _of_entries(file)
+
+
+def _of_entries(file: Path) -> Iterator[Logged]:
+    """The lines that the entries of a journal write: pairs of the name of an event and its fields."""
+    for node in ast.walk(tree(file)):
+        pair = node.value if isinstance(node, ast.Yield | ast.Return) else None
+        if isinstance(pair, ast.Tuple) and isinstance(first := pair.elts[0], ast.Constant) and first.value in EVENTS:
+            fields = frozenset(name for name in _names(pair.elts[1]) if isinstance(name, str))
+            yield Logged(named(file), "replan.workflow", "info", str(first.value), fields)
+
+
+def _names(fields: ast.expr) -> Sequence[object]:
+    keys = fields.keys if isinstance(fields, ast.Dict) else ()
+    return [key.value for key in keys if isinstance(key, ast.Constant)]
 
 
 def test_what_the_code_logs_is_in_the_table_and_nothing_else() -> None:

@@ -1,5 +1,6 @@
 """`worker.py` as a user starts it: whatever is wrong with its options is one sentence, an exit code, no traceback."""
 
+import asyncio
 import json
 import shutil
 import signal
@@ -10,6 +11,7 @@ import pytest
 from runtime.dev_server import DevServer, free_port
 from tests.gate import sampled
 from tests.processes import ROOT, Processes
+from tests.stores import make_old_store
 
 TOOL = '''
 from pydantic import BaseModel
@@ -127,6 +129,19 @@ def test_a_store_that_cannot_be_opened_is_a_sentence(server: DevServer, tmp_path
     assert (code, said) == (2, "")
     assert "cannot be opened" in errors and "--store" in errors and errors.count("\n") == 1
     assert "sk-secret" not in errors
+
+
+def test_a_store_of_a_version_before_the_first_release_is_a_sentence(server: DevServer, tmp_path: Path) -> None:
+    """What made it, why it cannot be used, and what to do; not a byte of it is changed."""
+    old, url = tmp_path / "old.db", f"sqlite+aiosqlite:///{tmp_path}/old.db"
+    asyncio.run(make_old_store(url))
+    before = old.read_bytes()
+    code, said, errors = worker(Processes(server.address, tmp_path), "--store", url)
+
+    assert (code, said, errors.count("\n")) == (2, "", 1)
+    assert "old.db was made by a version of Replan before 0.2.0, which was never released" in errors
+    assert errors.endswith(": use another --store, or delete this one.\n")
+    assert old.read_bytes() == before
 
 
 @pytest.mark.full

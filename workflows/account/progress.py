@@ -1,7 +1,7 @@
 """The state of a task with its journal; a long task keeps only its last steps and entries, so that both stay small."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from operator import not_
 from typing import Any
@@ -11,10 +11,10 @@ from temporalio import workflow
 
 from workflows.account import metrics
 from workflows.account.entries_of_steps import Attempted
-from workflows.account.entry import Entry
-from workflows.account.journal import KEPT, MAX_OF_KIND, AnyEntry, JournalPage, MovedOn, Planned
+from workflows.account.entry import LONG_AGO, Entry
+from workflows.account.journal import KEPT, MAX_OF_KIND, AnyEntry, JournalPage, MovedOn, Planned, Undone
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
-from workflows.account.records import FaultRecord, StepRecord, StepStatus
+from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
 from workflows.account.state import Listed, State
 from workflows.account.task import Task
 from workflows.json_values import canonical
@@ -124,6 +124,14 @@ class Progress(State):
         tools = {spec.kind: spec for spec in named if spec.undo or spec.observe or spec.reconcile or spec.fallback}
         undos = {spec.undo.kind for spec in tools.values() if spec.undo}
         return self.model_copy(update={"tools": tools | {kind: specs[kind] for kind in undos if kind in specs}})
+
+    def with_undo(self, undo: Iterable[UndoRecord]) -> "Progress":
+        """A copy with these records of a rollback, which are known before it, in place of all others."""
+        kept = [entry for entry in self.journal if not isinstance(entry, Undone)]
+        told = [Undone(number=self.number + at, at=LONG_AGO, undo=record) for at, record in enumerate(undo, 1)]
+        copy = self.model_copy(update={"journal": [*kept, *told], "number": self.number + len(told)})
+        copy.tell_anew()
+        return copy
 
     def outcome(self, now: datetime) -> Outcome:
         """The Outcome of the task; while it has not ended, its duration is that until `now`."""

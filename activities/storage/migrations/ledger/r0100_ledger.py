@@ -1,15 +1,25 @@
-"""Let the ledger have effects of programs that use it without tasks, as `activities/effects` writes them."""
+"""Create the ledger, with one row for each effect."""
 
 from alembic.operations import Operations
-from sqlalchemy import BigInteger, Column, Float, Integer, String, Text
+from sqlalchemy import BigInteger, Column, DateTime, Float, Integer, String, Text
 
-revision = "0002"
-down_revision = "0001"
+revision = "0100"
+down_revision = None
 
 
 def upgrade(op: Operations) -> None:
-    # All may be empty: workers of the version before write rows without them.
-    for column in (
+    op.create_table(
+        "replan_ledger",
+        Column("key", String(1200), primary_key=True),
+        Column("task", String(1000), nullable=False, index=True),
+        Column("step", String(200), nullable=False),
+        Column("kind", String(200), nullable=False),
+        Column("digest", String(64), nullable=False),
+        Column("result", Text),
+        Column("at", DateTime, nullable=False),
+        Column("claim", Integer, nullable=False, server_default="0"),
+        Column("undone_at", DateTime),
+        Column("undone_by", String(1200)),
         Column("session", String(1000)),
         Column("effect", String(20)),
         Column("state", String(20)),
@@ -30,8 +40,7 @@ def upgrade(op: Operations) -> None:
         Column("joined", Integer),
         Column("about", String(1200)),
         Column("why", Text),
-    ):
-        op.add_column("replan_ledger", column)
+    )
     op.create_index("replan_ledger_session", "replan_ledger", ["session", "kind", "state"])
     op.create_index("replan_ledger_seq", "replan_ledger", ["seq"])
     op.create_index("replan_ledger_asker", "replan_ledger", ["asker", "session", "seq"])
