@@ -14,6 +14,7 @@ from activities.scrubbing import text_of
 from audit.errors import CAPS, Failing, Verdict, verdict
 from audit.record import MAX_SHOWN, Call, Record
 from audit.tools import Confidence, weaker
+from client.history.records import CallEnd
 from client.text import one_line
 from client.wording import count
 from workflows.faults.fault import Code, Quadrant
@@ -96,7 +97,7 @@ def _persistent(failing: Failing | None, *, of_model: bool) -> Verdict | None:
 def retried_for_nothing(record: Record) -> Iterator[Found]:
     for call in record.calls:
         # One that a retry helped could pass after all, and a cancel says nothing of it.
-        if call.attempt < 2 or call.how not in ("failed", "timed out", "open") or call.is_local:
+        if call.attempt < 2 or call.closed not in (CallEnd.FAILED, None) or call.is_local:
             continue
         last = _persistent(call.last, of_model=call.is_model)
         if last is None or call.last is None:
@@ -108,40 +109,40 @@ def retried_for_nothing(record: Record) -> Iterator[Found]:
             f"{count(times, 'retry', 'retries')} after {last.code.value}: {shown(call.last.words)}"
             f"{f', which attempt {call.attempt} got again' if is_each else ''}"
         )
-        yield Found(call.events, detail, confidence, call.name, call.args, times, last.follows)
+        yield Found(call.event_ids, detail, confidence, call.name, call.args, times, last.follows)
 
 
 def same_failure_each_time(record: Record) -> Iterator[Found]:
     for call in record.calls:
-        if call.how == "completed" or call.attempt < SAME_MANY or call.last is None or call.is_replans:
+        if call.is_completed or call.attempt < SAME_MANY or call.last is None or call.is_replans:
             continue
         if call.last_verdict is None and not call.last.timeout and call.last.is_same(call.failing):
             detail = f"attempts {call.retries} and {call.attempt} failed alike: {shown(call.last.words)}"
-            yield Found(call.events, detail, Confidence.GUESSED, call.name, call.args, call.retries)
+            yield Found(call.event_ids, detail, Confidence.GUESSED, call.name, call.args, call.retries)
 
 
 def limit_not_waited_for(record: Record) -> Iterator[Found]:
     for call in record.calls:
         known = call.verdict
-        if call.how not in ("failed", "timed out") or known is None or known.code is not Code.RATE_LIMITED:
+        if call.closed is not CallEnd.FAILED or known is None or known.code is not Code.RATE_LIMITED:
             continue
         named = call.failing.named_wait if call.failing else None
         if call.retries and call.waits < (named or LIMIT_SECONDS) and not call.is_replans:
             asked = f", where the answer asked for {named:g} s" if named else ""
             detail = f"{count(call.retries, 'retry', 'retries')} within {call.waits:g} s of waits{asked}"
             sure = weaker(known.confidence, Confidence.LIKELY) if named else Confidence.GUESSED
-            yield Found(call.events, detail, sure, call.name, "", call.retries, known.follows)
+            yield Found(call.event_ids, detail, sure, call.name, "", call.retries, known.follows)
 
 
 def ran_again_after_unknown_outcome(record: Record) -> Iterator[Found]:
     for call in record.calls:
         if (sure := _writes(call)) and call.attempt > 1 and (why := _unknown_outcome(call.last, call)):
             detail = f"attempt {call.attempt} ran after {why[0]}"
-            yield Found(call.events, detail, weaker(sure, why[1]), call.name, call.args)
+            yield Found(call.event_ids, detail, weaker(sure, why[1]), call.name, call.args)
     for before, call in _repetitions(record):
-        if (sure := _writes(call)) and before.how != "completed" and (why := _unknown_outcome(before.failing, before)):
+        if (sure := _writes(call)) and not before.is_completed and (why := _unknown_outcome(before.failing, before)):
             detail = f"scheduled again with the same arguments after {why[0]}"
-            yield Found((*before.events, *call.events), detail, weaker(sure, why[1]), call.name, call.args)
+            yield Found((*before.event_ids, *call.event_ids), detail, weaker(sure, why[1]), call.name, call.args)
 
 
 def _writes(call: Call) -> Confidence | None:
@@ -173,39 +174,40 @@ def _repetitions(record: Record) -> Iterator[tuple[Call, Call]]:
     before = dict[tuple[str, str], Call]()
     for call in record.calls:
         if call.digest and not call.is_model and not call.is_replans:
-            earlier = before.get((call.activity, call.digest))
+            earlier = before.get((call.kind, call.digest))
             if earlier and earlier.ended and earlier.ended < call.scheduled:
                 yield earlier, call
-            before[call.activity, call.digest] = call
+            before[call.kind, call.digest] = call
 
 
 def repeated_call(record: Record) -> Iterator[Found]:
     asked = [call.ended for call in record.calls if call.is_model and call.ended]
-    changes = [call.ended for call in record.calls if call.tool.writes and call.how == "completed" and call.ended]
+    changes = [call.ended for call in record.calls if call.tool.writes and call.is_completed and call.ended]
     for before, call in _repetitions(record):
-        between = range(before.ended or 0, call.scheduled)
-        is_asked = any(event in between for event in asked)
-        may_differ = [*record.pauses, *(event for event in changes if event != before.ended)]
-        if not is_asked or any(event in between for event in may_differ):
+        since = before.ended or before.scheduled
+        is_asked, may_differ = (
+            any(since < event < call.scheduled for event in events) for events in (asked, [*record.pauses, *changes])
+        )
+        if not is_asked or may_differ:
             continue
         failed = _persistent(before.failing, of_model=False)
-        is_same = before.how == call.how == "completed" and before.result == call.result and before.result
-        if (before.how != "completed" and failed is None) or (before.how == "completed" and not is_same):
+        is_same = before.is_completed and call.is_completed and before.result == call.result and before.result
+        if not (is_same if before.is_completed else failed):
             continue
         after = f"it had failed with {failed.code.value}" if failed else "it had given the same result"
         detail = f"the model asked for it again after {after}"
         sure = weaker(Confidence.LIKELY, failed.confidence) if failed else Confidence.LIKELY
-        yield Found((*before.events, *call.events), detail, sure, call.name, call.args)
+        yield Found((*before.event_ids, *call.event_ids), detail, sure, call.name, call.args)
 
 
 def turns_after_cap(record: Record) -> Iterator[Found]:
     """Calls of a model after an earlier call met a limit: a maximum of the agent, or a quota of the model."""
     reached: Call | None = None
     for call in record.calls:
-        if reached and call.is_model and call.scheduled > (reached.ended or 0):
+        if reached and call.is_model and call.scheduled > (reached.ended or reached.scheduled):
             why = shown(reached.failing.words if reached.failing else "")
             detail = f"asked again after a limit was reached: {why}"
-            yield Found((*reached.events[-1:], *call.events), detail, Confidence.LIKELY, call.name)
+            yield Found((*reached.event_ids[-1:], *call.event_ids), detail, Confidence.LIKELY, call.name)
         is_cap = call.failing is not None and any(one.type in CAPS for one in call.failing.chain)
         known = call.verdict if call.is_model else None
         if is_cap or (known and known.code is Code.QUOTA_EXHAUSTED):
@@ -220,9 +222,9 @@ def no_new_plan(record: Record) -> Iterator[Found]:
         rejected = _persistent(call.failing, of_model=False) if not call.is_model else None
         if rejected is None or rejected.quadrant is not Quadrant.PERSISTENT_SEMANTIC or call.is_replans:
             continue
-        if not any(later.is_model and later.scheduled > (call.ended or 0) for later in record.calls):
+        if not any(later.is_model and later.scheduled > (call.ended or call.scheduled) for later in record.calls):
             detail = f"{rejected.code.value} ended the workflow: {shown(call.failing.words if call.failing else '')}"
-            events = (*call.events, *((record.ended,) if record.ended else ()))
+            events = (*call.event_ids, *((record.ended,) if record.ended else ()))
             yield Found(events, detail, rejected.confidence, call.name, call.args, 1, rejected.follows)
 
 
@@ -234,9 +236,9 @@ def workflow_ran_again(record: Record) -> Iterator[Found]:
 
 def unbounded_retries(record: Record) -> Iterator[Found]:
     for call in _first_call_of_each_type(record):
-        if not call.is_local and not call.maximum_attempts and not call.schedule_to_close:
+        if not call.is_local and not call.allowed and not call.schedule_to_close:
             detail = "no maximum of attempts, and no schedule-to-close timeout"
-            yield Found(call.events[:1], detail, Confidence.CERTAIN, call.name)
+            yield Found(call.event_ids[:1], detail, Confidence.CERTAIN, call.name)
 
 
 def no_timeout(record: Record) -> Iterator[Found]:
@@ -244,7 +246,7 @@ def no_timeout(record: Record) -> Iterator[Found]:
         if not call.is_local and not call.heartbeat and call.start_to_close >= DAY_SECONDS:
             hours = f"{call.start_to_close / 3600:,.0f} h"
             detail = f"an attempt may take {hours}, without heartbeats: so long a lost worker goes unnoticed"
-            yield Found(call.events[:1], detail, Confidence.CERTAIN, call.name)
+            yield Found(call.event_ids[:1], detail, Confidence.CERTAIN, call.name)
 
 
 def long_without_heartbeat(record: Record) -> Iterator[Found]:
@@ -254,14 +256,14 @@ def long_without_heartbeat(record: Record) -> Iterator[Found]:
         seconds = (call.ended_at - call.started_at).total_seconds()
         if seconds >= LONG_SECONDS:
             detail = f"the attempt took {seconds:,.0f} s, and its timeout is {call.start_to_close:,.0f} s"
-            yield Found(call.events, detail, Confidence.CERTAIN, call.name)
+            yield Found(call.event_ids, detail, Confidence.CERTAIN, call.name)
 
 
 def _first_call_of_each_type(record: Record) -> Iterator[Call]:
     """The first call of each type of activity, since a policy is written once for all calls of a type."""
     first = dict[str, Call]()
     for call in record.calls:
-        first.setdefault(call.activity, call)
+        first.setdefault(call.kind, call)
     yield from first.values()
 
 
@@ -297,7 +299,7 @@ def carried_conversation(record: Record) -> Iterator[Found]:
 
 
 def no_continue_as_new(record: Record) -> Iterator[Found]:
-    if record.suggested and record.tasks_after >= TASKS_AFTER and record.status != "continued as new":
+    if record.suggested and record.tasks_after >= TASKS_AFTER and record.status != "continued":
         detail = f"{record.tasks_after:,} workflow tasks followed the server's suggestion"
         yield Found((record.suggested,), detail, Confidence.CERTAIN)
 

@@ -10,27 +10,27 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import NamedTuple
 
-from google.protobuf.descriptor import FieldDescriptor
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from pydantic import JsonValue
 from pydantic_core import from_json
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import RetryState, TimeoutType, WorkflowTaskFailedCause
+from temporalio.api.enums.v1 import TimeoutType
 from temporalio.api.failure.v1 import Failure
+from temporalio.api.history import v1 as api
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.exceptions import RetryState
 
 from activities.borders.meaning import fault_in
 from activities.scrubbing import text_of
 from audit.errors import Failing, Verdict, verdict
 from audit.secrets import Secret, secrets_in
 from audit.tools import Tool, is_model, tokens_of, tool_of
-from client.history.local import local_activity
-from client.history.reader import is_encrypted
+from client.history.decoder import RUN_ENDS, CallEvent, Decoder, is_encrypted, parts_of
+from client.history.records import CallEnd, Event, Execution
 from client.text import one_line
+from client.workflow_task import HARMLESS, RESET
 from workflows.account.search_attributes import TYPES
 from workflows.calls.header import HEADER
 from workflows.json_values import canonical
@@ -48,43 +48,17 @@ NO_TOOL = Tool("", None, False)
 
 
 @dataclass
-class Call:
-    """One activity execution, ordinary or local, with all its attempts."""
+class Call(Execution):
+    """One activity execution, ordinary or local, with all its attempts, and what an audit keeps of its payloads."""
 
-    id: str
-    activity: str
-    scheduled: int
-    """The id of the call's first event; the ids of events count within their history."""
-    at: datetime
     args: str = ""
     """The arguments for people, scrubbed and cut; empty if they cannot be read."""
     digest: str = ""
     """The digest of the arguments: equal arguments have equal digests."""
     tool: Tool = NO_TOOL
     is_model: bool = False
-    is_replans: bool = False
-    """Whether Replan scheduled the call: its ledger or key prevents a second effect, or a reconcile or person does."""
-    is_local: bool = False
-    maximum_attempts: int = 0
-    """0 for no limit."""
-    interval: float = 0.0
-    """Seconds before the first retry, by the retry policy."""
-    coefficient: float = 1.0
-    maximum_interval: float = 0.0
-    schedule_to_close: float = 0.0
-    """Seconds; 0 for no timeout, also in the next two fields."""
-    start_to_close: float = 0.0
-    heartbeat: float = 0.0
-    started: int | None = None
-    started_at: datetime | None = None
-    attempt: int = 1
-    """The number of the last attempt that is known."""
     last: Failing | None = None
     """The failure of the attempt before the last one."""
-    ended: int | None = None
-    ended_at: datetime | None = None
-    how: str = "open"
-    """`open`, `completed`, `failed`, `timed out` or `cancelled`."""
     failing: Failing | None = None
     """The failure that ended the call, if it failed or timed out."""
     result: str = ""
@@ -92,18 +66,26 @@ class Call:
     tokens: int | None = None
 
     @property
+    def is_replans(self) -> bool:
+        """Whether Replan scheduled it: its ledger or key prevents a second effect, or a reconcile or person does."""
+        return HEADER in self.header
+
+    @property
+    def is_completed(self) -> bool:
+        return self.closed is CallEnd.COMPLETED
+
+    @property
     def name(self) -> str:
         """The type of the activity, with the tool behind it in parentheses if its name differs."""
-        return self.activity if self.tool.name in ("", self.activity) else f"{self.activity} ({self.tool.name})"
+        return self.kind if self.tool.name in ("", self.kind) else f"{self.kind} ({self.tool.name})"
 
     @property
     def retries(self) -> int:
         return max(0, self.attempt - 1)
 
     @property
-    def events(self) -> tuple[int, ...]:
-        """The ids of the events in which it was scheduled, started and ended, as far as the history has them."""
-        return tuple(dict.fromkeys(event for event in (self.scheduled, self.started, self.ended) if event))
+    def event_ids(self) -> tuple[int, ...]:
+        return tuple(event.id for event in self.events)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -177,7 +159,7 @@ class Record:
     """Workflow tasks that were completed after the event `suggested`."""
     stuck: list[tuple[int, Failing]] = field(default_factory=list)
     """Workflow tasks that failed, each with its event and cause; empty again once a task is completed."""
-    pauses: list[int] = field(default_factory=list)
+    pauses: list[Event] = field(default_factory=list)
     """The events of fired timers and arrived messages: a call repeated after such an event may be intended."""
     status: str = "running"
     ended: int | None = None
@@ -194,45 +176,49 @@ class Record:
         return is_told or any(one.is_replans for one in failures)
 
 
-_ENDS = {
-    "workflow_execution_completed": "completed",
-    "workflow_execution_failed": "failed",
-    "workflow_execution_canceled": "cancelled",
-    "workflow_execution_terminated": "terminated",
-    "workflow_execution_timed_out": "timed out",
-    "workflow_execution_continued_as_new": "continued as new",
-}
-"""By the type of the event that ends a workflow, the status of the workflow."""
-_PAUSES = frozenset({"timer_fired", "workflow_execution_signaled", "workflow_execution_update_accepted"})
-
-
 class Recording:
     """Builds the Record of a history from its events, which `add` takes one by one."""
 
     def __init__(self, name: str) -> None:
         self.record = Record(name)
-        self._open = dict[int, Call]()
+        self._decoder = Decoder(Call)
         self._inputs = dict[str, bytes]()
 
     def add(self, event: HistoryEvent) -> None:
-        record = self.record
+        record, found, kind = self.record, self._decoder.read(event), event.WhichOneof("attributes")
         record.events += 1
         record.bytes += event.ByteSize()
-        kind = event.WhichOneof("attributes")
-        if kind is None:
-            record.unknown += 1
-            return
-        for where, text in self._texts(event.event_id, getattr(event, kind), ""):
+        for where, text in self._texts(event.event_id, getattr(event, kind), "") if kind else ():
             if len(record.secrets) < MAX_SECRETS:
-                found = [Leak(secret, event.event_id, where) for secret in secrets_in(text)]
-                record.secrets += found[: MAX_SECRETS - len(record.secrets)]
-        name = kind.removesuffix("_event_attributes")
-        if name in _ENDS:
-            record.status, record.ended = _ENDS[name], event.event_id
-        elif name in _PAUSES:
-            record.pauses.append(event.event_id)
-        elif handler := getattr(self, f"_{name}", None):
-            handler(event)
+                leaks = [Leak(secret, event.event_id, where) for secret in secrets_in(text)]
+                record.secrets += leaks[: MAX_SECRETS - len(record.secrets)]
+        match found:
+            case None:
+                record.unknown += 1
+            case CallEvent():
+                self._add_call_event(*found)
+            case api.WorkflowExecutionStartedEventAttributes():
+                record.workflow_id = found.workflow_id or record.workflow_id
+                record.run_id, record.workflow = found.original_execution_run_id, found.workflow_type.name
+                record.attempt = max(1, found.attempt)
+                if found.HasField("continued_failure"):
+                    record.continued = failing_of(found.continued_failure)
+            case api.UpsertWorkflowSearchAttributesEventAttributes():
+                named = found.search_attributes.indexed_fields
+                record.has_status = record.has_status or not TYPES.keys().isdisjoint(named)
+            case api.WorkflowTaskStartedEventAttributes() if found.suggest_continue_as_new:
+                record.suggested = record.suggested or event.event_id
+            case api.WorkflowTaskCompletedEventAttributes():
+                record.stuck.clear()
+                record.tasks_after += record.suggested is not None
+            case api.WorkflowTaskFailedEventAttributes() if found.cause not in HARMLESS | {RESET}:
+                record.stuck.append((event.event_id, failing_of(found.failure)))
+            case api.TimerFiredEventAttributes() | api.WorkflowExecutionSignaledEventAttributes():
+                record.pauses.append(self._decoder.event)
+            case api.WorkflowExecutionUpdateAcceptedEventAttributes():
+                record.pauses.append(self._decoder.event)
+            case _ if status := RUN_ENDS.get(type(found)):
+                record.status, record.ended = status, event.event_id
 
     def _texts(self, event: int, message: Message, where: str) -> Iterator[tuple[str, str]]:
         """Yield each text in a message after its place, and count the payloads; `where` is the place of the message."""
@@ -243,66 +229,31 @@ class Recording:
             if _is_readable(message):
                 yield where, message.data.decode(errors="replace")
             return
-        for descriptor, value in message.ListFields():
-            if descriptor.type != FieldDescriptor.TYPE_MESSAGE:
-                if descriptor.name in ("message", "stack_trace", "reason"):
-                    yield where or "failure", value
-                continue
-            name = where if descriptor.name in ("payloads", "fields", "indexed_fields") else descriptor.name
-            is_map = descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry
-            many = isinstance(value, Sequence) or (not isinstance(value, Message) and not is_map)
-            for item in value.values() if is_map else value if many else (value,):
-                if isinstance(item, Message):
-                    yield from self._texts(event, item, name)
+        for descriptor, part in parts_of(message):
+            if isinstance(part, Message):
+                yield from self._texts(event, part, where if descriptor.name in _UNNAMED else descriptor.name)
+            elif descriptor.name in ("message", "stack_trace", "reason"):
+                yield where or "failure", part
 
-    # The workflow
-
-    def _workflow_execution_started(self, event: HistoryEvent) -> None:
-        started = event.workflow_execution_started_event_attributes
-        self.record.workflow_id = started.workflow_id or self.record.workflow_id
-        self.record.run_id = started.original_execution_run_id
-        self.record.workflow = started.workflow_type.name
-        self.record.attempt = max(1, started.attempt)
-        if started.HasField("continued_failure"):
-            self.record.continued = failing_of(started.continued_failure)
-
-    def _upsert_workflow_search_attributes(self, event: HistoryEvent) -> None:
-        named = event.upsert_workflow_search_attributes_event_attributes.search_attributes.indexed_fields
-        self.record.has_status = self.record.has_status or not TYPES.keys().isdisjoint(named)
-
-    def _workflow_task_started(self, event: HistoryEvent) -> None:
-        if event.workflow_task_started_event_attributes.suggest_continue_as_new:
-            self.record.suggested = self.record.suggested or event.event_id
-
-    def _workflow_task_completed(self, event: HistoryEvent) -> None:
-        self.record.stuck.clear()
-        self.record.tasks_after += self.record.suggested is not None
-
-    def _workflow_task_failed(self, event: HistoryEvent) -> None:
-        failed = event.workflow_task_failed_event_attributes
-        if failed.cause not in _HARMLESS_CAUSES:
-            self.record.stuck.append((event.event_id, failing_of(failed.failure)))
-
-    # Activities
-
-    def _activity_task_scheduled(self, event: HistoryEvent) -> None:
-        task = event.activity_task_scheduled_event_attributes
-        policy = task.retry_policy
-        call = Call(task.activity_id, task.activity_type.name, event.event_id, _when(event))
-        call.maximum_attempts, call.coefficient = policy.maximum_attempts, policy.backoff_coefficient
-        call.interval, call.maximum_interval = _seconds(policy.initial_interval), _seconds(policy.maximum_interval)
-        call.schedule_to_close = _seconds(task.schedule_to_close_timeout)
-        call.start_to_close = _seconds(task.start_to_close_timeout)
-        call.heartbeat = _seconds(task.heartbeat_timeout)
-        call.is_replans = HEADER in task.header.fields
-        self._set_arguments(call, task.input.payloads)
-        self._open[event.event_id] = call
-        self.record.calls.append(call)
+    def _add_call_event(self, call: Call, payloads: Sequence[Payload], failure: Failure | None) -> None:
+        if call.scheduled == self._decoder.event:
+            self.record.calls.append(call)
+            self._set_arguments(call, () if call.is_local else payloads)  # a marker has none
+        if call.closed is CallEnd.COMPLETED:
+            call.result = _digest(payloads)
+            call.tokens = next((used for payload in payloads if (used := tokens_of(_value(payload)))), None)
+        elif call.closed and failure:
+            call.failing = failing_of(failure)
+            # The time for all attempts passed during a wait: what failed is the cause.
+            if call.retry_state == RetryState.TIMEOUT and call.failing.cause is not None:
+                call.failing = call.failing.cause
+        elif failure:
+            call.last = failing_of(failure)
 
     def _set_arguments(self, call: Call, payloads: Sequence[Payload]) -> None:
         values = [_value(payload) for payload in payloads]
         known = [value for value in values if value is not None]
-        call.tool, call.is_model = tool_of(call.activity, values), is_model(call.activity)
+        call.tool, call.is_model = tool_of(call.kind, values), is_model(call.kind)
         call.digest = _digest(payloads)
         shown: JsonValue = known[0] if len(known) == 1 else [*known]
         if call.tool.args is not None:  # beside them stand ids and contexts, which differ from call to call
@@ -310,86 +261,29 @@ class Recording:
             call.digest = hashlib.sha256(canonical([call.tool.name, shown]).encode(errors="replace")).hexdigest()[:32]
             call.tool = call.tool._replace(args=None)
         call.args = one_line(text_of(shown, canonical, MAX_SHOWN)) if known else ""
-        if call.is_model and not any(map(is_encrypted, payloads)):
+        if call.is_model and not call.is_local and not any(map(is_encrypted, payloads)):
             self._carry(call, b"".join(payload.data for payload in payloads)[:MAX_VALUE])
 
     def _carry(self, call: Call, text: bytes) -> None:
         """Count the bytes at the beginning that an input of a model's activity shares with the input before."""
-        carried = self.record.carried.setdefault(call.activity, Carried())
+        carried = self.record.carried.setdefault(call.kind, Carried())
         carried.all += len(text)
-        if shared := _shared_prefix_length(self._inputs.get(call.activity, b""), text):
+        if shared := _shared_prefix_length(self._inputs.get(call.kind, b""), text):
             carried.bytes += shared
-            carried.events.append(call.scheduled)
-        self._inputs[call.activity] = text
-
-    def _activity_task_started(self, event: HistoryEvent) -> None:
-        task = event.activity_task_started_event_attributes
-        if (call := self._open.get(task.scheduled_event_id)) is None:
-            return
-        call.started, call.started_at, call.attempt = event.event_id, _when(event), max(1, task.attempt)
-        call.last = failing_of(task.last_failure) if task.HasField("last_failure") else None
-
-    def _activity_task_completed(self, event: HistoryEvent) -> None:
-        task = event.activity_task_completed_event_attributes
-        if call := self._close_call(task.scheduled_event_id, event, "completed"):
-            self._set_result(call, task.result.payloads)
-
-    def _set_result(self, call: Call, payloads: Sequence[Payload]) -> None:
-        call.result = _digest(payloads)
-        call.tokens = next((used for payload in payloads if (used := tokens_of(_value(payload)))), None)
-
-    def _activity_task_failed(self, event: HistoryEvent) -> None:
-        task = event.activity_task_failed_event_attributes
-        if call := self._close_call(task.scheduled_event_id, event, "failed"):
-            call.failing = failing_of(task.failure)
-
-    def _activity_task_timed_out(self, event: HistoryEvent) -> None:
-        task = event.activity_task_timed_out_event_attributes
-        if call := self._close_call(task.scheduled_event_id, event, "timed out"):
-            call.failing = failing_of(task.failure)
-            # The time for all attempts passed during a wait: what failed is the cause.
-            if task.retry_state == RetryState.RETRY_STATE_TIMEOUT and call.failing.cause is not None:
-                call.failing = call.failing.cause
-
-    def _activity_task_canceled(self, event: HistoryEvent) -> None:
-        self._close_call(event.activity_task_canceled_event_attributes.scheduled_event_id, event, "cancelled")
-
-    def _close_call(self, scheduled_id: int, event: HistoryEvent, how: str) -> Call | None:
-        if call := self._open.pop(scheduled_id, None):
-            call.ended, call.ended_at, call.how = event.event_id, _when(event), how
-        return call
-
-    def _marker_recorded(self, event: HistoryEvent) -> None:
-        # The SDK writes the marker's data; in a hostile file it is anything.
-        with suppress(ValueError, KeyError, TypeError, IndexError, OverflowError):
-            local = local_activity(event)
-            if local is None:
-                return
-            call = Call(local.id, local.kind, event.event_id, local.at, is_local=True, attempt=max(1, local.attempt))
-            call.maximum_attempts, call.how = call.attempt, "completed"  # its policy is not in the history
-            call.ended, call.ended_at = event.event_id, local.at
-            call.tool, call.is_model = tool_of(call.activity, []), is_model(call.activity)
-            self._set_result(call, local.result)
-            if local.failure is not None:
-                call.how, call.failing = "failed", failing_of(local.failure)
-            self.record.calls.append(call)
+            carried.events.append(call.scheduled.id)
+        self._inputs[call.kind] = text
 
 
-_HARMLESS_CAUSES = frozenset(
-    WorkflowTaskFailedCause.Value(f"WORKFLOW_TASK_FAILED_CAUSE_{cause}")
-    for cause in (
-        *("RESET_WORKFLOW", "UNHANDLED_COMMAND", "FORCE_CLOSE_COMMAND", "FAILOVER_CLOSE_COMMAND"),
-        "RESET_STICKY_TASK_QUEUE",
-    )
-)
-"""Causes of a failed workflow task that are no mistake in the workflow's code."""
+_UNNAMED = ("payloads", "fields", "indexed_fields")
+"""Fields whose values stand, for people, in the place of the message around them."""
 
 
 def failing_of(failure: Failure, depth: int = 0) -> Failing:
     """Reduce a failure, and at most ten causes of it, to what an audit keeps; `depth` is the place in the chain."""
     info = failure.WhichOneof("failure_info") or ""
     application = failure.application_failure_info
-    wait = _seconds(application.next_retry_delay) if application.HasField("next_retry_delay") else None
+    delay = application.next_retry_delay
+    wait = delay.seconds + delay.nanos / 1e9 if application.HasField("next_retry_delay") else None
     cause = failing_of(failure.cause, depth + 1) if failure.HasField("cause") and depth < 10 else None
     details = application.details.payloads
     detail = _value(details[0]) if details else None
@@ -461,14 +355,3 @@ def _shared_prefix_length(one: bytes, other: bytes) -> int:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle - 1)
     return low
-
-
-def _seconds(duration: Duration) -> float:
-    return duration.seconds + duration.nanos / 1e9
-
-
-def _when(event: HistoryEvent) -> datetime:
-    try:
-        return event.event_time.ToDatetime(UTC)
-    except (ValueError, OverflowError):
-        return datetime.fromtimestamp(0, UTC)

@@ -15,6 +15,7 @@ from audit.findings import FINDINGS, Finding, Found, findings_in, ran_again_afte
 from audit.record import Call, Record, Recording
 from audit.sources import Begin, Item, Unreadable
 from audit.tools import Confidence
+from client.history.records import CallEnd
 
 MAX_PLACES = 50
 """The most places of a finding that a report keeps for each confidence; all are counted."""
@@ -155,7 +156,7 @@ class AuditReport(BaseModel, frozen=True):
 def retries_of(call: Call) -> Counter[Sort]:
     """The retries of a call, counted by their result as far as its history shows it."""
     number = call.retries
-    if call.how == "completed":
+    if call.is_completed:
         return Counter({"helped": number})
     last = call.last_verdict
     if last is None or call.last is None or not number:
@@ -179,7 +180,7 @@ def spared_of(call: Call, effect: Effect | None = None) -> Counter[Spared]:
     found = Counter[Spared]({"spared": spared, "left": number - spared})
     if fault.is_transient:
         found["spared_doubtful"] = spared
-    elif call.how == "completed":
+    elif call.is_completed:
         found["spared_helped"] = spared
     return found
 
@@ -275,10 +276,10 @@ class Audit:
 
     def _count_call(self, call: Call, *, is_replans: bool) -> None:
         name = call.name if call.name in self._activities or len(self._activities) < MAX_ACTIVITIES else OTHERS
-        row = self._activities.setdefault(name, _ActivitySums(OTHERS if name is OTHERS else call.activity))
+        row = self._activities.setdefault(name, _ActivitySums(OTHERS if name is OTHERS else call.kind))
         for effect in _SPARING if not is_replans else ():
             row.spared[effect].update(spared_of(call, effect))
-        row.numbers.update(calls=1, retries=call.retries, failed=int(call.how in ("failed", "timed out")))
+        row.numbers.update(calls=1, retries=call.retries, failed=int(call.closed is CallEnd.FAILED))
         row.numbers.update(retries_of(call))
         row.seconds += call.seconds
         if call.tokens is not None:

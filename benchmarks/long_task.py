@@ -4,16 +4,17 @@ import asyncio
 import time
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
-from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHandle
 
 from benchmarks.processes import Meter, Server, replan_worker, start_worker
+from client.history.decoder import calls_in
+from client.history.records import CallEnd
 from runtime.child import end
 from runtime.client import connect
 from workflows.account.outcome import Outcome
@@ -223,10 +224,11 @@ async def _audit(client: Client, task: Handle, lines: Sequence[Line]) -> Audit:
         events = (await handle.fetch_history()).events
         info = (await handle.describe()).raw_description.workflow_execution_info
         runs.append(RunSize(events=info.history_length, bytes=info.history_size_bytes))
-        steps = _steps(events)
-        again |= set(_scheduled_again(events, steps, completed))
-        for step, attempt in _completed(events, steps):
-            completed.setdefault(step, []).append(attempt)
+        for call in (call for call, *_ in calls_in(events) if call.kind == "tally"):
+            if call.closed is CallEnd.COMPLETED:
+                completed.setdefault(call.id, []).append(call.attempt)
+            elif not call.started and call.id in completed:  # it was scheduled after it had finished
+                again.add(call.id)
         run = events[-1].workflow_execution_continued_as_new_event_attributes.new_execution_run_id
     latest = {step: max(attempts) for step, attempts in completed.items()}
     again |= {line.step for line in lines if line.attempt > latest.get(line.step, line.attempt)}
@@ -237,35 +239,3 @@ async def _audit(client: Client, task: Handle, lines: Sequence[Line]) -> Audit:
         cut=sum(times > 1 for times in Counter(line.step for line in lines).values()),
         runs=tuple(runs),
     )
-
-
-def _steps(events: Sequence[HistoryEvent]) -> dict[int, str]:
-    """The steps that were scheduled, by the event that did it."""
-    return {
-        event.event_id: event.activity_task_scheduled_event_attributes.activity_id
-        for event in events
-        if event.activity_task_scheduled_event_attributes.activity_type.name == "tally"
-    }
-
-
-def _scheduled_again(events: Sequence[HistoryEvent], steps: Mapping[int, str], before: Container[str]) -> Iterator[str]:
-    """The steps that were scheduled after they had finished, in this run or `before`."""
-    finished = set[str]()
-    for event in events:
-        if event.HasField("activity_task_completed_event_attributes"):
-            finished.add(steps.get(event.activity_task_completed_event_attributes.scheduled_event_id, ""))
-        step = steps.get(event.event_id)
-        if step is not None and (step in finished or step in before):
-            yield step
-
-
-def _completed(events: Sequence[HistoryEvent], steps: Mapping[int, str]) -> Iterator[tuple[str, int]]:
-    """The steps that finished, each with the attempt that did it."""
-    attempts = dict[int, int]()
-    for event in events:
-        if event.HasField("activity_task_started_event_attributes"):
-            attempts[event.event_id] = event.activity_task_started_event_attributes.attempt
-        elif event.HasField("activity_task_completed_event_attributes"):
-            completed = event.activity_task_completed_event_attributes
-            if completed.scheduled_event_id in steps:
-                yield steps[completed.scheduled_event_id], attempts[completed.started_event_id]

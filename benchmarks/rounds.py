@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -17,6 +18,8 @@ from benchmarks.bare import BareWorkflow
 from benchmarks.bare_worker import total_backoff
 from benchmarks.processes import Meter, sampled
 from benchmarks.work import FAILURES, Words, Work
+from client.history.decoder import calls_in
+from client.history.records import CallEnd
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -222,34 +225,12 @@ _MEASURES = {
 
 def _until_first_step(events: Sequence[HistoryEvent], kind: str) -> float:
     """Seconds from the start of a task to the start of its first step of this kind, by the server's clock."""
-    scheduled = set(_scheduled(events, kind))
-    started = next(
-        event
-        for event in events
-        if event.HasField("activity_task_started_event_attributes")
-        and event.activity_task_started_event_attributes.scheduled_event_id in scheduled
-    )
-    return _at(started) - _at(events[0])
+    started = next(call.started_at for call, *_ in calls_in(events) if call.kind == kind and call.started_at)
+    return (started - events[0].event_time.ToDatetime(UTC)).total_seconds()
 
 
 def _span(events: Sequence[HistoryEvent], kind: str) -> float:
     """Seconds from the scheduling of the first step of this kind to the completion of the last."""
-    scheduled = _scheduled(events, kind)
-    completed = [
-        event
-        for event in events
-        if event.HasField("activity_task_completed_event_attributes")
-        and event.activity_task_completed_event_attributes.scheduled_event_id in scheduled
-    ]
-    return _at(completed[-1]) - _at(next(event for event in events if event.event_id == scheduled[0]))
-
-
-def _scheduled(events: Sequence[HistoryEvent], kind: str) -> list[int]:
-    """The ids of the events that scheduled steps of this kind, in their order."""
-    return [
-        event.event_id for event in events if event.activity_task_scheduled_event_attributes.activity_type.name == kind
-    ]
-
-
-def _at(event: HistoryEvent) -> float:
-    return event.event_time.seconds + event.event_time.nanos / 1e9
+    calls = {call.scheduled: call for call, *_ in calls_in(events) if call.kind == kind}
+    ends = [call.ended_at for call in calls.values() if call.closed is CallEnd.COMPLETED and call.ended_at]
+    return (max(ends) - min(call.at for call in calls.values())).total_seconds()

@@ -6,7 +6,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from client.history.reader import is_encrypted
+from client.history.decoder import is_encrypted
 from client.history.records import Call, CallEnd, History
 from client.problem import Problem, ProblemKind
 from client.remedy import Text

@@ -10,7 +10,8 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 
-from client.history.reader import Reading, is_encrypted, payloads_of
+from client.history.decoder import is_encrypted, payloads_of
+from client.history.reader import Reading
 from client.history.records import History
 from client.redaction import Redaction
 from client.tasks import Handle, converter_of

@@ -17,12 +17,13 @@ from google.protobuf.message import Message
 from pydantic import BaseModel, JsonValue, ValidationError
 from temporalio.api.common.v1 import Header, Memo, Payload, SearchAttributes
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure, TimeoutFailureInfo
+from temporalio.api.history import v1 as api
 from temporalio.api.history.v1 import HistoryEvent, MarkerRecordedEventAttributes
 from temporalio.api.update.v1 import Request
 
-from client.history.local import LOCAL_ACTIVITY, RESULT, local_activity
+from client.history.decoder import LOCAL_ACTIVITY, RESULT, CallEvent, Decoder
 from client.history.reader import KNOW_EARLIER_EFFECTS, UNDO_WHEN_CANCELLED
-from client.history.records import CONVERSING, RESULTS
+from client.history.records import CONVERSING, RESULTS, CallEnd, Execution
 from client.placeholders import Placeholders
 from client.start import DIGEST_MEMO
 from client.tasks import BY_MEMO, TASK_MEMO
@@ -288,7 +289,7 @@ class Redaction:
 
     def __init__(self) -> None:
         self._values = Values()
-        self._kinds = dict[int, str]()
+        self._decoder = Decoder(Execution)
         self.opaque = 0
         """The number of payloads that were left unchanged: a codec encrypted them, or they are in external storage."""
 
@@ -306,27 +307,20 @@ class Redaction:
         return redacted
 
     def _shape_of_payloads(self, event: HistoryEvent) -> Shape:
-        match event.WhichOneof("attributes"):
-            case "workflow_execution_started_event_attributes" | "workflow_execution_continued_as_new_event_attributes":
+        match self._decoder.read(event):
+            case CallEvent(call=call) if call.closed is CallEnd.COMPLETED or call.is_local:
+                return (RESULTS.get(call.kind, StepReturn),)
+            case CallEvent(call=call) if call.scheduled == self._decoder.event and call.kind in CONVERSING:
+                return (Situation,)
+            case api.WorkflowExecutionStartedEventAttributes() | api.WorkflowExecutionContinuedAsNewEventAttributes():
                 return Task, Progress
-            case "workflow_execution_completed_event_attributes":
+            case api.WorkflowExecutionCompletedEventAttributes():
                 return (Outcome,)
-            case "activity_task_scheduled_event_attributes":
-                kind = event.activity_task_scheduled_event_attributes.activity_type.name
-                self._kinds[event.event_id] = kind
-                return (Situation,) if kind in CONVERSING else ()
-            case "activity_task_completed_event_attributes":
-                kind = self._kinds.get(event.activity_task_completed_event_attributes.scheduled_event_id, "")
-                return (RESULTS.get(kind, StepReturn),)
-            case "marker_recorded_event_attributes":
-                local = local_activity(event)
-                return (RESULTS.get(local.kind, StepReturn),) if local else ()
-            case "workflow_execution_update_accepted_event_attributes":
-                return _shape_of_answer(event.workflow_execution_update_accepted_event_attributes.accepted_request)
-            case "workflow_execution_update_admitted_event_attributes":
-                return _shape_of_answer(event.workflow_execution_update_admitted_event_attributes.request)
-            case "workflow_execution_signaled_event_attributes":
-                name = event.workflow_execution_signaled_event_attributes.signal_name
+            case api.WorkflowExecutionUpdateAcceptedEventAttributes(accepted_request=request):
+                return _shape_of_answer(request)
+            case api.WorkflowExecutionUpdateAdmittedEventAttributes(request=request):
+                return _shape_of_answer(request)
+            case api.WorkflowExecutionSignaledEventAttributes(signal_name=name):
                 return SIGNALS.get(name, ())
         return ()
 

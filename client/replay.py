@@ -28,7 +28,7 @@ from temporalio.workflow import NondeterminismError
 
 from client.filters import using_filter, within
 from client.history.account import has_workflow_task, without_store
-from client.history.reader import is_encrypted
+from client.history.decoder import is_encrypted
 from client.problem import Problem
 from client.tasks import existing
 from client.text import cut, one_line

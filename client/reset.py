@@ -34,8 +34,8 @@ from client.effects import (
     reset_points,
 )
 from client.follow import View
+from client.history.decoder import payloads_of
 from client.history.fetch import fetch_run, fetch_story
-from client.history.reader import payloads_of
 from client.history.records import INTERNAL_KINDS, Call, Event
 from client.history.story import Plan, Story
 from client.problem import Problem, ProblemKind

@@ -38,7 +38,7 @@ def main(paths: Annotated[list[Path], typer.Argument(help="Files, and folders wi
     total = 0
     for path in paths:
         files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-        number = sum(lines_of(file.read_text()) for file in files)
+        number = sum(lines_of(file.read_text(encoding="utf-8")) for file in files)
         total += number
         typer.echo(f"{number:7,}  {path}")
     typer.echo(f"{total:7,}")

@@ -113,7 +113,7 @@ class AgentWorkflow(Answers, TakesTurns):
     @workflow.query
     def progress(self) -> Progress:
         """The state of the task, without values that are too large for an answer."""
-        return self._progress.slim(self._catalogue.specs).with_tools(self._catalogue.specs)
+        return self._progress.slim(self._catalogue.specs).with_tools(self._catalogue.specs).without_course()
 
     @workflow.query
     def journal(self, after: str = "") -> JournalPage:

@@ -76,7 +76,7 @@ class UndoWorkflow(TakesTurns):
     @workflow.query
     def progress(self) -> Progress:
         """The state of the task, without values that are too large for an answer."""
-        return self._progress.slim()
+        return self._progress.slim().without_course()
 
     @workflow.run
     @undecoded

@@ -3,11 +3,12 @@
 A task has several runs after a continue-as-new or a reset. A rollback is the workflow that undoes a closed task.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
-from temporalio.client import Client, WorkflowHistoryEventAsyncIterator
+from temporalio.client import Client
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -33,7 +34,7 @@ WAITING = (PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED, PendingActivit
 async def fetch_history(client: Client, handle: Handle) -> History:
     """The whole history of a task, and the server's state of its open calls. No worker is asked."""
     description = await handle.describe()
-    reading = await _read_runs(client, handle.id, description.run_id)
+    reading = await _read_runs(client, handle.id, await _chain(client, handle.id, description.run_id))
     for activity in description.raw_description.pending_activities:
         failure = activity.last_failure if activity.HasField("last_failure") else None
         number = await number_of_attempt(converter_of(client, handle.id), activity)
@@ -96,24 +97,22 @@ def _as_closed(account: Outcome, closed: Outcome) -> Outcome:
 
 async def fetch_runs(client: Client, id: str, run_id: str) -> History:
     """The history of a run and of the runs that continued as new into it, without the server's state of open calls."""
-    return (await _read_runs(client, id, run_id)).history
-
-
-async def _read_runs(client: Client, id: str, run_id: str) -> Reading:
-    reading = Reading(id, converter_of(client, id))
-    for run in await _chain(client, id, run_id):
-        reading.history.run_ids.append(run)
-        async for event in _events_of_run(client, id, run):
-            await reading.add(event)
-    await reading.complete()
-    return reading
+    return (await _read_runs(client, id, await _chain(client, id, run_id))).history
 
 
 async def fetch_run(client: Client, id: str, run_id: str) -> History:
     """The history of one run, without the runs that continued as new into it."""
-    history = await read_history(id, _events_of_run(client, id, run_id), converter_of(client, id))
-    history.run_ids.append(run_id)
-    return history
+    return (await _read_runs(client, id, [run_id])).history
+
+
+async def _read_runs(client: Client, id: str, runs: Sequence[str]) -> Reading:
+    reading = Reading(id, converter_of(client, id))
+    for run in runs:
+        reading.history.run_ids.append(run)
+        async for event in client.get_workflow_handle(id, run_id=run).fetch_history_events():
+            await reading.add(event)
+    await reading.complete()
+    return reading
 
 
 async def _read_earlier(client: Client, newest: History) -> None:
@@ -179,7 +178,3 @@ async def _chain(client: Client, id: str, newest: str) -> list[str]:
         if not before:
             return chain
         chain.insert(0, before)
-
-
-def _events_of_run(client: Client, id: str, run_id: str) -> WorkflowHistoryEventAsyncIterator:
-    return client.get_workflow_handle(id, run_id=run_id).fetch_history_events()

@@ -37,7 +37,7 @@ INTERNAL_KINDS = frozenset({*CONVERSING, retries.CATALOGUE.kind, retries.INSPECT
 
 
 class Event(NamedTuple):
-    """An event of a task: the number of its run, from 1, and the event id. Events compare in the order of time."""
+    """An event of a workflow: the number of its run, from 1, and the event id. Events compare in the order of time."""
 
     run: int
     id: int
@@ -46,7 +46,47 @@ class Event(NamedTuple):
 class CallEnd(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
+    """Also by a timeout."""
     CANCELLED = "cancelled"
+
+
+@dataclass
+class Execution:
+    """One activity execution, with all its attempts; a local activity has one event, at which it ended."""
+
+    id: str
+    kind: str
+    at: datetime
+    scheduled: Event
+    task: int = 0
+    """The event id of the completed workflow task that scheduled the activity."""
+    header: frozenset[str] = frozenset()
+    """The names of the fields in its header."""
+    allowed: int = 1
+    """The maximum number of attempts; 0 means no limit. The policy of a local activity is in no event."""
+    interval: float = 0.0
+    """Seconds before the first retry, by the retry policy."""
+    coefficient: float = 1.0
+    maximum_interval: float = 0.0
+    schedule_to_close: float = 0.0
+    """Seconds; 0 for no timeout, also in the next two fields."""
+    start_to_close: float = 0.0
+    heartbeat: float = 0.0
+    started: Event | None = None
+    started_at: datetime | None = None
+    attempt: int = 0
+    """The number of the last attempt in the history; 0 if the history has no attempt yet."""
+    ended: Event | None = None
+    ended_at: datetime | None = None
+    closed: CallEnd | None = None
+    """How the activity ended; None if it is open."""
+    retry_state: RetryState | None = None
+    """Why the server made no further attempt after a timeout."""
+    is_local: bool = False
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return tuple(dict.fromkeys(event for event in (self.scheduled, self.started, self.ended) if event))
 
 
 @dataclass(frozen=True)
@@ -68,31 +108,15 @@ class AttemptFailure:
 
 
 @dataclass
-class Call:
-    """One activity execution, with all its attempts; a local activity has one event, at which it ended."""
+class Call(Execution):
+    """An activity execution of a task, with its decoded values."""
 
-    id: str
-    kind: str
-    at: datetime
-    scheduled: Event
-    task: int = 0
-    """The event id of the completed workflow task that scheduled the call."""
     args: JsonValue = None
-    allowed: int = 1
-    """The maximum number of attempts; 0 means no limit."""
     situation: Situation | None = None
-    started: Event | None = None
-    started_at: datetime | None = None
-    attempt: int = 0
-    """The number of the last attempt in the history; 0 if the history has no attempt yet."""
     last: AttemptFailure | None = None
     """The failure of the attempt just before `attempt`; None if there is none."""
     earlier: tuple[Fault, ...] = ()
     """The faults of the attempts before `attempt`, as far as workers reported them."""
-    ended: Event | None = None
-    ended_at: datetime | None = None
-    closed: CallEnd | None = None
-    """How the call ended; None if it is open."""
     held: float = 0.0
     """Seconds that an operator held the attempts back, as with `temporal activity pause`, if workers reported it."""
     result: JsonValue = None
@@ -103,12 +127,6 @@ class Call:
     proposed: Proposed | None = None
     failing: AttemptFailure | None = None
     """The failure of the last attempt, if the call failed."""
-    retry_state: RetryState | None = None
-    is_local: bool = False
-
-    @property
-    def events(self) -> tuple[Event, ...]:
-        return tuple(dict.fromkeys(event for event in (self.scheduled, self.started, self.ended) if event))
 
     @property
     def step(self) -> str:

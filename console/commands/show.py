@@ -5,7 +5,6 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -19,7 +18,8 @@ from client.connection import ui_url_of
 from client.explain import words, world
 from client.follow import Follower, View, fetch_standing
 from client.history import fetch
-from client.history.local import local_activity
+from client.history.decoder import calls_in
+from client.history.records import CallEnd
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, as_command, render
 from client.reset import reference_of
@@ -89,17 +89,8 @@ async def print_result(client: Client, handle: Handle, common: Common, step: str
 
 def _returned(task: str, events: list[HistoryEvent], step: str) -> Payload:
     """The result of the last completed call of the step. Raises Problem if no call has completed."""
-    scheduled = {
-        event.event_id: event.activity_task_scheduled_event_attributes.activity_id
-        for event in events
-        if event.HasField("activity_task_scheduled_event_attributes")
-    }
-    returned: dict[str, Sequence[Payload]] = {
-        scheduled[done.scheduled_event_id]: done.result.payloads
-        for done in (event.activity_task_completed_event_attributes for event in events)
-        if done.scheduled_event_id
-    }
-    returned |= {local.id: local.result for local in map(local_activity, events) if local and local.result}
+    completed = [found for found in calls_in(events) if found.call.closed is CallEnd.COMPLETED]
+    returned = {found.call.id: found.payloads for found in completed}
     if not returned.get(step):
         reason = f"No step {step!r} of this run has a result{nearest(step, returned)}"
         raise Problem("unknown_step", reason, Text(Remedy("show", task), " shows its steps"))

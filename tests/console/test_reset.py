@@ -14,8 +14,9 @@ from temporalio.client import Client
 
 from client.effects import repeated_by_reset
 from client.explain.explanation import explain_task
+from client.history.decoder import calls_in
 from client.history.fetch import fetch_history
-from client.history.local import local_activity
+from client.history.records import CallEnd
 from client.history.story import Story
 from client.problem import Problem
 from console.commands.reset import reset
@@ -211,10 +212,8 @@ async def test_an_effect_whose_outcome_a_codec_hides_is_in_the_way(client: Clien
 
 def hidden(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
     """The events as a console without the codec's key sees them."""
-    for event in events:
-        local = local_activity(event)
-        results = local.result if local else event.activity_task_completed_event_attributes.result.payloads
-        for payload in results:
+    for found in calls_in(events):
+        for payload in found.payloads if found.call.closed is CallEnd.COMPLETED else ():
             payload.metadata["encoding"] = b"binary/encrypted"
     return events
 

@@ -11,7 +11,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import WorkflowHandle
 
-from client.history.local import local_activity
+from client.history.decoder import calls_in
 from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.agent import AgentWorkflow
@@ -80,8 +80,8 @@ async def until(handle: Handle, seen: Callable[[Progress], bool], seconds: float
 
 
 def _scheduled(event: HistoryEvent) -> Scheduled | None:
-    if local := local_activity(event):
-        return Scheduled(event.event_id, local.kind, local.id, None, _json(event.user_metadata.summary), {})
+    for call in (found.call for found in calls_in([event]) if found.call.is_local):
+        return Scheduled(event.event_id, call.kind, call.id, None, _json(event.user_metadata.summary), {})
     if not event.HasField("activity_task_scheduled_event_attributes"):
         return None
     of = event.activity_task_scheduled_event_attributes

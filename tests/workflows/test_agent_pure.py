@@ -11,7 +11,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 
 from activities.boundary.boundary import MAX_LOCAL_RESULT
-from client.history.local import local_activity
+from client.history.decoder import calls_in
 from replan import Refused, tool
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
@@ -78,7 +78,7 @@ def chain(kind: str, count: int) -> Proposals:
 
 def recorded(found: Sequence[HistoryEvent], kind: str) -> list[int]:
     """For each local activity of a kind, the completed workflow task that recorded it."""
-    return [local.task for local in map(local_activity, found) if local and local.kind == kind]
+    return [one.call.task for one in calls_in(found) if one.call.is_local and one.call.kind == kind]
 
 
 def scheduled(found: Sequence[HistoryEvent], kind: str) -> int:

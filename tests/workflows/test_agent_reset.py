@@ -14,7 +14,7 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client
 
-from client.history.local import local_activity
+from client.history.decoder import calls_in
 from replan import Key, Refused, Tool, Transaction, metadata, tool
 from tests.activities.payments import Payments, payments
 from tests.harness import DONE, Stage, outcome, plan, staged, step
@@ -108,13 +108,7 @@ async def lines(folder: Path) -> int:
 
 async def again(stage: Stage, handle: Handle, before: str) -> Outcome:
     """Reset the task to the workflow task that scheduled an activity, so that it is scheduled anew."""
-    to = 0
-    for event in await events(handle):
-        scheduled, local = event.activity_task_scheduled_event_attributes, local_activity(event)
-        if scheduled.activity_id == before:
-            to = scheduled.workflow_task_completed_event_id
-        elif local and local.id == before:
-            to = local.task
+    to = [found.call.task for found in calls_in(await events(handle)) if found.call.id == before][-1]
     reset = await stage.client.workflow_service.reset_workflow_execution(
         ResetWorkflowExecutionRequest(
             namespace=stage.client.namespace,

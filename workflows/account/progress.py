@@ -125,6 +125,11 @@ class Progress(State):
         undos = {spec.undo.kind for spec in tools.values() if spec.undo}
         return self.model_copy(update={"tools": tools | {kind: specs[kind] for kind in undos if kind in specs}})
 
+    def without_course(self) -> "Progress":
+        """A copy for a reader of the state, without the entries that no list of the state is made of."""
+        kept = [entry for entry in self.journal if type(entry).tell is not Entry.tell]
+        return self.model_copy(update={"journal": kept, "dropped": self.number})
+
     def with_undo(self, undo: Iterable[UndoRecord]) -> "Progress":
         """A copy with these records of a rollback, which are known before it, in place of all others."""
         kept = [entry for entry in self.journal if not isinstance(entry, Undone)]
