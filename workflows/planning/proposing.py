@@ -7,7 +7,7 @@ from temporalio import workflow
 
 from workflows import ids
 from workflows.account.entries_of_steps import Settled
-from workflows.account.journal import Compacted, FailedOver, RejectedPlan, Replied, Requested, Turned
+from workflows.account.journal import ConversationCompacted, FailedOver, RejectedPlan, Replied, Requested, Turned
 from workflows.account.outcome import TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.records import Compaction, Failover, Rejection, WithheldCall
@@ -205,7 +205,7 @@ async def _summarise_oldest(progress: Progress, catalogue: Catalogue, turns: int
     done = await ask_planner(progress, catalogue, retries.COMPACT, situation, title=title)
     compaction = Compaction(turn=progress.turn, turns=turns, planner=done.planner, tokens=progress.context)
     id = ids.of_request(progress.turn, is_compaction=True)
-    progress.write(Compacted(proof=id, compaction=compaction, branch=done.branch))
+    progress.write(ConversationCompacted(proof=id, compaction=compaction, branch=done.branch))
 
 
 def _record_turn(
