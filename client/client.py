@@ -254,7 +254,7 @@ class TaskHandle:
 
         On the result, `step(id)` returns the part about one step. The result and that part have `document()` for JSON.
         """
-        return explain_task(await fetch_history(self._temporal, self._handle))
+        return explain_task(await fetch_history(self._temporal, self._handle, journal=True))
 
     async def effects(self) -> Sequence[TaskEffect]:
         """The applied and possibly applied effects of the task, with keys, from its history and a worker's ledgers.

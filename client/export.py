@@ -43,7 +43,7 @@ async def export(client: Client, handle: Handle, *, redact: bool) -> Export:
         events = redaction.events(events)
         converter = replace(converter, payload_codec=None)
     # Read from the redacted events, so that an explanation made from it holds no original value.
-    reading = Reading(task_id, converter)
+    reading = Reading(task_id, converter, journal=True)
     for event in events:
         await reading.add(event)
     continues = fetched.events[0].workflow_execution_started_event_attributes.continued_execution_run_id

@@ -183,7 +183,7 @@ class EffectsAtReset:
         """Whether the plan at the reset point was written by hand (`--plan`), not by a planner."""
         made = [self.plan.turn] if self.plan else self.story.turns
         turns = [turn for turn in self.story.turns if turn.call == self.point] or made
-        return bool(turns) and self.story.is_by_hand(turns[0])
+        return bool(turns) and turns[0].is_by_hand
 
     def is_of_plan(self, effect: TaskEffect) -> bool:
         """Whether the effect belongs to the newest run, and to a step of the plan in force at the reset point."""

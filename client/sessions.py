@@ -155,7 +155,7 @@ async def explain_each(client: Client, tasks: Sequence[Handle]) -> list[Explanat
     """Explain each task from its history; the explanations are in the order of `tasks`."""
 
     async def explained(task: Handle) -> Explanation:
-        return explain_task(await fetch_history(client, task))
+        return explain_task(await fetch_history(client, task, journal=True))
 
     return await _each(tasks, explained)
 

@@ -13,7 +13,7 @@ from workflows.account.outcome import Outcome
 
 async def task_document(client: Client, handle: Handle, outcome: Outcome) -> dict[str, Any]:
     """The JSON document of a task that `show --json` prints; docs/console.md lists the fields."""
-    receipt = receipt_of(await fetch_story(client, handle))
+    receipt = receipt_of(await fetch_story(client, handle, journal=True))
     place = ui_url_of(client, handle.id)
     return task_fields(outcome, receipt, (await handle.describe()).run_id, place)
 

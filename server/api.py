@@ -241,7 +241,7 @@ async def get_task(request: Request, id: Reference) -> Response:
 async def explain(request: Request, id: Reference, step: str | None = None) -> Response:
     """The explanation comes from the history of the task alone; no worker is asked."""
     task = await task_of(request, id)
-    explained = explanation.explain_task(await fetch.fetch_history(client_of(request).temporal, task))
+    explained = explanation.explain_task(await fetch.fetch_history(client_of(request).temporal, task, journal=True))
     return json_response((explained.step(step) if step else explained).document(as_request))
 
 

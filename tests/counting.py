@@ -94,7 +94,7 @@ async def check_counts(client: Client, queue: str, tasks: Sequence[str]) -> None
         return
     for handle in handles:
         await check_journal(client, handle)
-    histories = [await fetch_history(client, handle) for handle in handles]
+    histories = [await fetch_history(client, handle, journal=True) for handle in handles]
     metrics = runtime.of(queue)
     ended = sum(value for (name, _), value in metrics.items() if name == TASKS.name)
     if ended != len(histories) or any(history.resets or history.unreadable for history in histories):
@@ -186,4 +186,4 @@ async def _explained(events: Sequence[HistoryEvent]) -> Explanation:
         for event in events:
             yield event
 
-    return explanation.explain_task(await read_history("a-task", one_by_one(), DATA_CONVERTER))
+    return explanation.explain_task(await read_history("a-task", one_by_one(), DATA_CONVERTER, journal=True))

@@ -199,7 +199,8 @@ class AgentWorkflow(Answers, TakesTurns):
         undone = ", ".join(undo_record.step_id for undo_record in progress.undo if undo_record.done)
         results = [f"Undone: {undone}."] if undone else []
         results += [f"Not undone: {progress.not_undone}."] if progress.not_undone else []
-        return ending.model_copy(update={"reason": " ".join([ending.reason, *results])})
+        reason = f"{ending.reason.rstrip('.')}." if results else ending.reason
+        return ending.model_copy(update={"reason": " ".join([reason, *results])})
 
     async def _work(self) -> Ending | None:
         """Run the loop until the task ends; return None if its history is long, so that it must continue as new."""

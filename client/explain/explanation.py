@@ -1,7 +1,7 @@
 """A task explained, as data: summary, plans, each deviation with its cost, what was kept and what changed."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict
 from client.explain import endings, faults, people, planning, waste, words, world
 from client.explain.remedies import remedies
 from client.explain.waste import Receipt
-from client.explain.words import Cost, Item, Sentence
-from client.history.records import Call, History
+from client.explain.words import Cost, Item, Sentence, said
+from client.history.records import LONG_AGO, Call, History
 from client.history.story import Diff, Story, diffs
 from client.problem import Problem
 from client.remedy import Door, in_python, render
@@ -21,7 +21,7 @@ from workflows.account.entries_of_steps import MAX_FAULTS
 from workflows.account.task import TaskStatus
 from workflows.faults.decision import DECISIONS, plan_words, words_of
 from workflows.plans.contract import contract_words
-from workflows.text import nearest
+from workflows.text import capitalised, nearest
 
 SHORTEST_GAP = 2.0
 """Seconds; a shorter time until a worker takes a task is usual, and is not counted as a time without a worker."""
@@ -43,10 +43,8 @@ class Explanation(BaseModel):
     plans: tuple[Diff, ...]
     now: tuple[Sentence, ...]
     """What an unfinished task does now, such as its open calls; empty if the task has ended."""
-    resets: tuple[Sentence, ...]
-    compactions: tuple[Sentence, ...]
-    extensions: tuple[Sentence, ...]
-    """What people added to the limits of the task without a request."""
+    asides: tuple[Sentence, ...]
+    """Resets, compactions, and what people added to the limits of the task without a request."""
     todo: tuple[Sentence, ...]
     """What a person can do if the task cannot go on, or ended without being completed."""
     notes: tuple[Sentence, ...]
@@ -56,18 +54,16 @@ class Explanation(BaseModel):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the task was completed without an item, reset, compaction, extension, note or held call."""
-        deviations = (*self.items, *self.resets, *self.compactions, *self.extensions, *self.notes)
-        return self.status == "completed" and not deviations and not self.cost.held
+        """Whether the task was completed without an item, an aside, a note or a held call."""
+        return self.status == "completed" and not (self.items or self.asides or self.notes or self.cost.held)
 
     def document(self, door: Door = in_python) -> dict[str, Any]:
         """The explanation as the JSON that `explain --json` prints; `door` writes the remedies."""
-        story = self.story
-        outcome, end = story.history.outcome, story.history.end
-        notes = (*self.resets, *self.compactions, *self.extensions, *self.notes)
+        story, history = self.story, self.story.history
+        outcome, end = history.outcome, history.end
         return {
-            "task_id": story.history.task_id,
-            "task": story.history.task.text if story.history.task else None,
+            "task_id": history.task_id,
+            "task": history.task.text if history.task else None,
             "status": self.status,
             "reason": outcome.reason if outcome else end.reason if end else "",
             "summary": self.summary,
@@ -79,9 +75,9 @@ class Explanation(BaseModel):
             "steps": [_step_document(story, id) for id in story.step_ids],
             "never_started": world.never_started(story),
             "now": [render(sentence.text, door) for sentence in self.now],
-            "paused": [pause.model_dump(mode="json") for pause in story.history.paused],
+            "paused": [pause.model_dump(mode="json") for pause in history.paused],
             "todo": [render(sentence.text, door) for sentence in self.todo],
-            "notes": [note.text for note in notes],
+            "notes": [note.text for note in (*self.asides, *self.notes)],
             "result": outcome.result if outcome else None,
             "receipt": self.receipt.document(),
         }
@@ -109,21 +105,20 @@ class StepExplanation:
 
     @property
     def revisions(self) -> list[Diff]:
-        return [narrowed for diff in self.whole.plans if (narrowed := _diff_of_step(diff, self.id))]
+        narrowed = (diff.about(self.id) for diff in self.whole.plans)
+        return [diff for diff in narrowed if diff]
 
     @property
     def heading(self) -> Sentence:
         story = self.whole.story
-        calls = story.history.of_step(self.id)
+        calls, attempts = story.history.of_step(self.id), attempts_of(story, self.id)
         planned_kind = [story.steps[self.id].kind] if self.id in story.steps else []
-        kinds = dict.fromkeys([*planned_kind, *(call.kind for call in calls)])
-        attempts = attempts_of(story, self.id)
-        tried = f" after {count(attempts, 'attempt')}" if attempts and calls[-1:] and calls[-1].closed else ""
+        kinds = ", then ".join(dict.fromkeys([*planned_kind, *(call.kind for call in calls)]))
+        tried = f" after {count(attempts, 'attempt')}" if attempts and calls and calls[-1].closed else ""
         done = [call for call in story.done if call.step == self.id]
         got = f" It returned: {words.stop(words.value(done[-1].result))}" if done and done[-1].returned else ""
-        standing = f"{step_state(story, self.id)}{tried}.{got}"
-        text = f"{self.id} ({', then '.join(kinds)}) of {story.history.task_id}: {standing}"
-        return Sentence(text=text, events=tuple(event for call in calls for event in call.events))
+        text = f"{self.id} ({kinds}) of {story.history.task_id}: {step_state(story, self.id)}{tried}.{got}"
+        return said(text, *(event for call in calls for event in call.events))
 
     def document(self, door: Door = in_python) -> dict[str, Any]:
         """The explanation of the step as JSON, with the fields of the whole explanation."""
@@ -142,25 +137,14 @@ class StepExplanation:
         }
 
 
-def _diff_of_step(diff: Diff, id: str) -> Diff | None:
-    parts = {
-        "kept": tuple(step_id for step_id in diff.kept if step_id == id),
-        "unchanged": tuple(step_id for step_id in diff.unchanged if step_id == id),
-        "changed": tuple(change for change in diff.changed if id in (change.before.id, change.after.id)),
-        "added": tuple(step for step in diff.added if step.id == id),
-        "dropped": tuple(step for step in diff.dropped if step.id == id),
-    }
-    return diff.model_copy(update=parts) if any(parts.values()) else None
-
-
 def explain_task(history: History) -> Explanation:
     """Explain a task from its history; no worker is asked."""
     story = Story(history)
     found = [item for id in (*story.step_ids, *story.undo_ids) for item in faults.step_items(story, id)]
-    found += people.request_items(story)
-    found += [*planning.proposal_items(story), *planning.failover_items(story), *endings.ending_items(story)]
-    items = tuple(sorted(found, key=lambda item: item.at))
+    found += [*people.request_items(story), *planning.proposal_items(story), *planning.failover_items(story)]
+    items = tuple(sorted([*found, *endings.ending_items(story)], key=lambda item: item.at))
     held = sum(call.held for call in history.calls)
+    asides = (*map(endings.reset_sentence, history.resets), *planning.compactions(story), *people.extensions(story))
     return Explanation(
         story=story,
         status=status(history),
@@ -168,9 +152,7 @@ def explain_task(history: History) -> Explanation:
         items=items,
         plans=tuple(diffs(story)),
         now=tuple(endings.state_now(story)),
-        resets=tuple(map(endings.reset_sentence, history.resets)),
-        compactions=tuple(planning.compactions(story)),
-        extensions=tuple(people.extensions(story)),
+        asides=asides,
         todo=tuple(remedies(story)),
         notes=(*unreadable(history), *_notes_on_dropped_faults(story)),
         cost=sum((item.cost for item in items), Cost(held=held, unattended=seconds_without_worker(history))),
@@ -187,38 +169,35 @@ def status(history: History) -> TaskStatus:
     return TaskStatus(history.end.status) if history.end.status in set(TaskStatus) else TaskStatus.FAILED
 
 
-def unreadable(history: History) -> list[Sentence]:
+def unreadable(history: History) -> Iterator[Sentence]:
     """Sentences about the payloads that could not be read, one for each cause; none contains a value of the history."""
     causes = dict[str, list[str]]()
     for payload in history.unreadable:
         run = f"run {payload.run}, " if history.runs > 1 else ""
         causes.setdefault(payload.why, []).append(f"{run}event {payload.event}'s {payload.what}")
-    untold = [Sentence(text=UNTOLD)] if history.is_untold and history.outcome is None else []
-    return [*(Sentence(text=_unreadable_text(why, places)) for why, places in causes.items()), *untold]
+    for why, places in causes.items():
+        is_one = len(places) == 1
+        verb = why if is_one else why.replace("is ", "are ", 1).replace("was ", "were ", 1)
+        without = f"explained without {'it' if is_one else 'them'}"
+        yield said(f"{capitalised(words.listed(places, 5))} {verb}; {without}.")
+    if history.is_untold and history.outcome is None:
+        yield said(UNTOLD)
 
 
-def _notes_on_dropped_faults(story: Story) -> list[Sentence]:
-    kept = story.account.faults
-    if len(kept) < MAX_FAULTS:
-        return []
-    failed = [call for call in story.history.calls if call.is_step and call.failing and call.ended_at]
-    old = [call for call in failed if call.ended_at and call.ended_at < kept[0].at and not story.fault_of(call)]
-    kept_only = f"a task keeps its newest {MAX_FAULTS} faults"
-    text = f"What followed the oldest failed calls ({len(old)}) is left out: {kept_only}."
-    return [Sentence(text=text)] if old else []
-
-
-def _unreadable_text(why: str, places: Sequence[str]) -> str:
-    shown = words.listed(places, 5)
-    verb = why if len(places) == 1 else why.replace("is ", "are ", 1).replace("was ", "were ", 1)
-    return f"{shown[0].upper()}{shown[1:]} {verb}; explained without {'it' if len(places) == 1 else 'them'}."
+def _notes_on_dropped_faults(story: Story) -> Iterator[Sentence]:
+    kept, failed = story.account.faults, [call for call in story.history.calls if call.is_step and call.failing]
+    old = [
+        call for call in failed if kept and call.ended_at and call.ended_at < kept[0].at and not story.fault_of(call)
+    ]
+    if old and len(kept) >= MAX_FAULTS:
+        kept_only = f"a task keeps its newest {MAX_FAULTS} faults"
+        yield said(f"What followed the oldest failed calls ({len(old)}) is left out: {kept_only}.")
 
 
 def _summary(story: Story, items: Sequence[Item]) -> str:
-    history, end = story.history, story.history.end
-    if end is None:
-        took = f"is {status(history).value}"
-    else:
+    history, end, account = story.history, story.history.end, story.account
+    took = f"is {status(history).value}"
+    if end is not None:
         how = status(history).replace("_", " ")
         took = f"{how} after {words.seconds((end.at - (history.started_at or end.at)).total_seconds())}"
         if history.resets:  # days may lie between: people reset what ended long ago
@@ -226,13 +205,11 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
     done = len({call.step for call in story.done})
     plans = count(len(story.plans), "turn" if story.in_turns else "plan") if story.plans else "no plan in force"
     steps = f", {done} of {count(len(story.step_ids), 'step')} finished" if story.step_ids else ""
-    spent = spent_on_models(story.account.spent)
-    calls = ", ".join([count(story.account.spent.tool_calls, "tool call"), *spent])
-    contract = one_line(contract_words(story.account.contract)) if story.account.contract else ""
+    calls = ", ".join([count(account.spent.tool_calls, "tool call"), *spent_on_models(account.spent)])
+    contract = one_line(contract_words(account.contract)) if account.contract else ""
     began = f"Started {words.moment(history.started_at)}." if history.started_at else ""
     first = f"{history.task_id} {took}: {plans}{steps}, {calls}."
-    sentences = [first, _not_as_planned(story, items), contract, began]
-    return " ".join(filter(None, sentences))
+    return " ".join(filter(None, [first, _not_as_planned(story, items), contract, began]))
 
 
 def _not_as_planned(story: Story, items: Sequence[Item]) -> str:
@@ -249,10 +226,9 @@ def _not_as_planned(story: Story, items: Sequence[Item]) -> str:
 
 def _step_document(story: Story, id: str) -> dict[str, Any]:
     calls = story.history.of_step(id)
-    last = calls[-1] if calls else None
     return {
         "id": id,
-        "kind": last.kind if last else story.steps[id].kind,
+        "kind": calls[-1].kind if calls else story.steps[id].kind,
         "status": step_state(story, id),
         "attempts": attempts_of(story, id),
         "events": [event.id for call in calls for event in call.events],
@@ -266,45 +242,39 @@ def attempts_of(story: Story, id: str) -> int:
 
 def step_state(story: Story, id: str) -> str:
     """The state of a step: `undone`, `completed`, `not started`, `paused`, `failed`, `cancelled` or `running`."""
-    calls = story.history.of_step(id)
-    if id in (call.step for call in story.undone):
-        return "undone"
-    if id in (call.step for call in story.done):
-        return "completed"
-    if not calls:
+    for state, calls in (("undone", story.undone), ("completed", story.done)):
+        if id in (call.step for call in calls):
+            return state
+    last = next(reversed(story.history.of_step(id)), None)
+    if last is None:
         return "not started"
-    if story.history.pause_of(calls[-1]):
-        return "paused"
-    return calls[-1].closed.value if calls[-1].closed else "running"
+    return "paused" if story.history.pause_of(last) else last.closed.value if last.closed else "running"
 
 
-def finished_sentence(story: Story, call: Call) -> Sentence:
+def finished_sentence(call: Call) -> Sentence:
     """The sentence about a call that completed a step, or a reconciliation that found a step applied."""
     if call.is_reconcile:
-        text = words.stop(f"{call.step} was applied, as {call.kind} found: {words.value(call.result)}")
-        return Sentence(text=text, events=call.events)
+        return said(
+            words.stop(f"{call.step} was applied, as {call.kind} found: {words.value(call.result)}"), *call.events
+        )
     again = " (a replayed result: it was applied before)" if call.replayed else ""
     at = "at its first attempt" if call.attempt <= 1 else f"at attempt {call.attempt}"
     held = f"; {words.held(call)}" if call.held else ""
     # A result that cannot be read here is not null.
-    is_read = call.returned is not None or not call.is_step
-    returned = f" and returned: {words.value(call.result)}" if is_read else ""
-    text = words.stop(f"{faults.call_name(call)} finished {at}{again}{returned}{held}")
-    return Sentence(text=text, events=words.known(call.ended))
+    returned = f" and returned: {words.value(call.result)}" if call.returned or not call.is_step else ""
+    return said(words.stop(f"{faults.call_name(call)} finished {at}{again}{returned}{held}"), call.ended)
 
 
 def undone_sentence(call: Call) -> Sentence:
     again = " (a replayed result)" if call.replayed else ""
-    return Sentence(text=f"{call.step} was undone with {call.kind}{again}.", events=call.events)
+    return said(f"{call.step} was undone with {call.kind}{again}.", *call.events)
 
 
 def seconds_without_worker(history: History) -> float:
     """Seconds in which no worker took a scheduled workflow task or activity; overlapping periods count once."""
-    total, until = 0.0, None
+    total, until = 0.0, LONG_AGO
     for begin, end in sorted(history.gaps):
-        if (end - begin).total_seconds() < SHORTEST_GAP:
-            continue
-        begin = max(begin, until) if until else begin
-        total += max(0.0, (end - begin).total_seconds())
-        until = max(until, end) if until else end
+        if (end - begin).total_seconds() >= SHORTEST_GAP:
+            total += max(0.0, (end - max(begin, until)).total_seconds())
+            until = max(until, end)
     return total

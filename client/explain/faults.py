@@ -1,16 +1,17 @@
-"""Explains the faults of steps: why each was followed by a retry, a wait, a fallback, a new plan or an escalation."""
+"""Explains the faults of calls: why each was followed by a retry, a wait, a fallback, a new plan or an escalation."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from client.effects import Reconciliation, reconciliation_of
 from client.explain import people, words
-from client.explain.words import Cost, Item, Sentence
+from client.explain.words import Cost, Item, Part, Sentence, said
 from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
-from client.history.story import Plan, Story, Turn, diff
+from client.history.story import Failure, Plan, Story, Turn, diff
 from client.wording import times
 from workflows import ids
-from workflows.account.records import FaultRecord
+from workflows.account.journal import Executed
+from workflows.calls.reconciling import Verdict
 from workflows.faults import retries
 from workflows.faults.decision import Action
 from workflows.faults.fault import UNCOUNTED, Code, Fault
@@ -21,47 +22,40 @@ LOST = AttemptFailure.of(
 )
 SILENT = (Code.WORKER_LOST, Code.TIMEOUT)
 """The codes of an attempt that ended without a response: the server recorded its timeout."""
-
-
 LIMITS = ("replans", "no_progress")
 """Outcome codes of tasks that were not allowed to replan any more."""
 
 
 def step_items(story: Story, id: str) -> Iterator[Item]:
-    """The items of one step, in order: each call that needed a retry or failed, and each call that was not made."""
-    for call in story.history.of_step(id):
-        if call.closed is CallEnd.COMPLETED and call.attempt > 1:
-            yield retry_item(call)
-        if call.closed is CallEnd.FAILED and call.failing is not None:
-            record, history = story.fault_of(call), story.history
-            # Else it was a check; but the task may not have heard of the failure, or nothing here tells its decision.
-            if record or history.is_untold or (history.next_call(call) is None and history.end is None):
-                yield call_item(story, call, call.failing, record)
-    for record in story.uncalled(id):
-        yield _item_without_call(story, id, record)
+    """The items of one step: each call that needed a retry or failed, and each call that was not made."""
+    yield from map(retry_item, filter(is_retried, story.history.of_step(id)))
+    failures = (failure for failure in story.failures if failure.id == id)
+    yield from (failure_item(story, failure, failure.failing) for failure in failures if failure.failing)
 
 
-def call_item(story: Story, call: Call, failing: AttemptFailure, record: FaultRecord | None) -> Item:
-    """The item that explains a call that failed: what happened, why the decision was made, and what followed."""
-    after, decision = call.ended or call.scheduled, decision_of(story, record)
-    then, cost = what_followed(story, call, after, decision, record)
-    found = reconciliation_of(story, call)
-    failed = failing.fault.taken if failing.fault else call.attempt
+def is_retried(call: Call) -> bool:
+    return call.closed is CallEnd.COMPLETED and call.attempt > 1
+
+
+def failure_item(story: Story, failure: Failure, failing: AttemptFailure) -> Item:
+    """The item that explains a failure: what happened, why the decision was made, and what followed."""
+    call, decision, event = failure.call, decision_of(story, failure), _event_of(story, failure)
+    # Without a call, the event itself is the first that follows.
+    after = Event(event.run, event.id - (call is None)) if event else Event(1, 1)
+    then = tuple(_THEN[decision](story, failure, after)) if decision in _THEN else ()
+    if call is None:
+        what = said(f"{failure.id} {words.failed_as(failing)}", event)
+        why = words.UNCALLED_BECAUSE.get(failing.code, words.UNCALLED_ANYWAY)
+        return Item.of(what, f"{why}.", decision, *then, steps=(failure.id,))
     is_over = story.history.end is not None and replan_after(story, after) is None
     follows = partial(words.follows, decision, failing, in_turns=story.in_turns, is_over=is_over)
-    if found:
+    why = _why(call, failing, decision) or follows()
+    found = reconciliation_of(story, call)
+    if found and (found.reads or found.verdict is not Verdict.CANNOT_TELL):
         why = words.why_doubted(failing, is_over=found.verdict is not None)
-        then = (*reconciliation_sentences(found, follows(found.verdict)), *then)
-    else:
-        why = _why(story, call, failing, decision) or follows()
-    return Item(
-        steps=step_ids(call),
-        what=_what_failed(call, failing),
-        why=Sentence(text=why + "."),
-        decision=decision,
-        then=then,
-        cost=cost_of_attempts(call, failed) + cost + (_cost_of(found) if found else Cost()),
-    )
+        then = (*reconciliation_parts(found, follows(found.verdict)), *then)
+    cost = cost_of_attempts(call, failing.fault.taken if failing.fault else call.attempt)
+    return Item.of(_what_failed(call, failing), f"{why}.", decision, cost, *then, steps=step_ids(call))
 
 
 def _what_failed(call: Call, failing: AttemptFailure) -> Sentence:
@@ -72,7 +66,7 @@ def _what_failed(call: Call, failing: AttemptFailure) -> Sentence:
         clause = f"{words.failed_as(failing, f'at all {len(failings)} attempts')} {_why_retried(call)}"
     else:
         clause = f"failed {times(len(failings))}: {words.counted(failings)}. {_why_retried(call)}"
-    return Sentence(text=f"{call_name(call)} {clause}{words.observed(failing)}", events=words.known(call.ended))
+    return said(f"{call_name(call)} {clause}{words.observed(failing)}", call.ended)
 
 
 def _why_retried(call: Call) -> str:
@@ -81,21 +75,19 @@ def _why_retried(call: Call) -> str:
     return f"A retry could have succeeded{before}: {after_attempts(call)}."
 
 
-def decision_of(story: Story, record: FaultRecord | None) -> Action:
-    """The decision after a fault: `ask` if the task asked a person, even if nobody answered; else as recorded.
+def decision_of(story: Story, failure: Failure) -> Action:
+    """The decision after a failure: `ask` if the task asked a person, even if nobody answered; else as recorded.
 
     Without a record, it is `undecided`. If a fault of Replan's own call ended the task over its budget, it is `end`.
     """
-    if record is None:
-        return "undecided"
-    if story.requests_about(record):
-        return "ask"
-    end, own = story.history.end, story.account.own_faults
-    is_over_budget = end is not None and end.status == "over_budget" and record in own[-1:]
+    record, end = failure.record, story.history.end
+    if record is None or failure.requests:
+        return "ask" if record else "undecided"
+    is_over_budget = end is not None and end.status == "over_budget" and record in story.account.own_faults[-1:]
     return "end" if is_over_budget else record.decision
 
 
-def _why(story: Story, call: Call, failing: AttemptFailure, decision: Action) -> str:
+def _why(call: Call, failing: AttemptFailure, decision: Action) -> str:
     """Why the decision was made; empty if the standard words for the decision say enough."""
     match decision:
         case "wait" if failing.fault and failing.fault.uncounted:
@@ -116,28 +108,13 @@ def _why(story: Story, call: Call, failing: AttemptFailure, decision: Action) ->
             return ""
 
 
-def _item_without_call(story: Story, id: str, record: FaultRecord) -> Item:
-    where = _fault_events(story, record)
-    failing = AttemptFailure.of(record)
-    why = words.UNCALLED_BECAUSE.get(record.code, words.UNCALLED_ANYWAY)
-    # The place just before the event, so that the event itself counts as following.
-    before = Event(where[0].run, where[0].id - 1) if where else Event(1, 1)
-    then, cost = what_followed(story, None, before, record.decision, record)
-    return Item(
-        steps=(id,),
-        what=Sentence(text=f"{id} {words.failed_as(failing)}", events=where),
-        why=Sentence(text=f"{why}."),
-        decision=record.decision,
-        then=then,
-        cost=cost,
-    )
-
-
-def _fault_events(story: Story, record: FaultRecord) -> tuple[Event, ...]:
-    """The event that shows a fault without a call: the next request to the planner, else the end of the task."""
-    requests = [call for call in story.history.planning if call.at >= record.at]
-    end = story.history.end
-    return (requests[0].scheduled,) if requests else (end.event,) if end else ()
+def _event_of(story: Story, failure: Failure) -> Event | None:
+    """The event that shows a failure; without a call, the next request to the planner, else the end of the task."""
+    if failure.call:
+        return failure.call.ended or failure.call.scheduled
+    at, end = failure.record and failure.record.at, story.history.end
+    requests = (call.scheduled for call in story.history.planning if at and call.at >= at)
+    return next(requests, end.event if end else None)
 
 
 def failed_before(call: Call) -> list[AttemptFailure]:
@@ -156,23 +133,14 @@ def retry_waits(call: Call) -> list[float]:
 
 def cost_of_attempts(call: Call, failed: int) -> Cost:
     """The cost of the attempts of a call, of which `failed` failed."""
-    lost = _seconds_lost_before_last_attempt(call) + _seconds_lost_in_last_attempt(call)
-    return Cost(failed_attempts=failed, waited=sum(retry_waits(call)), lost=lost)
-
-
-def _seconds_lost_in_last_attempt(call: Call) -> float:
-    fault = call.failing.fault if call.failing else None
-    if fault is None or not fault.uncounted or call.started_at is None or call.ended_at is None:
-        return 0.0
-    return (call.ended_at - call.started_at).total_seconds()
-
-
-def _seconds_lost_before_last_attempt(call: Call) -> float:
-    """Seconds in earlier attempts without a response: the time before the last attempt, minus the known backoffs."""
-    reported = sum(fault.attempt < call.attempt for fault in call.earlier)
-    if reported >= call.attempt - 1 or call.started_at is None:
-        return 0.0
-    return max(0.0, (call.started_at - call.at).total_seconds() - sum(retry_waits(call)) - call.held)
+    waits, fault, lost = retry_waits(call), call.failing.fault if call.failing else None, 0.0
+    if call.started_at is not None:
+        if sum(fault.attempt < call.attempt for fault in call.earlier) < call.attempt - 1:
+            # Attempts without a response: the time before the last attempt, minus the known backoffs.
+            lost = max(0.0, (call.started_at - call.at).total_seconds() - sum(waits) - call.held)
+        if fault and fault.uncounted and call.ended_at:
+            lost += (call.ended_at - call.started_at).total_seconds()
+    return Cost(failed_attempts=failed, waited=sum(waits), lost=lost)
 
 
 def call_name(call: Call) -> str:
@@ -181,9 +149,7 @@ def call_name(call: Call) -> str:
         return f"The planner (request {call.id.removeprefix(ids.PLAN)})"
     if call.kind == retries.CATALOGUE.kind:
         return "The catalogue"
-    if call.is_undo:
-        return f"Undoing {call.step} ({call.kind})"
-    return f"{call.step} ({call.kind})"
+    return f"{'Undoing ' if call.is_undo else ''}{call.step} ({call.kind})"
 
 
 def step_ids(call: Call) -> tuple[str, ...]:
@@ -194,82 +160,54 @@ def step_ids(call: Call) -> tuple[str, ...]:
 def retry_item(call: Call) -> Item:
     """The item that explains a call that was completed after failed attempts."""
     failings = failed_before(call)
-    first = failings[0]
-    because = words.REQUEST_AGAIN_BECAUSE if call.is_own else words.RETRY_BECAUSE
-    why = because.get(first.quadrant, words.RETRY_ANYWAY)
-    why = words.INTERRUPTED_BECAUSE if first.code is Code.INTERRUPTED and words.same(failings) else why
-    proof, name = words.known(call.started, call.ended), call_name(call)
-    what = f"{name} failed {times(len(failings))}: {words.counted(failings)}."
-    what = f"{name} {words.failed_as(first, times(len(failings)))}" if words.same(failings) else what
+    first, name, is_same = failings[0], call_name(call), words.same(failings)
+    because = words.RETRY_BECAUSE.get((call.is_own, first.quadrant), words.RETRY_ANYWAY)
+    why = f"{because}, so a retry could succeed"
+    why = words.INTERRUPTED_BECAUSE if first.code is Code.INTERRUPTED and is_same else why
+    often = times(len(failings))
+    what = words.failed_as(first, often) if is_same else f"failed {often}: {words.counted(failings)}."
     result = f" It returned: {words.stop(words.value(call.result))}" if call.is_step and call.result is not None else ""
-    return Item(
+    return Item.of(
+        said(f"{name} {what}", call.started, call.ended),
+        f"{why}: {after_attempts(call)}.",
+        "retry",
+        said(f"Attempt {call.attempt} succeeded.{result}", call.ended or call.started),
+        cost_of_attempts(call, len(failings)),
         steps=step_ids(call),
-        what=Sentence(text=what, events=proof),
-        why=Sentence(text=f"{why}: {after_attempts(call)}."),
-        decision="retry",
-        then=(Sentence(text=f"Attempt {call.attempt} succeeded.{result}", events=proof[-1:]),),
-        cost=cost_of_attempts(call, len(failings)),
     )
 
 
 def after_attempts(call: Call) -> str:
     """A clause about the later attempts of a call: `attempts 2 and 3 followed after 0.2 s and 0.4 s`."""
     numbers = words.listed(str(number) for number in range(2, call.attempt + 1))
-    attempts = f"attempt{'s' if call.attempt > 2 else ''} {numbers} followed"
-    if len(retry_waits(call)) == call.attempt - 1:
+    attempts, waits = f"attempt{'s' if call.attempt > 2 else ''} {numbers} followed", retry_waits(call)
+    if len(waits) == call.attempt - 1:
         held = f", and {words.held(call)}" if call.held else ""
-        return f"{attempts} after {words.listed(map(words.seconds, retry_waits(call)))}{held}"
-    last = "" if call.attempt == 2 else ", the last one"
+        return f"{attempts} after {words.listed(map(words.seconds, waits))}{held}"
     if call.started_at is None:
         return attempts
-    held = f", of which {words.held(call)}" if call.held else ""
+    last, held = "" if call.attempt == 2 else ", the last one", f", of which {words.held(call)}" if call.held else ""
     took = words.seconds((call.started_at - call.at).total_seconds())
     return f"{attempts}{last} {took} after the first was scheduled{held}"
 
 
-def what_followed(
-    story: Story, call: Call | None, after: Event, decision: Action, record: FaultRecord | None
-) -> tuple[tuple[Sentence, ...], Cost]:
-    """Sentences about what followed a decision, and what that cost; only events after the event `after` count."""
-    if decision == "wait" and call is not None:
-        return _what_followed_wait(story, call)
-    if decision == "fallback" and call is not None:
-        return (_fallback_sentence(story.history.next_call(call)),), Cost()
-    if decision == "ask" and record is not None:
-        requests = story.requests_about(record)
-        sentences = tuple(sentence for request in requests for sentence in people.answer_sentences(story, request))
-        answer = requests[-1].request.answer if requests else None
-        if answer is None or answer.choice is not Choice.REPLAN or record not in story.account.faults:
-            return sentences, Cost()
-        replanned, cost = _what_followed_replan(story, record, requests[-1].answered or after)
-        return (*sentences, *replanned), cost
-    if decision == "replan" and record is not None:
-        return _what_followed_replan(story, record, after)
-    if decision == "escalate" and call is not None and call.is_undo:
-        return (Sentence(text=f"So the effect of {call.step} stays; the remaining effects are undone."),), Cost()
-    if decision == "escalate":
-        return (_escalation_sentence(story),), Cost()
-    return (), Cost()
-
-
-def _what_followed_wait(story: Story, call: Call) -> tuple[tuple[Sentence, ...], Cost]:
-    following, after = story.history.next_call(call), call.ended or call.scheduled
+def _after_wait(story: Story, failure: Failure, after: Event) -> Iterator[Part]:
+    call, failing = failure.call, failure.failing
+    if call is None or failing is None:
+        return
+    following = story.history.next_call(call)
     timers = (timer for timer in story.history.timers if timer.retries(call) and timer.started > after)
     timer = next((timer for timer in timers if following is None or timer.started < following.scheduled), None)
-    is_shorter = call.failing is not None and call.failing.fault is not None and call.failing.fault.lost > 0
-    next_event = (following.scheduled,) if following else ()
     again = "the same call was made again" if following else "the same call is to be made again"
-    again = "the planner was asked for a shorter reply" if is_shorter else again
-    if following and following.started_at and call.ended_at and call.failing and _is_queued(call.failing):
+    again = "the planner was asked for a shorter reply" if failing.fault and failing.fault.lost > 0 else again
+    proof = (*(timer.events if timer else ()), *(following.events[:1] if following else ()))
+    if following and following.started_at and call.ended_at and _is_queued(failing):
         waited = (following.started_at - call.ended_at).total_seconds()
-        events = (*(words.known(timer.started, timer.ended) if timer else ()), *next_event)
-        sentence = Sentence(text=f"It waited {words.seconds(waited)} for its turn, then {again}.", events=events)
-        return (sentence,), Cost(waited=waited)
-    if timer is None:
-        return (Sentence(text=f"So {again} at once.", events=next_event),), Cost()
-    events = (*words.known(timer.started, timer.ended), *next_event)
-    sentence = Sentence(text=f"{_wait_clause(timer)}, then {again}.", events=events)
-    return (sentence,), Cost(waited=timer.seconds if timer.fired else 0.0)
+        yield from (said(f"It waited {words.seconds(waited)} for its turn, then {again}.", *proof), Cost(waited=waited))
+    elif timer is None:
+        yield said(f"So {again} at once.", *proof)
+    else:
+        yield from (said(f"{_wait_clause(timer)}, then {again}.", *proof), Cost(waited=timer.seconds * timer.fired))
 
 
 def _is_queued(failing: AttemptFailure) -> bool:
@@ -282,47 +220,55 @@ def _wait_clause(timer: Timer) -> str:
     return f"It waited {words.seconds(timer.seconds)} on a timer{state}"
 
 
-def _fallback_sentence(following: Call | None) -> Sentence:
+_FALLBACK_ENDED: Mapping[CallEnd | None, str] = {
+    CallEnd.FAILED: "was called instead, and failed too.",
+    CallEnd.CANCELLED: "was called instead, and was stopped.",
+    None: "was called instead, and has not ended yet.",
+}
+
+
+def _after_fallback(story: Story, failure: Failure, after: Event) -> Iterator[Part]:
+    following = story.history.next_call(failure.call) if failure.call else None
     if following is None:
-        return Sentence(text="The fallback has not been called yet.")
-    match following.closed:
-        case CallEnd.COMPLETED:
-            end = f"did the step instead and returned: {words.value(following.result)}"
-        case CallEnd.FAILED:
-            end = "was called instead, and failed too"
-        case CallEnd.CANCELLED:
-            end = "was called instead, and was stopped"
-        case None:
-            end = "was called instead, and has not ended yet"
-    return Sentence(text=f"The fallback {following.kind} {words.stop(end)}", events=following.events)
+        yield said("The fallback has not been called yet.")
+    else:
+        returned = words.stop(f"did the step instead and returned: {words.value(following.result)}")
+        text = f"The fallback {following.kind} {_FALLBACK_ENDED.get(following.closed, returned)}"
+        yield said(text, *following.events)
 
 
-def _what_followed_replan(story: Story, record: FaultRecord, after: Event) -> tuple[tuple[Sentence, ...], Cost]:
+def _after_request(story: Story, failure: Failure, after: Event) -> Iterator[Part]:
+    asked = [exchange for exchange in story.requests if exchange.request in failure.requests]
+    for exchange in asked:
+        yield from people.answer_sentences(story, exchange)
+    answer = asked[-1].request.answer if asked else None
+    if answer and answer.choice is Choice.REPLAN and not failure.is_own:
+        yield from _after_rejection(story, failure, asked[-1].answered or after)
+
+
+def _after_rejection(story: Story, failure: Failure, after: Event) -> Iterator[Part]:
     """Sentences about the observations and the new plan after a fault of a step, and their cost."""
-    id = record.step_id
-    reads = [read for read in story.history.observations(id) if read.scheduled > after]
-    sentences = [_observation_sentence(read) for read in reads]
-    observations = sum(max(1, read.attempt) for read in reads)
+    for read in story.history.observations(failure.id):
+        if read.scheduled > after:
+            yield from (_observation_sentence(read), Cost(observations=max(1, read.attempt)))
     turn = replan_after(story, after)
     if turn is None:
-        return (*sentences, _no_replan_sentence(story)), Cost(observations=observations)
-    plan = story.plan_from(turn)
-    first = _is_first_of_replan(story, record)
-    by_hand = story.is_by_hand(turn)
+        yield _no_replan_sentence(story)
+        return
+    plan = next((plan for plan in story.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
+    is_first = _is_first_of_replan(story, failure)
     lead = "The model was asked what comes next" if story.in_turns else "The planner was asked for a new plan"
-    lead = "The next plan was written by hand" if by_hand else lead
-    text = f"{lead}{'' if first else ' (once for all the faults)'}: {_replacement_clause(story, id, plan)}"
-    events = plan.events if plan else turn.call.events
-    cost = Cost(observations=observations, planning_calls=int(first and not by_hand))
-    return (*sentences, Sentence(text=text, events=events)), cost
+    lead = "The next plan was written by hand" if turn.is_by_hand else lead
+    once = "" if is_first else " (once for all the faults)"
+    text = f"{lead}{once}: {_replacement_clause(story, failure.id, plan)}"
+    yield said(text, *(plan or turn).events)
+    yield Cost(planning_calls=int(is_first and not turn.is_by_hand))
 
 
-def _is_first_of_replan(story: Story, record: FaultRecord) -> bool:
+def _is_first_of_replan(story: Story, failure: Failure) -> bool:
     """Whether a fault is the first of those that led to one request for a new plan: only its item gets the cost."""
-    replanned = [fault for fault in story.account.faults if fault.decision == "replan"]
-    led = [fault.step_id for fault in replanned if fault.revision == record.revision]
-    places = {step.id: place for place, step in enumerate(story.account.steps)}
-    return not led or min(led, key=lambda step: places.get(step, 0)) == record.step_id
+    led = (entry.rejected for entry, _ in story.told if isinstance(entry, Executed))
+    return next((ids[0] for ids in led if failure.id in ids), failure.id) == failure.id
 
 
 def _observation_sentence(read: Call) -> Sentence:
@@ -332,15 +278,14 @@ def _observation_sentence(read: Call) -> Sentence:
         text = f"The observation with {read.kind} {words.failed_as(read.failing)} So that of the fault itself was used."
     else:
         text = f"The observation with {read.kind} {'was stopped' if read.closed else 'has not ended yet'}."
-    return Sentence(text=text, events=read.events)
+    return said(text, *read.events)
 
 
 def _replacement_clause(story: Story, id: str, plan: Plan | None) -> str:
     if plan is None:
-        end = story.history.end
         if story.in_turns:
-            return "no call came of it." if end else "it has not answered yet."
-        return "no plan came of it." if end else "it has not answered with a plan yet."
+            return "no call came of it." if story.history.end else "it has not answered yet."
+        return "no plan came of it." if story.history.end else "it has not answered with a plan yet."
     before = story.plans[plan.number - 2] if plan.number > 1 else None
     change = next((change for change in diff(story, before, plan).changed if change.before.id == id), None)
     if change is None:
@@ -350,26 +295,38 @@ def _replacement_clause(story: Story, id: str, plan: Plan | None) -> str:
 
 
 def _no_replan_sentence(story: Story) -> Sentence:
-    outcome, end = story.history.outcome, story.history.end
-    if outcome and outcome.code in LIMITS and end:
-        nothing = "The model was not asked again" if story.in_turns else "No new plan was asked for"
-        return Sentence(text=f"{nothing}: {words.sentence(outcome.reason)}", events=(end.event,))
-    if end is None and story.in_turns:
-        return Sentence(text="The model has not been asked again yet.")
+    outcome, end, in_turns = story.history.outcome, story.history.end, story.in_turns
     if end is None:
-        return Sentence(text="The planner has not been asked for a new plan yet.")
-    was_asked = "the model was asked again" if story.in_turns else "a new plan was asked for"
-    return Sentence(text=f"The task ended before {was_asked}.", events=(end.event,))
+        nobody = "model has not been asked again" if in_turns else "planner has not been asked for a new plan"
+        return said(f"The {nobody} yet.")
+    if outcome and outcome.code in LIMITS:
+        nothing = "The model was not asked again" if in_turns else "No new plan was asked for"
+        return said(f"{nothing}: {words.sentence(outcome.reason)}", end.event)
+    return said(
+        f"The task ended before {'the model was asked again' if in_turns else 'a new plan was asked for'}.", end.event
+    )
 
 
-def _escalation_sentence(story: Story) -> Sentence:
-    end = story.history.end
-    text = "Steps that run may still finish; then the task ends as escalated."
+def _after_escalation(story: Story, failure: Failure, after: Event) -> Iterator[Part]:
+    end, text = story.history.end, "Steps that run may still finish; then the task ends as escalated."
+    if failure.call and failure.call.is_undo:
+        yield said(f"So the effect of {failure.call.step} stays; the remaining effects are undone.")
+        return
     if end is not None:
         text = words.not_waiting(f"so it ended as {end.status.replace('_', ' ')}.")
-    elif any(call.is_undo for call in story.history.calls):
+    elif story.undo_ids:
         text = words.not_waiting("so what it did is being undone; then it ends.")
-    return Sentence(text=text, events=(end.event,) if end else ())
+    yield said(text, *([end.event] if end else []))
+
+
+_THEN: Mapping[Action, Callable[[Story, Failure, Event], Iterator[Part]]] = {
+    "wait": _after_wait,
+    "fallback": _after_fallback,
+    "ask": _after_request,
+    "replan": _after_rejection,
+    "escalate": _after_escalation,
+}
+"""By decision, what says what followed after an event, and what that cost."""
 
 
 def replan_after(story: Story, after: Event) -> Turn | None:
@@ -377,20 +334,18 @@ def replan_after(story: Story, after: Event) -> Turn | None:
     return next((turn for turn in story.turns if turn.is_replan and turn.call.scheduled > after), None)
 
 
-def _cost_of(found: Reconciliation) -> Cost:
-    """The reads of a reconciliation, and the time that it waited."""
-    waited = sum(timer.seconds for timer in found.timers if timer.fired)
-    return Cost(observations=sum(max(1, read.attempt) for read in found.reads), waited=waited)
-
-
-def reconciliation_sentences(found: Reconciliation, verdict: str) -> tuple[Sentence, ...]:
-    """Sentences about the reads and timers of a reconciliation, and last its `verdict` (given without a full stop)."""
-    dated = [(read.scheduled, _sentence_of_read(read)) for read in found.reads]
+def reconciliation_parts(found: Reconciliation, verdict: str) -> Iterator[Part]:
+    """Sentences about the reads and timers of a reconciliation, with their cost, and last its `verdict`."""
+    dated: list[tuple[Event, Sentence, Cost]] = [
+        (read.scheduled, _sentence_of_read(read), Cost(observations=max(1, read.attempt))) for read in found.reads
+    ]
     for timer in found.timers:
         text = f"{_wait_clause(timer)}, until no attempt could still be running."
-        dated.append((timer.started, Sentence(text=text, events=words.known(timer.started, timer.ended))))
-    last = [Sentence(text=f"{verdict}.", events=found.reads[-1].events if found.reads else ())] if found.verdict else []
-    return (*(sentence for _, sentence in sorted(dated, key=lambda pair: pair[0])), *last)
+        dated.append((timer.started, said(text, *timer.events), Cost(waited=timer.seconds * timer.fired)))
+    for _, sentence, cost in sorted(dated, key=lambda part: part[0]):
+        yield from (sentence, cost)
+    if found.verdict:
+        yield said(f"{verdict}.", *(found.reads[-1].events if found.reads else ()))
 
 
 _IN_LEDGER = {Code.NO_RESULTS: "has the call, but not its result", Code.GONE: "says that it was undone"}
@@ -398,16 +353,15 @@ _IN_LEDGER = {Code.NO_RESULTS: "has the call, but not its result", Code.GONE: "s
 
 
 def _sentence_of_read(read: Call) -> Sentence:
-    who = "The ledger" if read.kind == retries.FIND_EFFECT.kind else read.kind
-    lead = f"{who} was asked whether it was applied, and"
+    is_ledger, failing = read.kind == retries.FIND_EFFECT.kind, read.failing
     if read.closed is CallEnd.COMPLETED:
-        text = f"{lead} found it: {words.stop(words.value(read.result))}"
-    elif read.failing is None:
-        text = f"{lead} {'was stopped' if read.closed else 'has not answered yet'}."
-    elif read.failing.code is Code.NOT_FOUND and not (read.failing.fault and read.failing.fault.guessed):
-        text = f"{lead} found nothing."
-    elif read.kind == retries.FIND_EFFECT.kind and read.failing.code in _IN_LEDGER:
-        text = f"{lead} {_IN_LEDGER[read.failing.code]}."
+        found = f"found it: {words.stop(words.value(read.result))}"
+    elif failing is None:
+        found = "was stopped." if read.closed else "has not answered yet."
+    elif failing.code is Code.NOT_FOUND and not (failing.fault and failing.fault.guessed):
+        found = "found nothing."
     else:
-        text = f"{lead} {words.failed_as(read.failing)}"
-    return Sentence(text=text, events=read.events)
+        known = _IN_LEDGER.get(failing.code) if is_ledger and failing.code else None
+        found = f"{known}." if known else words.failed_as(failing)
+    who = "The ledger" if is_ledger else read.kind
+    return said(f"{who} was asked whether it was applied, and {found}", *read.events)

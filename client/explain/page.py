@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from client.explain import explanation, waste, words, world
 from client.explain.explanation import Explanation, StepExplanation
-from client.explain.words import Cost, Item, Sentence
+from client.explain.words import Cost, Item, Sentence, said
 from client.history.records import Event
 from client.history.story import Diff, Plan, Planned, Story
 from client.lines import wrap
@@ -61,7 +61,7 @@ def _brief_rows(explained: Explanation) -> Iterator[Row]:
     history, kinds = story.history, dict.fromkeys(step.kind for step in story.steps.values())
     began = words.moment(history.started_at) if history.started_at else "?"
     how = explained.status.replace("_", " ")
-    yield "", Sentence(text=f"{began} {history.task_id}{f' ({words.listed(kinds)})' if kinds else ''}: {how}")
+    yield "", said(f"{began} {history.task_id}{f' ({words.listed(kinds)})' if kinds else ''}: {how}")
     for item in explained.items:
         yield from ((INDENT, sentence) for sentence in item.sentences)
     yield from ((INDENT, sentence) for sentence in explained.now)
@@ -74,9 +74,9 @@ def _brief_rows(explained: Explanation) -> Iterator[Row]:
 def page_rows(explained: Explanation) -> Iterator[Row]:
     """All rows about a task: summary, text, events in order, open calls, end, costs, effects, remedies and notes."""
     task = explained.story.history.task
-    yield "", Sentence(text=explained.summary)
+    yield "", said(explained.summary)
     if task:
-        yield "", Sentence(text=f"Asked: {words.sentence(task.text)}", events=(Event(1, 1),))
+        yield "", said(f"Asked: {words.sentence(task.text)}", Event(1, 1))
     yield from _event_rows(explained)
     yield from (("Now  ", sentence) for sentence in explained.now)
     yield from _end_rows(explained)
@@ -98,8 +98,7 @@ def _event_rows(explained: Explanation) -> Iterator[Row]:
         groups.append(RowGroup(item.at, rank, item_rows(number, item)))
     if not explained.is_plain:  # otherwise each step did what its plan says
         groups += [RowGroup(event, FINISHED, [row]) for event, row in _finished(explained)]
-    others = (*explained.resets, *explained.compactions, *explained.extensions)
-    groups += [RowGroup(other.events[0], 3, [("", other)]) for other in others]
+    groups += [RowGroup(aside.events[0], 3, [("", aside)]) for aside in explained.asides]
     for group in fold_routine(story, sorted(groups, key=lambda group: (group.at, group.rank))):
         yield from group.rows
 
@@ -123,9 +122,9 @@ def _together(row: Sequence[RowGroup], plans: Sequence[Plan]) -> RowGroup:
     counted = words.listed(f"{kind} ({number})" for kind, number in kinds.most_common())
     calls = count(kinds.total(), "call")
     first, last = plans[0].turn.call.scheduled, row[-1].at
-    proof = tuple(Event(first.run, id) for id in range(first.id, last.id + 1))
+    proof = (Event(first.run, id) for id in range(first.id, last.id + 1))
     text = f"Turns {plans[0].move}-{plans[-1].move}: {calls}, of {counted}."
-    return RowGroup(row[0].at, row[0].rank, [("", Sentence(text=text, events=proof))])
+    return RowGroup(row[0].at, row[0].rank, [("", said(text, *proof))])
 
 
 def item_rows(number: int, item: Item) -> list[Row]:
@@ -136,19 +135,14 @@ def item_rows(number: int, item: Item) -> list[Row]:
 
 def plan_rows(story: Story, diff: Diff) -> list[Row]:
     """The rows of a plan: the first plan and each turn of `react` with steps, a later plan with its differences."""
-    events = story.plans[diff.number - 1].events
-    name, move = diff.name.capitalize(), story.plans[diff.number - 1].move
-    if diff.number == 1 or move is not None:
-        steps = words.listed(planned(Planned.of(step)) for step in story.plans[diff.number - 1].steps)
-        return [("", Sentence(text=f"{name}: {steps}.", events=events)), *_reason_rows(diff)]
+    plan, is_whole = story.plans[diff.number - 1], diff.number == 1 or diff.is_turn
     how = "instead of" if diff.replan else "goes on after"
-    head = Sentence(text=f"{name}, {how} {story.plans[diff.number - 2].name}:", events=events)
-    return [("", head), *_reason_rows(diff), *((INDENT, Sentence(text=text)) for text in difference_lines(diff))]
-
-
-def _reason_rows(diff: Diff) -> list[Row]:
+    head = f", {how} {story.plans[diff.number - 2].name}:"
+    head = f": {words.listed(planned(Planned.of(step)) for step in plan.steps)}." if is_whole else head
     lead = "It said" if diff.is_turn else "The planner's reason"
-    return [(INDENT, Sentence(text=f"{lead}: {words.sentence(diff.because)}"))] if diff.because else []
+    because = [f"{lead}: {words.sentence(diff.because)}"] if diff.because else []
+    below = [*because, *([] if is_whole else difference_lines(diff))]
+    return [("", said(f"{diff.name.capitalize()}{head}", *plan.events)), *((INDENT, said(text)) for text in below)]
 
 
 def difference_lines(diff: Diff) -> list[str]:
@@ -176,41 +170,42 @@ def planned(step: Planned) -> str:
 
 def _finished(explained: Explanation) -> Iterator[tuple[Event, Row]]:
     """The rows of the finished and undone steps that no item mentions, each with its event."""
-    story = explained.story
-    events = {event for item in explained.items for event in item.events}
-    rows = [(call, "  +  ", explanation.finished_sentence(story, call)) for call in story.done]
-    rows += [(call, "  -  ", explanation.undone_sentence(call)) for call in story.undone]
-    for call, lead, sentence in rows:
-        if call.ended and call.ended not in events:
-            yield call.ended, (lead, sentence)
+    story, events = explained.story, {event for item in explained.items for event in item.events}
+    rows = [(call.ended, ("  +  ", explanation.finished_sentence(call))) for call in story.done]
+    rows += [(call.ended, ("  -  ", explanation.undone_sentence(call))) for call in story.undone]
+    yield from ((ended, row) for ended, row in rows if ended and ended not in events)
 
 
 def _end_rows(explained: Explanation) -> Iterator[Row]:
-    story = explained.story
-    outcome, end = story.history.outcome, story.history.end
+    outcome, end = explained.story.history.outcome, explained.story.history.end
+    has_result = outcome is not None and outcome.result is not None
     # An item that cites the last event has told the end already.
     is_told = any(end is not None and end.event in item.events for item in explained.items)
-    has_last_answer = outcome is not None and outcome.status == "over_budget" and outcome.result is not None
-    if end is None or (is_told and not has_last_answer):
+    if end is None or (is_told and not (has_result and end.status == "over_budget")):
         return
-    if outcome is not None and outcome.result is not None:
-        yield "", Sentence(text=f"Result: {words.value(outcome.result, 300)}", events=(end.event,))
+    if outcome is not None and has_result:
+        yield "", said(f"Result: {words.value(outcome.result, 300)}", end.event)
     elif end.status != "completed":
         reason = words.sentence((outcome.reason if outcome else end.reason) or "no reason is recorded")
-        yield "", Sentence(text=f"It ended as {end.status.replace('_', ' ')}: {reason}", events=(end.event,))
+        yield "", said(f"It ended as {end.status.replace('_', ' ')}: {reason}", end.event)
 
 
-def _cost_sentences(cost: Cost) -> list[Sentence]:
-    parts = [
-        count(cost.failed_attempts, "failed attempt") if cost.failed_attempts else "",
-        count(cost.observations, "observation") if cost.observations else "",
-        count(cost.planning_calls, "planning call") if cost.planning_calls else "",
-        f"{words.seconds(cost.waited)} of waiting" if cost.waited else "",
-        f"{words.seconds(cost.lost)} in attempts that ended without a response" if cost.lost else "",
-        f"{words.seconds(cost.held)} held back by an operator" if cost.held else "",
-        f"{words.seconds(cost.unattended)} without a worker" if cost.unattended else "",
-    ]
-    return [Sentence(text=f"Beyond the plan this cost {words.listed(filter(None, parts))}.")] if any(parts) else []
+def _cost_sentences(cost: Cost) -> Iterator[Sentence]:
+    numbers = {
+        "failed attempt": cost.failed_attempts,
+        "observation": cost.observations,
+        "planning call": cost.planning_calls,
+    }
+    seconds = {
+        "of waiting": cost.waited,
+        "in attempts that ended without a response": cost.lost,
+        "held back by an operator": cost.held,
+        "without a worker": cost.unattended,
+    }
+    parts = [count(number, what) for what, number in numbers.items() if number]
+    parts += [f"{words.seconds(number)} {how}" for how, number in seconds.items() if number]
+    if parts:
+        yield said(f"Beyond the plan this cost {words.listed(parts)}.")
 
 
 def step_lines(explained: StepExplanation, width: int | None) -> list[str]:
@@ -222,15 +217,16 @@ def step_rows(explained: StepExplanation) -> Iterator[Row]:
     """All rows about a step: the heading, the changes of the step in plans, and the items."""
     yield "", explained.heading
     for diff in explained.revisions:
-        events = explained.whole.story.plans[diff.number - 1].events
-        for text in difference_lines(diff):
-            yield INDENT, Sentence(text=f"{diff.name.capitalize()}: {text}", events=events)
+        plan = explained.whole.story.plans[diff.number - 1]
+        yield from (
+            (INDENT, said(f"{plan.name.capitalize()}: {text}", *plan.events)) for text in difference_lines(diff)
+        )
     for number, item in enumerate(explained.items, 1):
         yield from item_rows(number, item)
     if not explained.items:
         called = explained.whole.story.history.of_step(explained.id)
         never = "It was never called: a plan ended, or the task did, before its turn came."
-        yield "", Sentence(text="It met no fault: nothing to explain." if called else never)
+        yield "", said("It met no fault: nothing to explain." if called else never)
 
 
 def lay_out_rows(rows: Iterable[Row], story: Story, width: int | None) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from client.effects import add_reset_point
 from client.explain import words
-from client.explain.words import Sentence
+from client.explain.words import Sentence, said
 from client.history.story import Story
 from client.remedy import Argument, Remedy, Text
 from client.wording import withheld_calls
@@ -105,7 +105,7 @@ def remedies(story: Story) -> Iterator[Sentence]:
     if failing is not None and story.history.end is None:
         failing = add_reset_point(failing, story)
         cure, *others = failing.remedy.parts
-        yield Sentence(text=Text(capitalised(str(cure)), *others, "."))
+        yield said(Text(capitalised(str(cure)), *others, "."))
     if outcome is None or outcome.status not in NOT_COMPLETED or outcome.code is None:
         return
     escalated = [fault for fault in outcome.faults if fault.decision == "escalate"]
@@ -113,35 +113,33 @@ def remedies(story: Story) -> Iterator[Sentence]:
     last = next((fault for fault in reversed(escalated) if not fault.step_id.startswith(ids.UNDO)), None)
     effects, undo = Remedy("effects", outcome.task_id), Remedy("undo", outcome.task_id)
     if any(not record.done for record in outcome.undo):
-        yield Sentence(text=Text("Try to undo again what stays (", undo, "), or correct it by hand."))
+        yield said(Text("Try to undo again what stays (", undo, "), or correct it by hand."))
     if last and last.applied is not Applied.NONE:
         what = (CHECK_EFFECT[0], effects, CHECK_EFFECT[1]) if last.applied is Applied.UNKNOWN else (JUDGE_EFFECT,)
         more = () if outcome.undo or story.history.rollback else (" Or undo what the task did: ", undo, ".")
-        yield Sentence(text=Text(*what, *more))
+        yield said(Text(*what, *more))
     elif outcome.code in OF_ENDING:
         yield from _remedies_of_ending(outcome, outcome.code)
     elif outcome.code in set(Code):
-        code = Code(outcome.code)
-        is_planner = last is None and any(fault.source in PLANNERS for fault in outcome.own_faults)
-        text = OF_PLANNER.get(code, OF_FAULT[code]) if is_planner else OF_FAULT[code]
+        code, is_planner = Code(outcome.code), any(fault.source in PLANNERS for fault in outcome.own_faults)
+        text = OF_PLANNER.get(code, OF_FAULT[code]) if is_planner and last is None else OF_FAULT[code]
         if outcome.status is TaskStatus.ESCALATED:
-            failed = [call.id for call in story.failed]
-            step = last.step_id if last else failed[-1] if failed else "STEP"
+            step = last.step_id if last else next((call.id for call in reversed(story.failed)), "STEP")
             text = Text(text, " Then ", Remedy("reset", outcome.task_id, {"to": step}), " goes on from there.")
-        yield Sentence(text=text)
+        yield said(text)
 
 
 def _remedies_of_ending(outcome: Outcome, code: str) -> Iterator[Sentence]:
     withheld = withheld_calls(outcome)
     kinds = sorted({call.kind for call in withheld.values()})
     if withheld:
-        yield Sentence(text=Text.of(WITHHELD, calls=words.listed(withheld), kind=kinds[0]))
+        yield said(Text.of(WITHHELD, calls=words.listed(withheld), kind=kinds[0]))
     if code == "question" and outcome.is_tainted:
-        yield Sentence(text=TAINTED_QUESTION)
+        yield said(TAINTED_QUESTION)
     last = outcome.faults[-1] if outcome.faults else None
     if code == "gave_up" and last and last.quadrant.is_transient:
-        yield Sentence(text=LATER)
+        yield said(LATER)
     if code == "gave_up" and last and last.code is Code.REJECTED:
-        yield Sentence(text=AFTER_REJECTION)
+        yield said(AFTER_REJECTION)
     elif not withheld or code != "proposals_rejected":
-        yield Sentence(text=OF_ENDING[code])
+        yield said(OF_ENDING[code])

@@ -7,11 +7,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from client.explain.words import Sentence, listed
-from client.history.records import Call, CallEnd, Event
+from client.history.records import Call, Event
 from client.history.story import Story
 from client.wording import count
 from workflows.account import metrics
-from workflows.faults.fault import Code
+from workflows.account.entries_of_steps import Settled
 
 PURPOSES = (metrics.PLANNING, metrics.CORRECTING, metrics.SUMMARISING, metrics.STEPS, metrics.LOST)
 
@@ -63,9 +63,8 @@ def receipt_of(story: Story) -> Receipt:
     """The waste receipt of a task; for a running task, it covers the calls that have ended."""
     counts = story.account.counts or {}
     tools = [call for call in story.history.calls if not call.is_own]
-    retried = [call for call in tools if call.attempt > 1 or _is_repetition(story, call)]
-    helped = [call for call in retried if call.closed is CallEnd.COMPLETED]
-    wasted = [call for call in retried if (fault := story.fault_of(call)) and not fault.quadrant.is_transient]
+    settled = [(entry, call) for entry, call in story.told if isinstance(entry, Settled) and call]
+    retried = [(entry, call) for entry, call in settled if entry.retried and not call.is_own]
     tokens, cost = (metrics.counted(counts, metric) for metric in (metrics.TOKENS, metrics.COST))
 
     def tally(number: int, calls: Iterable[Call]) -> Tally:
@@ -76,20 +75,17 @@ def receipt_of(story: Story) -> Receipt:
     for (_, how), number in metrics.counted(counts, metrics.REPLAYED_RESULTS).items():
         results[how] += number
     return Receipt(
-        wasted=tally(metrics.total(counts, metrics.WASTED_ATTEMPTS), wasted),
-        helped=tally(helpful, helped),
-        not_helped=tally(retries - helpful, (call for call in retried if call not in helped)),
+        wasted=tally(metrics.total(counts, metrics.WASTED_ATTEMPTS), (call for entry, call in retried if entry.wasted)),
+        helped=tally(helpful, (call for entry, call in retried if entry.is_done)),
+        not_helped=tally(retries - helpful, (call for entry, call in retried if not entry.is_done)),
         replayed=tally(results["ledger"], (call for call in tools if call.replayed)),
         reconciled=tally(results["reconciled"], (call for call in (*story.done, *story.undone) if call.is_reconcile)),
-        not_made=tally(
-            metrics.total(counts, metrics.CIRCUIT_OPEN),
-            (call for call in tools if call.failing and call.failing.code is Code.CIRCUIT_OPEN),
-        ),
+        not_made=tally(metrics.total(counts, metrics.CIRCUIT_OPEN), (call for entry, call in settled if entry.is_open)),
         paid={
             purpose: Paid(
                 tokens=tokens[purpose,],
                 usd=cost.get((purpose,), 0) / metrics.MICRO,
-                events=_events(_calls_paid_for(story, purpose)),
+                events=_events(call for entry, call in settled if _is_paid(entry, purpose)),
             )
             for purpose in PURPOSES
             if tokens.get((purpose,))
@@ -97,26 +93,9 @@ def receipt_of(story: Story) -> Receipt:
     )
 
 
-def _is_repetition(story: Story, call: Call) -> bool:
-    """Whether the same call was executed before, ended in a counted fault (`Fault.is_counted`), and the task waited."""
-    same = [other for other in story.history.calls if (other.id, other.kind) == (call.id, call.kind)]
-    before = [earlier for earlier in same if earlier.scheduled < call.scheduled]
-    fault = story.fault_of(before[-1]) if before else None
-    return fault is not None and fault.decision == "wait" and fault.is_counted
-
-
-def _calls_paid_for(story: Story, purpose: str) -> Iterator[Call]:
-    for call in story.history.calls:
-        if purpose == metrics.LOST:
-            is_meant = bool(call.earlier) or call.closed is CallEnd.FAILED
-        elif call.proposed:
-            is_correction = bool(call.situation and call.situation.rejected)
-            is_of_purpose = metrics.purpose_of(call.kind, is_correction=is_correction) == purpose
-            is_meant = is_of_purpose and bool(call.proposed.tokens)
-        else:
-            is_meant = purpose == metrics.STEPS and bool(call.returned and call.returned.tokens)
-        if is_meant:
-            yield call
+def _is_paid(entry: Settled, purpose: str) -> bool:
+    is_lost = entry.used.tokens > entry.tokens
+    return is_lost if purpose == metrics.LOST else entry.purpose == purpose and entry.tokens > 0
 
 
 def _events(calls: Iterable[Call]) -> tuple[Event, ...]:

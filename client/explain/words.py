@@ -49,6 +49,15 @@ class Cost(BaseModel, frozen=True):
         return Cost(**{name: getattr(self, name) + getattr(other, name) for name in Cost.model_fields})
 
 
+Part = Sentence | Cost
+"""What is said of what followed a decision, and what it cost."""
+
+
+def said(text: str, *events: Event | None) -> Sentence:
+    """The sentence with those of the events that have happened."""
+    return Sentence(text=text, events=tuple(event for event in events if event))
+
+
 class Item(BaseModel, frozen=True):
     """One deviation from the plan, explained."""
 
@@ -59,6 +68,14 @@ class Item(BaseModel, frozen=True):
     decision: Action
     then: tuple[Sentence, ...] = ()
     cost: Cost = Cost()
+
+    @classmethod
+    def of(cls, what: Sentence, why: str, decision: Action, *parts: Part, steps: Iterable[str] = ()) -> "Item":
+        """The item with the sentences and the costs of what followed; `why` is empty if there is nothing to say."""
+        then = tuple(part for part in parts if isinstance(part, Sentence))
+        cost = sum((part for part in parts if isinstance(part, Cost)), Cost())
+        because = said(why) if why else None
+        return cls(steps=tuple(steps), what=what, why=because, decision=decision, then=then, cost=cost)
 
     @property
     def sentences(self) -> tuple[Sentence, ...]:
@@ -93,28 +110,22 @@ MAX_VALUE = 90
 MAX_REASON = 300
 """Characters to which the reason of a fault or of an ending is cut."""
 
-RETRY_BECAUSE: Mapping[Quadrant | None, str] = {
-    Quadrant.TRANSIENT_INFRASTRUCTURAL: "The connection to the tool failed, not the call itself, so a retry could "
-    "succeed",
-    Quadrant.TRANSIENT_SEMANTIC: "The tool was busy, so a retry could succeed",
+RETRY_BECAUSE: Mapping[tuple[bool, Quadrant | None], str] = {
+    (False, Quadrant.TRANSIENT_INFRASTRUCTURAL): "The connection to the tool failed, not the call itself",
+    (False, Quadrant.TRANSIENT_SEMANTIC): "The tool was busy",
+    (True, Quadrant.TRANSIENT_INFRASTRUCTURAL): "No answer came back",
+    (True, Quadrant.TRANSIENT_SEMANTIC): "The answer was to try later",
 }
+"""Why a call was made again, by whether it is Replan's own, and by the quadrant of the fault."""
+RETRY_ANYWAY = "The fault counts as transient"
 INTERRUPTED_BECAUSE = "The call was stopped by an operator, which is no fault of the call, so it was made again"
-REQUEST_AGAIN_BECAUSE: Mapping[Quadrant | None, str] = {
-    Quadrant.TRANSIENT_INFRASTRUCTURAL: "No answer came back, so a retry could succeed",
-    Quadrant.TRANSIENT_SEMANTIC: "The answer was to try later, so a retry could succeed",
-}
-"""By quadrant of the fault, why a request to the planner or to the catalogue was made again."""
-RETRY_ANYWAY = "The fault counts as transient, so a retry could succeed"
-
+UNBLAMED = "which is no fault of the call, so it does not count as an attempt"
 WAIT_BECAUSE: Mapping[Code | None, str] = {
     Code.CIRCUIT_OPEN: "The circuit breaker of the tool is open, so no call is made, and no attempt is used",
     Code.MISSING_TOOL: "No worker knew the kind; a worker that knows it may be starting, as in a deploy",
-    Code.WORKER_SHUTDOWN: "The worker was stopped during the call, which is no fault of the call, so it does not "
-    "count as an attempt",
-    Code.RATE_LIMITED: "The tool asked for a longer wait than a retry makes",
-    Code.BUSY: "The tool asked for a longer wait than a retry makes",
-    Code.STORE_UNAVAILABLE: "The store was not available before anything was done, which is no fault of the call, so "
-    "it does not count as an attempt",
+    Code.WORKER_SHUTDOWN: f"The worker was stopped during the call, {UNBLAMED}",
+    **dict.fromkeys((Code.RATE_LIMITED, Code.BUSY), "The tool asked for a longer wait than a retry makes"),
+    Code.STORE_UNAVAILABLE: f"The store was not available before anything was done, {UNBLAMED}",
 }
 WAIT_FOR_TURN = "The service is down, or limits its callers, so the call waits for its turn"
 WAIT_AFTER_TRIAL = (
@@ -183,9 +194,8 @@ def observed(failing: AttemptFailure) -> str:
 def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
     """Why it had to be found out whether a call was applied; `is_over` is True if this was found out."""
     that = "that was found out" if is_over else "that has to be found out"
-    if failing.quadrant in (Quadrant.PERSISTENT_SEMANTIC, Quadrant.PERSISTENT_INFRASTRUCTURAL) and not (
-        failing.fault and failing.fault.code is Code.BUG  # an exception of the tool is no rejection
-    ):
+    # An exception of the tool is no rejection.
+    if failing.quadrant and not failing.quadrant.is_transient and failing.code is not Code.BUG:
         return f"An earlier attempt may have been applied and have caused this: {that} before the rejection counts"
     return f"The outcome of the call was unknown: {that} before anything else"
 
@@ -224,11 +234,6 @@ def rolled_back(task: str, stands: str) -> Text:
 def held(call: Call) -> str:
     """How long an operator held a call back: `an operator held it back for 18.4 s (pause or reset)`."""
     return f"an operator held it back for {seconds(call.held)} (pause or reset)"
-
-
-def known(*events: Event | None) -> tuple[Event, ...]:
-    """The given events without each None, which stands for an event that has not happened."""
-    return tuple(event for event in events if event)
 
 
 def sentence(*texts: str) -> str:

@@ -1,13 +1,13 @@
 """What a task left behind: the steps that new plans kept, and what changed in the world, surely or perhaps."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pydantic import BaseModel
 
 from client import effects
 from client.effects import EffectState, TaskEffect
 from client.explain import words
-from client.explain.words import Sentence
+from client.explain.words import Sentence, said
 from client.history.records import Event
 from client.history.story import Story
 
@@ -36,70 +36,60 @@ def kept(story: Story) -> dict[str, list[str]]:
     return by_plan
 
 
-def left(story: Story) -> list[Sentence]:
+def left(story: Story) -> Iterator[Sentence]:
     """Sentences about what was kept, what never started, and what changed in the world, each with its events."""
     by_plan = {f"plan {number}": ids for number, ids in kept(story).items()}
     if story.in_turns and by_plan:
         by_plan = {"earlier turns": [id for ids in by_plan.values() for id in ids]}
-    sentences = list[Sentence]()
     for name, ids in by_plan.items():
-        ended = words.known(*(call.ended for call in story.done if call.step in ids))
-        sentences.append(Sentence(text=f"Kept from {name}: {words.listed(ids)}.", events=ended))
-    never = never_started(story)
-    sentences += [Sentence(text=f"Never started: {words.listed(never)}.")] if never else []
+        yield said(f"Kept from {name}: {words.listed(ids)}.", *(call.ended for call in story.done if call.step in ids))
+    if never := never_started(story):
+        yield said(f"Never started: {words.listed(never)}.")
     changed = changes(story)
     sure = [change for change in changed if change.sure and not change.undone]
-    perhaps = [change for change in changed if not change.sure]
+    back = [change for change in changed if change.undone]
     # Without these words, "nothing" would deny the changes that are named below as possible.
-    certain = " for certain" if perhaps and not sure else ""
-    nothing = "nothing that still stands" if any(change.undone for change in changed) else "nothing"
-    text = f"Changed in the world: {_listed_steps(sure) or nothing}{certain}."
-    sentences.append(Sentence(text=text, events=_proof(story, sure)))
-    sentences += [*earlier(story), *unknown(story), *_undone(story, changed)]
-    rollback = story.history.rollback
-    return [*sentences, *([Sentence(text=words.rolled_back(story.history.task_id, rollback))] if rollback else [])]
+    certain = " for certain" if not sure and not all(change.sure for change in changed) else ""
+    nothing = "nothing that still stands" if back else "nothing"
+    yield said(f"Changed in the world: {_listed_steps(sure) or nothing}{certain}.", *_proof(story, sure))
+    yield from (*earlier(story), *unknown(story))
+    if back:
+        proof = (event for call in story.undone for event in call.events[-1:])
+        yield said(f"Changed and undone: {_listed_steps(back)}.", *proof)
+    undo = story.history.outcome.undo if story.history.outcome else ()
+    if stays := [f"{record.step_id} ({record.reason.rstrip('.')})" for record in undo if not record.done]:
+        yield said(f"Was to be undone and stays: {words.listed(stays)}.")
+    if story.history.rollback:
+        yield said(words.rolled_back(story.history.task_id, story.history.rollback))
 
 
-def earlier(story: Story) -> list[Sentence]:
+def earlier(story: Story) -> Iterator[Sentence]:
     """Sentences about effects of runs before a reset that were not undone, and about runs whose history was deleted."""
     own, rollbacks = effects.own_effects(story), [Story(rollback) for rollback in story.history.rollbacks]
     all = effects.all_effects(story, None, (), rollbacks) if story.history.earlier else []
     left = [effect for effect in all if effect.key not in own and effect.undoes is None]
     left = [effect for effect in left if effect.state is not EffectState.UNDONE]
-    surely = {True: "Changed", False: "Perhaps changed"}
-    texts = list[str]()
-    for sure, what in surely.items():
+    for sure, what in {True: "Changed", False: "Perhaps changed"}.items():
         steps = [f"{effect.step} ({effect.kind})" for effect in left if (effect.state is EffectState.APPLIED) is sure]
         if steps:
-            texts.append(f"{what} by an earlier run, before a reset, and it stands: {words.listed(steps)}.")
+            yield said(f"{what} by an earlier run, before a reset, and it stands: {words.listed(steps)}.")
     for run in story.history.deleted:
-        texts.append(f"The history of the run {run} was deleted: what that changed is not known here.")
-    return [Sentence(text=text) for text in texts]
+        yield said(f"The history of the run {run} was deleted: what that changed is not known here.")
 
 
-def _undone(story: Story, changed: Sequence[Changed]) -> list[Sentence]:
-    back = [change for change in changed if change.undone]
-    proof = tuple(event for call in story.undone for event in call.events[-1:])
-    sentences = [Sentence(text=f"Changed and undone: {_listed_steps(back)}.", events=proof)] if back else []
-    undo = story.history.outcome.undo if story.history.outcome else ()
-    stays = [f"{record.step_id} ({record.reason.rstrip('.')})" for record in undo if not record.done]
-    return [*sentences, *([Sentence(text=f"Was to be undone and stays: {words.listed(stays)}.")] if stays else [])]
-
-
-def unknown(story: Story) -> list[Sentence]:
+def unknown(story: Story) -> Iterator[Sentence]:
     """Sentences about open calls that may change the world, and about calls whose outcome is unknown."""
+    open = {call.id for call in story.history.calls if call.closed is None and story.history.end is None}
     perhaps = [change for change in changes(story) if not change.sure]
-    is_open = story.history.end is None
-    open = {call.id for call in story.history.calls if call.closed is None and is_open}
     paused = {pause.activity for pause in story.history.paused}
     groups = {
-        "Runs, and may change the world": [change for change in perhaps if change.step_id in open - paused],
-        "Is paused, and may change the world": [change for change in perhaps if change.step_id in open & paused],
-        "May have changed the world, nobody knows": [change for change in perhaps if change.step_id not in open],
+        "Runs, and may change the world": open - paused,
+        "Is paused, and may change the world": open & paused,
+        "May have changed the world, nobody knows": {change.step_id for change in perhaps} - open,
     }
-    return [
-        Sentence(text=f"{what}: {_listed_steps(of)}.", events=_proof(story, of)) for what, of in groups.items() if of
-    ]
+    for what, ids in groups.items():
+        if of := [change for change in perhaps if change.step_id in ids]:
+            yield said(f"{what}: {_listed_steps(of)}.", *_proof(story, of))
 
 
 def never_started(story: Story) -> list[str]:
@@ -109,15 +99,13 @@ def never_started(story: Story) -> list[str]:
     return [step.id for step in story.plans[-1].steps if not story.history.of_step(step.id)]
 
 
-def _listed_steps(changed: Sequence[Changed]) -> str:
-    return words.listed(
-        f"{change.step_id} ({change.kind}{', done before' if change.replayed else ''})" for change in changed
-    )
+def _listed_steps(changed: Iterable[Changed]) -> str:
+    return words.listed(f"{one.step_id} ({one.kind}{', done before' if one.replayed else ''})" for one in changed)
 
 
-def _proof(story: Story, changed: Sequence[Changed]) -> tuple[Event, ...]:
+def _proof(story: Story, changed: Sequence[Changed]) -> list[Event]:
     ids = {id for change in changed for id in change.events}
-    return tuple(event for call in story.history.calls for event in call.events[-1:] if event.id in ids)
+    return [event for call in story.history.calls for event in call.events[-1:] if event.id in ids]
 
 
 def changes(story: Story) -> list[Changed]:
@@ -127,11 +115,8 @@ def changes(story: Story) -> list[Changed]:
 
 def _changed(story: Story, effect: TaskEffect) -> Changed:
     # The fallback of a step has the same id, so calls of another kind are left out.
-    calls = [
-        call
-        for call in story.history.of_step(effect.step)
-        if call.kind == effect.kind and effects.effect_of(story, call) is not EffectState.NONE
-    ]
+    same = (call for call in story.history.of_step(effect.step) if call.kind == effect.kind)
+    calls = [call for call in same if effects.effect_of(story, call) is not EffectState.NONE]
     return Changed(
         step_id=effect.step,
         kind=effect.kind,

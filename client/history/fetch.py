@@ -33,10 +33,13 @@ WAITING = (PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED, PendingActivit
 """The states of an open activity of which no attempt runs."""
 
 
-async def fetch_history(client: Client, handle: Handle) -> History:
-    """The whole history of a task, and the server's state of its open calls. No worker is asked."""
+async def fetch_history(client: Client, handle: Handle, *, journal: bool = False) -> History:
+    """The whole history of a task, and the server's state of its open calls. No worker is asked.
+
+    `journal` is needed to explain the task.
+    """
     description = await handle.describe()
-    reading = await _read_runs(client, handle.id, await _chain(client, handle.id, description.run_id))
+    reading = await _read_runs(client, handle.id, await _chain(client, handle.id, description.run_id), journal=journal)
     for activity in description.raw_description.pending_activities:
         failure = activity.last_failure if activity.HasField("last_failure") else None
         number = await number_of_attempt(converter_of(client, handle.id), activity)
@@ -52,9 +55,9 @@ async def fetch_history(client: Client, handle: Handle) -> History:
     return reading.history
 
 
-async def fetch_story(client: Client, handle: Handle) -> Story:
+async def fetch_story(client: Client, handle: Handle, *, journal: bool = False) -> Story:
     """The whole history of a task (see `fetch_history`), read as its turns, plans, faults and requests."""
-    return Story(await fetch_history(client, handle))
+    return Story(await fetch_history(client, handle, journal=journal))
 
 
 async def number_of_attempt(converter: DataConverter, activity: PendingActivityInfo) -> int:
@@ -119,8 +122,8 @@ async def fetch_run(client: Client, id: str, run_id: str) -> History:
     return (await _read_runs(client, id, [run_id])).history
 
 
-async def _read_runs(client: Client, id: str, runs: Sequence[str]) -> Reading:
-    reading = Reading(id, converter_of(client, id))
+async def _read_runs(client: Client, id: str, runs: Sequence[str], *, journal: bool = False) -> Reading:
+    reading = Reading(id, converter_of(client, id), journal=journal)
     for run in runs:
         reading.history.run_ids.append(run)
         async for event in client.get_workflow_handle(id, run_id=run).fetch_history_events():

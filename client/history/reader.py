@@ -132,18 +132,24 @@ KNOW_EARLIER_EFFECTS = AgentWorkflow.know_earlier_effects.__name__
 """The name of the Signal that tells a task of effects of earlier runs."""
 
 
-async def read_history(task_id: str, events: AsyncIterable[HistoryEvent], converter: DataConverter) -> History:
-    """Read these events into a History; `converter` decodes their payloads."""
-    reading = Reading(task_id, converter)
+async def read_history(
+    task_id: str, events: AsyncIterable[HistoryEvent], converter: DataConverter, *, journal: bool = False
+) -> History:
+    """Read these events into a History, with its `journal` if asked; `converter` decodes their payloads."""
+    reading = Reading(task_id, converter, journal=journal)
     async for event in events:
         await reading.add(event)
     return await reading.complete()
 
 
 class Reading:
-    """Builds a History from events, which must be added in their order."""
+    """Builds a History from events, which must be added in their order.
 
-    def __init__(self, task_id: str, converter: DataConverter) -> None:
+    With `journal`, each of its runs is replayed for the entries of the task's journal.
+    """
+
+    def __init__(self, task_id: str, converter: DataConverter, *, journal: bool = False) -> None:
+        self._has_journal = journal
         self._payloads, self._converter, self._decoder = Payloads(converter), converter, Decoder(Call)
         self._timers = dict[Event, Timer]()
         self._admitted = dict[str, Request]()
@@ -163,6 +169,8 @@ class Reading:
         history.last = at = self._payloads.event = self._decoder.event
         history.last_at = when = self._decoder.at
         if isinstance(found, api.WorkflowExecutionStartedEventAttributes):
+            if self._events and self._has_journal:
+                await self._replay()
             self._events.clear()
         self._events.append(event)
         match found:
@@ -208,11 +216,23 @@ class Reading:
     async def complete(self) -> History:
         """The history of all events that were added, with the account of the task."""
         history = self.history
-        if self._is_task and history.decided and (history.outcome is None or history.outcome.counts is None):
-            progress = await replayed_progress(history.task_id, self._events, self._converter)
-            history.replayed = progress.outcome(history.last_at) if progress else None
-            history.is_untold = progress is None
+        has_account = history.outcome is not None and history.outcome.counts is not None
+        if self._is_task and history.decided and (self._has_journal or not has_account):
+            progress = await self._replay()
+            if not has_account:
+                history.replayed = progress.outcome(history.last_at) if progress else None
+                history.is_untold = progress is None
         return history
+
+    async def _replay(self) -> Progress | None:
+        """The state after the events of the newest run, whose entries are added to the journal."""
+        journal = self.history.journal
+        progress = await replayed_progress(self.history.task_id, self._events, self._converter)
+        if progress is None:
+            journal.clear()
+        elif self._has_journal:
+            journal += [entry for entry in progress.journal if not journal or entry.number > journal[-1].number]
+        return progress
 
     async def pending(self, id: str, attempt: int, failure: Failure | None, *, running: bool) -> None:
         """Record the server's state of the open call `id`: its attempt, and the failure of the attempt before."""
@@ -265,10 +285,10 @@ class Reading:
         choice, fields = Choice(sent.name), None
         if any(payload.data not in (b"", b"null") for payload in sent.args.payloads):
             fields = await self._payloads.model("answer", sent.args.payloads, CHOICES[choice].given)
-        self._note_answer(choice, fields)
+        self._note_answer(choice, fields, of.protocol_instance_id)
 
-    def _note_answer(self, choice: Choice, given: Given | Resolution | None) -> None:
-        self.history.answers.append(AcceptedAnswer(self._decoder.event, self._decoder.at, choice, given))
+    def _note_answer(self, choice: Choice, given: Given | Resolution | None, update: str = "") -> None:
+        self.history.answers.append(AcceptedAnswer(self._decoder.event, self._decoder.at, choice, given, update))
 
     async def _add_end(self, status: str, of: Message) -> None:
         outcome, reason = None, ""

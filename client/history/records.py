@@ -11,6 +11,7 @@ from temporalio.exceptions import RetryState
 
 from client.workflow_task import FailingTask
 from workflows import ids
+from workflows.account.journal import AnyEntry
 from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.account.records import Pause, StepRecord
@@ -186,6 +187,10 @@ class Timer:
     """The number of its entry in the journal; 0 if it has none."""
 
     @property
+    def events(self) -> tuple[Event, ...]:
+        return (self.started, self.ended) if self.ended else (self.started,)
+
+    @property
     def is_deadline(self) -> bool:
         """Whether the timer ends the task at its deadline."""
         return self.summary == ids.DEADLINE_TIMER
@@ -208,6 +213,8 @@ class AcceptedAnswer:
     choice: Choice
     given: Given | Resolution | None
     """A Resolution answers the requests of many tasks."""
+    update: str = ""
+    """The id of the Update; empty for a Resolution."""
 
 
 @dataclass(frozen=True)
@@ -307,6 +314,8 @@ class History:
     replayed: Outcome | None = None
     """The account of the task after the last event, from a replay; None if the task itself wrote its account, or if
     the history cannot be replayed here."""
+    journal: list[AnyEntry] = field(default_factory=list)
+    """The entries of all runs, if they were asked for (see `Reading`); empty if they cannot be replayed here."""
     is_untold: bool = False
     """Whether the account of the task is missing, because this version cannot replay the history or a codec is
     missing."""

@@ -1,28 +1,32 @@
-"""Joins a task's account with the events that prove it: turns (requests to the planner), plans, faults, requests."""
+"""Joins the journal of a task with the events that prove it: turns, plans, faults, requests to people."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property
 from typing import Any
 
 from pydantic import BaseModel, JsonValue
 
-from client.history.records import AcceptedAnswer, Call, CallEnd, Event, History, Timer
+from client.history.records import AttemptFailure, Call, CallEnd, Event, History, Timer
 from workflows import ids
+from workflows.account import metrics
+from workflows.account.entries_of_people import Answered, Asked, Extended
+from workflows.account.entries_of_steps import Attempted, Decided, Reconciled, Settled
+from workflows.account.entry import Entry
+from workflows.account.journal import MovedOn
 from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.account.records import MAX_SHOWN_ARGS, FaultRecord
 from workflows.faults import retries
+from workflows.faults.fault import Code
 from workflows.json_values import canonical
-from workflows.people.requests import Choice, Given, HumanRequest, RequestKind, Resolution
+from workflows.people.requests import HumanAnswer, HumanRequest, RequestKind, Resolution
 from workflows.plans.proposal import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step
 from workflows.plans.references import Unresolved, resolve
 from workflows.text import legible
 
-LATER = datetime.max.replace(tzinfo=UTC)
 OF_TURN = re.compile(r"t(\d+)\.c\d+(\.b\d+)?")
 """The id of a step that a model called directly, without a plan: `t7.c0` is the first call of turn 7."""
 
@@ -49,6 +53,14 @@ class Turn:
     """The mistakes for which Replan rejected the proposal; empty if it was not rejected."""
 
     @property
+    def number(self) -> int:
+        return int(self.call.id.removeprefix(ids.PLAN))
+
+    @property
+    def events(self) -> tuple[Event, ...]:
+        return self.call.events
+
+    @property
     def is_replan(self) -> bool:
         return self.call.kind == retries.REPLAN.kind
 
@@ -56,6 +68,11 @@ class Turn:
     def proposal(self) -> NewSteps | Answer | Question | GiveUp | None:
         """What the planner proposed; None if there is no proposal or it cannot be read."""
         return self.call.proposed.proposal if self.call.proposed else None
+
+    @property
+    def is_by_hand(self) -> bool:
+        """Whether a person wrote the proposal (`--plan`)."""
+        return self.call.proposed is not None and self.call.proposed.planner == BY_HAND
 
 
 @dataclass(frozen=True)
@@ -73,12 +90,12 @@ class Plan:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        return self.turn.call.events
+        return self.turn.events
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A request of the task to a person, with the events that prove it."""
+class Exchange:
+    """A request of the task to a person, with the events that prove it and its answer."""
 
     request: HumanRequest
     timer: Timer | None
@@ -91,52 +108,156 @@ class Asked:
         return (self.timer.started,) if self.timer else ()
 
 
+@dataclass
+class Failure:
+    """A fault that no retry followed, of a call of the task."""
+
+    call: Call | None
+    """None if the call was not made."""
+    record: FaultRecord | None
+    """The fault and the decision; None if the task has not heard of it, or if that is not told."""
+    is_own: bool = False
+    """Whether the call is Replan's own, not of a step."""
+    requests: list[HumanRequest] = field(default_factory=list)
+    """What people were asked because of it; several if the values in an answer were not accepted."""
+
+    def add(self, request: HumanRequest) -> None:
+        """Note a request that is about the call; a request of another step counts if the own step makes none."""
+        if request.step == self.id or self.is_own or all(other.step != self.id for other in self.requests):
+            self.requests = [other for other in self.requests if other.step == request.step] + [request]
+
+    @property
+    def id(self) -> str:
+        """The id of the activity that was called, or was not."""
+        return self.call.id if self.call else self.record.step_id if self.record else ""
+
+    @property
+    def failing(self) -> AttemptFailure | None:
+        """How the call failed, or why it was not made; None if it was cancelled."""
+        return self.call.failing if self.call else AttemptFailure.of(self.record) if self.record else None
+
+
+Told = tuple[Entry, Call | None]
+"""An entry of a journal and, if it tells how an execution of an activity ended, the call."""
+
+
+def told_by_journal(history: History) -> Iterator[Told]:
+    """The entries of the journal with their calls: the n-th end of an activity in a run belongs to its n-th call."""
+    ends, calls = list[tuple[int, str]](), defaultdict[tuple[int, str], list[Call]](list)
+    run = history.runs - sum(isinstance(entry, MovedOn) for entry in history.journal[:-1])
+    for entry in history.journal:
+        run += isinstance(entry, MovedOn)
+        # Executions of the catalogue's activity are not settled.
+        is_end = isinstance(entry, Settled) and entry.purpose in ("", metrics.STEPS)
+        is_end |= isinstance(entry, Attempted) and entry.proof == ids.CATALOGUE
+        ends.append((run, entry.proof if is_end else ""))
+    for call in history.calls:
+        if call.closed:
+            calls[call.scheduled.run, call.id].append(call)
+    number = Counter(ends)
+    for end, ended in calls.items():
+        if end[0] < history.runs:  # a long task drops the oldest entries at the end of a run
+            del ended[: max(0, len(ended) - number[end])]
+    newest = dict[str, Call]()
+    for entry, end in zip(history.journal, ends, strict=True):
+        if calls[end]:
+            newest[entry.proof] = calls[end].pop(0)
+        yield entry, newest.get(entry.proof) if isinstance(entry, Settled | Attempted) else None
+
+
+def told_by_account(account: Outcome, calls: Iterable[Call] = ()) -> list[Told]:
+    """What the Outcome and the calls of a task tell of its journal, in the order of time, if no replay has the rest."""
+    told: list[Told] = [(_settled(call), call) for call in calls if call.closed]
+    asked, answered = account.requests, [(one.id, one.answer.at) for one in account.requests if one.answer]
+    entries: list[Entry] = [
+        *(Answered(at=at, request=id) for id, at in answered),
+        *(Attempted(at=fault.at, step=fault.step_id, fault=fault) for fault in account.faults),
+        *(Attempted(at=fault.at, step=fault.step_id, fault=fault, is_own=True) for fault in account.own_faults),
+        *(Asked(at=request.since, request=request.id, step=request.step or "") for request in asked),
+    ]
+    return sorted([*told, *((entry, None) for entry in entries)], key=lambda pair: pair[0].at)
+
+
+def _settled(call: Call) -> Settled:
+    result = call.returned or (call.failing.fault if call.failing else None)
+    own = Settled.of_execution(result, call.earlier, None, {}, source=call.kind, proof=call.id, purpose=metrics.STEPS)
+    return own.model_copy(update={"at": call.ended_at})
+
+
+def failures_of(told: Iterable[Told], account: Outcome) -> list[Failure]:
+    """The faults that no retry followed, in their order, each with what people were asked because of it."""
+    requests = {request.id: request for request in account.requests}
+    found, newest, ended, open = list[Failure](), dict[str, Failure](), dict[str, Call](), dict[str, HumanRequest]()
+    for entry, call in told:
+        match entry:
+            case Settled() if call:
+                ended[call.id] = call
+            case Reconciled(fault=fault) if entry.step in newest:
+                newest[entry.step].record = fault
+            case Decided(decision=decision) if (failure := newest.get(entry.step)) and failure.record:
+                failure.record = failure.record.model_copy(update={"decision": decision})
+            case Attempted(is_check=False, fault=fault) if fault.decision != "retry":
+                call = ended.pop(fault.step_id, call if fault.step_id == ids.CATALOGUE else None)
+                # The replay is ahead of the workers if none has gone on after the call.
+                is_decided = call is None or call.ended_at is None or call.ended_at <= entry.at
+                failure = Failure(call, fault if is_decided else None, entry.is_own)
+                for request in open.values():  # another step may have asked for it before
+                    if fault.code is Code.NEEDS_APPROVAL and fault.step_id in request.steps:
+                        failure.add(request)
+                found.append(failure)
+                newest["" if entry.is_own else entry.step] = failure
+            case Asked():
+                ended.pop(entry.step, None)  # what followed the failure before only checked what a person gave
+                request = requests[entry.request]
+                open[entry.request] = request
+                for step in request.steps or ("",):
+                    if (failure := newest.get(step)) and request.kind in (RequestKind.FAULT, RequestKind.APPROVAL):
+                        failure.add(request)
+            case Answered():
+                open.pop(entry.request, None)
+    return found
+
+
 class Story:
-    """What one task did, derived from its history: its turns, its plans, and the calls that finished its steps."""
+    """What one task did, from its journal and history: its turns, its plans, and the calls that finished its steps."""
 
     def __init__(self, history: History) -> None:
         self.history, self.account = history, history.account
-        self.turns = _turns(history, self.account)
+        self.told = list(told_by_journal(history)) or told_by_account(self.account, history.calls)
+        self.turns = list(_turns(history, self.account))
         self.plans = _plans(history, self.turns)
-        timers, answers = list(history.timers), list(history.answers)
-        self.requests = [
-            Asked(request, _timer_of(request, timers), _answer_of(request, answers))
-            for request in self.account.requests
-        ]
+        self.requests = list(_exchanges(self))
+        self.failures = failures_of(self.told, self.account)
+        self._faults = {failure.call.scheduled: failure.record for failure in self.failures if failure.call}
+        for call in history.calls:
+            is_unheard = history.is_untold or (history.next_call(call) is None and history.end is None)
+            if call.closed is CallEnd.FAILED and call.scheduled not in self._faults and is_unheard:
+                self.failures.append(Failure(call, None, call.is_own))
 
     def fault_of(self, call: Call) -> FaultRecord | None:
-        """The fault recorded for a failed or cancelled call; None without one, as for a check (see `is_check`)."""
-        if call.closed not in (CallEnd.FAILED, CallEnd.CANCELLED) or call.ended_at is None:
-            return None
-        following = self.history.next_call(call)
-        until = following.at if following else LATER
-        records = (record for record in self._faults_not_retried if record.step_id == call.id)
-        return next((record for record in records if call.ended_at <= record.at < until), None)
+        """The fault recorded for a failed or cancelled call; None without one, as for a call that was only a check."""
+        return self._faults.get(call.scheduled)
 
-    def is_check(self, call: Call) -> bool:
-        """Whether a failed call only checked arguments or a result that a person gave, so that no decision followed."""
-        return call.closed is CallEnd.FAILED and self.fault_of(call) is None
+    def answer_event(self, answer: HumanAnswer | None, request: str = "") -> Event | None:
+        """The event with an answer to a request, or with an extension that no request asked for."""
+        if answer is None:
+            return None
+        if answer.resolution:
+            given = ((accepted.event, accepted.given) for accepted in self.history.answers)
+            resolved = (event for event, by in given if isinstance(by, Resolution) and by.id == answer.resolution)
+            return next(resolved, None)
+        entries = [entry for entry, _ in self.told if isinstance(entry, Answered | Extended)]
+        ours = {entry.proof for entry in entries if isinstance(entry, Answered) and entry.request == request}
+        ours |= {entry.proof for entry in entries if isinstance(entry, Extended) and entry.at == answer.at}
+        alike = (given for given in self.history.answers if given.choice is answer.choice)
+        # Without the journal, the first one since then: the handler of an Update runs before its event is written.
+        accepted = (given for given in alike if given.update in ours or (not any(ours) and given.at >= answer.at))
+        return next((given.event for given in accepted), None)
 
     @property
     def failed(self) -> list[Call]:
         """The failed calls of steps and of Replan's own activities."""
-        calls = [call for call in self.history.calls if call.is_step or call.is_own]
-        return [call for call in calls if call.closed is CallEnd.FAILED]
-
-    def uncalled(self, step: str) -> list[FaultRecord]:
-        """The faults of `step` that the task recorded without making a call."""
-        called = [self.fault_of(call) for call in self.history.of_step(step)]
-        records = [record for record in self._faults_not_retried if record.step_id == step and not record.attempt]
-        return [record for record in records if record not in called]
-
-    @cached_property
-    def _faults_not_retried(self) -> list[FaultRecord]:
-        return [fault for fault in (*self.account.faults, *self.account.own_faults) if fault.decision != "retry"]
-
-    def requests_about(self, fault: FaultRecord) -> list[Asked]:
-        """The requests to people that `fault` led to; several if the values in an answer were not accepted."""
-        ids = {request.id for request in requests_about(self.account, fault)}
-        return [request for request in self.requests if request.request.id in ids]
+        return [call for call in self.history.calls if (call.is_step or call.is_own) and call.closed is CallEnd.FAILED]
 
     @property
     def in_turns(self) -> bool:
@@ -175,14 +296,6 @@ class Story:
         earlier = [plan for plan in self.plans if (plan.turn.call.ended or event) < event]
         return earlier[-1] if earlier else None
 
-    def is_by_hand(self, turn: Turn) -> bool:
-        """Whether a person wrote the proposal of the turn (`--plan`)."""
-        return turn.call.proposed is not None and turn.call.proposed.planner == BY_HAND
-
-    def plan_from(self, turn: Turn) -> Plan | None:
-        """The first accepted plan of the request `turn` or of a later request; None if there is none."""
-        return next((plan for plan in self.plans if plan.turn.call.scheduled >= turn.call.scheduled), None)
-
 
 def _completed_in_order(calls: Iterable[Call]) -> list[Call]:
     done = [call for call in calls if call.closed is CallEnd.COMPLETED]
@@ -191,73 +304,38 @@ def _completed_in_order(calls: Iterable[Call]) -> list[Call]:
 
 def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
     """The requests to people that `fault` led to; several if the values in an answer were not accepted."""
-    is_own, step = fault in account.own_faults, fault.step_id
-    same = [record for record in (*account.faults, *account.own_faults) if record.step_id == step]
-    same = [record for record in same if record.decision != "retry"]
-    until = min((record.at for record in same if record.at > fault.at), default=LATER)
-    kinds = RequestKind.FAULT, RequestKind.APPROVAL
-    asked = [request for request in account.requests if request.kind in kinds]
-    about = [request for request in asked if request.step == (None if is_own else step)]
-    if found := [request for request in about if fault.at <= request.since < until]:
-        return found
-    # Another step may have asked for it before.
-    together = [request for request in asked if not is_own and step in request.steps and request.step != step]
-    earlier = [request for request in together if request.since <= fault.at]
-    return [request for request in earlier if request.answer is None or fault.at <= request.answer.at][-1:]
+    failures = failures_of(told_by_account(account), account)
+    return next((failure.requests for failure in failures if failure.record == fault), [])
 
 
-def _timer_of(request: HumanRequest, timers: list[Timer]) -> Timer | None:
-    """The timer of a request, or None; it is removed from `timers`, since a repeated request has a timer of its own."""
-    name = legible(ids.request_timer(request))
-    same = (timer for timer in timers if timer.summary and name.startswith(timer.summary.removesuffix("…")))
-    found = next((timer for timer in same if timer.at >= request.since), None)
-    if found:
-        timers.remove(found)
-    return found
+def _exchanges(story: Story) -> Iterator[Exchange]:
+    timers = list(story.history.timers)
+    for request in story.account.requests:
+        name = legible(ids.request_timer(request))
+        same = (timer for timer in timers if timer.summary and name.startswith(timer.summary.removesuffix("…")))
+        if timer := next(same, None):
+            timers.remove(timer)  # a repeated request has a timer of its own
+        yield Exchange(request, timer, story.answer_event(request.answer, request.id))
 
 
-def _answer_of(request: HumanRequest, answers: list[AcceptedAnswer]) -> Event | None:
-    """The event with the answer to a request, or None; an answer to this request only is removed from `answers`."""
-    answer = request.answer
-    if answer is None:
-        return None
-    if answer.resolution:
-        later = ((accepted.event, accepted.given) for accepted in answers if request.since <= accepted.at)
-        ours = (event for event, given in later if isinstance(given, Resolution) and given.id == answer.resolution)
-        return next(ours, None)
-    # The handler of an Update runs before its event is written.
-    fitting = [accepted for accepted in answers if accepted.choice is answer.choice and accepted.at >= answer.at]
-    named = [other for other in fitting if isinstance(other.given, Given) and other.given.request == request.id]
-    for accepted in (named or fitting)[:1]:
-        if answer.choice is not Choice.EXTEND:
-            answers.remove(accepted)
-        return accepted.event
-    return None
-
-
-def _turns(history: History, account: Outcome) -> list[Turn]:
+def _turns(history: History, account: Outcome) -> Iterator[Turn]:
     rejected = {rejection.turn: rejection.mistakes for rejection in account.rejections}
     if account.reasons:  # the last one ended the task, so that all reasons are kept
         rejected[account.rejections[-1].turn] = account.reasons
     accepted = {revision.turn for revision in account.revisions}
-    first = min(accepted, default=0)  # a long task keeps only its last revisions
-    return [_turn(history, call, rejected, accepted, first) for call in history.planning]
-
-
-def _turn(
-    history: History, call: Call, rejected: Mapping[int, tuple[Mistake, ...]], accepted: Collection[int], first: int
-) -> Turn:
-    number, proposed = int(call.id.removeprefix(ids.PLAN)), call.proposed
-    if call.closed is not CallEnd.COMPLETED:
-        return Turn(call, ProposalVerdict.FAILED if call.closed else ProposalVerdict.UNDECIDED)
-    if proposed and proposed.compact:
-        return Turn(call, ProposalVerdict.TOO_LONG)
-    if number in rejected:
-        return Turn(call, ProposalVerdict.REJECTED, rejected[number])
-    if proposed is None:
-        return Turn(call, ProposalVerdict.UNREADABLE)
-    is_decided = not isinstance(proposed.proposal, NewSteps) or number in accepted or number < first
-    return Turn(call, ProposalVerdict.ACCEPTED if is_decided or history.is_untold else ProposalVerdict.UNDECIDED)
+    for call in history.planning:
+        turn = Turn(call, ProposalVerdict.UNDECIDED)
+        is_old = turn.number < min(accepted, default=0)  # a long task keeps only its last revisions
+        is_decided = history.is_untold or is_old or turn.number in accepted or not isinstance(turn.proposal, NewSteps)
+        if call.closed in (CallEnd.FAILED, CallEnd.CANCELLED):
+            turn = Turn(call, ProposalVerdict.FAILED)
+        elif call.proposed and call.proposed.compact:
+            turn = Turn(call, ProposalVerdict.TOO_LONG)
+        elif call.closed and turn.number in rejected:
+            turn = Turn(call, ProposalVerdict.REJECTED, rejected[turn.number])
+        elif call.closed and (call.proposed is None or is_decided):
+            turn = Turn(call, ProposalVerdict.ACCEPTED if call.proposed else ProposalVerdict.UNREADABLE)
+        yield turn
 
 
 def _plans(history: History, turns: Sequence[Turn]) -> list[Plan]:
@@ -373,6 +451,17 @@ class Diff(BaseModel, frozen=True):
     dropped: tuple[Planned, ...] = ()
     events: tuple[int, ...] = ()
 
+    def about(self, id: str) -> "Diff | None":
+        """What it says of one step; None if nothing."""
+        parts: dict[str, tuple[object, ...]] = {
+            "kept": tuple(step for step in self.kept if step == id),
+            "unchanged": tuple(step for step in self.unchanged if step == id),
+            "changed": tuple(change for change in self.changed if id in (change.before.id, change.after.id)),
+            "added": tuple(step for step in self.added if step.id == id),
+            "dropped": tuple(step for step in self.dropped if step.id == id),
+        }
+        return self.model_copy(update=parts) if any(parts.values()) else None
+
 
 def diffs(story: Story) -> list[Diff]:
     """Each plan, compared with the plan before it.
@@ -432,12 +521,8 @@ def _replaced_by_new_id(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[
 
 def _change(was: Step, new: Step) -> Change:
     before, after = dict(_flat(was.args)), dict(_flat(new.args))
-    paths = dict.fromkeys([*before, *after])
-    different = {
-        path: Was(before=before.get(path, MISSING), after=after.get(path, MISSING))
-        for path in paths
-        if before.get(path, MISSING) != after.get(path, MISSING)
-    }
+    pairs = {path: (before.get(path, MISSING), after.get(path, MISSING)) for path in before | after}
+    different = {path: Was(before=old, after=new) for path, (old, new) in pairs.items() if old != new}
     return Change(before=Planned.of(was), after=Planned.of(new), args=different)
 
 

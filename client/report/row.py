@@ -68,26 +68,23 @@ class TaskRow(BaseModel, frozen=True):
 
 def row_of(history: History) -> TaskRow:
     """The row of a task, from its account; the row of a running task has what has ended so far."""
-    account, end = history.account, history.end
-    is_over = end is not None and end.status != "continued"
-    waiting = [] if is_over else [request for request in account.requests if request.is_open]
-    recoveries = Counter((fault.quadrant, fault.code, what) for fault, what in recoveries_of(account, is_over=is_over))
+    account, counts = history.account, history.account.counts or {}
+    end = history.end if history.end and history.end.status != "continued" else None
+    waiting = [] if end else [request for request in account.requests if request.is_open]
+    recoveries = Counter(
+        (fault.quadrant, fault.code, what) for fault, what in recoveries_of(account, is_over=bool(end))
+    )
+    numbers = ((metric.name, metrics.counted(counts, metric)) for metric in metrics.COUNTED)
     return TaskRow(
         task_id=history.task_id,
         first_run=history.first_run,
         status=TaskStatus.WAITING if waiting else status(history),
-        code=(history.outcome.code or "" if history.outcome else end.status) if end and is_over else "",
-        ended_at=end.at if end and is_over else None,
-        counters=tuple(
-            (metric.name, labels, number)
-            for metric in metrics.COUNTED
-            for labels, number in metrics.counted(account.counts or {}, metric).items()
-        ),
+        code=(end.code or "" if end.outcome else end.status) if end else "",
+        ended_at=end.at if end else None,
+        counters=tuple((name, labels, number) for name, sums in numbers for labels, number in sums.items()),
         values=tuple((sample.metric.name, sample.labels, sample.value) for sample in values_of(account)),
         recoveries=tuple((*of, number) for of, number in recoveries.items()),
-        waiting=tuple(
-            OpenRequest(task_id=history.task_id, kind=request.code, since=request.since) for request in waiting
-        ),
+        waiting=tuple(OpenRequest(task_id=history.task_id, kind=one.code, since=one.since) for one in waiting),
         unreadable=tuple(sorted({payload.why for payload in history.unreadable})),
     )
 
@@ -99,11 +96,10 @@ def values_of(account: Outcome) -> Iterator[Sample]:
             yield Sample(metrics.RETRY_DELAY, (fault.source, fault.code), fault.waited)
     if account.ended_at is None or account.limits is None:
         return
-    replanned = [record for record in account.faults if record.decision == "replan"]
+    first = {fault.revision: fault.at for fault in reversed(account.faults) if fault.decision == "replan"}
     for plan in account.revisions:
-        if plan.at:
-            left = [record for record in replanned if record.revision == plan.number - 1]
-            yield from (Sample(metrics.TIME_TO_REPLAN, (), (plan.at - first.at).total_seconds()) for first in left[:1])
+        if plan.at and plan.number - 1 in first:
+            yield Sample(metrics.TIME_TO_REPLAN, (), (plan.at - first[plan.number - 1]).total_seconds())
     retries = Counter[str]()
     for (tool, _), number in metrics.counted(account.counts or {}, metrics.RETRIES).items():
         retries[tool] += number
@@ -137,9 +133,8 @@ def _recovery(account: Outcome, fault: FaultRecord, later: Sequence[FaultRecord]
         return Recovery.REPLAN if has_later_plan or account.status is TaskStatus.COMPLETED else undecided
     if later:
         return _recovery(account, later[0], later[1:], undecided)
-    step = next((step for step in account.steps if step.id == fault.step_id), None)
-    if step is not None and step.status not in (StepStatus.COMPLETED, StepStatus.UNDONE):
+    done = (StepStatus.COMPLETED, StepStatus.UNDONE)
+    is_unfinished = any(step.id == fault.step_id and step.status not in done for step in account.steps)
+    if is_unfinished or fault.decision in ("escalate", "reconcile", "ask"):
         return undecided
-    how = {"retry": Recovery.RETRY, "wait": Recovery.RETRY, "fallback": Recovery.FALLBACK}
-    how |= dict.fromkeys(("escalate", "reconcile", "ask"), undecided)
-    return how.get(fault.decision, fault.decision)
+    return {"wait": Recovery.RETRY}.get(fault.decision, fault.decision)

@@ -49,7 +49,7 @@ def _terminal_width() -> int | None:
 
 async def explain(client: Client, handle: Handle, common: Common, step: str | None) -> int:
     """Print why a task, or one step of it, did what it did."""
-    explained = explanation.explain_task(await fetch.fetch_history(client, handle))
+    explained = explanation.explain_task(await fetch.fetch_history(client, handle, journal=True))
     chosen = explained.step(step) if step is not None else None
     width = _terminal_width()
     if common.json:

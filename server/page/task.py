@@ -203,7 +203,7 @@ async def explain_page(request: Request, id: str) -> Response:
 
 async def _explanation_and_tabs(client: Client, task: Handle) -> tuple[list[Hanging], Sequence[Tab]]:
     """Why a task did what it did, and the tabs that its pages have besides the usual ones."""
-    explained = explanation.explain_task(await fetch.fetch_history(client.temporal, task))
+    explained = explanation.explain_task(await fetch.fetch_history(client.temporal, task, journal=True))
     many, account = explained.story.history.runs > 1, explained.story.account
     sentences = [
         Hanging(

@@ -216,7 +216,9 @@ async def test_a_guessed_not_found_does_not_reconcile(client: Client, tmp_path: 
     async with staged(client, tmp_path, [order_once, find_order], [plan(step("order", "order_once"))]) as stage:
         handle = await stage.start()
         ended = await outcome(handle)
-        explained = explain_task(await read_history(handle.id, handle.fetch_history_events(), DATA_CONVERTER))
+        explained = explain_task(
+            await read_history(handle.id, handle.fetch_history_events(), DATA_CONVERTER, journal=True)
+        )
     said = " ".join(sentence.text for item in explained.items for sentence in (item.what, *item.then))
 
     assert [fault.reconciled for fault in ended.faults] == ["cannot_tell"]

@@ -149,7 +149,7 @@ async def test_who_answers_sees_the_words_on_every_screen(client: Client, tmp_pa
         shown = details(progress)
         await handle.execute_update("abort")
         ended = await outcome(handle)
-        history = await read_history(handle.id, handle.fetch_history_events(), DATA_CONVERTER)
+        history = await read_history(handle.id, handle.fetch_history_events(), DATA_CONVERTER, journal=True)
         events = [event async for event in handle.fetch_history_events()]
     request = progress.requests[0].model_copy()
     task = asker(ended)

@@ -31,7 +31,7 @@ async def history(of: Iterable[HistoryEvent], converter: DataConverter = DATA_CO
         for event in of:
             yield event
 
-    return await read_history("the-task", one_by_one(), converter)
+    return await read_history("the-task", one_by_one(), converter, journal=True)
 
 
 async def explained(name: str, until: int | None = None) -> Explanation:

@@ -76,7 +76,7 @@ async def test_a_read_that_is_retried_counts_in_every_reader(client: Client, tmp
     async with staged(client, tmp_path, [look, refuse], [plan(step("a", "refuse")), DONE], jitter=lambda: 0.0) as stage:
         handle = await stage.start()
         ended = await outcome(handle)
-        told = explanation.explain_task(await fetch_history(client, handle))
+        told = explanation.explain_task(await fetch_history(client, handle, journal=True))
 
     assert ", 1 retry (it helped), 0 wasted, 3 tool calls" in tree.headline(ended)
     assert (told.receipt.helped.number, row_of(told.story.history).status) == (1, ended.status)
@@ -96,7 +96,7 @@ async def test_an_attempt_that_a_shutdown_cut_off_is_counted_alike(client: Clien
     async with staged(client, tmp_path, [ask], [plan(step("a", "ask")), DONE]) as stage:
         handle = await stage.start()
         ended = await outcome(handle)
-        told = explanation.explain_task(await fetch_history(client, handle))
+        told = explanation.explain_task(await fetch_history(client, handle, journal=True))
     heading = "\n".join(page.step_lines(told.step("a"), None))
 
     assert (ended.steps[0].attempts, len(told.story.history.of_step("a"))) == (1, 2)

@@ -61,7 +61,7 @@ async def test_it_may_have_changed_the_world_for_all(
 ) -> None:
     """`effects`, `explain`, `show` and `reset` say so, and `undo` finds out and takes it back."""
     async with cancelled(client, tmp_path) as task:
-        story = Story(await fetch_history(client, task))
+        story = Story(await fetch_history(client, task, journal=True))
         listed = await fetch_effects(client, story, ())
         lines = page.page_lines(explanation.explain_task(story.history), None)
         await show(client, task, Common())

@@ -29,7 +29,7 @@ async def told(
     async with bank(client, folder, world, proposals) as stage:
         handle = await stage.start(task or "a task")
         ended = await outcome(handle)
-        return explanation.explain_task(await fetch_history(client, handle)), ended
+        return explanation.explain_task(await fetch_history(client, handle, journal=True)), ended
 
 
 def said(explained: Explanation) -> str:

@@ -114,7 +114,7 @@ class Secret(PayloadCodec):
 
 async def said(client: Client, handle: Handle) -> list[str]:
     """What is said of a task, in whole lines."""
-    return page.page_lines(explanation.explain_task(await fetch.fetch_history(client, handle)), None)
+    return page.page_lines(explanation.explain_task(await fetch.fetch_history(client, handle, journal=True)), None)
 
 
 async def test_an_encrypted_task_is_explained_without_its_payloads(client: Client, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ async def continued(client: Client) -> AsyncIterator[Handle]:
 
 async def test_the_runs_of_a_task_are_read_as_one(client: Client, continued: Handle) -> None:
     """From the first on, although the newest is the one that is found."""
-    history = await fetch.fetch_history(client, continued)
+    history = await fetch.fetch_history(client, continued, journal=True)
 
     assert (history.runs, history.task and history.task.text) == (2, "go on")
     assert history.end and history.end.event.run == 2

@@ -32,7 +32,7 @@ async def test_explain_tells_of_pure_steps_like_of_others(client: Client, tmp_pa
     async with staged(client, tmp_path, [double, refuse], script) as stage:
         handle = await stage.start()
         await outcome(handle)
-        told = page.page_lines(explanation.explain_task(await fetch.fetch_history(client, handle)), None)
+        told = page.page_lines(explanation.explain_task(await fetch.fetch_history(client, handle, journal=True)), None)
         calls = {call.id: call for call in (await fetch.fetch_history(client, handle)).calls}
 
     refused, doubled = (calls[id].scheduled.id for id in "ab")
@@ -46,7 +46,7 @@ async def test_a_local_and_an_ordinary_activity_of_one_call_are_one_call(client:
     async with staged(client, tmp_path, [lengthen], script) as stage:
         handle = await stage.start()
         await outcome(handle)
-        history = await fetch.fetch_history(client, handle)
+        history = await fetch.fetch_history(client, handle, journal=True)
 
     [call] = history.of_step("a")
     assert (call.closed, call.attempt, explanation.explain_task(history).items) == (CallEnd.COMPLETED, 1, ())

@@ -77,7 +77,7 @@ async def test_the_time_of_a_reset_task_is_explained(
         task = await here.run()
         await asyncio.sleep(1.1)
         await here.reset(task, "b")
-        summary = explain_task(await fetch_history(client, task)).summary
+        summary = explain_task(await fetch_history(client, task, journal=True)).summary
         await show(client, task, Common())
 
     took = re.search(r" completed after (\d+\.\d\d) s, (0\.\d\d) s after it was reset: ", summary)

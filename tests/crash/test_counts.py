@@ -141,7 +141,7 @@ async def test_metrics_histories_and_outcomes_agree(client: TemporalClient, serv
 
             handles = await asyncio.gather(*(one(number) for number in range(TASKS)))
             found = scrape(f"127.0.0.1:{port}")
-    histories = [await fetch_history(client, client.get_workflow_handle(handle.id)) for handle in handles]
+    histories = [await fetch_history(client, client.get_workflow_handle(handle.id), journal=True) for handle in handles]
     outcomes = [history.outcome for history in histories if history.outcome]
     exported, summed = by_label(found), Counter[tuple[str, tuple[str, ...]]]()
     for history in histories:

@@ -161,7 +161,7 @@ async def test_a_person_reads_what_was_ordered_and_by_whom_before_allowing_it(
         handle = await stage.start(Task(text="What does the page of A-17 say?", strategy=strategy))
         ended = await outcome(handle)
         shown = await details_of(handle)
-        told = explanation.explain_task(await fetch.fetch_history(client, handle))
+        told = explanation.explain_task(await fetch.fetch_history(client, handle, journal=True))
     [call], todo = ended.rejections[-1].withheld, " ".join(render(one.text, as_command) for one in told.todo)
 
     assert (call.kind, call.args) == ("purchase", {"sku": "A-17"})
@@ -189,7 +189,7 @@ async def test_a_question_after_a_page_was_read_is_no_order_to_the_person(
     async with planning("openai", model) as (_, planner), staged(client, tmp_path, tools, planner) as stage:
         handle = await stage.start(Task(text="What does the page of A-17 say?", strategy=strategy))
         ended = await outcome(handle)
-        told = explanation.explain_task(await fetch.fetch_history(client, handle))
+        told = explanation.explain_task(await fetch.fetch_history(client, handle, journal=True))
     todo = " ".join(one.text for one in told.todo)
 
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "question")

@@ -164,7 +164,7 @@ async def test_a_lost_reply_that_the_budget_cannot_cover_twice_is_explained_as_t
     ):
         handle = await stage.start(Task(text="x", limits=Limits(tokens=tokens)))
         ended = await outcome(handle)
-        item = explanation.explain_task(await fetch.fetch_history(client, handle)).items[0]
+        item = explanation.explain_task(await fetch.fetch_history(client, handle, journal=True)).items[0]
 
     assert "quota_exhausted once" in item.what.text and "could have succeeded before the last fault" in item.what.text
     assert item.why is not None and item.why.text.startswith("A lost reply counts as all that was reserved for it")

@@ -329,8 +329,9 @@ async def test_a_reset_of_the_newest_run_leaves_the_runs_before_it(early: Client
         before = await runs(early, handle)
         assert await reset(early, newest, Common(json=True), to="catalogue", why=None) == 0
         done = await outcome(newest)
-    told = await fetch_history(early, newest)
+    told = await fetch_history(early, newest, journal=True)
 
+    assert [entry.number for entry in told.journal] == list(range(1, len(told.journal) + 1))
     assert told.run_ids[: len(before) - 1] == [one.run_id for one in before[:-1]]
     assert told.end and told.end.status == done.status
     assert [call.id for call in told.calls if call.is_step] == [f"s{number}" for number in range(9)]

@@ -118,7 +118,7 @@ async def test_a_kind_that_a_deploy_brings_resolves_itself(client: Client, tmp_p
     async with staged(client, tmp_path, [echo, shout], script, queue=old.queue):
         ended = await outcome(handle)
         named = [one.summary for one in await timers(handle)]
-        story = Story(await read_history(handle.id, handle.fetch_history_events(), DATA_CONVERTER))
+        story = Story(await read_history(handle.id, handle.fetch_history_events(), DATA_CONVERTER, journal=True))
 
     assert (request.cause, ended.status) == ("shout/missing_tool", TaskStatus.COMPLETED)
     assert [(one.status, one.attempts) for one in ended.steps] == [(StepStatus.COMPLETED, 1)] * 2

@@ -275,7 +275,7 @@ async def test_explain_says_what_was_approved_together(client: Client, tmp_path:
         handle = await stage.start(waiting())
         await answer(handle, "approve_all", by="bea", **codes(await asked(handle)))
         await outcome(handle)
-        found = explain_task(await fetch_history(client, handle))
+        found = explain_task(await fetch_history(client, handle, journal=True))
 
     for step_id in ("one", "two", "three"):
         told = "\n".join(step_lines(found.step(step_id), None))

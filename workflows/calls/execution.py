@@ -496,7 +496,6 @@ class Execution:
             for_any_worker=record.waited > 0,
             task=progress.task_id if progress.origin is not None else None,
             has_effect_key=progress.task.effect_key is not None,
-            knows_approvals=spec.approve is not None or approve != "declared",
         )
 
     def _undoes(self, record: StepRecord) -> Undoes | None:
