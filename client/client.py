@@ -102,7 +102,8 @@ class TaskHandle:
             Problem: the server does not know the task any more.
         """
         events = asyncio.Queue[TaskEvent | None]()
-        follower = Follower(self._temporal, self._handle, Events(events.put_nowait), with_words=lambda: text)
+        told = Events(lambda event, _: events.put_nowait(event))
+        follower = Follower(self._temporal, self._handle, told, with_words=lambda: text)
         following = asyncio.create_task(follower.to_the_end())
         following.add_done_callback(lambda _: events.put_nowait(None))
         try:

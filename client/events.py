@@ -1,19 +1,33 @@
 """What happens to a followed task, as typed events.
 
-A task is read every quarter of a second, so a status that lasts shorter may be missed.
+Most are projections of the entries of the task's journal, so that none is missed. What only the server knows, such as
+attempts under way, is read every quarter of a second: there, what lasts shorter may be missed.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from client.encrypted import NO_KEY
 from client.follow import Attempt, Silent, Snapshot, View
 from client.remedy import Door
 from client.workflow_task import FailingTask
+from workflows.account import entries_of_people as people, entries_of_steps as steps, journal
+from workflows.account.journal import AnyEntry, JournalPage
 from workflows.account.outcome import Outcome, OutcomeStep
-from workflows.account.records import Compaction, Failover, FaultRecord, Pause, PlannerWait, Rejection, Revision
+from workflows.account.records import (
+    Compaction,
+    Failover,
+    FaultRecord,
+    Pause,
+    PlannerWait,
+    Rejection,
+    Revision,
+    StepStatus,
+)
 from workflows.inquiries import Capacity
-from workflows.people.requests import HumanRequest
+from workflows.people.requests import HumanRequest, RequestKind
 from workflows.unfinished import Unfinished
 
 
@@ -177,6 +191,19 @@ class WorkerBusy(TaskEvent):
 
 
 @dataclass(frozen=True)
+class Gap(TaskEvent):
+    """Events are missing here: the task is long, and has dropped what happened first."""
+
+    run: str
+    """The id of the run whose history has the first of what is missing."""
+
+
+@dataclass(frozen=True)
+class Restarted(TaskEvent):
+    """The task was reset since the last event: what happens to it is told from its start."""
+
+
+@dataclass(frozen=True)
 class Ended(TaskEvent):
     """The task has ended; this is the last event."""
 
@@ -207,22 +234,71 @@ class Listener:
                 yield ModelSays(activity, now.reply, start, now.text[start - now.start :])
 
 
-class Events(View):
-    """Calls `tell` with each event of a followed task, once."""
+CURSOR = re.compile(r"([0-9a-f-]{1,50}):([0-9]{1,15})(?:\.([0-9]{1,9}))?", re.ASCII)
+"""The cursor of an event: a run, the number of an entry and, if more events follow from it, how many have come."""
+ALL = float("inf")
 
-    def __init__(self, tell: Callable[[TaskEvent], None]) -> None:
-        self._tell = tell
-        self._listener = Listener()
-        self._began = False
-        self._plans = 0
+
+class Events(View):
+    """Calls `tell` with each event of a followed task, once, and with its cursor: empty if only the server knows it."""
+
+    def __init__(self, tell: Callable[[TaskEvent, str], None], after: str = "") -> None:
+        """`after` is the cursor of the last event that was told before; one that cannot be read counts as none."""
+        self._tell, self._listener = tell, Listener()
+        known = CURSOR.fullmatch(after)
+        run, number, place = known.groups() if known else ("", "0", None)
+        self._known_run: str = run
+        self._after = int(number), float(place) if place else ALL
+        """The number of the entry that was told last, and how many of its events."""
+        self._run = ""
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._began, self._number = False, 0
+        self._steps = dict[str, OutcomeStep]()
+        """The newest step with each id, as the entries tell it."""
+        self._shown = dict[str, Hashable]()
+        """By the id of a step, how it was told last."""
+        self._faults = dict[str, FaultRecord]()
+        """The newest fault of each step."""
+        self._open, self._paused = set[str](), set[str]()
+        """The ids of the open requests, and of the steps that were told as paused."""
         self._reported = set[Hashable]()
-        self._steps = dict[tuple[str, int], Hashable]()
+
+    def journal(self, page: JournalPage, outcome: Outcome) -> None:
+        moves = [(entry.number, entry.run) for entry in page.entries if isinstance(entry, journal.MovedOn)]
+        runs = {"", page.run, *(run for _, run in moves)}
+        if page.restarted if self._run else self._known_run not in runs:
+            self._after = 0, ALL
+            self._begin_anew()
+            self._tell(Restarted(), f"{page.run}:0")
+        self._run, has_gap = page.run, False
+        number, place = self._after
+        for entry in page.entries:
+            last = max(self._number, number if place == ALL else number - 1)
+            if entry.number > last + 1 and not has_gap:
+                has_gap, run = True, next((run for moved, run in moves if moved > last), page.run)
+                self._tell(Gap(run), f"{page.run}:{entry.number}.0")
+            self._number = entry.number
+            happened = list(self._of_entry(entry, outcome))
+            for count, event in enumerate(happened, 1):
+                part = f".{count}" if count < len(happened) else ""
+                self._pass(event, f"{page.run}:{entry.number}{part}", is_new=(entry.number, count) > self._after)
+        if page.gap and not page.entries:
+            self._tell(Gap(page.gap), "")
 
     def see(self, snapshot: Snapshot) -> None:
-        attempts = {id: attempt.number for id, attempt in snapshot.attempts.items()}
-        if snapshot.outcome.planner:
-            self._tell_changes(snapshot.outcome, attempts)
-        for pause in snapshot.outcome.paused:  # also of a task that no worker tells of, since it is paused
+        outcome, attempts = snapshot.outcome, {id: attempt.number for id, attempt in snapshot.attempts.items()}
+        if outcome.code == NO_KEY and outcome.planner:  # no entry can be read
+            self._tell_rest(outcome, attempts)
+        paused = {pause.activity for pause in outcome.paused if pause.activity in self._steps}
+        for id in sorted({*attempts, *paused, *self._paused} & {*self._steps}):
+            step = self._steps[id]
+            if step.status is StepStatus.RUNNING:
+                shown = step.model_copy(update={"status": StepStatus.PAUSED}) if id in paused else step
+                self._pass(StepChanged(_whole(shown, outcome), attempts.get(id, step.attempts)))
+        self._paused = {id for id in paused if id}
+        for pause in outcome.paused:  # also of a task that no worker tells of, since it is paused
             self._tell_once(("pause", pause.activity, pause.since), Paused(pause))
         for activity, attempt in snapshot.requests.items():
             if attempt.number > 1:
@@ -233,59 +309,122 @@ class Events(View):
         for activity, far in snapshot.working.items():
             self._tell_once(("working", activity, far), Working(activity, far.done, far.total, far.words))
         for said in self._listener.news(snapshot.words):
-            self._tell(said)
+            self._tell(said, "")
 
     def silence(self, who: Silent) -> None:
-        self._tell(Silence(who, answers=False))
+        self._tell(Silence(who, answers=False), "")
 
     def answers(self, who: Silent) -> None:
-        self._tell(Silence(who, answers=True))
+        self._tell(Silence(who, answers=True), "")
 
     def failing(self, task: FailingTask | None) -> None:
-        self._tell(WorkflowTaskFails(task))
+        self._tell(WorkflowTaskFails(task), "")
 
     def busy(self, capacity: Capacity | None) -> None:
-        self._tell(WorkerBusy(capacity))
+        self._tell(WorkerBusy(capacity), "")
 
     def end(self, outcome: Outcome) -> None:
         for said in self._listener.news({}):
-            self._tell(said)
-        self._tell_changes(outcome, {})
-        self._tell(Ended(outcome))
+            self._tell(said, "")
+        self._tell_rest(outcome, {})
+        self._tell(Ended(outcome), "")
 
-    def _tell_changes(self, outcome: Outcome, running_attempts: Mapping[str, int]) -> None:
-        if not self._began:
-            self._began = True
-            self._tell(Began(outcome))
-        for revision in [revision for revision in outcome.revisions if revision.number > self._plans]:
-            self._plans = revision.number
-            self._tell(PlanAccepted(revision))
-        for failover in outcome.failovers:
-            self._tell_once(("failover", failover.planner, failover.code), PlannerPassedOver(failover))
-        for compaction in outcome.compactions:
-            self._tell_once(("compaction", compaction.turn), Compacted(compaction))
-        for rejection in outcome.rejections:
-            self._tell_once(("rejection", rejection.turn), ProposalRejected(rejection))
-        if outcome.waiting:
-            self._tell_once(("wait", outcome.waiting), PlannerAwaited(outcome.waiting))
-        for request in outcome.requests:
-            self._tell_once(("request", request.id), PersonAsked(request))
-            if not request.is_open:
-                self._tell_once(("answer", request.id), PersonAnswered(request))
-        for fault in outcome.faults:
-            key = ("fault", fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at)
-            self._tell_once(key, FaultHappened(fault))
-        for step in outcome.steps:
-            count = running_attempts.get(step.id, step.attempts)
-            stands, where = (step.status, count, step.kind), (step.id, step.revision)
-            if self._steps.get(where) != stands:
-                self._steps[where] = stands
-                self._tell(StepChanged(step, count))
+    def _pass(self, event: TaskEvent, cursor: str = "", *, is_new: bool = True) -> None:
+        """Tell an event; if no entry tells it, how a step stands only if it was not told so before."""
+        if isinstance(event, StepChanged):
+            shown = event.step.revision, event.step.status, event.step.kind, event.attempts
+            is_new = is_new and (bool(cursor) or self._shown.get(event.step.id) != shown)
+            self._shown[event.step.id] = shown
+        if is_new:
+            self._tell(event, cursor)
 
-    def _tell_once(self, key: Hashable, event: TaskEvent) -> None:
+    def _once(self, key: Hashable, event: TaskEvent) -> Iterator[TaskEvent]:
         if key not in self._reported:
             self._reported.add(key)
-            self._tell(event)
+            yield event
+
+    def _tell_once(self, key: Hashable, event: TaskEvent) -> None:
+        for new in self._once(key, event):
+            self._tell(new, "")
+
+    def _tell_rest(self, outcome: Outcome, attempts: Mapping[str, int]) -> None:
+        """Tell what no entry tells: the end of a task that was closed from outside, or all if no entry can be read."""
+        if not self._began:
+            self._began = True
+            self._tell(Began(outcome), "")
+        if not self._number:
+            for plan in outcome.revisions:
+                self._tell_once(("plan", plan.number), PlanAccepted(plan))
+            for fault in outcome.faults:
+                self._tell_once(_key(fault), FaultHappened(fault))
+            for request in outcome.requests:
+                self._tell_once(("request", request.id), PersonAsked(request))
+                self._open.add(request.id)
+        for answer in self._answers({request.id for request in outcome.requests if not request.is_open}, outcome):
+            self._tell(answer, "")
+        for step in outcome.steps:
+            if step.id in self._steps or not self._number:
+                self._pass(StepChanged(step, attempts.get(step.id, step.attempts)))
+
+    def _of_entry(self, entry: AnyEntry, outcome: Outcome) -> Iterator[TaskEvent]:
+        """The events of an entry, which depend only on it and on those before; `outcome` adds values."""
+        match entry:
+            case journal.Began() if not self._began:
+                self._began = True
+                yield Began(outcome)
+            case journal.Planned():
+                yield PlanAccepted(entry.revision)
+            case steps.Attempted(is_own=False, is_check=False):  # and Reconciled
+                yield from self._fault(entry.step, entry.fault)
+            case steps.Decided() if fault := self._faults.get(entry.step):
+                yield from self._fault(entry.step, fault.model_copy(update={"decision": entry.decision}))
+            case steps.Waited(planner=PlannerWait() as wait):
+                yield PlannerAwaited(wait)
+            case people.Asked():
+                self._open.add(entry.request)
+                yield from (PersonAsked(request) for request in outcome.requests if request.id == entry.request)
+            case people.Answered() | people.Closed():
+                yield from self._answers({entry.request}, outcome)
+            case people.Extended(answer=answer):
+                about = [request for request in outcome.requests if request.kind is RequestKind.BUDGET]
+                yield from self._answers({request.id for request in about if request.code in answer.extended}, outcome)
+            case journal.FailedOver(failover=failover):
+                yield from self._once(("failover", failover.planner, failover.code), PlannerPassedOver(failover))
+            case journal.Compacted():
+                yield Compacted(entry.compaction)
+            case journal.RejectedPlan():
+                yield ProposalRejected(entry.rejection)
+            case journal.Ended():
+                yield from self._answers({*self._open}, outcome)
+        for standing in entry.stands:
+            before = self._steps.get(standing.id)
+            title = standing.title or (before.title if before else "")
+            step = OutcomeStep(**{**dict(standing), "title": title})
+            self._steps[step.id] = step
+            yield StepChanged(_whole(step, outcome), step.attempts)
+
+    def _fault(self, step: str, fault: FaultRecord) -> Iterator[TaskEvent]:
+        self._faults[step] = fault
+        yield from self._once(_key(fault), FaultHappened(fault))
+
+    def _answers(self, ids: Collection[str], outcome: Outcome) -> Iterator[PersonAnswered]:
+        """The answers to those of the requests `ids` that are open as far as was told."""
+        for request in outcome.requests:
+            if request.id in ids and request.id in self._open:
+                self._open.remove(request.id)
+                yield PersonAnswered(request)
+
+
+def _key(fault: FaultRecord) -> Hashable:
+    return "fault", fault.step_id, fault.revision, fault.attempt, fault.decision, fault.at
+
+
+def _whole(step: OutcomeStep, outcome: Outcome) -> OutcomeStep:
+    """The step of the Outcome, as the entries tell it."""
+    same = (other for other in outcome.steps if (other.id, other.revision) == (step.id, step.revision))
+    whole = next(same, step)
+    told = {"status": step.status, "kind": step.kind, "attempts": step.attempts, "title": whole.title or step.title}
+    return whole.model_copy(update=told)
 
 
 def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[str, Any]] | None:
@@ -328,6 +467,10 @@ def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[st
             return "workflow_task", {"fails": task is not None, **(task.document(door) if task else {})}
         case Paused(pause):
             return "pause", pause.model_dump(mode="json")
+        case Gap(run):
+            return "gap", {"run": run}
+        case Restarted():
+            return "restarted", {}
         case WorkerBusy(capacity):
             return "busy", {"waits": capacity is not None, **(capacity.model_dump() if capacity else {})}
         case _:

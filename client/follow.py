@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from math import inf
 from typing import Any, Self
 
 from temporalio.api.enums.v1 import PendingActivityState
@@ -24,18 +25,28 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from client.effects import with_reset_point
 from client.encrypted import NO_KEY, is_sealed, sealed_outcome
-from client.history.fetch import fetch_history, final_outcome, number_of_attempt
+from client.history.fetch import fetch_history, final_outcome, number_of_attempt, replayed
 from client.history.records import PLANNING
-from client.history.story import Story, with_values
 from client.pauses import OPEN, is_paused, pauses, with_pauses
 from client.problem import Problem, ProblemKind
 from client.remedy import Remedy, Text, start_worker
-from client.tasks import QUERY_TIMEOUT, Handle, converter_of, query_progress, query_words, untold_outcome
+from client.tasks import (
+    QUERY_TIMEOUT,
+    TASK_TYPE,
+    Handle,
+    converter_of,
+    query_journal,
+    query_progress,
+    query_words,
+    untold_outcome,
+)
 from client.workers import ask
 from client.workflow_task import FailingTask, failing, unanswered
 from runtime.payloads import NoKey
 from workflows import ids
+from workflows.account.journal import JournalPage
 from workflows.account.outcome import Outcome
+from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
@@ -109,58 +120,123 @@ class Snapshot:
         return not goes_on and (asks or (self.outcome.code == NO_KEY and self.outcome.status is TaskStatus.WAITING))
 
 
+@dataclass
+class Known:
+    """What a follower knows of a task: how far it has read the journal, and the Outcome after that entry."""
+
+    is_followed: bool = True
+    """Whether the entries of the journal are wanted at all."""
+    cursor: str = ""
+    outcome: Outcome | None = None
+    _replayed: tuple[str, int] = ("", 0)
+    """The run and the number of its events when its history was replayed last."""
+
+    async def ask(self, handle: Handle, run: str) -> JournalPage | None:
+        """Ask a worker for the entries after the cursor, and for the Outcome if there are any; None if none answers.
+
+        `run` is the newest run that is known.
+        """
+        page = JournalPage(run=run, entries=(), number=0)
+        with suppress(WorkflowQueryFailedError):  # an older worker knows no such query; else the next one fails, too
+            found = await query_journal(handle, self.cursor) if self.is_followed else page
+            if found is None or (self.outcome and not found.entries and not found.restarted):
+                return found
+            page = found
+        return self._take(page, await query_progress(handle))
+
+    async def replay(self, client: Client, description: WorkflowExecutionDescription) -> JournalPage | None:
+        """Replay the history of the task here, if it has grown; None if it has not, or cannot be replayed."""
+        run = description.run_id
+        now = run, description.history_length
+        if now == self._replayed or description.workflow_type != TASK_TYPE:
+            return None
+        self._replayed = now
+        progress = await replayed(client, description.id, run)
+        return self._take(progress.entries_after(run, self.cursor, most=inf), progress) if progress else None
+
+    def _take(self, page: JournalPage, progress: Progress | None) -> JournalPage | None:
+        if progress is None:
+            return None
+        self.cursor, self.outcome = page.cursor, progress.outcome(datetime.now(UTC))
+        return page
+
+
 @dataclass(frozen=True)
 class TaskState:
-    """Whether the server says that a task is closed and, if a worker answered the query, the task's progress."""
+    """What the server and, if one answered, a worker say about a task."""
 
-    closed: bool
+    description: WorkflowExecutionDescription
     snapshot: Snapshot | None = None
+    """The progress of a running task; None if nobody can tell it."""
     failing: FailingTask | None = None
     """Why the workflow task of the task fails, so that no worker can answer the query; None if it does not fail."""
+    page: JournalPage | None = None
+    """The entries of the journal that were not known, maybe none; None if nobody could tell."""
+
+    @property
+    def closed(self) -> bool:
+        return self.description.status is not WorkflowExecutionStatus.RUNNING
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether it is known how the workflow of a running task does."""
+        return self.failing is not None or (self.snapshot is not None and not self.snapshot.is_replayed)
 
 
 async def fetch_state(
-    client: Client, handle: Handle, before: Snapshot | None = None, *, with_words: bool = False
+    client: Client, handle: Handle, known: Known | None = None, *, with_words: bool = False
 ) -> TaskState | None:
     """Ask the server and a worker once for the state of a task; None if the server does not answer.
 
-    A task that an operator has paused answers no query: its progress is then that of the snapshot `before`, if given.
-    With `with_words`, the unfinished replies of models are fetched, too.
+    If no worker answers, the history is replayed here. A task that an operator has paused answers no query: its
+    progress is then that in `known`, which a follower passes at each poll, and which is brought up to date. With
+    `with_words`, the unfinished replies of models are fetched, too.
 
     Raises:
         RPCError: the server no longer has the task, or refuses access.
     """
+    known = known or Known(is_followed=False)
     description = await _describe_in_time(handle)
     if description is None:
         return None
-    if description.status is not WorkflowExecutionStatus.RUNNING:
-        return TaskState(closed=True)
+    found = TaskState(description)
+    if found.closed:
+        return found
     if is_paused(description):
-        outcome = before.outcome if before else await untold_outcome(description, TaskStatus.PAUSED)
-        return TaskState(closed=False, snapshot=await _snapshot_of(client, outcome, description))
+        outcome = known.outcome or await untold_outcome(description, TaskStatus.PAUSED)
+        return replace(found, snapshot=await _snapshot_of(client, outcome, description))
     try:
-        if found := await failing(client, description):  # a query would be rejected by the server, or wait
-            return TaskState(closed=False, failing=found)
+        if failure := await failing(client, description):  # a query would be rejected by the server, or wait
+            return replace(found, failing=failure)
         if await is_sealed(description):
-            outcome = sealed_outcome(await fetch_history(client, handle), description)
-            return TaskState(closed=False, snapshot=await _snapshot_of(client, outcome, description))
-        known = await query_progress(handle)
-        if known is None:  # a worker may have failed the workflow task meanwhile, and with it the question
+            return replace(found, snapshot=await _sealed_snapshot(client, handle, description))
+        page = await known.ask(handle, description.run_id)
+        is_replayed = page is None
+        if page is None:  # a worker may have failed the workflow task meanwhile, and with it the question
             later = await _describe_in_time(handle)
-            return TaskState(closed=False, failing=await failing(client, later)) if later else None
+            if later is None:
+                return None
+            if failure := await failing(client, later):
+                return replace(found, failing=failure)
+            page = await known.replay(client, later)
     except WorkflowQueryFailedError as error:
-        return TaskState(closed=False, failing=unanswered(description, error.message))
+        return replace(found, failing=unanswered(description, error.message))
     except NoKey:  # a workflow of another program started it, so no memo shows that it is encrypted
-        outcome = sealed_outcome(await fetch_history(client, handle), description)
-        return TaskState(closed=False, snapshot=await _snapshot_of(client, outcome, description))
+        return replace(found, snapshot=await _sealed_snapshot(client, handle, description))
     except RPCError as error:
         if error.status in PERMANENT:
             raise
         return None
-    snapshot = await _snapshot_of(client, known.outcome(datetime.now(UTC)), description)
-    if with_words and (snapshot.doing or snapshot.attempts):
+    if page is None or known.outcome is None:
+        return found
+    snapshot = replace(await _snapshot_of(client, known.outcome, description), is_replayed=is_replayed)
+    if with_words and not is_replayed and (snapshot.doing or snapshot.attempts):
         snapshot = replace(snapshot, words={said.activity: said for said in await query_words(handle)})
-    return TaskState(closed=False, snapshot=snapshot)
+    return replace(found, snapshot=snapshot, page=page)
+
+
+async def _sealed_snapshot(client: Client, handle: Handle, description: WorkflowExecutionDescription) -> Snapshot:
+    return await _snapshot_of(client, sealed_outcome(await fetch_history(client, handle), description), description)
 
 
 async def told_outcome(client: Client, handle: Handle) -> Outcome:
@@ -190,14 +266,8 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
     if found.failing is not None:
         raise (await with_reset_point(client, found.failing)).problem()
     if found.snapshot is None:
-        history, description = await fetch_history(client, handle), await handle.describe()
-        if history.replayed is not None:
-            outcome = with_values(history.replayed, Story(history))
-            seconds = (datetime.now(UTC) - outcome.started_at).total_seconds()  # the history ends earlier
-            outcome = outcome.model_copy(update={"spent": outcome.spent.model_copy(update={"seconds": seconds})})
-            return outcome, replace(await _snapshot_of(client, outcome, description), is_replayed=True)
         reason = f"Task {handle.id!r} is running, but no worker answers for it"
-        remedy = Text("start one with ", start_worker(description.task_queue))
+        remedy = Text("start one with ", start_worker(found.description.task_queue))
         raise Problem("no_worker", reason, remedy, ProblemKind.UNREACHABLE)
     return found.snapshot.outcome, found.snapshot
 
@@ -338,6 +408,9 @@ class View:
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         """Restore the terminal; also called if an exception ends the `with` block."""
 
+    def journal(self, page: JournalPage, outcome: Outcome) -> None:
+        """Show entries of the journal, each once and in order; `outcome` has the values that the entries leave out."""
+
     def see(self, snapshot: Snapshot) -> None:
         """Show the progress of the task; `snapshot` may be equal to the snapshot before."""
 
@@ -385,6 +458,7 @@ class Follower:
         self._handle: Handle = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
         self._view = view
         self._is_attended = is_attended
+        self._known = Known()
         self.snapshot: Snapshot | None = None
         """The newest progress of the task; None before a worker has answered."""
         self._silent: Silent | None = None
@@ -415,8 +489,10 @@ class Follower:
                 self._view.tick()
             outcome = looking.result()
         finally:
-            for task in filter(None, (looking, waking, self._asking)):
+            tasks = [task for task in (looking, waking, self._asking) if task]
+            for task in tasks:
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)  # a replay must have ended, see `gathered`
         self._view.end(outcome)
         return outcome
 
@@ -430,8 +506,8 @@ class Follower:
                 self._note_queued(found.snapshot.queued)
             if found and found.closed:
                 with _suppress_temporary_rpc_errors():
-                    return await told_outcome(self._client, self._handle)
-            if not self._is_attended and found and found.snapshot and found.snapshot.needs_answer:
+                    return await self._end(found.description)
+            if not self._is_attended and found and found.is_answered and found.snapshot and found.snapshot.needs_answer:
                 return found.snapshot.outcome
             # A worker that answers slowly is asked less often.
             took = time.monotonic() - began if found and (found.snapshot or found.failing) else 0
@@ -439,9 +515,23 @@ class Follower:
                 await asyncio.wait_for(self._woken.wait(), max(self._least_pause(), min(LONGEST_POLL, took)))
             self._woken.clear()
 
+    async def _end(self, description: WorkflowExecutionDescription) -> Outcome:
+        """Pass the last entries of a closed task to the view, and return its Outcome."""
+        outcome, page = await told_outcome(self._client, self._handle), None
+        if outcome.code != NO_KEY:
+            # Who comes when all is over asks no worker; who has followed a long task need not replay it.
+            if self._known.cursor:
+                with suppress(WorkflowQueryFailedError):
+                    page = await self._known.ask(self._handle, description.run_id)
+            page = page or await self._known.replay(self._client, description)
+            gap = description.run_id if outcome.revisions else ""
+            page = page or JournalPage(run=description.run_id, entries=(), number=0, gap=gap)
+            self._view.journal(page, outcome)
+        return outcome
+
     async def _fetch_state(self) -> TaskState | None:
         try:
-            return await fetch_state(self._client, self._handle, self.snapshot, with_words=self._with_words())
+            return await fetch_state(self._client, self._handle, self._known, with_words=self._with_words())
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
@@ -468,12 +558,17 @@ class Follower:
             return
         if self._silent is Silent.SERVER:
             self._note_answer(Silent.SERVER)
-        if (found.snapshot or found.failing) and self._silent is Silent.WORKER:
-            self._note_answer(Silent.WORKER)
+        if found.is_answered:
+            self._heard = time.monotonic()
+            if self._silent is Silent.WORKER:
+                self._note_answer(Silent.WORKER)
+        if found.page and self._known.outcome and (found.page.entries or found.page.restarted):
+            self._view.journal(found.page, self._known.outcome)
         if found.snapshot:
-            self._heard, self.snapshot = time.monotonic(), found.snapshot
+            self.snapshot = found.snapshot
             self._view.see(found.snapshot)
-        elif not (found.closed or found.failing or self._silent) and time.monotonic() - self._heard > PATIENCE_SECONDS:
+        is_silent = not (found.closed or found.is_answered)
+        if is_silent and not self._silent and time.monotonic() - self._heard > PATIENCE_SECONDS:
             self._silent = Silent.WORKER
             self._view.silence(Silent.WORKER)
 
@@ -504,7 +599,7 @@ class Follower:
                 self._view.busy(capacity)
 
     async def _note_failing(self, found: TaskState | None) -> None:
-        if found is None or (found.failing is None and found.snapshot is None and not found.closed):
+        if found is None or not (found.is_answered or found.closed):
             return  # nobody answered, so nothing is known about the workflow task
         now, task = time.monotonic(), found.failing
         if task is None:

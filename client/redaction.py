@@ -29,7 +29,7 @@ from client.start import DIGEST_MEMO
 from client.tasks import BY_MEMO, TASK_MEMO
 from runtime.payloads import INLINE
 from workflows.account import search_attributes
-from workflows.account.entry import Entry, StepName
+from workflows.account.entry import Entry, Standing
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
 from workflows.account.progress import Progress
 from workflows.account.records import (
@@ -86,7 +86,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Revision: frozenset({"refused", "kept", "looked", "planner"}),
     Situation: frozenset({"down", "withheld", "strategy", "planner", "effort", "calls", "continues"}),
     Step: frozenset({"id", "kind", "needs"}),
-    StepName: frozenset({"id", "kind"}),
+    Standing: frozenset({"id", "kind"}),
     StepRecord: frozenset({"kind", "undoes"}),
     Task: frozenset({"strategy", "on_escalation", "approve", "planner", "effort", "calls", "continues", "effect_key"}),
     Contract: frozenset({"kinds", "tainted"}),

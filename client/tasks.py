@@ -28,7 +28,7 @@ from client.problem import Problem
 from client.remedy import Remedy, Text
 from client.text import cut, one_line, printable
 from workflows.account import search_attributes
-from workflows.account.journal import Ended
+from workflows.account.journal import AnyEntry, Ended, JournalPage
 from workflows.account.outcome import Ending, Outcome
 from workflows.account.progress import Progress
 from workflows.account.task import Task, TaskStatus
@@ -114,6 +114,28 @@ async def query_progress(handle: Handle) -> Progress | None:
             return await handle.query(AgentWorkflow.progress, rpc_timeout=QUERY_TIMEOUT)
     except (RPCError, TimeoutError):
         return None
+
+
+async def query_journal(handle: Handle, after: str) -> JournalPage | None:
+    """All entries of a task's journal that follow the cursor `after`, by Query to a worker; None if no worker answers.
+
+    Raises:
+        WorkflowQueryFailedError: see `query_progress`.
+    """
+    page, entries = None, list[AnyEntry]()
+    while page is None or page.more:
+        try:
+            async with asyncio.timeout(QUERY_TIMEOUT.total_seconds()):
+                further = await handle.query(AgentWorkflow.journal, after, rpc_timeout=QUERY_TIMEOUT)
+        except (RPCError, TimeoutError):
+            return None
+        if page is None or further.restarted:
+            page, entries = further, [*further.entries]
+        else:
+            page = further.model_copy(update={"gap": page.gap or further.gap, "restarted": page.restarted})
+            entries += further.entries
+        after = page.cursor
+    return page.model_copy(update={"entries": tuple(entries)})
 
 
 async def query_words(handle: Handle) -> list[Unfinished]:

@@ -1,106 +1,112 @@
 """The events of tasks as server-sent events: a task is followed once, for any number of listeners."""
 
 import asyncio
-import secrets
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from client.events import Events, Listener, ModelSays, TaskEvent, event_fields
-from client.follow import POLL_SECONDS, Follower, Snapshot
+from client.events import Events, ModelSays, Silence, TaskEvent, WorkerBusy, WorkflowTaskFails, event_fields
+from client.follow import POLL_SECONDS, Follower, Silent, Snapshot
 from client.problem import Problem, ProblemKind
 from client.task_document import task_document
 from client.tasks import Handle
 from runtime.payloads import NoKey
 from server.problems import problem_of
 from server.remedies import as_request
+from workflows.account.journal import AnyEntry, JournalPage
 from workflows.account.outcome import Outcome
-from workflows.unfinished import Unfinished
 
 LINGER_SECONDS = 60.0
-"""How long a task is followed after its last listener left: a listener that returns in time misses nothing."""
-MAX_EVENTS = 20_000
-"""The most events that are kept of one task; beyond them, the oldest events are dropped."""
+"""How long a running task is followed after its last listener left: for one that returns, nothing is read again."""
+MAX_ENTRIES = 20_000
+"""The most entries that are kept of one task; with more, its listeners must connect again."""
 POLLS_PER_SECOND = 100
 """The most polls of all followed tasks together; each poll asks the server, and most polls also ask a worker."""
 END = "end"
 """The name of the last event, and the end of the event's id: a client with this id has received all events."""
+WELL = (Silence(Silent.WORKER, True), Silence(Silent.SERVER, True), WorkflowTaskFails(None), WorkerBusy(None))
+"""What need not be told to a listener that comes later."""
 
 FeedEvent = tuple[str, dict[str, Any]]
 
 
-class Feed:
-    """The events of one task since the task is followed, and the number of listeners."""
+class Feed(Events):
+    """What a Follower has told of one task, for any number of listeners that come and go."""
 
-    def __init__(self, fields: Callable[[TaskEvent], FeedEvent | None]) -> None:
-        """`fields` returns the name and the fields of an event; None for the end, which is told with `tell`."""
-        self._fields = fields
-        self.id = secrets.token_hex(4)
-        """A new id for each time that the task begins to be followed."""
+    def __init__(self) -> None:
+        super().__init__(self._set)
         self.listeners = 0
         self.readers = 0
         """How many of the listeners read the words of models, too."""
-        self.words: Mapping[str, Unfinished] = {}
-        """What has come so far of the replies that models are writing; no events, since nothing keeps these words."""
-        self.is_cut = False
+        self.last: FeedEvent | None = None
+        """The last event of the task, or the error that ends the feed."""
+        self.is_over = False
         """Whether the task is not followed any more; if it has not ended, listeners connect again."""
-        self._events = list[FeedEvent]()
-        self._dropped = 0
+        self._entries = list[AnyEntry]()
+        self._page: JournalPage | None = None
+        self._outcome: Outcome | None = None
+        self._snapshot: Snapshot | None = None
+        self._states = dict[object, TaskEvent]()
+        """What the server says of worker, server and workflow task at this moment."""
+        self._ending: Outcome | None = None
         self._news = asyncio.Event()
 
-    def happens(self, event: TaskEvent) -> None:
-        """Add an event, unless it brings words of models, which are in `words`."""
-        if not isinstance(event, ModelSays) and (named := self._fields(event)):
-            self.tell(*named)
-
-    def tell(self, name: str, fields: dict[str, Any]) -> None:
-        """Add an event by its name and fields, and wake the listeners."""
-        self._events.append((name, fields))
-        if len(self._events) > MAX_EVENTS:
-            self._dropped += 1
-            del self._events[0]
+    def journal(self, page: JournalPage, outcome: Outcome) -> None:
+        self._entries = [] if page.restarted else self._entries
+        self._entries += page.entries
+        self._page, self._outcome = page, outcome
+        self.is_over = self.is_over or len(self._entries) > MAX_ENTRIES
         self._wake()
 
-    def say(self, words: Mapping[str, Unfinished]) -> None:
-        """Set the words of models at this moment, and wake the listeners if the words have changed."""
-        if words != self.words:
-            self.words = words
+    def see(self, snapshot: Snapshot) -> None:
+        if snapshot != self._snapshot:
+            self._snapshot = snapshot
             self._wake()
 
-    def cut(self) -> None:
+    def end(self, outcome: Outcome) -> None:
+        self._ending = outcome
+
+    def _set(self, event: TaskEvent, cursor: str) -> None:
+        self._states[event.who if isinstance(event, Silence) else type(event)] = event
+        self._wake()
+
+    def close(self, last: FeedEvent | None = None) -> None:
         """Record that the task is not followed any more, and wake the listeners."""
-        self.is_cut = True
+        self.last, self.is_over = self.last or last, True
         self._wake()
 
     def _wake(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
 
-    @property
-    def is_ended(self) -> bool:
-        return bool(self._events) and self._events[-1][0] in (END, "error")
-
-    async def after(self, position: int, *, with_words: bool) -> AsyncIterator[tuple[str, FeedEvent]]:
-        """Yield the events from `position` on with their ids, future events too, until the last event.
-
-        With `with_words`, the words of models come between the events, without an id.
-        """
-        listener = Listener()
+    async def after(self, cursor: str, *, with_words: bool) -> AsyncIterator[tuple[str, TaskEvent]]:
+        """Yield the events after that with the cursor, each with its own, future events too, until the feed is over."""
+        told = list[tuple[str, TaskEvent]]()
+        view = Events(lambda event, cursor: told.append((cursor, event)), cursor)
+        states: dict[object, TaskEvent] = {who: event for who, event in self._states.items() if event in WELL}
+        entries, number, page = self._entries, 0, None
         while True:
-            news = self._news
-            for said in listener.news(self.words) if with_words else ():
-                if words := self._fields(said):
-                    yield "", words
-            position = max(position, self._dropped)
-            while position < self._dropped + len(self._events):
-                event = self._events[position - self._dropped]
-                position += 1
-                yield (f"{self.id}-{END}" if event[0] in (END, "error") else f"{self.id}-{position}"), event
-            if self.is_ended or self.is_cut:
+            news, is_over = self._news, self.is_over
+            if self._page is not page and self._page and self._outcome:
+                is_anew, page = entries is not self._entries, self._page
+                entries, number = self._entries, 0 if is_anew else number
+                new = {"entries": tuple(entries[number:]), "restarted": is_anew}
+                number = len(entries)
+                view.journal(page.model_copy(update=new), self._outcome)
+            if self._snapshot:
+                view.see(self._snapshot)
+            told += [("", event) for who, event in self._states.items() if states.get(who) is not event]
+            states = dict(self._states)
+            if is_over and self._ending:
+                view.end(self._ending)
+            for event in told:
+                if with_words or not isinstance(event[1], ModelSays):
+                    yield event
+            told.clear()
+            if is_over:
                 return
             await news.wait()
 
@@ -130,19 +136,20 @@ class Streams:
     async def listen(
         self, handle: Handle, last_id: str, *, with_words: bool = False
     ) -> AsyncIterator[tuple[str, FeedEvent]]:
-        """Yield the events of a task with their ids: after the event `last_id` if its feed still exists, else all.
+        """Yield the events of a task with their ids: after the event `last_id`, or all if it is no id of an event.
 
-        With `with_words`, the words of models come without an id: a listener that returns gets again what has come so
-        far of unfinished replies.
+        What no entry of the task's journal tells has no id. With `with_words`, the words of models come, too.
         """
-        known, _, number = last_id.partition("-")
-        feed = self._feed(handle, known)
-        position = int(number) if known == feed.id and number.isdecimal() else 0
+        feed, newest = self._feed(handle), ""
         feed.listeners += 1
         feed.readers += with_words
         try:
-            async for event in feed.after(position, with_words=with_words):
-                yield event
+            async for cursor, event in feed.after(last_id, with_words=with_words):
+                if fields := event_fields(event, queue=self._queue, door=as_request):
+                    newest = cursor or newest
+                    yield cursor, fields
+            if feed.last:
+                yield f"{newest or last_id}-{END}", feed.last
         finally:
             feed.listeners -= 1
             feed.readers -= with_words
@@ -154,13 +161,13 @@ class Streams:
         for following in self._following.values():
             following.cancel()
 
-    def _feed(self, handle: Handle, known: str) -> Feed:
-        """The feed of a task; if none is usable, the task is followed anew. `known` is the feed id of the listener."""
+    def _feed(self, handle: Handle) -> Feed:
+        """The feed of a task; a task that has ended is followed anew, since it may run again, after a reset."""
         feed = self._feeds.get(handle.id)
-        # A task that has ended may run again, after a reset; who missed only the end still gets it.
-        is_stale = feed is not None and feed.is_ended and not feed.listeners and feed.id != known
-        if feed is None or is_stale or (feed.is_cut and not feed.is_ended):
-            feed = self._feeds[handle.id] = Feed(partial(event_fields, queue=self._queue, door=as_request))
+        if feed is None or feed.is_over:
+            if feed:
+                self._following[handle.id].cancel()
+            feed = self._feeds[handle.id] = Feed()
             self._following[handle.id] = asyncio.create_task(self._follow(handle, feed))
         return feed
 
@@ -173,26 +180,11 @@ class Streams:
         def least_pause() -> float:
             return max(POLL_SECONDS, len(self._feeds) / POLLS_PER_SECOND)
 
-        view = _EventsToFeed(feed)
-        follower = Follower(self._client, handle, view, least_pause=least_pause, with_words=lambda: bool(feed.readers))
+        follower = Follower(self._client, handle, feed, least_pause=least_pause, with_words=lambda: bool(feed.readers))
         try:
             outcome = await follower.to_the_end()
-            feed.tell(END, {"document": await task_document(self._client, handle, outcome)})
+            feed.close((END, {"document": await task_document(self._client, handle, outcome)}))
         except (Problem, NoKey, RPCError) as error:
-            feed.tell("error", problem_of(error).fields(as_request))
+            feed.close(("error", problem_of(error).fields(as_request)))
         finally:
-            feed.cut()
-
-
-class _EventsToFeed(Events):
-    def __init__(self, feed: Feed) -> None:
-        super().__init__(feed.happens)
-        self._feed = feed
-
-    def see(self, snapshot: Snapshot) -> None:
-        super().see(snapshot)
-        self._feed.say(snapshot.words)
-
-    def end(self, outcome: Outcome) -> None:
-        super().end(outcome)
-        self._feed.say({})
+            feed.close()

@@ -12,7 +12,6 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import ids
 from workflows.account import search_attributes
-from workflows.account.entry import StepName
 from workflows.account.journal import (
     Began,
     EarlierKnown,
@@ -177,7 +176,7 @@ class AgentWorkflow(Answers, TakesTurns):
     @undecoded
     def know_earlier_effects(self, *arguments: list[StepRecord] | RawValue) -> None:
         if effects := read_signal("know_earlier_effects", arguments, EarlierEffects):
-            self._progress.write(EarlierKnown(steps=tuple(map(StepName.of, effects.root)), records=tuple(effects.root)))
+            self._progress.write(EarlierKnown(records=tuple(effects.root)))
 
     def _is_to_be_undone(self, ending: Ending) -> bool:
         if ending.status is TaskStatus.CANCELLED:
@@ -365,7 +364,7 @@ class AgentWorkflow(Answers, TakesTurns):
             for step in proposal.steps
         ]
         failed_at, proof = rejecting[0].at if rejecting else None, ids.of_request(progress.turn)
-        about = {"steps": tuple(map(StepName.of, records)), "records": tuple(records), "contract": contract}
+        about = {"records": progress.with_earlier_outcomes(records), "contract": contract}
         progress.write(Planned(proof=proof, revision=revision, failed_at=failed_at, **about))
         self._update_attributes_and_details()
 

@@ -15,8 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import ids
 from workflows.account.entries_of_steps import Attempted, Reconciled, StepEnded
-from workflows.account.entry import StepName
-from workflows.account.journal import Allowed, Ended, Undoing, Undone
+from workflows.account.journal import Allowed, Ended, JournalPage, Undoing, Undone
 from workflows.account.outcome import Ending, Outcome, TaskEnded, refusal
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
@@ -77,6 +76,11 @@ class UndoWorkflow(TakesTurns):
     def progress(self) -> Progress:
         """The state of the task, without values that are too large for an answer."""
         return self._progress.slim().without_course()
+
+    @workflow.query
+    def journal(self, after: str = "") -> JournalPage:
+        """The entries of the task's journal that follow the cursor `after`; from the first one if it is empty."""
+        return self._progress.entries_after(workflow.info().run_id, after)
 
     @workflow.run
     @undecoded
@@ -274,7 +278,7 @@ async def _undo(
         approval=_approval(progress, record, step.id, call),
     )
     why = why_outside(progress, catalogue.specs, record, call)  # then the worker makes it only with an approval
-    progress.write(Undoing(step=step.id, proof=step.id, name=StepName.of(undo), record=undo, outside=why))
+    progress.write(Undoing(step=step.id, proof=step.id, record=undo, outside=why))
     undo = progress.records[-1]
     await Execution(progress, catalogue, changed).run()
     if undo.status is not StepStatus.COMPLETED:

@@ -6,12 +6,13 @@ A task has several runs after a continue-as-new or a reset. A rollback is the wo
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.enums.v1 import EventType, PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
+from client.history.account import replayed_progress
 from client.history.reader import Reading, read_history
 from client.history.records import History
 from client.history.story import Story, with_values
@@ -20,6 +21,7 @@ from client.tasks import CLOSED, Handle, closing_outcome, converter_of, existing
 from client.workflow_task import UNREADABLE, failing
 from workflows.account import search_attributes
 from workflows.account.outcome import Outcome
+from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
 from workflows.faults.fault import number_of, parse_faults, parse_held
 from workflows.ids import reset_rollback_id, rollback_id
@@ -96,6 +98,18 @@ def _as_closed(account: Outcome, closed: Outcome) -> Outcome:
     ended = {name: getattr(closed, name) for name in ("status", "reason", "code", "ended_at")}
     spent = account.spent.model_copy(update={"seconds": closed.spent.seconds})
     return account.model_copy(update={**ended, "steps": tuple(steps), "requests": tuple(requests), "spent": spent})
+
+
+async def replayed(client: Client, id: str, run_id: str) -> Progress | None:
+    """The state of a task as the query `progress` answers it, by a replay of one run here.
+
+    None if no worker has ever decided for the task, or if this version cannot replay the history.
+    """
+    events = [event async for event in client.get_workflow_handle(id, run_id=run_id).fetch_history_events()]
+    if not any(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in events):
+        return None
+    progress = await replayed_progress(id, events, converter_of(client, id))
+    return progress and Progress.model_validate_json(progress.model_dump_json())
 
 
 async def fetch_runs(client: Client, id: str, run_id: str) -> History:

@@ -183,7 +183,7 @@ class EventsView(Events):
         """Write the last event, with the document of `--json`."""
         self._write_line("end", document=whole)
 
-    def _write(self, event: TaskEvent) -> None:
+    def _write(self, event: TaskEvent, cursor: str) -> None:
         if event_row := event_fields(event, self._common.queue, as_command):
             name, fields = event_row
             self._write_line(name, **fields, **(self._place if name == "task" else {}))

@@ -1,15 +1,20 @@
 """A program follows a task by server-sent events: nothing is lost or repeated, and no crowd does harm."""
 
 import asyncio
+import re
 import signal
 import time
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import httpx2
 import pytest
 
 from runtime.dev_server import DevServer
+from tests.processes import Processes
+from tests.server.conftest import TOOLS
 from tests.server.serving import (
     Served,
     Told,
@@ -36,12 +41,18 @@ async def test_a_stream_tells_a_task_from_its_plan_to_its_end(program: httpx2.As
     assert (events[-1].name, events[-1].data["document"]["status"]) == ("end", "completed")
 
 
-async def test_all_events_have_ids_of_their_own(program: httpx2.AsyncClient) -> None:
-    """A program that comes back names the last one it has."""
-    ids = [one.id for one in await all_told(program, await started(program, 41))]
+async def test_all_events_of_the_journal_have_ids_of_their_own(program: httpx2.AsyncClient) -> None:
+    """A program that comes back names the last one it has; only how far an attempt is has none."""
+    events = await all_told(program, await started(program, 41))
+    ids = [one.id for one in events if one.id]
 
-    assert all(ids)
-    assert len(set(ids)) == len(ids)
+    assert [one.data["status"] for one in events if not one.id] in ([], ["running"])
+    assert len(set(ids)) == len(ids) and {"task", "plan", "step", "end"} <= {one.name for one in events if one.id}
+    assert all(PLACE.fullmatch(id) for id in ids)
+
+
+PLACE = re.compile(r"[0-9a-f-]{36}:[0-9]+(\.[0-9]+|-end)?")
+"""A run, the number of an entry of its journal and, if that gives more events, how many have come."""
 
 
 async def test_an_ended_task_is_told_from_its_start(program: httpx2.AsyncClient) -> None:
@@ -59,16 +70,21 @@ async def test_a_stream_that_is_cut_anywhere_loses_and_repeats_nothing(program: 
     id = await started(program, *[200] * 4)
     whole, pieces = await asyncio.gather(all_told(program, id), in_pieces(program, id))
 
-    assert len(whole) > 5
-    assert pieces == whole
+    assert len(whole) > 15
+    assert pieces == kept(whole)
+
+
+def kept(events: Iterable[Told]) -> list[Told]:
+    """The events that the journal tells: they have an id."""
+    return [one for one in events if one.id]
 
 
 async def in_pieces(program: httpx2.AsyncClient, id: str) -> list[Told]:
-    """The events of a task, each from a connection of its own."""
+    """The events of a task that have an id, each from a connection of its own that names the one before."""
     events = list[Told]()
     async with asyncio.timeout(30):
         while not events or events[-1].name != "end":
-            events.append(await first(told(program, id, events[-1].id if events else "")))
+            events += kept([await first(told(program, id, events[-1].id if events else ""))])
     return events
 
 
@@ -141,7 +157,7 @@ async def test_a_crowd_of_streams_harms_nobody(local: Served) -> None:
 
 @pytest.mark.full
 async def test_a_stream_goes_on_with_a_new_server(server: DevServer, queue: str, tmp_path: Path) -> None:
-    """The server is killed while the task waits; a listener comes back to its port with the id it had."""
+    """The server is killed while the task waits; a listener comes back to its port and hears what follows its event."""
     options = ("--queue", queue)
     async with serving(server.address, tmp_path, *options) as old, old.visit() as program:
         id = await started(program, 902)
@@ -150,9 +166,70 @@ async def test_a_stream_goes_on_with_a_new_server(server: DevServer, queue: str,
     async with serving(server.address, tmp_path, *options, port=old.port) as new, new.visit() as program:
         resumed = asyncio.create_task(all_told(program, id, last.id))
         await program.post(path_of(id, "answers"), json=approval_of(await asked(program, id)))
-        events = await resumed
+        events, whole = kept(await resumed), kept(await all_told(program, id))
 
     assert (events[-1].name, events[-1].data["document"]["status"]) == ("end", "completed")
+    assert ids_of(events) == ids_of(whole)[ids_of(whole).index(last.id) + 1 :]
+
+
+def ids_of(events: Iterable[Told]) -> list[str]:
+    """The ids of events."""
+    return [one.id for one in events]
+
+
+class Listening:
+    """A listener that comes back, as browsers do, with the last id it had."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.events = list[Told]()
+
+    async def to_the_end(self, served: Served, id: str, most: int = 10_000) -> None:
+        """Listen, in connections of at most so many events."""
+        async with asyncio.timeout(60), served.visit() as program:
+            while not self.events or self.events[-1].name != "end":
+                with suppress(httpx2.TransportError, AssertionError):
+                    await self._listen(program, id, most)
+                await asyncio.sleep(0.01)
+
+    async def _listen(self, program: httpx2.AsyncClient, id: str, most: int) -> None:
+        heard = told(program, id, self.events[-1].id if self.events else "")
+        try:
+            async for one in heard:
+                self.events += kept([one])
+                most -= 1
+                if not most:
+                    return
+        finally:
+            await heard.aclose()  # type: ignore[attr-defined]  # it is a generator
+
+
+@pytest.mark.full
+async def test_listeners_miss_nothing_of_a_killed_worker_and_a_killed_server(server: DevServer, tmp_path: Path) -> None:
+    """50 steps; worker and server die in the middle, others take over. Two listen, one is cut after each 3 events."""
+    queue = f"web-{uuid.uuid4().hex[:8]}"
+    processes, worker = Processes(server.address, tmp_path), ("--tools", TOOLS, "--queue", queue)
+    steady, cut = Listening(), Listening()
+    with processes.worker(*worker) as dying:
+        async with serving(server.address, tmp_path, "--queue", queue) as old, old.visit() as program:
+            id = await started(program, *[20] * 50)
+            listening = [
+                asyncio.create_task(steady.to_the_end(old, id)),
+                asyncio.create_task(cut.to_the_end(old, id, 3)),
+            ]
+            async with asyncio.timeout(30):
+                while len(steady.events) < 80:
+                    await asyncio.sleep(0.01)
+            dying.kill()
+            await old.end(signal.SIGKILL)
+    with processes.worker(*worker):
+        async with serving(server.address, tmp_path, "--queue", queue, port=old.port) as new, new.visit() as program:
+            await asyncio.gather(*listening)
+            whole = kept(await all_told(program, id))
+    statuses = [one.data["status"] for one in whole if one.name == "step" and one.data["id"] == "p50"]
+
+    assert ids_of(steady.events) == ids_of(cut.events) == ids_of(whole) and len(whole) >= 150
+    assert statuses == ["pending", "running", "completed"]
 
 
 async def until_asked(program: httpx2.AsyncClient, id: str) -> Told:

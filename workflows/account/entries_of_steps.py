@@ -139,6 +139,10 @@ class Settled(Entry, frozen=True):
             **fields,
         )
 
+    @property
+    def is_told_later(self) -> bool:
+        return True
+
     def apply(self, state: State) -> None:
         state.budget.spend(self.source, self.used, self.retries)
         if not self.step or self.is_read:
@@ -191,6 +195,10 @@ class Attempted(Entry, frozen=True):
     """Whether the kind is blocked for all later plans."""
     is_over: bool = False
     """Whether a rollback wrote it: what followed the fault has followed."""
+
+    @property
+    def is_told_later(self) -> bool:
+        return not self.fallback
 
     def tell(self, told: Listed) -> None:
         if not self.is_check:

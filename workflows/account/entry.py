@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import AwareDatetime
 
 from workflows.account.metrics import Sample
-from workflows.account.records import StepRecord, StepStatus
+from workflows.account.records import StepStatus
 from workflows.account.state import Listed, State
 from workflows.sparse import Sparse
 
@@ -17,19 +17,17 @@ LEFT_OUT: Any = None
 LogLine = tuple[str, dict[str, Any]]
 
 
-class StepName(Sparse, frozen=True):
-    """What names a step wherever it is shown."""
+class Standing(Sparse, frozen=True):
+    """How a step stands after an entry."""
 
     id: str
     kind: str
+    """The kind that it calls: the planned one, or a fallback."""
     title: str = ""
+    """Only where its plan is new."""
     revision: int
     status: StepStatus = StepStatus.PENDING
-
-    @classmethod
-    def of(cls, record: StepRecord) -> "StepName":
-        title = record.label
-        return cls(id=record.step.id, kind=record.kind, title=title, revision=record.revision, status=record.status)
+    attempts: int = 0
 
 
 class Entry(Sparse, frozen=True):
@@ -44,6 +42,16 @@ class Entry(Sparse, frozen=True):
     proof: str = ""
     """The id of what proves it in Temporal's history: of an activity or of an Update. A timer has the number of its
     entry at the end of its name."""
+
+    stands: tuple[Standing, ...] = ()
+    """How the steps stand after it that stood otherwise before it."""
+    changes_all: ClassVar[bool] = False
+    """Whether it may change how any step stands, and not only `step`."""
+
+    @property
+    def is_told_later(self) -> bool:
+        """Whether what it changes of its step is told with the entry that follows."""
+        return False
 
     def tell(self, told: Listed) -> None:
         """Add what the entry says to the lists of the state; called again when a snapshot is read."""

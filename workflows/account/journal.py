@@ -6,7 +6,7 @@ A new kind of entry is a class here, the line that writes it, and its sentence i
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
 
@@ -24,7 +24,7 @@ from workflows.account.entries_of_steps import (
     StepEnded,
     Waited,
 )
-from workflows.account.entry import LEFT_OUT, Entry, LogLine, StepName
+from workflows.account.entry import LEFT_OUT, Entry, LogLine
 from workflows.account.metrics import Sample
 from workflows.account.outcome import Ending
 from workflows.account.records import (
@@ -162,7 +162,7 @@ class Planned(Entry, frozen=True):
     revision: Revision
     failed_at: AwareDatetime | None = None
     """When the first fault happened that made the plan necessary; None if none did."""
-    steps: tuple[StepName, ...] = ()
+    changes_all: ClassVar[bool] = True
     records: tuple[StepRecord, ...] = Field(default=(), exclude=True)
     contract: Contract | None = Field(default=None, exclude=True)
 
@@ -222,7 +222,7 @@ class EarlierKnown(Entry, frozen=True):
     """A reset told of effects of earlier runs."""
 
     kind: Literal["earlier_known"] = "earlier_known"
-    steps: tuple[StepName, ...] = ()
+    changes_all: ClassVar[bool] = True
     records: tuple[StepRecord, ...] = Field(default=LEFT_OUT, exclude=True)
 
     def apply(self, state: State) -> None:
@@ -245,7 +245,6 @@ class Undoing(Entry, frozen=True):
     """The effect of a step is about to be undone; `step` is the id of the call that undoes it."""
 
     kind: Literal["undoing"] = "undoing"
-    name: StepName
     record: StepRecord = Field(default=LEFT_OUT, exclude=True)
     outside: str = ""
     """Why a person must have confirmed the call; empty if nobody must."""
@@ -287,6 +286,7 @@ class Ended(Entry, frozen=True):
     """The task has ended."""
 
     kind: Literal["ended"] = "ended"
+    changes_all: ClassVar[bool] = True
     ending: Ending = Field(default=LEFT_OUT, exclude=True)
 
     def apply(self, state: State) -> None:

@@ -6,12 +6,12 @@ from datetime import datetime
 from operator import not_
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, PrivateAttr
 from temporalio import workflow
 
 from workflows.account import metrics
 from workflows.account.entries_of_steps import Attempted
-from workflows.account.entry import LONG_AGO, Entry
+from workflows.account.entry import LONG_AGO, Entry, Standing
 from workflows.account.journal import KEPT, MAX_OF_KIND, AnyEntry, JournalPage, MovedOn, Planned, Undone
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
@@ -46,6 +46,8 @@ class Progress(State):
     """The number of the newest entry that the journal has dropped; 0 if it has all."""
     tools: dict[str, ToolSpec] = Field(default_factory=dict, exclude_if=not_)
     """Only where the state is read, see `with_tools`."""
+    _stood: dict[str, Standing] = PrivateAttr(default_factory=dict)
+    """By the id of a step, how it stood after its newest entry in this run."""
 
     @classmethod
     def of(cls, task: Task) -> "Progress":
@@ -56,6 +58,7 @@ class Progress(State):
 
     def model_post_init(self, context: object) -> None:
         super().model_post_init(context)
+        self._stood = {record.step.id: _standing(record) for record in self.records}
         if self.journal:
             self.tell_anew()
 
@@ -78,6 +81,7 @@ class Progress(State):
     def apply(self, entry: Entry) -> list[metrics.Sample]:
         """Change the state as the entry says; return the samples that it adds to the metrics."""
         entry.apply(self)
+        entry = self._with_standings(entry)
         self.journal.append(entry)  # type: ignore[arg-type]  # each subclass of Entry is in AnyEntry
         self.number = entry.number
         kept = metrics.tally(self.counts, entry.samples(self))
@@ -86,8 +90,21 @@ class Progress(State):
                 workflow.logger.info(name, extra=fields)
         return kept
 
-    def entries_after(self, run: str, after: str = "") -> JournalPage:
-        """The entries that follow a cursor (see `JournalPage.cursor`), as many as fit; from the first one without it.
+    def _with_standings(self, entry: Entry) -> Entry:
+        """The entry with how the steps stand now that stood otherwise before."""
+        known = self._stood
+        one = None if entry.is_told_later else self.find_record(entry.step)
+        stands = list[Standing]()
+        for record in self.records if entry.changes_all else [one] if one else []:
+            before, now = known.get(record.step.id), _standing(record)
+            if now != before:
+                known[record.step.id] = now
+                is_new = before is None or before.revision != now.revision
+                stands.append(now.model_copy(update={"title": record.label}) if is_new else now)
+        return entry.model_copy(update={"stands": tuple(stands)}) if stands else entry
+
+    def entries_after(self, run: str, after: str = "", *, most: float = MAX_PAGE) -> JournalPage:
+        """The entries after a cursor (`JournalPage.cursor`), as many as fit into `most` bytes; the first without it.
 
         `run` is the id of the current run.
         """
@@ -101,7 +118,7 @@ class Progress(State):
         size, entries = 0, list[AnyEntry]()
         for entry in later:
             size += len(entry.model_dump_json().encode())
-            if entries and size > MAX_PAGE:
+            if entries and size > most:
                 break
             entries.append(entry)
         more = len(entries) < len(later)
@@ -181,6 +198,11 @@ class Progress(State):
             total -= size
             omitted[id] = size
         return omitted
+
+
+def _standing(record: StepRecord) -> Standing:
+    about = {"status": record.status, "attempts": record.attempts, "revision": record.revision}
+    return Standing(id=record.step.id, kind=record.kind, **about)
 
 
 def _shared_fields(source: BaseModel, model: type[BaseModel]) -> dict[str, Any]:

@@ -175,12 +175,15 @@ class State(Listed):
         """The faults of the plan in force that require a new plan."""
         return [fault for fault in self.faults if fault.decision == "replan" and fault.revision == self.revision]
 
+    def find_record(self, step: str) -> StepRecord | None:
+        """The newest record of a step; None if it has none."""
+        return next((record for record in reversed(self.records) if record.step.id == step), None) if step else None
+
     def record_of(self, step: str) -> StepRecord:
         """The newest record of a step. Raises LookupError if it has none."""
-        for record in reversed(self.records):
-            if record.step.id == step:
-                return record
-        raise LookupError(f"the task has no step {step!r}")
+        if (record := self.find_record(step)) is None:
+            raise LookupError(f"the task has no step {step!r}")
+        return record
 
     def request(self, id: str) -> HumanRequest:
         return next(request for request in self.requests if request.id == id)
@@ -218,10 +221,14 @@ class State(Listed):
         """Replace the current plan by a new plan; steps of the old plan that have not started are skipped."""
         for record in self.with_status(StepStatus.PENDING):
             record.status = StepStatus.SKIPPED
-        done = {record.step.id: record for record in self._untold_effects if record.status is StepStatus.COMPLETED}
-        new = [_with_outcome(record, done[record.step.id]) if record.step.id in done else record for record in records]
+        new = list(records)
         again = {record.step.id for record in new}
         self.records = [record for record in self.records if record.step.id not in again] + new
+
+    def with_earlier_outcomes(self, records: Iterable[StepRecord]) -> tuple[StepRecord, ...]:
+        """Planned steps; one that repeats an effect of an earlier run of the task has its outcome."""
+        done = {record.step.id: record for record in self._untold_effects if record.status is StepStatus.COMPLETED}
+        return tuple(_with_outcome(new, done[new.step.id]) if new.step.id in done else new for new in records)
 
     def add_earlier(self, records: Iterable[StepRecord]) -> None:
         """Add the effects of earlier runs of the task, after a reset that kept or undid them.
