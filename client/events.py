@@ -369,10 +369,10 @@ class Events(View):
     def _of_entry(self, entry: AnyEntry, outcome: Outcome) -> Iterator[TaskEvent]:
         """The events of an entry, which depend only on it and on those before; `outcome` adds values."""
         match entry:
-            case journal.Began() if not self._began:
+            case journal.TaskBegun() if not self._began:
                 self._began = True
                 yield Began(outcome)
-            case journal.Planned():
+            case journal.PlanInForce():
                 yield PlanAccepted(entry.revision)
             case steps.Attempted(is_own=False, is_check=False):  # and Reconciled
                 yield from self._fault(entry.step, entry.fault)
@@ -380,7 +380,7 @@ class Events(View):
                 yield from self._fault(entry.step, fault.model_copy(update={"decision": entry.decision}))
             case steps.Waited(planner=PlannerWait() as wait):
                 yield PlannerAwaited(wait)
-            case people.Asked():
+            case people.PersonIsAsked():
                 self._open.add(entry.request)
                 yield from (PersonAsked(request) for request in outcome.requests if request.id == entry.request)
             case people.Answered() | people.Closed():
@@ -390,11 +390,11 @@ class Events(View):
                 yield from self._answers({request.id for request in about if request.code in answer.extended}, outcome)
             case journal.FailedOver(failover=failover):
                 yield from self._once(("failover", failover.planner, failover.code), PlannerPassedOver(failover))
-            case journal.Compacted():
+            case journal.ConversationCompacted():
                 yield Compacted(entry.compaction)
             case journal.RejectedPlan():
                 yield ProposalRejected(entry.rejection)
-            case journal.Ended():
+            case journal.TaskClosed():
                 yield from self._answers({*self._open}, outcome)
         for standing in entry.stands:
             before = self._steps.get(standing.id)

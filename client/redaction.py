@@ -29,7 +29,7 @@ from client.start import DIGEST_MEMO
 from client.tasks import BY_MEMO, TASK_MEMO
 from runtime.payloads import INLINE
 from workflows.account import search_attributes
-from workflows.account.entry import Entry, Standing
+from workflows.account.entry import JournalEntry, Standing
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
 from workflows.account.progress import Progress
 from workflows.account.records import (
@@ -158,7 +158,7 @@ class Values(Placeholders):
             effects = model.contract if isinstance(model, Task) else model.effects
             terms = [term for effect in effects for term in effect.args.values()]
             self._bounds |= {bound for term in terms for bound in (term.at_least, term.at_most) if bound is not None}
-        kept = OF_ENTRIES if isinstance(model, Entry) else KEPT.get(type(model), frozenset())
+        kept = OF_ENTRIES if isinstance(model, JournalEntry) else KEPT.get(type(model), frozenset())
         dumped = model.model_dump(mode="json")
         keys = {name: field.alias or name for name, field in type(model).model_fields.items()}
         fields = {keys[name]: value for name, value in model if keys[name] in dumped}

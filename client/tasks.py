@@ -28,7 +28,7 @@ from client.problem import Problem
 from client.remedy import Remedy, Text
 from client.text import cut, one_line, printable
 from workflows.account import search_attributes
-from workflows.account.journal import AnyEntry, Ended, JournalPage
+from workflows.account.journal import AnyEntry, JournalPage, TaskClosed
 from workflows.account.outcome import Ending, Outcome
 from workflows.account.progress import Progress
 from workflows.account.task import Task, TaskStatus
@@ -159,7 +159,7 @@ async def _closed_from_outside(handle: Handle) -> Outcome:
         status, how = TaskStatus.FAILED, f"closed from outside ({name})"
     account = await _bare_progress(description)
     ending = Ending(status=status, reason=f"The task was {how}.", code=CLOSED)
-    Ended(ending=ending, at=description.close_time or description.start_time).apply(account)
+    TaskClosed(ending=ending, at=description.close_time or description.start_time).apply(account)
     return account.outcome(description.start_time)
 
 

@@ -1,7 +1,7 @@
 """Saves histories for replay: `python -m tests.record` runs each scenario on a server of its own, once.
 
 A file that exists is left alone: histories replay for ever, and are never recorded again to make a test pass. The last
-time was before 0.1.0, and `python -m tests.manifest --covers` compared what they show with what they had shown.
+time was before 0.2.0, and `python -m tests.manifest --covers` compared what they show with what they had shown.
 """
 
 import asyncio
@@ -34,7 +34,8 @@ from activities.toolbox.registry import Registry
 from client.follow import View
 from client.incidents import resolve
 from client.people import reference_to
-from client.undo import undo
+from client.reset import Fate, reset
+from client.undo import cancel, undo
 from replan import Busy, CircuitBreaker, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
 from replan.testing.script import (
     ModelCall,
@@ -57,6 +58,7 @@ from tests.workflows.test_agent_missing import outdated
 from tests.workflows.test_agent_people import asked
 from workflows.account import search_attributes
 from workflows.account.task import Task
+from workflows.agent import AgentWorkflow
 from workflows.people.incidents import waiting_query
 from workflows.people.requests import Choice, Resolution
 from workflows.people.updates import RESOLVE
@@ -261,6 +263,11 @@ class Scenario:
     """Whether the task is undone after its end: the history is that of the rollback."""
     waiting: int = 0
     """How many such tasks wait for one cause, which is then repaired: the history is that of the resolution."""
+    undoes_when_cancelled: bool = False
+    resets: str = ""
+    """The step to which the task is reset after its end, with its effects kept: the history is that of the new run."""
+    run: int = 0
+    """The number of the run that is saved, of a task that continues as new early; 0 if the task has one run."""
     incident: str = ""
     """The defect after which it was saved; empty if it was saved for what it shows."""
 
@@ -288,7 +295,12 @@ TAKEN = calls(ModelCall("pick", {"word": "taken"}))
 TEXT = ModelReply(text="That was all.")
 TOO_LONG = ModelError(400, "invalid_request_error", "prompt is too long: 1 tokens > 0 maximum")
 
+LONG: Proposals = [plan(step(f"s{number}", "say", word=str(number))) for number in range(1, 5)]
+LONG = [*LONG[:3], PICK, AGAIN, *LONG[3:], DONE]
+
 SCENARIOS: Sequence[Scenario] = (
+    Scenario("moved_on", LONG, run=1),
+    Scenario("continued", LONG, run=2),
     Scenario(
         "straight", [plan(step("a", "say", word="x"), step("b", "say", word={"$from": "a", "path": "said"})), DONE]
     ),
@@ -327,6 +339,19 @@ SCENARIOS: Sequence[Scenario] = (
     Scenario("rejected", [plan(step("a", "nothing")), plan(step("a", "say", "z")), plan(step("a", "say")), DONE]),
     Scenario("escalated", [plan(step("a", "broken", word="x"), step("b", "say", word="x"))]),
     Scenario("cancelled", [plan(step("a", "say", word="x"), step("b", "slow", word="x"))], cancel=True),
+    Scenario(
+        "undone_when_cancelled",
+        [plan(step("a", "pick", word="free"), step("b", "slow", "a", word="x"))],
+        cancel=True,
+        undoes_when_cancelled=True,
+    ),
+    Scenario("after_reset", [plan(step("a", "pick", word="free"), step("b", "say", "a", word="x")), DONE], resets="a"),
+    Scenario(
+        "aborted",
+        [plan(step("a", "pick", word="free"), step("b", "broken", "a", word="x"))],
+        more=WAITS,
+        answers=(("abort", {"undo": True}),),
+    ),
     Scenario(
         "expired",
         [plan(step("a", "slow", word="x"))],
@@ -494,7 +519,7 @@ async def record(stage: Stage, scenario: Scenario) -> str:
         await _expire(stage, handle, scenario.expires)
     if scenario.cancel:
         await asyncio.sleep(1)
-        await handle.cancel()
+        await cancel(stage.client, handle, undo=scenario.undoes_when_cancelled)
     for number, (choice, given) in enumerate(scenario.answers, start=1):
         request = await asked(handle, number)
         shown = reference_to(request, Choice(choice))
@@ -509,7 +534,11 @@ async def record(stage: Stage, scenario: Scenario) -> str:
         await asyncio.sleep(1)
         if request.call and (await handle.describe()).status is WorkflowExecutionStatus.RUNNING:
             await handle.execute_update("approve", {"request": request.id, "by": "ann", "call": request.call.code})
-    return await ended(handle)
+    told = await ended(handle)
+    if scenario.resets:
+        await reset(stage.client, handle, to=scenario.resets, reason="a saved history", fate=Fate.KEEP)
+        return await ended(stage.client.get_workflow_handle_for(AgentWorkflow.run, handle.id))
+    return await saved(await run_of(stage.client, handle, scenario.run)) if scenario.run else told
 
 
 async def _resolution(stage: Stage, scenario: Scenario) -> str:
@@ -549,6 +578,15 @@ async def ended(handle: Handle) -> str:
     """Wait for the end of a task and return its history as JSON."""
     await outcome(handle)
     return await saved(handle)
+
+
+async def run_of(client: Client, handle: Handle, number: int) -> WorkflowHandle[Any, Any]:
+    """The run with this number of a task that has ended."""
+    one: WorkflowHandle[Any, Any] = client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
+    for _ in range(1, number):
+        last = (await one.fetch_history()).events[-1].workflow_execution_continued_as_new_event_attributes
+        one = client.get_workflow_handle(handle.id, run_id=last.new_execution_run_id)
+    return one
 
 
 async def saved(handle: WorkflowHandle[Any, Any]) -> str:
@@ -601,25 +639,32 @@ async def with_lost_answer(client: Client, folder: Path, scenario: Scenario) -> 
 async def main() -> None:
     """Record what is not there yet."""
     (FOLDER / "beside_tasks").mkdir(parents=True, exist_ok=True)
+    missing = [scenario for scenario in SCENARIOS if not scenario.file.exists()]
+    early = {"limit.historyCount.suggestContinueAsNew": "20"}
+    await _record_on({}, [scenario for scenario in missing if not scenario.run])
+    await _record_on(early, [scenario for scenario in missing if scenario.run])
+
+
+async def _record_on(settings: dict[str, str], scenarios: Sequence[Scenario]) -> None:
+    """Record scenarios on a server with these settings."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=search_attributes.TYPES)
+        folder, attributes = Path(name), search_attributes.TYPES
+        spec = ServerSpec(folder, port=free_port(), ui_port=free_port(), attributes=attributes, dynamic=settings)
         async with DevServer(spec, await find_cli(print)) as server:
             client = await connect(address=server.address, plain=True)
-            for scenario in SCENARIOS:
-                if not scenario.file.exists():
-                    given: dict[str, Any] = {"queue": "replan", "jitter": lambda: 0.01, "notify": scenario.notify}
-                    handle = await without_kind(client, folder, scenario) if scenario.lacks else None
-                    handle = await with_lost_answer(client, folder, scenario) if scenario.loses else handle
-                    left = [one for one in tools() if one.__name__ != scenario.loses]
-                    left += [unread()] if scenario.is_unread else []
-                    async with (
-                        planner_of(scenario) as planner,
-                        staged(client, folder, left, planner, **given) as stage,
-                    ):
-                        told = await ended(handle) if handle else await record(stage, scenario)
-                        scenario.file.write_text(told + "\n")
-                    print(f"saved {scenario.file.name}")
+            for scenario in scenarios:
+                given: dict[str, Any] = {"queue": "replan", "jitter": lambda: 0.01, "notify": scenario.notify}
+                handle = await without_kind(client, folder, scenario) if scenario.lacks else None
+                handle = await with_lost_answer(client, folder, scenario) if scenario.loses else handle
+                left = [one for one in tools() if one.__name__ != scenario.loses]
+                left += [unread()] if scenario.is_unread else []
+                async with (
+                    planner_of(scenario) as planner,
+                    staged(client, folder, left, planner, **given) as stage,
+                ):
+                    told = await ended(handle) if handle else await record(stage, scenario)
+                    scenario.file.write_text(told + "\n")
+                print(f"saved {scenario.file.name}")
 
 
 if __name__ == "__main__":

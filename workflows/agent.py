@@ -13,17 +13,17 @@ from temporalio.exceptions import ApplicationError
 from workflows import ids
 from workflows.account import search_attributes
 from workflows.account.journal import (
-    Began,
     EarlierKnown,
-    Ended,
+    EffectUndone,
     Executed,
     JournalPage,
     MovedOn,
-    Planned,
+    PlanInForce,
     Replanned,
+    TaskBegun,
+    TaskClosed,
     Turned,
     UndoAsked,
-    Undone,
 )
 from workflows.account.outcome import REFUSED, Ending, Outcome, TaskEnded, ending_of_unasked_question, refusal
 from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
@@ -195,11 +195,12 @@ class AgentWorkflow(Answers, TakesTurns):
         try:
             undoing.result()
         except TaskEnded as early:
-            progress.write(Undone(undo=UndoRecord(step_id="all steps", reason=early.ending.reason)))
+            progress.write(EffectUndone(undo=UndoRecord(step_id="all steps", reason=early.ending.reason)))
         undone = ", ".join(undo_record.step_id for undo_record in progress.undo if undo_record.done)
         results = [f"Undone: {undone}."] if undone else []
         results += [f"Not undone: {progress.not_undone}."] if progress.not_undone else []
-        return ending.model_copy(update={"reason": " ".join([ending.reason, *results])})
+        reason = f"{ending.reason.rstrip('.')}." if results else ending.reason
+        return ending.model_copy(update={"reason": " ".join([reason, *results])})
 
     async def _work(self) -> Ending | None:
         """Run the loop until the task ends; return None if its history is long, so that it must continue as new."""
@@ -291,7 +292,7 @@ class AgentWorkflow(Answers, TakesTurns):
         # Later runs have their contract in Progress.
         contract = None if self._progress.turn else trust.first_contract(self._progress, self._catalogue)
         known = self._catalogue
-        began = Began(planner=known.planner, searchable=known.searchable, store=known.store, page=known.page)
+        began = TaskBegun(planner=known.planner, searchable=known.searchable, store=known.store, page=known.page)
         self._progress.write(began.model_copy(update={"proof": ids.CATALOGUE, "contract": contract}))
         self._update_attributes_and_details()
         if self._catalogue.refused:
@@ -365,7 +366,7 @@ class AgentWorkflow(Answers, TakesTurns):
         ]
         failed_at, proof = rejecting[0].at if rejecting else None, ids.of_request(progress.turn)
         about = {"records": progress.with_earlier_outcomes(records), "contract": contract}
-        progress.write(Planned(proof=proof, revision=revision, failed_at=failed_at, **about))
+        progress.write(PlanInForce(proof=proof, revision=revision, failed_at=failed_at, **about))
         self._update_attributes_and_details()
 
     def _check_replans(self, rejecting: Sequence[FaultRecord], fruitless: bool) -> None:
@@ -395,7 +396,7 @@ class AgentWorkflow(Answers, TakesTurns):
             CancelledError: the task was cancelled.
         """
         progress = self._progress
-        progress.write(Ended(ending=ending))
+        progress.write(TaskClosed(ending=ending))
         self._update_attributes_and_details()
         self._notify()
         await self._notifications.handed_over()

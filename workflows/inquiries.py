@@ -10,7 +10,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows import ids
-from workflows.account.journal import Began
+from workflows.account.journal import TaskBegun
 from workflows.account.outcome import REFUSED, Ending, TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.task import Task, TaskStatus
@@ -502,7 +502,7 @@ async def _draft(task: Task) -> Draft:
         if catalogue.refused:
             raise TaskEnded(TaskStatus.FAILED, catalogue.refused, REFUSED)
         contract = trust.first_contract(progress, catalogue)
-        progress.write(Began(proof=ids.CATALOGUE, planner=catalogue.planner, contract=contract))
+        progress.write(TaskBegun(proof=ids.CATALOGUE, planner=catalogue.planner, contract=contract))
         proposal, _ = await propose(progress, catalogue)
     except TaskEnded as early:
         return Draft(planner=progress.planner, ending=early.ending)

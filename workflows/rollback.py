@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import ids
 from workflows.account.entries_of_steps import Attempted, Reconciled, StepEnded
-from workflows.account.journal import Allowed, Ended, JournalPage, Undoing, Undone
+from workflows.account.journal import Allowed, EffectUndone, JournalPage, TaskClosed, UndoBegun
 from workflows.account.outcome import Ending, Outcome, TaskEnded, refusal
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
@@ -87,7 +87,7 @@ class UndoWorkflow(TakesTurns):
     async def run(self, *arguments: Undo | RawValue) -> Outcome:
         """Undo the effects of the task; raise ApplicationError if one is not undone, or its outcome is unknown."""
         if self._refused:
-            self._progress.write(Ended(ending=self._refused))
+            self._progress.write(TaskClosed(ending=self._refused))
             outcome = self._progress.outcome(workflow.now())
             raise ApplicationError(outcome.reason, outcome, type=outcome.status, non_retryable=True)
         try:
@@ -121,11 +121,11 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     for record in newest_first(progress):
         if record.status is StepStatus.COMPLETED:
             undo = await _undo(progress, catalogue, record, changed)
-            progress.write(Undone(step=record.step.id, undo=undo))
+            progress.write(EffectUndone(step=record.step.id, undo=undo))
             changed()
     if progress.folded.effects:
         reason = f"{progress.folded.effects} of a long task are not kept any more: `effects` lists them"
-        progress.write(Undone(undo=UndoRecord(step_id="earlier steps", reason=reason)))
+        progress.write(EffectUndone(undo=UndoRecord(step_id="earlier steps", reason=reason)))
     undone = sum(undo_record.done for undo_record in progress.undo)
     workflow.logger.info("rollback", extra={"undone": undone, "left": len(progress.undo) - undone})
 
@@ -136,7 +136,7 @@ def _report_first_kind(progress: Progress, record: StepRecord) -> None:
     if record.is_fallback and any(fault_record.applied is not Applied.NONE for fault_record in since_reconciled(first)):
         reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"
         undo = UndoRecord(step_id=record.step.id, kind=record.step.kind, reason=reason)
-        progress.write(Undone(step=record.step.id, undo=undo))
+        progress.write(EffectUndone(step=record.step.id, undo=undo))
 
 
 def newest_first(progress: Progress) -> list[StepRecord]:
@@ -174,7 +174,7 @@ async def _settle_outcome(
             _complete(progress, record, finding.result)
         case Verdict.CANNOT_TELL:
             reason = f"nobody knows whether it was applied: {finding.because}"
-            progress.write(Undone(step=record.step.id, undo=UndoRecord(step_id=record.step.id, reason=reason)))
+            progress.write(EffectUndone(step=record.step.id, undo=UndoRecord(step_id=record.step.id, reason=reason)))
         case Verdict.NOT_APPLIED:
             pass  # there is nothing to undo
         case unreachable:
@@ -278,7 +278,7 @@ async def _undo(
         approval=_approval(progress, record, step.id, call),
     )
     why = why_outside(progress, catalogue.specs, record, call)  # then the worker makes it only with an approval
-    progress.write(Undoing(step=step.id, proof=step.id, record=undo, outside=why))
+    progress.write(UndoBegun(step=step.id, proof=step.id, record=undo, outside=why))
     undo = progress.records[-1]
     await Execution(progress, catalogue, changed).run()
     if undo.status is not StepStatus.COMPLETED:

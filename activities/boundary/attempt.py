@@ -342,7 +342,7 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
         fault.reason,
         fault,
         attempt.earlier,
-        type=fault.failure_type if attempt.call.knows_approvals else fault.quadrant.value,
+        type=fault.failure_type,
         non_retryable=not may_repeat,
         next_retry_delay=timedelta(seconds=delay) if delay is not None else None,
         category=ApplicationErrorCategory.BENIGN  # no failure of the system: metrics leave it out

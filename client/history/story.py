@@ -13,9 +13,9 @@ from pydantic import BaseModel, JsonValue
 from client.history.records import AttemptFailure, Call, CallEnd, Event, History, Timer
 from workflows import ids
 from workflows.account import metrics
-from workflows.account.entries_of_people import Answered, Asked, Closed, Extended
+from workflows.account.entries_of_people import Answered, Closed, Extended, PersonIsAsked
 from workflows.account.entries_of_steps import Attempted, Decided, Reconciled, Settled
-from workflows.account.entry import Entry
+from workflows.account.entry import JournalEntry
 from workflows.account.journal import Replied
 from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.account.records import MAX_SHOWN_ARGS, FaultRecord
@@ -134,7 +134,7 @@ class Failure:
         return self.call.failing if self.call else AttemptFailure.of(self.record) if self.record else None
 
 
-Told = tuple[Entry, Call | None]
+Told = tuple[JournalEntry, Call | None]
 """An entry of a journal and, if it tells how an execution of an activity ended, the call."""
 
 
@@ -154,7 +154,7 @@ def told_by_journal(history: History) -> Iterator[Told]:
         yield entry, newest.get(entry.proof) if isinstance(entry, Settled | Attempted) else None
 
 
-def _ends_execution(entry: Entry) -> bool:
+def _ends_execution(entry: JournalEntry) -> bool:
     if isinstance(entry, Settled):
         return entry.purpose in ("", metrics.STEPS)
     return isinstance(entry, Attempted) and entry.proof == ids.CATALOGUE  # whose executions are not settled
@@ -164,12 +164,12 @@ def told_by_account(account: Outcome, calls: Iterable[Call] = ()) -> list[Told]:
     """What the Outcome and the calls of a task tell of its journal, in the order of time, if no replay has the rest."""
     told: list[Told] = [(_settled(call), call) for call in calls if call.closed]
     asked, answered = account.requests, [(one.id, one.answer.at) for one in account.requests if one.answer]
-    entries: list[Entry] = [
+    entries: list[JournalEntry] = [
         *(Answered(at=at, request=id) for id, at in answered),
         *(Extended(at=answer.at, answer=answer) for answer in account.extensions),
         *(Attempted(at=fault.at, step=fault.step_id, fault=fault) for fault in account.faults),
         *(Attempted(at=fault.at, step=fault.step_id, fault=fault, is_own=True) for fault in account.own_faults),
-        *(Asked(at=request.since, request=request.id, step=request.step or "") for request in asked),
+        *(PersonIsAsked(at=request.since, request=request.id, step=request.step or "") for request in asked),
     ]
     return sorted([*told, *((entry, None) for entry in entries)], key=lambda pair: pair[0].at)
 
@@ -201,7 +201,7 @@ def failures_of(told: Iterable[Told], account: Outcome) -> list[Failure]:
                     failure.shown += [request for request in open.values() if fault.step_id in request.steps]
                 found.append(failure)
                 newest["" if entry.is_own else entry.step] = failure
-            case Asked():
+            case PersonIsAsked():
                 ended.pop(entry.step, None)  # what followed the failure before only checked what a person gave
                 request = requests[entry.request]
                 open[entry.request] = request

@@ -18,7 +18,7 @@ from console.options import Common
 from console.render.views import EventsView
 from tests.console.outcomes import fault, outcome, step
 from workflows.account import entries_of_people as people, entries_of_steps as steps, journal
-from workflows.account.entry import Entry
+from workflows.account.entry import JournalEntry
 from workflows.account.journal import AnyEntry, JournalPage
 from workflows.account.outcome import Ending, Outcome
 from workflows.account.progress import Progress
@@ -48,7 +48,7 @@ def task() -> Progress:
     return Progress(task=Task(text="x"), task_id="a-run", started_at=LATER)
 
 
-def written(state: Progress, entries: Sequence[Entry]) -> tuple[AnyEntry, ...]:
+def written(state: Progress, entries: Sequence[JournalEntry]) -> tuple[AnyEntry, ...]:
     """The entries as a reader gets them after they were written to the journal of the task."""
     for entry in entries:
         state.apply(entry.model_copy(update={"number": state.number + 1, "at": LATER}))
@@ -57,7 +57,7 @@ def written(state: Progress, entries: Sequence[Entry]) -> tuple[AnyEntry, ...]:
     return JournalPage.model_validate_json(read.model_dump_json()).entries
 
 
-def page(*entries: Entry, first: int = 1, **more: Any) -> JournalPage:
+def page(*entries: JournalEntry, first: int = 1, **more: Any) -> JournalPage:
     """A page of these entries, numbered from `first`; before them came the first ones of RUNS."""
     state = task()
     written(state, RUNS[: first - 1])
@@ -75,7 +75,7 @@ class Told:
         self.view = EventsView(Common(), "a-run", "http://x", self.out)
         self._state = task()
 
-    def journal(self, *entries: Entry, outcome: Outcome | None = None) -> None:
+    def journal(self, *entries: JournalEntry, outcome: Outcome | None = None) -> None:
         """Show it further entries; `outcome` has their values."""
         news = JournalPage(run=RUN, entries=written(self._state, entries), number=self._state.number)
         self.view.journal(news, outcome or running())
@@ -98,10 +98,10 @@ def running(status: StepStatus = StepStatus.RUNNING, **more: Any) -> Outcome:
     return outcome(**{**fields, **more})
 
 
-def planned(*ids: str, number: int = 1, status: StepStatus = StepStatus.PENDING) -> journal.Planned:
+def planned(*ids: str, number: int = 1, status: StepStatus = StepStatus.PENDING) -> journal.PlanInForce:
     """A plan of these steps."""
     records = tuple(recorded(id, number, status) for id in ids)
-    return journal.Planned(revision=Revision(number=number), records=records)
+    return journal.PlanInForce(revision=Revision(number=number), records=records)
 
 
 def recorded(
@@ -112,7 +112,7 @@ def recorded(
     return StepRecord(step=named, revision=revision, effect=Effect.KEYED, kind=kind, status=status, **more)
 
 
-BEGINNING = (journal.Began(planner="offline"), planned("book"))
+BEGINNING = (journal.TaskBegun(planner="offline"), planned("book"))
 STARTED = steps.Started(step="book")
 
 
@@ -166,7 +166,7 @@ def test_what_happened_to_the_planning_is_told_once(told: Told) -> None:
     for failover, compaction, rejection in zip(failed, short, unused, strict=True):
         told.journal(
             journal.FailedOver(failover=failover),
-            journal.Compacted(compaction=compaction),
+            journal.ConversationCompacted(compaction=compaction),
             journal.RejectedPlan(rejection=rejection, mistakes=1),
         )
 
@@ -244,6 +244,9 @@ BUDGET = HumanRequest(
 )
 MORE = HumanAnswer(choice=Choice.EXTEND, by="ann", at=LATER, extended={"tool_calls": 5})
 QUESTION = BUDGET.model_copy(update={"id": "r2", "kind": RequestKind.FAULT, "step": "book"})
+ABOUT_BUDGET = people.PersonIsAsked(request="r1", opened=BUDGET)
+ABOUT_BOOK = people.PersonIsAsked(request="r2", step="book", opened=QUESTION)
+FAILED = journal.TaskClosed(ending=Ending(status=TaskStatus.FAILED))
 RETRIED_BY_ANN = people.Answered(request="r2", step="book", answer=HumanAnswer(choice=Choice.RETRY, by="ann", at=LATER))
 RUNS = (*BEGINNING, STARTED)
 OTHER_FIELDS = {
@@ -251,7 +254,7 @@ OTHER_FIELDS = {
     "step": ("event", "id", "kind", "revision", "status"),
     "fault": ("event", "decision"),
 }
-CASES: dict[str, tuple[Sequence[Entry], Sequence[str]]] = {
+CASES: dict[str, tuple[Sequence[JournalEntry], Sequence[str]]] = {
     "a new plan skips what never started": (
         (*BEGINNING, planned("pay", number=2)),
         ("plan", "step book book_slot 1 skipped", "step pay book_slot 2 pending"),
@@ -285,29 +288,43 @@ CASES: dict[str, tuple[Sequence[Entry], Sequence[str]]] = {
         ("fault ask", "fault replan", "step book book_slot 1 failed"),
     ),
     "a request about a step": (
-        (*RUNS, people.Asked(request="r2", step="book", opened=QUESTION), RETRIED_BY_ANN, steps.Resumed(step="book")),
+        (
+            *RUNS,
+            ABOUT_BOOK,
+            RETRIED_BY_ANN,
+            steps.Resumed(step="book"),
+        ),
         ("request", "step book book_slot 1 waiting", "answer", "step book book_slot 1 running"),
     ),
     "a limit that a person extends, twice": (
-        (*RUNS, people.Asked(request="r1", opened=BUDGET), people.Extended(answer=MORE), people.Extended(answer=MORE)),
+        (
+            *RUNS,
+            ABOUT_BUDGET,
+            people.Extended(answer=MORE),
+            people.Extended(answer=MORE),
+        ),
         ("request", "answer"),
     ),
     "a request that nobody answered": (
-        (*RUNS, people.Asked(request="r1", opened=BUDGET), people.Closed(request="r1", why="unanswered")),
+        (*RUNS, ABOUT_BUDGET, people.Closed(request="r1", why="unanswered")),
         ("request", "answer"),
     ),
     "an end that closes what is open": (
-        (*BEGINNING, people.Asked(request="r1", opened=BUDGET), journal.Ended(ending=Ending(status=TaskStatus.FAILED))),
+        (
+            *BEGINNING,
+            ABOUT_BUDGET,
+            FAILED,
+        ),
         ("request", "answer", "step book book_slot 1 skipped"),
     ),
     "a rollback": (
         (
             *RUNS,
             ended(),
-            journal.Undoing(step="undo:book", record=recorded("undo:book", 1, kind="cancel", undoes="book")),
+            journal.UndoBegun(step="undo:book", record=recorded("undo:book", 1, kind="cancel", undoes="book")),
             steps.Started(step="undo:book"),
             ended(id="undo:book"),
-            journal.Undone(step="book", undo=UndoRecord(step_id="book", done=True)),
+            journal.EffectUndone(step="book", undo=UndoRecord(step_id="book", done=True)),
         ),
         (
             "step book book_slot 1 completed",
@@ -318,7 +335,7 @@ CASES: dict[str, tuple[Sequence[Entry], Sequence[str]]] = {
         ),
     ),
     "an effect that stays": (
-        (*RUNS, ended(), journal.Undone(step="book", undo=UndoRecord(step_id="book", reason="No."))),
+        (*RUNS, ended(), journal.EffectUndone(step="book", undo=UndoRecord(step_id="book", reason="No."))),
         ("step book book_slot 1 completed",),
     ),
     "effects of earlier runs": (
@@ -342,14 +359,14 @@ CASES: dict[str, tuple[Sequence[Entry], Sequence[str]]] = {
         ),
     ),
     "another run of a long task": (
-        (*RUNS, journal.MovedOn(run=OTHER), journal.Began(planner="offline"), ended()),
+        (*RUNS, journal.MovedOn(run=OTHER), journal.TaskBegun(planner="offline"), ended()),
         ("step book book_slot 1 completed",),
     ),
 }
 
 
 @pytest.mark.parametrize(("entries", "said"), CASES.values(), ids=CASES)
-def test_what_entries_tell(told: Told, entries: Sequence[Entry], said: Sequence[str]) -> None:
+def test_what_entries_tell(told: Told, entries: Sequence[JournalEntry], said: Sequence[str]) -> None:
     """After the beginning, in the order of the entries; and no entry tells anything twice."""
     requests = (BUDGET.model_copy(update={"answer": MORE}), QUESTION.model_copy(update={"closed": "ended"}))
     told.journal(*entries, outcome=running(requests=requests))
@@ -372,7 +389,7 @@ class Resumed:
         self.told.append((cursor, named[0] if named else "end"))
 
 
-MOVED = (*RUNS, journal.MovedOn(run=OTHER), ended(), journal.Ended(ending=Ending(status=TaskStatus.FAILED)))
+MOVED = (*RUNS, journal.MovedOn(run=OTHER), ended(), FAILED)
 
 
 def test_a_client_that_is_cut_after_any_event_is_told_the_rest() -> None:
@@ -441,7 +458,7 @@ def test_an_unreadable_cursor_is_none(cursor: str) -> None:
 
 def test_a_task_that_was_closed_from_outside_is_told_to_its_end(told: Told) -> None:
     """No entry says that its step was cut off, and that its request needs no answer: its outcome does."""
-    told.journal(*RUNS, people.Asked(request="r1", opened=BUDGET), outcome=running(requests=(BUDGET,)))
+    told.journal(*RUNS, ABOUT_BUDGET, outcome=running(requests=(BUDGET,)))
     closed = BUDGET.model_copy(update={"closed": "ended"})
     told.view.end(running(StepStatus.CANCELLED, requests=(closed,)))
 

@@ -20,8 +20,8 @@ def about(items: tuple[Item, ...], decision: str) -> Item:
 async def test_a_run_without_faults_is_told_in_short() -> None:
     """What was asked, planned, returned and changed, and what it took."""
     assert (await text("straight")).splitlines() == [
-        "the-task completed after 0.45 s: 1 plan, 2 of 2 steps finished, 2 tool calls. No faults. Started "
-        "2026-11-26 04:23:44Z.",
+        "the-task completed after 0.94 s: 1 plan, 2 of 2 steps finished, 2 tool calls. No faults. Started "
+        "2026-11-29 13:17:24Z.",
         "Asked: a saved history: straight.  [event 1]",
         "Plan 1: a (say word=x) and b (say word=<a.said>; needs a).  [events 7-9]",
         "Result: done  [event 33]",
@@ -32,7 +32,7 @@ async def test_a_run_without_faults_is_told_in_short() -> None:
 REMEDIES: dict[str, list[str]] = {
     "escalated": [
         "To do  Read the exception in the worker's log, and fix the tool, or say with raises= what it "
-        "is. Then `python starter.py reset test-a1c5ddf37cae --to a` goes on from there.",
+        "is. Then `python starter.py reset test-f66f6d0eb026 --to a` goes on from there.",
     ],
     "replans_used_up": [
         "To do  Give more with `--replans`.",
@@ -75,8 +75,8 @@ SAID: dict[str, list[str]] = {
         "Changed in the world: a-2 (pick).  [event 41]",
     ],
     "pure_timeout_again": [
-        "the-task completed after 1.33 s: 1 plan, 1 of 1 step finished, 1 tool call. No faults. Started "
-        "2026-11-26 04:23:50Z.",
+        "the-task completed after 1.32 s: 1 plan, 1 of 1 step finished, 1 tool call. No faults. Started "
+        "2026-11-29 13:17:32Z.",
         "Plan 1: a (stalled word=x).  [events 7-9]",
         "Result: done  [event 28]",
     ],
@@ -88,16 +88,17 @@ SAID: dict[str, list[str]] = {
     ],
     "rejected": [
         " 1.  Proposal 1 of the planner was rejected: step 'a': there is no kind 'nothing': there are "
-        "broken, down, flaky, locked, move, page, pick, put_back, say, shaky, shout, slow, spend, "
-        "stalled.  [events 7-9]",
+        "broken, down, flaky, grab, link, locked, move, page, pick, post, put_back, say, shaky, shout, "
+        "shout_out, slow, spend, stalled.  [events 7-9]",
         "     It went back to the planner with the reasons, and proposal 2 was rejected too.  [events 13-15]",
-        " 2.  Proposal 2 of the planner was rejected: step 'a' needs 'z', which does not exist.  [events 13-15]",
+        " 2.  Proposal 2 of the planner was rejected: step 'a' needs 'z', which does not exist: leave it out.  "
+        "[events 13-15]",
         "     It went back to the planner with the reasons, and proposal 3 was accepted as plan 1.  [events 19-21]",
         "Beyond the plan this cost 2 planning calls.",
     ],
     "escalated": [
         " 1.  a (broken) failed (bug): The tool raised KeyError, which no table knows: fix the tool. The "
-        "cause is in the worker's log, in its line with step 'a' and code 'bug'.  [event 17]",
+        "cause is in the worker's log, in its line with step 'a' and code 'bug'.  [event 20]",
         "     Neither a retry nor a new plan can help: a person has to act.",
         "     The task was not to wait for a person (`--on-escalation`), so it ended as escalated.  [event 24]",
     ],
@@ -123,12 +124,12 @@ SAID: dict[str, list[str]] = {
     ],
     "resolved": [
         "     A person was asked (r2), and ann answered retry for all tasks that waited for "
-        'locked/unauthorized, after 0.17 s, at 2026-11-26 04:25:52Z: "The key is here".  [events 34-35]',
-        "     The same call was made again, and succeeded.  [events 46, 53-54]",
+        'locked/unauthorized, after 0.14 s, at 2026-11-29 13:19:02Z: "The key is here".  [events 31-32]',
+        "     The same call was made again, and succeeded.  [events 43-45]",
     ],
     "deployed": [
         "     No worker knew the kind in time: a person is asked.",
-        "     A person was asked (r1); the task tried again by itself after 3.36 s, and went on.  [events 31-33]",
+        "     A person was asked (r1); the task tried again by itself after 3.05 s, and went on.  [events 28-30]",
     ],
     "plan_refused": [
         " 1.  The hand-written plan was rejected: steps need each other in a circle: a -> b -> a: remove "
@@ -147,16 +148,20 @@ async def test_what_happened_is_told_with_cause_decision_cost_and_events(name: s
 
 
 ENDED = {
+    "aborted": "failed",
     "cancelled": "cancelled",
     "deadline": "over budget",
     "escalated": "escalated",
     "expired": "cancelled",
+    "continued": "running",
     "last_answer": "over budget",
+    "moved_on": "running",
     "notified": "escalated",
     "plan_refused": "failed",
     "replans_used_up": "over budget",
     "unanswered": "escalated",
     "undone": "escalated",
+    "undone_when_cancelled": "cancelled",
 }
 """The histories of tasks that did not complete."""
 

@@ -141,7 +141,7 @@ async def test_a_reset_is_told_in_its_place_with_its_time_and_reason() -> None:
     [number] = [number for number, line in enumerate(said) if "was reset here at 2026-" in line]
 
     assert "Z: the key is mended. What its earlier run did after" in said[number]
-    assert said[number - 1].startswith("Plan 1") and " 1.  a (broken)" in said[number + 1]
+    assert said[number - 1].startswith("Plan 1") and "b (say) finished" in said[number + 1]
 
 
 async def test_all_reasons_of_a_refused_plan_are_told() -> None:

@@ -23,7 +23,7 @@ from tests.console.histories import history
 from tests.console.replaying import HISTORIES, replay, replay_changed
 from tests.harness import DONE, outcome, plan, staged, step
 from workflows.account.entries_of_steps import Attempted, Started
-from workflows.account.journal import MovedOn, Planned
+from workflows.account.journal import MovedOn, PlanInForce
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation, Revision, StepRecord
 from workflows.account.task import Task
@@ -181,7 +181,7 @@ def test_the_journal_of_a_continued_task_says_what_happened_and_no_more() -> Non
     record = StepRecord(step=step("a", "book", day="kestrel"), revision=1, effect=Effect.READ, kind="book")
     record = record.model_copy(update={"step": record.step.model_copy(update={"title": "kestrel"})})
     revision = Revision(number=1, because="kestrel")
-    before.apply(Planned(number=1, at=at, proof="plan:1", revision=revision, records=(record,)))
+    before.apply(PlanInForce(number=1, at=at, proof="plan:1", revision=revision, records=(record,)))
     before.apply(Started(number=2, at=at, step="a", proof="a", outside="kestrel"))
     fault = Fault.of(Code.CONFLICT, "kestrel", source="book")
     about = "a", 1, "replan"

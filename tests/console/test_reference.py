@@ -29,7 +29,7 @@ from console.exits import OF_PROBLEM, Exit, exit_code
 from tests.console.outcomes import RECEIPT, fault, outcome, step
 from tests.documentation import sections, tables
 from tests.processes import ROOT
-from workflows.account.journal import Ended
+from workflows.account.journal import TaskClosed
 from workflows.account.outcome import Ending
 from workflows.account.progress import Progress
 from workflows.account.records import (
@@ -280,7 +280,7 @@ def exit_of(status: TaskStatus, code: str) -> Exit:
     """The exit code of a task that ended so."""
     began = datetime.fromtimestamp(0, UTC)
     account = Progress(task=Task(text="any"), task_id="any", started_at=began)
-    Ended(at=began, ending=Ending(status=status, code=code)).apply(account)
+    TaskClosed(at=began, ending=Ending(status=status, code=code)).apply(account)
     return exit_code(account.outcome(began))
 
 

@@ -200,9 +200,9 @@ async def test_a_history_of_another_form_is_not_misread(tmp_path: Path) -> None:
     for event in history.events:
         for payloads in event.marker_recorded_event_attributes.details.values():
             for payload in payloads.payloads:
-                payload.data = payload.data.replace(b'"form":1,', b"")
+                payload.data = payload.data.replace(b'"form":2,', b"")
     (file := tmp_path / "old.json").write_text(history.to_json())
     [old] = [one async for one in replayed(saved([file]))]
 
     assert old.is_stuck
-    assert "This run was begun by another version of Replan (form 0, here 1)." in old.reason
+    assert "This run was begun by another version of Replan (form 0, here 2): a worker of that version" in old.reason

@@ -6,7 +6,7 @@ from client.history.records import CallEnd
 from client.history.story import Story, failures_of
 from tests.console.histories import NAMES, events, history
 from tests.console.outcomes import BEGAN, fault, outcome
-from workflows.account.entries_of_people import Answered, Asked
+from workflows.account.entries_of_people import Answered, PersonIsAsked
 from workflows.account.entries_of_steps import Attempted, Settled
 from workflows.faults.fault import Code
 from workflows.people.requests import Choice, HumanAnswer, HumanRequest, ProposedCall, RequestKind
@@ -43,11 +43,11 @@ def test_a_call_that_several_requests_showed_belongs_to_the_newest() -> None:
     found = {step: fault(Code.NEEDS_APPROVAL, "ask", step_id=step) for step in "abc"}
     entries = [
         Attempted(step="a", fault=found["a"]),
-        Asked(step="a", request="r1"),
+        PersonIsAsked(step="a", request="r1"),
         Attempted(step="b", fault=found["b"]),
         Attempted(step="c", fault=found["c"]),
         Answered(step="a", request="r1", answer=HumanAnswer(choice=Choice.APPROVE, at=BEGAN)),
-        Asked(step="c", request="r2"),
+        PersonIsAsked(step="c", request="r2"),
     ]
     failures = failures_of([(entry, None) for entry in entries], account)
 

@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue
 
 from workflows.account.entries_of_steps import MAX_FAULTS, Attempted
-from workflows.account.journal import MAX_REVISIONS, Planned
+from workflows.account.journal import MAX_REVISIONS, PlanInForce
 from workflows.account.progress import (
     MAX_PROGRESS,
     MAX_RECORDS,
@@ -41,7 +41,7 @@ def progress(plans: int, steps: int, result: JsonValue = None, effect: Effect = 
             )
             for number in range(steps)
         ]
-        made.apply(Planned(number=made.number + 1, revision=Revision(number=plan), records=tuple(records)))
+        made.apply(PlanInForce(number=made.number + 1, revision=Revision(number=plan), records=tuple(records)))
         fold(made)
     return made
 

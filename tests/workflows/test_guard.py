@@ -81,7 +81,6 @@ def test_a_fault_may_say_more_than_the_look() -> None:
 
     assert refused_with(seen, {"price": "26.00"}).refuses("reserve", ARGS, 0)
     assert not refused_with(seen, {"price": "24.50"}).refuses("reserve", ARGS, 0)
-    assert refused_with(seen, {"price": "24.50"}).refuses("reserve", ARGS, 0, as_before=True)
 
 
 def test_an_effect_that_left_the_state_of_the_fault_is_no_change() -> None:
@@ -92,7 +91,6 @@ def test_an_effect_that_left_the_state_of_the_fault_is_no_change() -> None:
 
     assert guard.refuses("reserve", ARGS, 1)
     assert not guard.refuses("reserve", ARGS, 2)
-    assert not guard.refuses("reserve", ARGS, 1, as_before=True)
 
 
 def test_a_refusal_in_other_words_than_the_look_is_no_change() -> None:

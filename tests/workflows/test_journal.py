@@ -10,23 +10,28 @@ import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import get_args
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHistory
 
 from activities.offline.planner import OfflinePlanner
+from client.history.account import replayed_progress
 from replan import tool
+from runtime.payloads import DATA_CONVERTER
+from tests.console.histories import FOLDER
 from tests.counting import check_journal
 from tests.harness import outcome, staged, step
 from tests.workflows.props import Said, Word
 from tests.workflows.test_rooms import ROOT, tree
 from workflows.account.entries_of_steps import Attempted, Waited
-from workflows.account.journal import KEPT, MovedOn
+from workflows.account.journal import KEPT, AnyEntry, MovedOn
 from workflows.account.progress import MAX_PAGE, Progress, fold
 from workflows.account.records import FaultRecord
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.faults.fault import Code, Fault
+from workflows.people.requests import Choice
 
 NOW = datetime(2026, 11, 29, tzinfo=UTC)
 CHANGES = {"append", "extend", "insert", "remove", "pop", "clear", "update", "setdefault", "sort"}
@@ -147,3 +152,18 @@ def test_a_cursor_of_another_history_begins_anew(cursor: str) -> None:
     page = one.entries_after("run", cursor)
 
     assert (page.restarted, [entry.number for entry in page.entries]) == (True, [1, 2, 3])
+
+
+async def test_each_kind_of_entry_and_each_answer_is_in_a_saved_history() -> None:
+    """So that a change of any of them is seen to replay, or not."""
+    kinds, answers = set[str](), set[str]()
+    for file in sorted(FOLDER.glob("*.json")):
+        events = WorkflowHistory.from_json(file.stem, file.read_text()).events
+        replayed = await replayed_progress(file.stem, events, DATA_CONVERTER)
+        assert replayed is not None
+        kinds |= {entry.kind for entry in replayed.journal}
+        answers |= {request.answer.choice for request in replayed.requests if request.answer}
+    (union, *_) = get_args(AnyEntry)
+
+    assert kinds == {entry.model_fields["kind"].default for entry in get_args(union)}
+    assert answers == {*Choice}

@@ -184,13 +184,3 @@ def test_another_fault_is_progress_and_the_same_fault_is_none() -> None:
             if taken:
                 task.guard.note_fault("book", ARGS, fault, revision=task.turn, changes=0, words=0)
         assert task.turn + task.take(("a", 0)) == turns, faults
-
-
-def test_what_an_older_worker_has_recorded_does_not_refuse() -> None:
-    """Its account of a call lacks the state in which it was made."""
-    guard, _ = made((1, "x", 0), (2, "x", 0))
-    for call in guard.calls.values():
-        call.state = -1
-
-    assert not guard.refuses("find", ARGS, changes=0)
-    assert guard.is_third_in_a_row("find", ARGS, revision=2, changes=0)

@@ -15,7 +15,7 @@ from tests.processes import ROOT
 from workflows.account import metrics
 from workflows.account.entries_of_steps import Settled
 from workflows.account.metrics import Sample
-from workflows.account.state import State
+from workflows.account.state import JournalState
 from workflows.account.task import Task
 from workflows.faults.fault import Code, Fault
 from workflows.limits.budget import Spent
@@ -122,7 +122,7 @@ def counted(samples: Any) -> dict[tuple[str, ...], int]:
     return dict(found)
 
 
-STATE = State(task=Task(text="x"), task_id="t", started_at=datetime(2026, 11, 29, tzinfo=UTC))
+STATE = JournalState(task=Task(text="x"), task_id="t", started_at=datetime(2026, 11, 29, tzinfo=UTC))
 
 
 def samples(returned: Any, earlier: Any, repeated: Any) -> list[Sample]:

@@ -9,7 +9,7 @@ from pydantic import JsonValue, ValidationError
 
 from tests.harness import step
 from workflows.account.entries_of_steps import Attempted
-from workflows.account.journal import Ended, Planned
+from workflows.account.journal import PlanInForce, TaskClosed
 from workflows.account.outcome import Ending, Outcome
 from workflows.account.progress import MAX_OUTCOME, Progress
 from workflows.account.records import FaultRecord, Revision, StepRecord, StepStatus
@@ -69,7 +69,7 @@ def progress(*records: StepRecord, **more: Any) -> Progress:
 
 def plan(one: Progress, number: int, *records: StepRecord) -> None:
     """Accept a plan."""
-    one.apply(Planned(number=one.number + 1, revision=Revision(number=number), records=records))
+    one.apply(PlanInForce(number=one.number + 1, revision=Revision(number=number), records=records))
 
 
 def statuses(one: Progress) -> dict[str, StepStatus]:
@@ -125,7 +125,7 @@ def test_only_finished_steps_have_results_and_count_as_effects() -> None:
 def test_an_ended_task_leaves_nothing_pending(status: TaskStatus) -> None:
     """What waits is skipped; what ended stays as it ended."""
     one = progress(*(record(status.value, status) for status in StepStatus))
-    one.apply(Ended(at=NOW, ending=Ending(status=status, reason="so")))
+    one.apply(TaskClosed(at=NOW, ending=Ending(status=status, reason="so")))
 
     assert {id for id, status in statuses(one).items() if id != status} == {"pending", "waiting"}
     assert (one.status, one.ended_at) == (status, NOW)
@@ -176,7 +176,7 @@ def test_the_time_of_an_ended_task_stands_still() -> None:
     """Asked later, an outcome says the same."""
     one = progress()
     ending = Ending(status=TaskStatus.FAILED, reason="no", code="gave_up")
-    one.apply(Ended(at=NOW + timedelta(seconds=5), ending=ending))
+    one.apply(TaskClosed(at=NOW + timedelta(seconds=5), ending=ending))
 
     assert one.outcome(NOW + timedelta(days=1)).spent.seconds == 5
 
@@ -210,7 +210,7 @@ def test_progress_survives_the_border() -> None:
     one = progress(record("a", StepStatus.COMPLETED, result={"x": [1, None]}))
     one.apply(Attempted(number=1, at=NOW, step="a", fault=_fault("a", "Why.")))
     one.guard.remember("k", {"x": 1}, 0)
-    one.apply(Ended(number=2, at=NOW, ending=Ending(status=TaskStatus.COMPLETED, result=[1])))
+    one.apply(TaskClosed(number=2, at=NOW, ending=Ending(status=TaskStatus.COMPLETED, result=[1])))
     read = Progress.model_validate_json(one.model_dump_json())
 
     assert (read.model_dump(), read.faults) == (one.model_dump(), one.faults)

@@ -6,19 +6,19 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from workflows.account import metrics
-from workflows.account.entry import LEFT_OUT, Entry, LogLine
+from workflows.account.entry import LEFT_OUT, JournalEntry, LogLine
 from workflows.account.metrics import Sample
 from workflows.account.records import (
     StepStatus,
 )
-from workflows.account.state import MAX_UPDATES, Listed, State
+from workflows.account.state import MAX_UPDATES, EntryLists, JournalState
 from workflows.faults.fault import Applied
 from workflows.json_values import digest
 from workflows.people.approval import Approval
 from workflows.people.requests import ENDED, Choice, HumanAnswer, HumanRequest, RequestKind, Word
 
 
-class Asked(Entry, frozen=True):
+class PersonIsAsked(JournalEntry, frozen=True):
     """A person is asked; the request stands in the state."""
 
     kind: Literal["asked"] = "asked"
@@ -26,37 +26,37 @@ class Asked(Entry, frozen=True):
     """The id of the request."""
     opened: HumanRequest = Field(default=LEFT_OUT, exclude=True)
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.requests.append(self.opened.model_copy())
         if self.step:
             state.record_of(self.step).status = StepStatus.WAITING
 
-    def samples(self, state: State) -> Iterator[Sample]:
+    def samples(self, state: JournalState) -> Iterator[Sample]:
         yield from metrics.of_opened(self.opened)
 
-    def lines(self, state: State) -> Iterator[LogLine]:
+    def lines(self, state: JournalState) -> Iterator[LogLine]:
         yield "request_opened", self.opened.log_fields
 
 
-class Closed(Entry, frozen=True):
+class Closed(JournalEntry, frozen=True):
     """A request was closed without an answer."""
 
     kind: Literal["closed"] = "closed"
     request: str
     why: str
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.request(self.request).close(self.why)
 
-    def samples(self, state: State) -> Iterator[Sample]:
+    def samples(self, state: JournalState) -> Iterator[Sample]:
         yield from metrics.of_closed(state.request(self.request))
 
-    def lines(self, state: State) -> Iterator[LogLine]:
+    def lines(self, state: JournalState) -> Iterator[LogLine]:
         if self.why != ENDED:  # the end of the task logs those
             yield state.request(self.request).closed_line(self.at)
 
 
-class Answered(Entry, frozen=True):
+class Answered(JournalEntry, frozen=True):
     """A person answered a request; the answer stands with it."""
 
     kind: Literal["answered"] = "answered"
@@ -68,7 +68,7 @@ class Answered(Entry, frozen=True):
     others: tuple[str, ...] = Field(default=(), exclude=True)
     """What a person gave; see `HumanRequest`."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         request, choice = state.request(self.request), self.answer.choice
         request.answer, request.result, request.given_args = self.answer, self.result, self.args
         request.given_code, request.given_others = self.code, self.others
@@ -86,7 +86,7 @@ class Answered(Entry, frozen=True):
             self._free(state, request.step, choice)
 
     @staticmethod
-    def _free(state: State, step: str, choice: Choice) -> None:
+    def _free(state: JournalState, step: str, choice: Choice) -> None:
         record = state.record_of(step)
         fault = next((fault for fault in reversed(state.faults) if fault.step_id == step), None)
         is_looked_at = choice is Choice.RETRY and fault is not None and fault.applied is Applied.UNKNOWN
@@ -95,14 +95,14 @@ class Answered(Entry, frozen=True):
         # A person has looked, or gives the result: the call takes over what an attempt has claimed.
         record.fencing_token += is_looked_at or choice is Choice.PROVIDE
 
-    def samples(self, state: State) -> Iterator[Sample]:
+    def samples(self, state: JournalState) -> Iterator[Sample]:
         yield from metrics.of_closed(state.request(self.request))
 
-    def lines(self, state: State) -> Iterator[LogLine]:
+    def lines(self, state: JournalState) -> Iterator[LogLine]:
         yield state.request(self.request).closed_line(self.at)
 
 
-class Checked(Entry, frozen=True):
+class Checked(JournalEntry, frozen=True):
     """What a person gave was accepted, or not."""
 
     kind: Literal["checked"] = "checked"
@@ -110,43 +110,43 @@ class Checked(Entry, frozen=True):
     refused: str = ""
     """Why it was not accepted; empty if it was."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         request = state.request(self.request)
         request.refused, request.result, request.given_args = self.refused, None, {}
 
 
-class Edited(Entry, frozen=True):
+class Edited(JournalEntry, frozen=True):
     """The arguments of a call are those that a person wrote."""
 
     kind: Literal["edited"] = "edited"
     args: dict[str, JsonValue] = Field(default=LEFT_OUT, exclude=True)
     changes: dict[str, JsonValue] = Field(default=LEFT_OUT, exclude=True)
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         record = state.record_of(self.step)
         record.args, record.edited = self.args, {**record.edited, **self.changes}
 
 
-class Approved(Entry, frozen=True):
+class Approved(JournalEntry, frozen=True):
     """A person has approved a call."""
 
     kind: Literal["approved"] = "approved"
     approval: Approval = Field(default=LEFT_OUT, exclude=True)
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.record_of(self.step).approval = self.approval
 
 
-class Extended(Entry, frozen=True):
+class Extended(JournalEntry, frozen=True):
     """A person added to the limits of the task."""
 
     kind: Literal["extended"] = "extended"
     answer: HumanAnswer
 
-    def tell(self, told: Listed) -> None:
+    def tell(self, told: EntryLists) -> None:
         told.extensions.append(self.answer)
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         self.tell(state)
         limits, more = state.budget.limits, self.answer.extended
         raised = {name: getattr(limits, name) + amount for name, amount in more.items()}
@@ -156,19 +156,19 @@ class Extended(Entry, frozen=True):
         if self.proof:
             _remember(state, self.proof)
 
-    def _answered(self, state: State) -> list[HumanRequest]:
+    def _answered(self, state: JournalState) -> list[HumanRequest]:
         asked = [request for request in state.requests if request.kind is RequestKind.BUDGET]
         about = [request for request in asked if request.code in self.answer.extended]
         return [request for request in about if request.is_open or request.answer == self.answer]
 
-    def samples(self, state: State) -> Iterator[Sample]:
+    def samples(self, state: JournalState) -> Iterator[Sample]:
         for request in self._answered(state):
             yield from metrics.of_closed(request)
 
-    def lines(self, state: State) -> Iterator[LogLine]:
+    def lines(self, state: JournalState) -> Iterator[LogLine]:
         for request in self._answered(state):
             yield request.closed_line(self.at)
 
 
-def _remember(state: State, update: str) -> None:
+def _remember(state: JournalState, update: str) -> None:
     state.updates = [*state.updates, digest(update)][-MAX_UPDATES:]

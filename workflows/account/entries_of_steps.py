@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue
 
 from workflows.account import metrics
-from workflows.account.entry import LEFT_OUT, Entry, LogLine
+from workflows.account.entry import LEFT_OUT, JournalEntry, LogLine
 from workflows.account.metrics import Sample
 from workflows.account.records import (
     FaultRecord,
@@ -15,7 +15,7 @@ from workflows.account.records import (
     PlannerWait,
     StepStatus,
 )
-from workflows.account.state import Listed, State
+from workflows.account.state import EntryLists, JournalState
 from workflows.faults import retries
 from workflows.faults.fault import Code, Fault
 from workflows.limits.budget import Spent
@@ -26,13 +26,13 @@ MAX_FAULTS = 200
 """How many faults of steps, and how many of its own calls, a task keeps: the newest."""
 
 
-class Observed(Entry, frozen=True):
+class Observed(JournalEntry, frozen=True):
     """The state of the world was read again after a fault, or is known from the fault alone."""
 
     kind: Literal["observed"] = "observed"
     observation: Observation = Field(default=LEFT_OUT, exclude=True)
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         seen, record = self.observation, state.record_of(self.step)
         state.observations.append(seen)
         if not seen.stale:
@@ -41,7 +41,7 @@ class Observed(Entry, frozen=True):
             state.guard.observed(record.kind, record.args or {}, *read, fault.observed, state.effects)
 
 
-class Started(Entry, frozen=True):
+class Started(JournalEntry, frozen=True):
     """A step has started or, without a step, a read that observes or reconciles."""
 
     kind: Literal["started"] = "started"
@@ -52,7 +52,7 @@ class Started(Entry, frozen=True):
     outside: str = ""
     """Why the call is outside the contract, if only its arguments with results show it."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         # Now, because a call that fails may have read untrusted content, too.
         state.contract.begin(is_untrusted=self.is_untrusted)
         if not self.step:
@@ -64,7 +64,7 @@ class Started(Entry, frozen=True):
             state.contract.outside[self.step] = self.outside
 
 
-class Settled(Entry, frozen=True):
+class Settled(JournalEntry, frozen=True):
     """One execution of an activity came back, and what it used is known."""
 
     kind: Literal["settled"] = "settled"
@@ -143,7 +143,7 @@ class Settled(Entry, frozen=True):
     def is_told_later(self) -> bool:
         return True
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.budget.spend(self.source, self.used, self.retries)
         if not self.step or self.is_read:
             return
@@ -156,7 +156,7 @@ class Settled(Entry, frozen=True):
             record.failed = self.failed
         record.retried = {} if self.is_done else added(record.retried, self.retried)
 
-    def samples(self, state: State) -> Iterator[Sample]:
+    def samples(self, state: JournalState) -> Iterator[Sample]:
         is_planner = self.source in metrics.PLANNERS
         yield Sample(metrics.PLANNER_CALLS if is_planner else metrics.TOOL_CALLS, (self.source,), self.taken)
         for code in self.retried:
@@ -175,7 +175,7 @@ class Settled(Entry, frozen=True):
             yield from metrics.of_spending(metrics.LOST, self.used.tokens - self.tokens, lost_usd)
 
 
-class Attempted(Entry, frozen=True):
+class Attempted(JournalEntry, frozen=True):
     """An attempt failed, and it is decided what follows."""
 
     kind: Literal["attempted"] = "attempted"
@@ -200,18 +200,18 @@ class Attempted(Entry, frozen=True):
     def is_told_later(self) -> bool:
         return not self.fallback
 
-    def tell(self, told: Listed) -> None:
+    def tell(self, told: EntryLists) -> None:
         if not self.is_check:
             faults = told.own_faults if self.is_own else told.faults
             faults.append(self.fault)
             del faults[: -MAX_FAULTS if self.is_own else 0]
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         self.tell(state)
         if not (self.is_own or self.is_check or self.is_over):
             self._follow(state)
 
-    def _follow(self, state: State) -> None:
+    def _follow(self, state: JournalState) -> None:
         record, fault = state.record_of(self.step), self.fault
         if self.fallback:
             record.kind, record.used, record.failed, record.retried = self.fallback, 0, None, {}
@@ -228,14 +228,14 @@ class Attempted(Entry, frozen=True):
             about = {"revision": record.revision, "changes": state.effects, "words": len(state.words)}
             state.loops.note_fault(record.kind, args, [fault.code.value, fault.observed], **about)
 
-    def samples(self, state: State) -> Iterator[Sample]:
+    def samples(self, state: JournalState) -> Iterator[Sample]:
         fault = self.fault
         if fault.decision == "retry" and fault.waited is not None and fault.source not in retries.INTERNAL_KINDS:
             yield Sample(metrics.RETRY_DELAY, (fault.source, fault.code), fault.waited)
         if not (self.is_own or self.is_check or self.is_over):
             yield from metrics.of_fault(fault)
 
-    def lines(self, state: State) -> Iterator[LogLine]:
+    def lines(self, state: JournalState) -> Iterator[LogLine]:
         if not self.is_over:
             yield decision_line(self.fault, self.seconds, self.fallback)
 
@@ -262,39 +262,39 @@ class Reconciled(Attempted, frozen=True):
 
     kind: Literal["reconciled"] = "reconciled"  # type: ignore[assignment]
 
-    def tell(self, told: Listed) -> None:
+    def tell(self, told: EntryLists) -> None:
         place = next((at for at in reversed(range(len(told.faults))) if told.faults[at].step_id == self.step), None)
         if place is not None:  # a long task may have dropped it
             told.faults[place] = self.fault
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         self.tell(state)
         if self.fault.reconciled == "not_applied":
             state.record_of(self.step).fencing_token += 1
         if not self.is_over:
             self._follow(state)
 
-    def lines(self, state: State) -> Iterator[LogLine]:
+    def lines(self, state: JournalState) -> Iterator[LogLine]:
         about = {"step": self.step, "kind": self.fault.source, "revision": self.fault.revision}
         yield "reconciled", {**about, "verdict": self.fault.reconciled}
         if self.fault.decision != "reconcile" and not self.is_over:  # else what was decided before has come to its end
             yield from super().lines(state)
 
 
-class Decided(Entry, frozen=True):
+class Decided(JournalEntry, frozen=True):
     """What follows the newest fault of a step was decided by a person, or because nobody answered."""
 
     kind: Literal["decided"] = "decided"
     decision: Literal["replan", "escalate"]
 
-    def tell(self, told: Listed) -> None:
+    def tell(self, told: EntryLists) -> None:
         for place in reversed(range(len(told.faults))):
             if told.faults[place].step_id == self.step:
                 told.faults[place] = told.faults[place].model_copy(update={"decision": self.decision})
                 return
 
 
-class Waited(Entry, frozen=True):
+class Waited(JournalEntry, frozen=True):
     """A step, a read or the planner waits; a `Resumed` follows."""
 
     kind: Literal["waited"] = "waited"
@@ -304,7 +304,7 @@ class Waited(Entry, frozen=True):
     planner: PlannerWait | None = None
     """What the task waits for, if it waits for its planner."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.waiting = self.planner or state.waiting
         if not self.step:
             return
@@ -315,14 +315,14 @@ class Waited(Entry, frozen=True):
         record.status = StepStatus.WAITING
 
 
-class Resumed(Entry, frozen=True):
+class Resumed(JournalEntry, frozen=True):
     """What waited goes on."""
 
     kind: Literal["resumed"] = "resumed"
     slept: float = 0.0
     """Seconds; not a difference of times, which may be another one on replay."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         if not self.step:
             state.waiting = None
             return
@@ -330,7 +330,7 @@ class Resumed(Entry, frozen=True):
         record.status, record.slept = StepStatus.RUNNING, record.slept + self.slept
 
 
-class StepEnded(Entry, frozen=True):
+class StepEnded(JournalEntry, frozen=True):
     """A step has ended: `status` says how."""
 
     kind: Literal["step_ended"] = "step_ended"
@@ -344,7 +344,7 @@ class StepEnded(Entry, frozen=True):
     """Whether a model wrote the result."""
     result: JsonValue = Field(default=None, exclude=True)
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         record = state.record_of(self.step)
         record.was_waiting = self.status is StepStatus.CANCELLED and record.status is StepStatus.WAITING
         record.status = self.status

@@ -8,7 +8,7 @@ from pydantic import AwareDatetime
 
 from workflows.account.metrics import Sample
 from workflows.account.records import StepStatus
-from workflows.account.state import Listed, State
+from workflows.account.state import EntryLists, JournalState
 from workflows.sparse import Sparse
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -30,7 +30,7 @@ class Standing(Sparse, frozen=True):
     attempts: int = 0
 
 
-class Entry(Sparse, frozen=True):
+class JournalEntry(Sparse, frozen=True):
     """Something that happened to a task."""
 
     kind: str
@@ -53,17 +53,17 @@ class Entry(Sparse, frozen=True):
         """Whether what it changes of its step is told with the entry that follows."""
         return False
 
-    def tell(self, told: Listed) -> None:
+    def tell(self, told: EntryLists) -> None:
         """Add what the entry says to the lists of the state; called again when a snapshot is read."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         """Change the state."""
         self.tell(state)
 
-    def samples(self, state: State) -> Iterator[Sample]:
+    def samples(self, state: JournalState) -> Iterator[Sample]:
         """What it adds to the metrics; `state` is that after the entry."""
         yield from ()
 
-    def lines(self, state: State) -> Iterator[LogLine]:
+    def lines(self, state: JournalState) -> Iterator[LogLine]:
         """What a worker logs about it: the names of events with their fields."""
         yield from ()

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AwareDatetime, BaseModel, Field
 
 from workflows.account import metrics
-from workflows.account.entries_of_people import Answered, Approved, Asked, Checked, Closed, Edited, Extended
+from workflows.account.entries_of_people import Answered, Approved, Checked, Closed, Edited, Extended, PersonIsAsked
 from workflows.account.entries_of_steps import (
     MAX_FAULTS,
     Attempted,
@@ -24,7 +24,7 @@ from workflows.account.entries_of_steps import (
     StepEnded,
     Waited,
 )
-from workflows.account.entry import LEFT_OUT, Entry, LogLine
+from workflows.account.entry import LEFT_OUT, JournalEntry, LogLine
 from workflows.account.metrics import Sample
 from workflows.account.outcome import Ending
 from workflows.account.records import (
@@ -36,7 +36,7 @@ from workflows.account.records import (
     StepStatus,
     UndoRecord,
 )
-from workflows.account.state import Listed, State
+from workflows.account.state import EntryLists, JournalState
 from workflows.faults.fault import Code
 from workflows.people.requests import ENDED
 from workflows.plans.contract import Contract
@@ -47,7 +47,7 @@ MAX_OF_KIND = 300
 """How many entries of a kind a task keeps if KEPT does not name it: the newest."""
 
 
-class Began(Entry, frozen=True):
+class TaskBegun(JournalEntry, frozen=True):
     """A worker has taken the task up, in each of its runs."""
 
     kind: Literal["began"] = "began"
@@ -58,14 +58,14 @@ class Began(Entry, frozen=True):
     contract: Contract | None = Field(default=None, exclude=True)
     """The contract of a task that begins; None in a later run."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.planner, state.searchable, state.page = self.planner, self.searchable, self.page
         state.store = state.store or self.store
         if self.contract is not None:
             state.contract = self.contract.model_copy(deep=True)
 
 
-class Requested(Entry, frozen=True):
+class Requested(JournalEntry, frozen=True):
     """The planner is asked, or what a person wrote is taken in its place."""
 
     kind: Literal["requested"] = "requested"
@@ -75,12 +75,12 @@ class Requested(Entry, frozen=True):
     is_untrusted: bool = False
     """Whether the planner is told something of the tools that no person has read."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.turn = self.turn
         state.contract.begin(is_untrusted=self.is_untrusted)
 
 
-class Turned(Entry, frozen=True):
+class Turned(JournalEntry, frozen=True):
     """What a person wrote for a turn was used, or a turn is taken again, since nothing came of it."""
 
     kind: Literal["turned"] = "turned"
@@ -88,11 +88,11 @@ class Turned(Entry, frozen=True):
     taken: int
     """See `State.revisions_taken`."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.turn, state.revisions_taken = self.turn, self.taken
 
 
-class Replied(Entry, frozen=True):
+class Replied(JournalEntry, frozen=True):
     """The planner has answered."""
 
     kind: Literal["replied"] = "replied"
@@ -106,7 +106,7 @@ class Replied(Entry, frozen=True):
     """Whether it was told of the effects of earlier runs."""
     is_untrusted: bool = False
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.planner = self.planner or state.planner
         if self.converses:
             state.branch, state.told, state.is_opened = self.branch, state.revision, True
@@ -115,47 +115,47 @@ class Replied(Entry, frozen=True):
         state.contract.begin(is_untrusted=self.is_untrusted)
 
 
-class FailedOver(Entry, frozen=True):
+class FailedOver(JournalEntry, frozen=True):
     """A planner could not be used, and another one was asked."""
 
     kind: Literal["failed_over"] = "failed_over"
     failover: Failover
 
-    def tell(self, told: Listed) -> None:
+    def tell(self, told: EntryLists) -> None:
         told.failovers.append(self.failover)
 
 
-class Compacted(Entry, frozen=True):
+class ConversationCompacted(JournalEntry, frozen=True):
     """The oldest turns of the conversation were summarised."""
 
     kind: Literal["compacted"] = "compacted"
     compaction: Compaction
     branch: int = 0
 
-    def tell(self, told: Listed) -> None:
+    def tell(self, told: EntryLists) -> None:
         told.compactions.append(self.compaction)
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         self.tell(state)
         # Half of the tokens is an estimate, until the provider counts the shorter conversation.
         state.branch, state.context = self.branch, state.context // 2
 
 
-class RejectedPlan(Entry, frozen=True):
+class RejectedPlan(JournalEntry, frozen=True):
     """A proposal was rejected."""
 
     kind: Literal["rejected_plan"] = "rejected_plan"
     rejection: Rejection
     mistakes: int
 
-    def tell(self, told: Listed) -> None:
+    def tell(self, told: EntryLists) -> None:
         told.rejections.append(self.rejection)
 
-    def lines(self, state: State) -> Iterator[LogLine]:
+    def lines(self, state: JournalState) -> Iterator[LogLine]:
         yield "proposal_rejected", {"revision": state.revision + 1, "reasons": self.mistakes}
 
 
-class Planned(Entry, frozen=True):
+class PlanInForce(JournalEntry, frozen=True):
     """A plan was accepted; it replaces the one before."""
 
     kind: Literal["planned"] = "planned"
@@ -166,34 +166,34 @@ class Planned(Entry, frozen=True):
     records: tuple[StepRecord, ...] = Field(default=(), exclude=True)
     contract: Contract | None = Field(default=None, exclude=True)
 
-    def tell(self, told: Listed) -> None:
+    def tell(self, told: EntryLists) -> None:
         told.revisions.append(self.revision)
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.add_plan(record.model_copy() for record in self.records)
         if self.contract is not None:
             state.contract = self.contract.model_copy(deep=True)
         self.tell(state)
 
-    def samples(self, state: State) -> Iterator[Sample]:
+    def samples(self, state: JournalState) -> Iterator[Sample]:
         if self.failed_at:
             yield Sample(metrics.TIME_TO_REPLAN, (), (self.at - self.failed_at).total_seconds())
 
 
-class Executed(Entry, frozen=True):
+class Executed(JournalEntry, frozen=True):
     """No step of the plan in force runs any more, and none will start."""
 
     kind: Literal["executed"] = "executed"
     rejected: tuple[str, ...] = ()
     """The ids of the steps whose faults require a new plan."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.replanning = bool(self.rejected)
         if self.rejected:
             state.observations = []
 
 
-class Replanned(Entry, frozen=True):
+class Replanned(JournalEntry, frozen=True):
     """It was decided to ask for a new plan because of a fault."""
 
     kind: Literal["replanned"] = "replanned"
@@ -201,47 +201,47 @@ class Replanned(Entry, frozen=True):
     fruitless: int = 0
     """See `State.fruitless`."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.replans, state.fruitless = state.replans + 1, self.fruitless
 
-    def samples(self, state: State) -> Iterator[Sample]:
+    def samples(self, state: JournalState) -> Iterator[Sample]:
         yield from metrics.of_replan(self.code, state.revision)
 
 
-class Allowed(Entry, frozen=True):
+class Allowed(JournalEntry, frozen=True):
     """The limit of tool calls was raised, so that a reconciliation or a rollback need not stop at it."""
 
     kind: Literal["allowed"] = "allowed"
     calls: int
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.budget.allow(self.calls)
 
 
-class EarlierKnown(Entry, frozen=True):
+class EarlierKnown(JournalEntry, frozen=True):
     """A reset told of effects of earlier runs."""
 
     kind: Literal["earlier_known"] = "earlier_known"
     changes_all: ClassVar[bool] = True
     records: tuple[StepRecord, ...] = Field(default=LEFT_OUT, exclude=True)
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.add_earlier(self.records)
 
 
-class UndoAsked(Entry, frozen=True):
+class UndoAsked(JournalEntry, frozen=True):
     """The effects are to be undone when the task is cancelled; or a person has confirmed calls that undo."""
 
     kind: Literal["undo_asked"] = "undo_asked"
     confirmed: dict[str, str] | None = Field(default=None, exclude=True)
     """See `State.confirmed`; None if nothing was confirmed."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.undo_when_cancelled = state.undo_when_cancelled or self.confirmed is None
         state.confirmed = {**state.confirmed, **(self.confirmed or {})}
 
 
-class Undoing(Entry, frozen=True):
+class UndoBegun(JournalEntry, frozen=True):
     """The effect of a step is about to be undone; `step` is the id of the call that undoes it."""
 
     kind: Literal["undoing"] = "undoing"
@@ -249,60 +249,60 @@ class Undoing(Entry, frozen=True):
     outside: str = ""
     """Why a person must have confirmed the call; empty if nobody must."""
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.records.append(self.record.model_copy())
         state.contract.outside.pop(self.step, None)
         if self.outside:
             state.contract.outside[self.step] = self.outside
 
 
-class Undone(Entry, frozen=True):
+class EffectUndone(JournalEntry, frozen=True):
     """An effect was undone, or stays."""
 
     kind: Literal["undone"] = "undone"
     undo: UndoRecord
 
-    def tell(self, told: Listed) -> None:
+    def tell(self, told: EntryLists) -> None:
         told.undo.append(self.undo)
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         self.tell(state)
         if self.undo.done:
             state.record_of(self.step).status = StepStatus.UNDONE
 
 
-class MovedOn(Entry, frozen=True):
+class MovedOn(JournalEntry, frozen=True):
     """The run `run` ended by continuing as new; the task goes on in the next one."""
 
     kind: Literal["moved_on"] = "moved_on"
     run: str
     was_reset: bool = False
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         state.was_reset = state.was_reset or self.was_reset
 
 
-class Ended(Entry, frozen=True):
+class TaskClosed(JournalEntry, frozen=True):
     """The task has ended."""
 
     kind: Literal["ended"] = "ended"
     changes_all: ClassVar[bool] = True
     ending: Ending = Field(default=LEFT_OUT, exclude=True)
 
-    def apply(self, state: State) -> None:
+    def apply(self, state: JournalState) -> None:
         for record in state.with_status(StepStatus.PENDING, StepStatus.WAITING):
             record.status = StepStatus.SKIPPED
         for request in state.open_requests:
             request.close(ENDED)
         state.ending, state.ended_at = self.ending, self.at
 
-    def samples(self, state: State) -> Iterator[Sample]:
+    def samples(self, state: JournalState) -> Iterator[Sample]:
         yield from metrics.of_ending(self.ending)
         steps = len(state.folded.ids) + sum(record.started is not None for record in state.records)
         spent = state.spent_until(self.at)
         yield from metrics.distributions(self.ending.status, steps, state.replans, spent, state.budget)
 
-    def lines(self, state: State) -> Iterator[LogLine]:
+    def lines(self, state: JournalState) -> Iterator[LogLine]:
         for request in state.requests:
             if request.is_ended:
                 yield request.closed_line(self.at)
@@ -313,14 +313,14 @@ class Ended(Entry, frozen=True):
 
 
 AnyEntry = Annotated[
-    Began
+    TaskBegun
     | Requested
     | Turned
     | Replied
     | FailedOver
-    | Compacted
+    | ConversationCompacted
     | RejectedPlan
-    | Planned
+    | PlanInForce
     | Executed
     | Replanned
     | Observed
@@ -332,7 +332,7 @@ AnyEntry = Annotated[
     | Waited
     | Resumed
     | StepEnded
-    | Asked
+    | PersonIsAsked
     | Closed
     | Answered
     | Checked
@@ -342,10 +342,10 @@ AnyEntry = Annotated[
     | Allowed
     | EarlierKnown
     | UndoAsked
-    | Undoing
-    | Undone
+    | UndoBegun
+    | EffectUndone
     | MovedOn
-    | Ended,
+    | TaskClosed,
     Field(discriminator="kind"),
 ]
 KEPT = {"attempted": MAX_FAULTS, "planned": MAX_REVISIONS, "rejected_plan": 20, "failed_over": 50}

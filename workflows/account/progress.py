@@ -11,11 +11,11 @@ from temporalio import workflow
 
 from workflows.account import metrics
 from workflows.account.entries_of_steps import Attempted
-from workflows.account.entry import LONG_AGO, Entry, Standing
-from workflows.account.journal import KEPT, MAX_OF_KIND, AnyEntry, JournalPage, MovedOn, Planned, Undone
+from workflows.account.entry import LONG_AGO, JournalEntry, Standing
+from workflows.account.journal import KEPT, MAX_OF_KIND, AnyEntry, EffectUndone, JournalPage, MovedOn, PlanInForce
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
-from workflows.account.state import Listed, State
+from workflows.account.state import EntryLists, JournalState
 from workflows.account.task import Task
 from workflows.json_values import canonical
 from workflows.limits.budget import Budget
@@ -33,7 +33,7 @@ MAX_CONTINUED = 1024 * 1024
 """Bytes of Progress with which a task continues as new; the server accepts 2 MB."""
 
 
-class Progress(State):
+class Progress(JournalState):
     """All state of a task, and the newest entries of its journal: a snapshot that later entries bring up to date.
 
     It is the answer of the query `progress`, and the input of continue-as-new.
@@ -64,12 +64,12 @@ class Progress(State):
 
     def tell_anew(self) -> None:
         """Make the lists of the state again, from the entries that the journal has."""
-        for name in Listed.model_fields:
+        for name in EntryLists.model_fields:
             setattr(self, name, [])
         for entry in self.journal:
             entry.tell(self)
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         """Add an entry to the journal, now: the one way in which a workflow changes the state of its task."""
         # An evicted workflow passes here, too, outside of its loop: nobody reads its state any more.
         if not workflow.in_workflow():
@@ -78,7 +78,7 @@ class Progress(State):
         if not workflow.unsafe.is_replaying():
             metrics.add(workflow.metric_meter(), kept)
 
-    def apply(self, entry: Entry) -> list[metrics.Sample]:
+    def apply(self, entry: JournalEntry) -> list[metrics.Sample]:
         """Change the state as the entry says; return the samples that it adds to the metrics."""
         entry.apply(self)
         entry = self._with_standings(entry)
@@ -90,7 +90,7 @@ class Progress(State):
                 workflow.logger.info(name, extra=fields)
         return kept
 
-    def _with_standings(self, entry: Entry) -> Entry:
+    def _with_standings(self, entry: JournalEntry) -> JournalEntry:
         """The entry with how the steps stand now that stood otherwise before."""
         known = self._stood
         one = None if entry.is_told_later else self.find_record(entry.step)
@@ -144,13 +144,13 @@ class Progress(State):
 
     def without_course(self) -> "Progress":
         """A copy for a reader of the state, without the entries that no list of the state is made of."""
-        kept = [entry for entry in self.journal if type(entry).tell is not Entry.tell]
+        kept = [entry for entry in self.journal if type(entry).tell is not JournalEntry.tell]
         return self.model_copy(update={"journal": kept, "dropped": self.number})
 
     def with_undo(self, undo: Iterable[UndoRecord]) -> "Progress":
         """A copy with these records of a rollback, which are known before it, in place of all others."""
-        kept = [entry for entry in self.journal if not isinstance(entry, Undone)]
-        told = [Undone(number=self.number + at, at=LONG_AGO, undo=record) for at, record in enumerate(undo, 1)]
+        kept = [entry for entry in self.journal if not isinstance(entry, EffectUndone)]
+        told = [EffectUndone(number=self.number + at, at=LONG_AGO, undo=record) for at, record in enumerate(undo, 1)]
         copy = self.model_copy(update={"journal": [*kept, *told], "number": self.number + len(told)})
         copy.tell_anew()
         return copy
@@ -230,7 +230,7 @@ def _drop_entries(progress: Progress) -> None:
             continue
         over[_sort(entry)] -= 1
         progress.dropped = max(progress.dropped, entry.number)
-        folded.revisions += isinstance(entry, Planned)
+        folded.revisions += isinstance(entry, PlanInForce)
         folded.faults += entry.kind == "attempted" and not entry.is_own
     progress.journal = kept
     progress.tell_anew()

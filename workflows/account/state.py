@@ -48,7 +48,7 @@ class Folded(BaseModel):
     revisions: int = 0
 
 
-class Listed(BaseModel):
+class EntryLists(BaseModel):
     """What single entries of the journal say, as lists. A snapshot leaves the lists out: its entries have it."""
 
     revisions: list[Revision] = Field(default_factory=list, exclude=True)
@@ -62,7 +62,7 @@ class Listed(BaseModel):
     undo: list[UndoRecord] = Field(default_factory=list, exclude=True)
 
 
-class State(Listed):
+class JournalState(EntryLists):
     """What a task decides by."""
 
     task: Task

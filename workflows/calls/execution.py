@@ -11,7 +11,7 @@ from temporalio import workflow
 from workflows import ids
 from workflows.account.entries_of_people import Approved, Checked, Edited
 from workflows.account.entries_of_steps import Attempted, Decided, Reconciled, Resumed, Started, StepEnded, Waited
-from workflows.account.entry import Entry
+from workflows.account.entry import JournalEntry
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.calls.header import CallHeader, Provided, Undoes, made_by_reset
@@ -124,7 +124,7 @@ class Execution:
         except asyncio.CancelledError:
             self._end(record, StepStatus.CANCELLED)
 
-    def _write(self, record: StepRecord, entry: type[Entry], **fields: Any) -> None:
+    def _write(self, record: StepRecord, entry: type[JournalEntry], **fields: Any) -> None:
         self._progress.write(entry(step=record.step.id, proof=record.step.id, **fields))
 
     def _end(self, record: StepRecord, status: StepStatus) -> None:
@@ -496,7 +496,6 @@ class Execution:
             for_any_worker=record.waited > 0,
             task=progress.task_id if progress.origin is not None else None,
             has_effect_key=progress.task.effect_key is not None,
-            knows_approvals=spec.approve is not None or approve != "declared",
         )
 
     def _undoes(self, record: StepRecord) -> Undoes | None:

@@ -75,9 +75,6 @@ class CallHeader(Sparse, frozen=True):
     """In an UndoWorkflow, the id of the task that it undoes; None if the calling workflow is the task itself."""
     has_effect_key: bool = False
     """Whether the task has an effect key, so that another task may have made a call with the same idempotency key."""
-    knows_approvals: bool = False
-    """Whether the call may need an approval, and its workflow knows failures of the type `needs_approval`; one of
-    0.1.0 classifies them as bugs."""
     for_any_worker: bool = Field(default=False, exclude=True)
     """Whether all workers of the queue are offered the call alike, and not first the one that runs the workflow task,
     which may be the one that lacks the tool. It is not sent."""

@@ -15,18 +15,10 @@ from workflows.faults.fault import Fault
 from workflows.planning.trust import unsourced
 from workflows.plans.catalogue import Catalogue
 
-STATE_OF_FAULT = "state-of-fault"
-"""Id of a patch: before it, the state in a fault counted only if it had the same fields as the read of the state, and
-each effect that finished after the fault was a change."""
-
 
 def is_repeat(progress: Progress, kind: str, args: Mapping[str, JsonValue]) -> bool:
     """Whether a call failed persistently before, and nothing has changed since."""
-    refuses, effects = progress.guard.refuses, progress.effects
-    is_refused = refuses(kind, args, effects)
-    was_refused = refuses(kind, args, effects, as_before=True)
-    # Only where the decisions differ, so that a history without such a fault has no marker.
-    return is_refused if is_refused == was_refused or workflow.patched(STATE_OF_FAULT) else was_refused
+    return progress.guard.refuses(kind, args, progress.effects)
 
 
 async def observe(progress: Progress, catalogue: Catalogue, faults: Sequence[FaultRecord]) -> None:

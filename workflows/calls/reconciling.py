@@ -34,8 +34,6 @@ UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """Faults after which the attempt may still be running."""
 LEDGER_READ = Companion(kind=retries.FIND_EFFECT.kind, args={"key": "key"})
 """The read of the ledger that finds out whether a call was applied; alone it is enough for a transactional tool."""
-LEDGER_FIRST = "ledger-first"
-"""Id of a patch of 0.2.0: before it, only transactional calls without a `reconcile` were looked for in the ledger."""
 
 
 class Verdict(StrEnum):
@@ -76,7 +74,7 @@ async def reconcile(
     waiting = partial(_waiting, progress, record, changed)
     find = partial(_find, progress, catalogue, record, waiting)
     in_ledger = ""
-    if spec.effect in IN_LEDGER and companion is not LEDGER_READ and workflow.patched(LEDGER_FIRST):
+    if spec.effect in IN_LEDGER and companion is not LEDGER_READ:
         progress.write(Allowed(calls=1))  # no limit may hide a result that is known
         recorded = _recorded(await find(LEDGER_READ))
         if recorded.verdict is not Verdict.CANNOT_TELL:

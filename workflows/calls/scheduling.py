@@ -46,9 +46,6 @@ ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TIMEOUT, Code.TOO_LARGE
 """Codes of faults of a local activity after which an ordinary activity is scheduled: it can reach another worker, which
 has the tool or does not shut down, and its result may be larger."""
 
-SHORTER_LAST_ANSWER = "shorter_last_answer"
-"""The first part of the id of a patch, before the id of the request that is made with it."""
-
 T = TypeVar("T")
 
 
@@ -269,7 +266,6 @@ async def read(
         started=progress.place_in_queue,
         patience=patience if patience < retries.STEP_DEADLINE.total_seconds() else None,
         approve="all" if is_held else "declared",
-        knows_approvals=is_held,
     )
     title = f"plan {revision}: {title}"
     call = ToolCall(progress, catalogue, spec, args, id=id, title=title, header=header, step=step)
@@ -340,7 +336,9 @@ async def read_catalogue(
     except InternalActivityFailed as failed:
         raise TaskEnded(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None
     if catalogue.form != FORM:
-        raise OtherForm(f"This run was begun by another version of Replan (form {catalogue.form}, here {FORM}).")
+        forms = f"form {catalogue.form}, here {FORM}"
+        cure = "a worker of that version ends it, or cancel it and start the task again"
+        raise OtherForm(f"This run was begun by another version of Replan ({forms}): {cure}.")
     return catalogue
 
 
@@ -409,11 +407,8 @@ def _reserve_turn(
     last_outputs = (spending.MIN_LAST_OUTPUT, 0) if is_enough else (spending.MIN_LAST_OUTPUT,)
     for last_output in last_outputs:
         shorter = spending.reserve_turn(progress, catalogue, new_bytes, last_output=last_output)
-        # A run of an earlier version asked for the last answer here, or ended.
-        if shorter and workflow.patched(f"{SHORTER_LAST_ANSWER}:{own.id}"):
-            return shorter, last_output
         if shorter:
-            progress.budget.hold(-shorter.reserved_tokens, -shorter.reserved_usd)
+            return shorter, last_output
     return None, last_outputs[-1]
 
 

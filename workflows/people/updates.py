@@ -11,7 +11,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from workflows import ids
-from workflows.account.entries_of_people import Answered, Asked, Closed, Extended
+from workflows.account.entries_of_people import Answered, Closed, Extended, PersonIsAsked
 from workflows.account.outcome import TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.records import StepRecord, StepStatus
@@ -109,7 +109,7 @@ class People:
             **about,
             **more,
         )
-        progress.write(Asked(request=request.id, step=request.step or "", opened=request))
+        progress.write(PersonIsAsked(request=request.id, step=request.step or "", opened=request))
         request = progress.request(request.id)
         self._published()
         try:

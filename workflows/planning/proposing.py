@@ -7,7 +7,7 @@ from temporalio import workflow
 
 from workflows import ids
 from workflows.account.entries_of_steps import Settled
-from workflows.account.journal import Compacted, FailedOver, RejectedPlan, Replied, Requested, Turned
+from workflows.account.journal import ConversationCompacted, FailedOver, RejectedPlan, Replied, Requested, Turned
 from workflows.account.outcome import TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.records import Compaction, Failover, Rejection, WithheldCall
@@ -33,8 +33,6 @@ MAX_REASONS, MAX_REASON = 10, 300
 """How many reasons of a rejected proposal a task keeps, and how many characters of each."""
 MAX_WITHHELD, MAX_WITHHELD_ARGS = 5, 2_000
 """How many withheld calls of a rejected proposal a task keeps, and how many characters of the arguments of each."""
-PROGRESS = "progress-guard"
-"""Id of a patch: before it, a call was rejected only as the third in a row, and only with the strategy `react`."""
 MAX_REJECTIONS = 2
 """How many times a rejected proposal goes back to the planner before the task is escalated."""
 
@@ -207,7 +205,7 @@ async def _summarise_oldest(progress: Progress, catalogue: Catalogue, turns: int
     done = await ask_planner(progress, catalogue, retries.COMPACT, situation, title=title)
     compaction = Compaction(turn=progress.turn, turns=turns, planner=done.planner, tokens=progress.context)
     id = ids.of_request(progress.turn, is_compaction=True)
-    progress.write(Compacted(proof=id, compaction=compaction, branch=done.branch))
+    progress.write(ConversationCompacted(proof=id, compaction=compaction, branch=done.branch))
 
 
 def _record_turn(
@@ -317,15 +315,11 @@ def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue, is_writt
         return f": {missing}"
     if isinstance(args, dict) and is_repeat(progress, step.kind, args):
         return " repeats a call that failed, and nothing has changed since: change the call"
-    if isinstance(args, dict) and _is_without_progress(progress, step.kind, args, is_written):
+    words, changes = len(progress.words), progress.effects
+    if (
+        not is_written
+        and isinstance(args, dict)
+        and progress.loops.refuses(step.kind, args, changes=changes, words=words)
+    ):
         return " makes the same call for the third time, and nothing changes: do something else"
     return ""
-
-
-def _is_without_progress(progress: Progress, kind: str, args: dict[str, JsonValue], is_written: bool) -> bool:
-    guard, revision, changes = progress.loops, progress.revision, progress.effects
-    is_refused = not is_written and guard.refuses(kind, args, changes=changes, words=len(progress.words))
-    is_third = guard.is_third_in_a_row(kind, args, revision=revision, changes=changes)
-    was_refused = progress.task.strategy == "react" and is_third
-    # Only where the decisions differ, so that a history without such a repeat has no marker, and each worker knows it.
-    return is_refused if is_refused == was_refused or workflow.patched(PROGRESS) else was_refused

@@ -17,7 +17,6 @@ from decimal import Decimal
 from graphlib import TopologicalSorter
 
 from pydantic import JsonValue
-from temporalio import workflow
 
 from workflows.account.progress import Progress
 from workflows.account.records import StepRecord, StepStatus
@@ -33,15 +32,10 @@ from workflows.text import few
 
 MAX_UNREAD = 3
 """How many descriptions that no person has read the reason of a request names."""
-UNREAD_WORDS = "unread-words"
-"""Id of a patch of 0.2.0: before it, what a foreign server says of its tools was trusted."""
 MAX_VALUE = 120
 """How many characters of a value a person is shown in the reason of a request."""
 OUTSIDE = "do without it, or use what the task's text or a trusted result shows; the user can allow more at the start"
 """What a planner or a person can do about a call outside the contract."""
-GUARDED_VALUES = "guarded-values"
-"""Id of a patch of 0.2.0: before it, only the name of a read's argument said that it is an address, an empty list or
-object fitted each contract that leaves the argument open, and a reference could stand for all arguments."""
 
 
 class Review:
@@ -127,7 +121,7 @@ class Review:
         spec = self._specs.get(step.kind)
         if spec is None:
             return ""
-        if is_reference(step.args) and not self._by_user and step.args["$from"] in self._tainted and _is_patched():
+        if is_reference(step.args) and not self._by_user and step.args["$from"] in self._tainted:
             return _reason_outside(step.kind, [f"all arguments come from untrusted content ({step.args['$from']!r})"])
         names = spec.authority_of(step.args)
         if spec.effect is Effect.READ:
@@ -135,7 +129,7 @@ class Review:
             if found:
                 return "" if self._is_allowed(step) else _reason_outside(step.kind, found)
             addresses = self._unsourced_addresses(step)
-            is_inside = not addresses or self._is_allowed(step, addresses) or not _is_patched()
+            is_inside = not addresses or self._is_allowed(step, addresses)
             return "" if is_inside else _reason_outside(step.kind, [*addresses.values()])
         if not self._is_late:
             return self._plan(step, names)
@@ -244,7 +238,7 @@ class Review:
             if self._is_late and any(map(_is_untraceable, _leaves(value))):
                 return nothing
             why = self._unsourced(step, name)
-            return why or (nothing if self._is_late and _has_empty(value) and _is_patched() else "")
+            return why or (nothing if self._is_late and _has_empty(value) else "")
         if digest(value) in map(digest, term.values):
             return self._unsourced(step, name, allows_references=effect.by_user, allows_literals=True)
         if self._was_shown_at_refusal(effect, value):
@@ -364,11 +358,6 @@ def _has_empty(value: JsonValue) -> bool:
     return isinstance(value, dict | list) and (not value or any(map(_has_empty, items(value))))
 
 
-def _is_patched() -> bool:
-    # Outside of a workflow there is no history.
-    return not workflow.in_workflow() or workflow.patched(GUARDED_VALUES)
-
-
 def address_of_content(progress: Progress, step: Step, args: dict[str, JsonValue]) -> str:
     """Why a read that starts is outside the contract, as a sentence; empty if it is inside.
 
@@ -376,7 +365,7 @@ def address_of_content(progress: Progress, step: Step, args: dict[str, JsonValue
     """
     names = progress.contract.unchecked.get(step.id, ())
     found = [name for name in names if name in args and _becomes_address(step.args.get(name), args[name])]
-    if not found or not _is_patched():
+    if not found:
         return ""
     return _reason_outside(step.kind, [f"{name} is {_shown(args[name])}, from untrusted content" for name in found])
 
@@ -411,8 +400,7 @@ def first_contract(progress: Progress, catalogue: Catalogue) -> Contract:
 
 def taints(progress: Progress, *, is_unread: bool) -> bool:
     """Whether what the planner is told of the tools taints the task, since no person has read some of it."""
-    # Only where the decisions differ, so that each worker knows the history of a task without such tools.
-    return is_unread and not progress.contract.is_tainted and workflow.patched(UNREAD_WORDS)
+    return is_unread and not progress.contract.is_tainted
 
 
 def review(progress: Progress, catalogue: Catalogue, proposed: Proposed, *, by_user: bool = False) -> Review | None:

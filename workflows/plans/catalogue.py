@@ -60,7 +60,7 @@ class Companion(BaseModel, frozen=True):
     argument that the call left out; None to leave the argument out of the undo, too."""
 
 
-FORM = 1
+FORM = 2
 """The version of the data that a task keeps in its history. A release that cannot read the data of earlier releases
 increases this number, and says so."""
 ALWAYS = "always"

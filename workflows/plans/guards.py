@@ -70,18 +70,17 @@ class RepeatGuard(BaseModel):
             if self.seen[looked] == (call.seen if is_alike else call.told):
                 call.unmoved = effects
 
-    def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int, *, as_before: bool = False) -> bool:
+    def refuses(self, kind: str, args: Mapping[str, JsonValue], effects: int) -> bool:
         """Whether this call must be rejected: it failed persistently before, and nothing has changed since.
 
-        `effects` is how many effects the task has applied until now. `as_before`: decide as older workers did, which
-        ignored the state in a fault with more fields than the read, and took each later effect for a change.
+        `effects` is how many effects the task has applied until now.
         """
         call = self.failed.get(digest(kind, dict(args)))
         if call is None:
             return False
-        if effects > (call.effects if as_before else max(call.effects, call.unmoved)):  # it may have changed the state
+        if effects > max(call.effects, call.unmoved):  # it may have changed the state
             return False
-        before = call.seen if call.told is None or as_before else call.told
+        before = call.seen if call.told is None else call.told
         return call.looked is None or self.seen.get(call.looked) == before
 
 
@@ -104,14 +103,10 @@ class LastCall(BaseModel):
     """The number of the turn that made the call."""
     shown: str
     """Digest of the result of this call, to compare it with the result of the next identical call."""
-    changes: int
-    """How many effects the task had applied in total when this call had ended."""
-    count: int = 1
-    """How many identical calls in consecutive turns, this call included, had the same result."""
     known: int = Field(default=1, exclude_if=lambda known: known == 1)
     """How many identical calls, this call included, had the same result in the same state (`state`)."""
-    state: int = -1
-    """What `ProgressGuard.state` was when this call had ended; -1 if an older worker has recorded the call."""
+    state: int
+    """What `ProgressGuard.state` was when this call had ended."""
 
 
 class ProgressGuard(BaseModel):
@@ -167,8 +162,7 @@ class ProgressGuard(BaseModel):
             self._has_waited(before.revision) or (not is_next and self.progressed > before.revision)
         )
         self.repeats += own if is_known else 0
-        last = LastCall(revision=revision, shown=shown, changes=changes, state=self.state(changes, words))
-        last.count = before.count + 1 if before and is_shown and is_next and before.changes + own == changes else 1
+        last = LastCall(revision=revision, shown=shown, state=self.state(changes, words))
         last.known = before.known + 1 if before and is_known else 1
         self._keep(made, last)
         if has_waited:
@@ -185,7 +179,7 @@ class ProgressGuard(BaseModel):
         before = self.calls.get(made)
         if before is None or before.state != state:
             self.progressed = revision
-        self._keep(made, LastCall(revision=revision, shown="", changes=changes, state=state))
+        self._keep(made, LastCall(revision=revision, shown="", state=state))
 
     def refuses(self, kind: str, args: Mapping[str, JsonValue], *, changes: int, words: int = 0) -> bool:
         """Whether this call is the third identical one without progress (see `note`)."""
@@ -193,11 +187,6 @@ class ProgressGuard(BaseModel):
         if last is None or last.known == 1 or last.state != self.state(changes, words):
             return False
         return self.progressed < last.revision and not self._has_waited(last.revision)
-
-    def is_third_in_a_row(self, kind: str, args: Mapping[str, JsonValue], *, revision: int, changes: int) -> bool:
-        """Whether the two turns before made this call, too, with the same result, and no effect was applied since."""
-        last = self.calls.get(digest(kind, dict(args)))
-        return last is not None and last.count > 1 and (last.revision, last.changes) == (revision, changes)
 
     def state(self, changes: int, words: int) -> int:
         """A number that changes if an effect of the task changes something, or if a person sends a message."""
