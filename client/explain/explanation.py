@@ -1,7 +1,7 @@
 """A task explained, as data: summary, plans, each deviation with its cost, what was kept and what changed."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ from workflows.faults.decision import DECISIONS, plan_words, words_of
 from workflows.plans.contract import contract_words
 from workflows.text import capitalised, nearest
 
+ASIDES: Mapping[str, Callable[[Story, Any], Sentence | None]] = {"extended": people.extension}
+"""By the kind of an entry of the journal, its sentence; faults, plans and requests have items."""
 SHORTEST_GAP = 2.0
 """Seconds; a shorter time until a worker takes a task is usual, and is not counted as a time without a worker."""
 
@@ -144,7 +146,8 @@ def explain_task(history: History) -> Explanation:
     found += [*people.request_items(story), *planning.proposal_items(story), *planning.failover_items(story)]
     items = tuple(sorted([*found, *endings.ending_items(story)], key=lambda item: item.at))
     held = sum(call.held for call in history.calls)
-    asides = (*map(endings.reset_sentence, history.resets), *planning.compactions(story), *people.extensions(story))
+    asides = [*map(endings.reset_sentence, history.resets), *planning.compactions(story)]
+    entries = (ASIDES[entry.kind](story, entry) for entry, _ in story.told if entry.kind in ASIDES)
     return Explanation(
         story=story,
         status=status(history),
@@ -152,7 +155,7 @@ def explain_task(history: History) -> Explanation:
         items=items,
         plans=tuple(diffs(story)),
         now=tuple(endings.state_now(story)),
-        asides=asides,
+        asides=(*asides, *filter(None, entries)),
         todo=tuple(remedies(story)),
         notes=(*unreadable(history), *_notes_on_dropped_faults(story)),
         cost=sum((item.cost for item in items), Cost(held=held, unattended=seconds_without_worker(history))),

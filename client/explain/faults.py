@@ -261,7 +261,7 @@ def _after_rejection(story: Story, failure: Failure, after: Event) -> Iterator[P
     lead = "The next plan was written by hand" if turn.is_by_hand else lead
     once = "" if is_first else " (once for all the faults)"
     text = f"{lead}{once}: {_replacement_clause(story, failure.id, plan)}"
-    yield said(text, *(plan or turn).events)
+    yield said(text, *(plan.turn if plan else turn).call.events)
     yield Cost(planning_calls=int(is_first and not turn.is_by_hand))
 
 

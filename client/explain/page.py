@@ -98,7 +98,7 @@ def _event_rows(explained: Explanation) -> Iterator[Row]:
         groups.append(RowGroup(item.at, rank, item_rows(number, item)))
     if not explained.is_plain:  # otherwise each step did what its plan says
         groups += [RowGroup(event, FINISHED, [row]) for event, row in _finished(explained)]
-    groups += [RowGroup(aside.events[0], 3, [("", aside)]) for aside in explained.asides]
+    groups += [RowGroup(min(aside.events, default=Event(1, 1)), 3, [("", aside)]) for aside in explained.asides]
     for group in fold_routine(story, sorted(groups, key=lambda group: (group.at, group.rank))):
         yield from group.rows
 

@@ -9,6 +9,7 @@ from client.history.story import Exchange, Story
 from client.remedy import Remedy, Text
 from client.text import one_line
 from client.wording import change_words
+from workflows.account.entries_of_people import Extended
 from workflows.people.requests import REPEATED, UNANSWERED, Choice, HumanAnswer, RequestKind
 from workflows.plans.proposal import Question
 
@@ -117,10 +118,10 @@ def now(story: Story) -> list[Sentence]:
     return sentences
 
 
-def extensions(story: Story) -> Iterator[Sentence]:
-    """Sentences about the extensions of the budget that no request had asked for."""
-    answers = [exchange.request.answer for exchange in story.requests]
-    for extension in story.account.extensions:
-        if extension not in answers:
-            text = f"{one_line(extension.by) or 'Somebody'} extended the budget{_answer_clause(extension)}."
-            yield said(text, story.answer_event(extension))
+def extension(story: Story, entry: Extended) -> Sentence | None:
+    """The sentence about an extension of the budget; None if it answered a request."""
+    answers = [exchange.request.answer for exchange in story.requests if exchange.request.answer]
+    if any((answer.at, answer.extended) == (entry.at, entry.answer.extended) for answer in answers):
+        return None
+    text = f"{one_line(entry.answer.by) or 'Somebody'} extended the budget{_answer_clause(entry.answer)}."
+    return said(text, story.answer_event(entry.answer))

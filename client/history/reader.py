@@ -273,7 +273,7 @@ class Reading:
             known = await self._payloads.model("signal", payloads, EarlierEffects)
             self.history.earlier_effects += known.root if known else []
         elif name == RESOLVE and (resolution := await self._payloads.model("signal", payloads, Resolution)):
-            self._note_answer(Choice.RETRY, resolution)
+            self._note_answer(Choice.RETRY, resolution, resolution.id)
 
     async def _add_answer(self, of: api.WorkflowExecutionUpdateAcceptedEventAttributes) -> None:
         if of.protocol_instance_id in self._updates:  # an Update that was sent again to a later run changes nothing
@@ -287,8 +287,8 @@ class Reading:
             fields = await self._payloads.model("answer", sent.args.payloads, CHOICES[choice].given)
         self._note_answer(choice, fields, of.protocol_instance_id)
 
-    def _note_answer(self, choice: Choice, given: Given | Resolution | None, update: str = "") -> None:
-        self.history.answers.append(AcceptedAnswer(self._decoder.event, self._decoder.at, choice, given, update))
+    def _note_answer(self, choice: Choice, given: Given | Resolution | None, id: str) -> None:
+        self.history.answers.append(AcceptedAnswer(self._decoder.event, self._decoder.at, choice, given, id))
 
     async def _add_end(self, status: str, of: Message) -> None:
         outcome, reason = None, ""

@@ -213,8 +213,8 @@ class AcceptedAnswer:
     choice: Choice
     given: Given | Resolution | None
     """A Resolution answers the requests of many tasks."""
-    update: str = ""
-    """The id of the Update; empty for a Resolution."""
+    id: str = ""
+    """The id of the Update, or of the Resolution."""
 
 
 @dataclass(frozen=True)

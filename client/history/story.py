@@ -13,16 +13,16 @@ from pydantic import BaseModel, JsonValue
 from client.history.records import AttemptFailure, Call, CallEnd, Event, History, Timer
 from workflows import ids
 from workflows.account import metrics
-from workflows.account.entries_of_people import Answered, Extended, PersonIsAsked
+from workflows.account.entries_of_people import Answered, Closed, Extended, PersonIsAsked
 from workflows.account.entries_of_steps import Attempted, Decided, Reconciled, Settled
 from workflows.account.entry import JournalEntry
-from workflows.account.journal import MovedOn
+from workflows.account.journal import Replied
 from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.account.records import MAX_SHOWN_ARGS, FaultRecord
 from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.json_values import canonical
-from workflows.people.requests import HumanAnswer, HumanRequest, RequestKind, Resolution
+from workflows.people.requests import HumanAnswer, HumanRequest, RequestKind
 from workflows.plans.proposal import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step
 from workflows.plans.references import Unresolved, resolve
 from workflows.text import legible
@@ -57,10 +57,6 @@ class Turn:
         return int(self.call.id.removeprefix(ids.PLAN))
 
     @property
-    def events(self) -> tuple[Event, ...]:
-        return self.call.events
-
-    @property
     def is_replan(self) -> bool:
         return self.call.kind == retries.REPLAN.kind
 
@@ -90,7 +86,7 @@ class Plan:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        return self.turn.events
+        return self.turn.call.events
 
 
 @dataclass(frozen=True)
@@ -118,13 +114,14 @@ class Failure:
     """The fault and the decision; None if the task has not heard of it, or if that is not told."""
     is_own: bool = False
     """Whether the call is Replan's own, not of a step."""
-    requests: list[HumanRequest] = field(default_factory=list)
-    """What people were asked because of it; several if the values in an answer were not accepted."""
+    shown: list[HumanRequest] = field(default_factory=list)
+    """The requests that showed the call."""
 
-    def add(self, request: HumanRequest) -> None:
-        """Note a request that is about the call; a request of another step counts if the own step makes none."""
-        if request.step == self.id or self.is_own or all(other.step != self.id for other in self.requests):
-            self.requests = [other for other in self.requests if other.step == request.step] + [request]
+    @property
+    def requests(self) -> list[HumanRequest]:
+        """What people were asked because of it; several if the values in an answer were not accepted."""
+        own = [request for request in self.shown if self.is_own or request.step == self.id]
+        return own or self.shown[-1:]  # else another step has asked for it
 
     @property
     def id(self) -> str:
@@ -142,27 +139,25 @@ Told = tuple[JournalEntry, Call | None]
 
 
 def told_by_journal(history: History) -> Iterator[Told]:
-    """The entries of the journal with their calls: the n-th end of an activity in a run belongs to its n-th call."""
-    ends, calls = list[tuple[int, str]](), defaultdict[tuple[int, str], list[Call]](list)
-    run = history.runs - sum(isinstance(entry, MovedOn) for entry in history.journal[:-1])
-    for entry in history.journal:
-        run += isinstance(entry, MovedOn)
-        # Executions of the catalogue's activity are not settled.
-        is_end = isinstance(entry, Settled) and entry.purpose in ("", metrics.STEPS)
-        is_end |= isinstance(entry, Attempted) and entry.proof == ids.CATALOGUE
-        ends.append((run, entry.proof if is_end else ""))
+    """The entries of the journal with their calls: the n-th end of an activity belongs to its n-th call."""
+    calls, newest = defaultdict[str, list[Call]](list), dict[str, Call]()
     for call in history.calls:
-        if call.closed:
-            calls[call.scheduled.run, call.id].append(call)
+        if call.closed is CallEnd.FAILED or (call.closed and call.id != ids.CATALOGUE):
+            calls[call.id].append(call)
+    ends = [entry.proof if _ends_execution(entry) else "" for entry in history.journal]
     number = Counter(ends)
-    for end, ended in calls.items():
-        if end[0] < history.runs:  # a long task drops the oldest entries at the end of a run
-            del ended[: max(0, len(ended) - number[end])]
-    newest = dict[str, Call]()
+    if history.journal and history.journal[0].number > 1:  # a long task drops its oldest entries
+        calls.update((id, ended[-number[id] :] if number[id] else []) for id, ended in list(calls.items()))
     for entry, end in zip(history.journal, ends, strict=True):
         if calls[end]:
-            newest[entry.proof] = calls[end].pop(0)
+            newest[end] = calls[end].pop(0)
         yield entry, newest.get(entry.proof) if isinstance(entry, Settled | Attempted) else None
+
+
+def _ends_execution(entry: JournalEntry) -> bool:
+    if isinstance(entry, Settled):
+        return entry.purpose in ("", metrics.STEPS)
+    return isinstance(entry, Attempted) and entry.proof == ids.CATALOGUE  # whose executions are not settled
 
 
 def told_by_account(account: Outcome, calls: Iterable[Call] = ()) -> list[Told]:
@@ -171,6 +166,7 @@ def told_by_account(account: Outcome, calls: Iterable[Call] = ()) -> list[Told]:
     asked, answered = account.requests, [(one.id, one.answer.at) for one in account.requests if one.answer]
     entries: list[JournalEntry] = [
         *(Answered(at=at, request=id) for id, at in answered),
+        *(Extended(at=answer.at, answer=answer) for answer in account.extensions),
         *(Attempted(at=fault.at, step=fault.step_id, fault=fault) for fault in account.faults),
         *(Attempted(at=fault.at, step=fault.step_id, fault=fault, is_own=True) for fault in account.own_faults),
         *(PersonIsAsked(at=request.since, request=request.id, step=request.step or "") for request in asked),
@@ -201,9 +197,8 @@ def failures_of(told: Iterable[Told], account: Outcome) -> list[Failure]:
                 # The replay is ahead of the workers if none has gone on after the call.
                 is_decided = call is None or call.ended_at is None or call.ended_at <= entry.at
                 failure = Failure(call, fault if is_decided else None, entry.is_own)
-                for request in open.values():  # another step may have asked for it before
-                    if fault.code is Code.NEEDS_APPROVAL and fault.step_id in request.steps:
-                        failure.add(request)
+                if fault.code is Code.NEEDS_APPROVAL:  # another step may have asked for it before
+                    failure.shown += [request for request in open.values() if fault.step_id in request.steps]
                 found.append(failure)
                 newest["" if entry.is_own else entry.step] = failure
             case PersonIsAsked():
@@ -212,9 +207,11 @@ def failures_of(told: Iterable[Told], account: Outcome) -> list[Failure]:
                 open[entry.request] = request
                 for step in request.steps or ("",):
                     if (failure := newest.get(step)) and request.kind in (RequestKind.FAULT, RequestKind.APPROVAL):
-                        failure.add(request)
-            case Answered():
+                        failure.shown.append(request)
+            case Answered() | Closed():
                 open.pop(entry.request, None)
+            case Replied():
+                newest.pop("", None)  # what is asked from now on is about something else
     return found
 
 
@@ -242,16 +239,13 @@ class Story:
         """The event with an answer to a request, or with an extension that no request asked for."""
         if answer is None:
             return None
-        if answer.resolution:
-            given = ((accepted.event, accepted.given) for accepted in self.history.answers)
-            resolved = (event for event, by in given if isinstance(by, Resolution) and by.id == answer.resolution)
-            return next(resolved, None)
         entries = [entry for entry, _ in self.told if isinstance(entry, Answered | Extended)]
         ours = {entry.proof for entry in entries if isinstance(entry, Answered) and entry.request == request}
         ours |= {entry.proof for entry in entries if isinstance(entry, Extended) and entry.at == answer.at}
+        ours |= {answer.resolution}
         alike = (given for given in self.history.answers if given.choice is answer.choice)
         # Without the journal, the first one since then: the handler of an Update runs before its event is written.
-        accepted = (given for given in alike if given.update in ours or (not any(ours) and given.at >= answer.at))
+        accepted = (given for given in alike if given.id in ours or (not any(ours) and given.at >= answer.at))
         return next((given.event for given in accepted), None)
 
     @property
