@@ -131,6 +131,15 @@ class Known:
     _replayed: tuple[str, int] = ("", 0)
     """The run and the number of its events when its history was replayed last."""
 
+    @property
+    def outcome_now(self) -> Outcome | None:
+        """The Outcome with the seconds until now: while a task runs, they grow without an entry."""
+        if self.outcome is None:
+            return None
+        seconds = (datetime.now(UTC) - self.outcome.started_at).total_seconds()
+        spent = self.outcome.spent.model_copy(update={"seconds": seconds})
+        return self.outcome.model_copy(update={"spent": spent})
+
     async def ask(self, handle: Handle, run: str) -> JournalPage | None:
         """Ask a worker for the entries after the cursor, and for the Outcome if there are any; None if none answers.
 
@@ -203,7 +212,7 @@ async def fetch_state(
     if found.closed:
         return found
     if is_paused(description):
-        outcome = known.outcome or await untold_outcome(description, TaskStatus.PAUSED)
+        outcome = known.outcome_now or await untold_outcome(description, TaskStatus.PAUSED)
         return replace(found, snapshot=await _snapshot_of(client, outcome, description))
     try:
         if failure := await failing(client, description):  # a query would be rejected by the server, or wait
@@ -227,9 +236,9 @@ async def fetch_state(
         if error.status in PERMANENT:
             raise
         return None
-    if page is None or known.outcome is None:
+    if page is None or (outcome := known.outcome_now) is None:
         return found
-    snapshot = replace(await _snapshot_of(client, known.outcome, description), is_replayed=is_replayed)
+    snapshot = replace(await _snapshot_of(client, outcome, description), is_replayed=is_replayed)
     if with_words and not is_replayed and (snapshot.doing or snapshot.attempts):
         snapshot = replace(snapshot, words={said.activity: said for said in await query_words(handle)})
     return replace(found, snapshot=snapshot, page=page)
