@@ -236,9 +236,9 @@ async def fetch_state(
         if error.status in PERMANENT:
             raise
         return None
-    if page is None or (outcome := known.outcome_now) is None:
+    if page is None or (now := known.outcome_now) is None:
         return found
-    snapshot = replace(await _snapshot_of(client, outcome, description), is_replayed=is_replayed)
+    snapshot = replace(await _snapshot_of(client, now, description), is_replayed=is_replayed)
     if with_words and not is_replayed and (snapshot.doing or snapshot.attempts):
         snapshot = replace(snapshot, words={said.activity: said for said in await query_words(handle)})
     return replace(found, snapshot=snapshot, page=page)
