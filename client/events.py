@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from client.encrypted import NO_KEY
-from client.follow import Attempt, Silent, Snapshot, View
+from client.follow import Silent, View
 from client.remedy import Door
+from client.snapshot import Attempt, Snapshot
 from client.workflow_task import FailingTask
 from workflows.account import entries_of_people as people, entries_of_steps as steps, journal
 from workflows.account.journal import AnyEntry, JournalPage

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 
 from rich.cells import cell_len
 
-from client.follow import Attempt, Snapshot, thinking_words, working_words
 from client.history.story import requests_about, turn_of
 from client.lines import Line, pad, signed, wrap
 from client.pauses import OPEN
+from client.snapshot import Attempt, Snapshot, thinking_words, working_words
 from client.tasks import CLOSED, UNTOLD
 from client.text import cut, one_line, printable
 from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_on_models, times

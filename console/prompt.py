@@ -9,11 +9,11 @@ from rich.cells import cell_len
 from temporalio.service import RPCError
 
 from client import people
-from client.follow import Snapshot
 from client.lines import wrap
 from client.people import given_with
 from client.problem import Problem
 from client.remedy import as_command
+from client.snapshot import Snapshot
 from client.text import cut, one_line, printable
 from client.wording import count
 from console import answers

@@ -9,8 +9,9 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from client.events import Events, ModelSays, Silence, TaskEvent, WorkerBusy, WorkflowTaskFails, event_fields
-from client.follow import POLL_SECONDS, Follower, Silent, Snapshot
+from client.follow import POLL_SECONDS, Follower, Silent
 from client.problem import Problem, ProblemKind
+from client.snapshot import Snapshot
 from client.task_document import task_document
 from client.tasks import Handle
 from runtime.payloads import NoKey

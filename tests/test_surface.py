@@ -18,8 +18,9 @@ from client.events import (
     Working,
     event_fields,
 )
-from client.follow import Attempt, Silent
+from client.follow import Silent
 from client.remedy import as_command
+from client.snapshot import Attempt
 from client.workflow_task import Cause, FailingTask
 from tests import promises, surface
 from tests.console.outcomes import BEGAN, outcome, step

@@ -33,7 +33,8 @@ from workflows.arguments import MalformedArgument, read_argument, read_signal, u
 from workflows.calls.execution import Execution
 from workflows.calls.header import made_by_reset
 from workflows.calls.observing import observe
-from workflows.calls.scheduling import TakesTurns, raise_if_cancelled, read_catalogue
+from workflows.calls.running import raise_if_cancelled
+from workflows.calls.scheduling import TakesTurns, read_catalogue
 from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.limits.spending import limit_message

@@ -11,9 +11,9 @@ from temporalio.client import Client
 from client import document, sessions, undo as undoing
 from client.connection import ui_url_of
 from client.explain.words import moment
-from client.follow import Snapshot
 from client.remedy import as_command
 from client.sessions import SessionTasks, SessionUndo
+from client.snapshot import Snapshot
 from client.tasks import Handle
 from client.text import cut, one_line, printable
 from client.undo import Confirm, PlannedUndo, Rollback, held_fields

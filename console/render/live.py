@@ -12,8 +12,9 @@ from types import FrameType
 from typing import Any, Self, TextIO
 
 from client import tree
-from client.follow import Silent, Snapshot, View
+from client.follow import Silent, View
 from client.lines import cut_line, wrap
+from client.snapshot import Snapshot
 from client.tasks import UNTOLD
 from client.text import printable
 from client.tree import LineGroup, LiveState, RowLayout

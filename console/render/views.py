@@ -7,9 +7,10 @@ from typing import Any, TextIO
 
 from client import document, tree
 from client.events import Events, Listener, ModelSays, TaskEvent, event_fields
-from client.follow import Silent, Snapshot, View
+from client.follow import Silent, View
 from client.lines import Line, wrap
 from client.remedy import as_command
+from client.snapshot import Snapshot
 from client.text import one_line, printable, worker
 from client.tree import WIDTH, RowLayout
 from client.wording import pause_words

@@ -13,10 +13,11 @@ from client.connection import ui_url_of
 from client.encrypted import require_key
 from client.explain import explanation, page as explained_page, waste
 from client.explain.waste import receipt_of
-from client.follow import Snapshot, fetch_standing
+from client.follow import fetch_standing
 from client.history import fetch
 from client.problem import Problem
 from client.remedy import render as render_remedy
+from client.snapshot import Snapshot
 from client.tasks import Handle
 from client.text import one_line
 from client.wording import count, spent_on_models

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from client.events import Events, Gap, TaskEvent, event_fields
-from client.follow import Attempt, Silent, Snapshot
+from client.follow import Silent
 from client.remedy import as_command
+from client.snapshot import Attempt, Snapshot
 from console.app import app
 from console.entry import main
 from console.options import Common

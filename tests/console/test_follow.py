@@ -13,8 +13,9 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from activities.toolbox.declare.tool import Tool
-from client.follow import Follower, Silent, Snapshot, TaskState, View, fetch_state
+from client.follow import Follower, Silent, TaskState, View, fetch_state
 from client.problem import Problem
+from client.snapshot import Snapshot
 from client.tasks import Handle
 from replan import Unreachable, tool
 from runtime.client import connect

@@ -4,7 +4,7 @@ import pytest
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.converter import DataConverter
 
-from client import follow
+from client import snapshot
 from tests.console.outcomes import outcome
 
 
@@ -32,4 +32,4 @@ def pending(kind: str, attempt: int = 1, *, waits: bool = False) -> PendingActiv
 )
 async def test_a_request_says_what_is_waited_for(strategy: str, activity: PendingActivityInfo, said: str) -> None:
     """Whoever looks at a task that stands still sees that somebody is asked again, and what went wrong before."""
-    assert await follow.asking(DataConverter.default, outcome(strategy=strategy), activity) == said
+    assert await snapshot.asking(DataConverter.default, outcome(strategy=strategy), activity) == said

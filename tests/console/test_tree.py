@@ -7,8 +7,8 @@ import pytest
 from rich.cells import cell_len
 
 from client import tree
-from client.follow import Attempt
 from client.lines import wrap
+from client.snapshot import Attempt
 from client.tree import LiveState
 from console.render.closing import closing_lines
 from tests.console.outcomes import BEGAN, all_lines, fault, outcome, step

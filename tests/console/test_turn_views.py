@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from client import tree
-from client.follow import Snapshot
 from client.lines import wrap
+from client.snapshot import Snapshot
 from client.tree import RowLayout
 from console.options import Common
 from console.render.closing import closing_lines

@@ -6,7 +6,7 @@ import pytest
 
 from client import tree
 from client.explain import words
-from client.follow import Snapshot
+from client.snapshot import Snapshot
 from console.options import Common
 from console.render.views import LinesView
 from tests.console.outcomes import BEGAN, fault, outcome, step

@@ -7,7 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 from client import tree
-from client.follow import Snapshot
+from client.snapshot import Snapshot
 from client.tree import RowLayout
 from console.render import live
 from console.render.live import fit_groups

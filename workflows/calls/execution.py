@@ -17,7 +17,8 @@ from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.calls.header import CallHeader, Provided, Undoes, made_by_reset
 from workflows.calls.observing import is_repeat
 from workflows.calls.reconciling import Finding, Verdict, explain_effect, reconcile, with_earlier_outcome
-from workflows.calls.scheduling import ToolCall, is_cancelled, pause, raise_if_cancelled
+from workflows.calls.running import is_cancelled, raise_if_cancelled
+from workflows.calls.scheduling import ToolCall, pause
 from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
 from workflows.faults.fault import Applied, Code, Fault, cause_of

@@ -20,7 +20,7 @@ from temporalio.workflow import ChildWorkflowCancellationType, ParentClosePolicy
 from workflows import ids
 from workflows.account.progress import Progress
 from workflows.arguments import require_argument, undecoded
-from workflows.calls.scheduling import deliver
+from workflows.calls.running import deliver
 from workflows.faults import retries
 from workflows.people.requests import CHOICES, REPEATED, UNANSWERED, Choice, HumanRequest, RequestKind
 from workflows.web_ui import summary
