@@ -139,7 +139,7 @@ def test_a_planned_step_that_an_earlier_run_may_have_done_is_called_with_its_key
     planned = Progress(task=Task(text="x"), task_id="t", started_at=NOW)
     planned.add_earlier([earlier("known"), earlier("unknown", StepStatus.CANCELLED)])
     steps = [earlier(id, StepStatus.PENDING) for id in ("known", "unknown")]
-    planned.add_plan([one.model_copy(update={"revision": 1}) for one in steps])
+    planned.add_plan(planned.with_earlier_outcomes(one.model_copy(update={"revision": 1}) for one in steps))
     planned.add_earlier([earlier("unknown", StepStatus.CANCELLED)])
 
     assert {one.step.id: one.status for one in planned.records} == {

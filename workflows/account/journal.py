@@ -43,6 +43,8 @@ from workflows.plans.contract import Contract
 
 MAX_REVISIONS = 100
 """How many plans a task keeps: the newest."""
+MAX_PLANNED = 1_000
+"""How many planned steps a task keeps in the entries of its plans: the newest. Of older plans only `Revision` stays."""
 MAX_OF_KIND = 300
 """How many entries of a kind a task keeps if KEPT does not name it: the newest."""
 

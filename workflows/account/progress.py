@@ -12,7 +12,16 @@ from temporalio import workflow
 from workflows.account import metrics
 from workflows.account.entries_of_steps import Attempted
 from workflows.account.entry import LONG_AGO, JournalEntry, Standing
-from workflows.account.journal import KEPT, MAX_OF_KIND, AnyEntry, EffectUndone, JournalPage, MovedOn, PlanInForce
+from workflows.account.journal import (
+    KEPT,
+    MAX_OF_KIND,
+    MAX_PLANNED,
+    AnyEntry,
+    EffectUndone,
+    JournalPage,
+    MovedOn,
+    PlanInForce,
+)
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
 from workflows.account.state import EntryLists, JournalState
@@ -221,10 +230,15 @@ def fold(progress: Progress) -> None:
 def _drop_entries(progress: Progress) -> None:
     folded, number = progress.folded, Counter(map(_sort, progress.journal))
     over = {sort: n - KEPT.get(sort[0], MAX_OF_KIND) for sort, n in number.items()}
-    if max(over.values(), default=0) <= 0:
+    planned = sum(len(entry.stands) for entry in progress.journal if isinstance(entry, PlanInForce))
+    if planned <= MAX_PLANNED and max(over.values(), default=0) <= 0:
         return
     kept = list[AnyEntry]()
     for entry in progress.journal:
+        if isinstance(entry, PlanInForce) and planned > MAX_PLANNED and entry.stands:
+            planned -= len(entry.stands)
+            progress.dropped = max(progress.dropped, entry.number)
+            entry = entry.model_copy(update={"stands": ()})
         if over[_sort(entry)] <= 0:
             kept.append(entry)
             continue
