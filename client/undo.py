@@ -39,7 +39,7 @@ from workflows.faults.fault import Applied
 from workflows.ids import reset_rollback_id, rollback_id
 from workflows.inquiries import EffectsInquiry, Place
 from workflows.json_values import digest
-from workflows.plans.catalogue import WHY_OF_TASK, Effect, ToolSpec
+from workflows.plans.catalogue import FORM, WHY_OF_TASK, Effect, ToolSpec
 from workflows.plans.proposal import Step
 from workflows.rollback import (
     UNFINISHED,
@@ -353,7 +353,7 @@ def _as_begun(history: History) -> Progress | None:
     # No worker can be asked: the server passes a query on only after the first workflow task.
     if history.runs > 1 or history.decided or history.task is None or history.started_at is None:
         return None
-    return Progress(task=history.task, task_id=history.task_id, started_at=history.started_at)
+    return Progress(task=history.task, task_id=history.task_id, started_at=history.started_at, form=FORM)
 
 
 async def _state_of_newest_run(handle: Handle, queue: str) -> Progress:

@@ -43,7 +43,7 @@ from workflows.people.requests import MAX_NAME, Choice, RequestKind
 from workflows.people.updates import ABORTED, Answers, People, unanswered
 from workflows.planning import trust
 from workflows.planning.proposing import describe_opening, last_answer, propose
-from workflows.plans.catalogue import Catalogue
+from workflows.plans.catalogue import FORM, Catalogue, OtherForm
 from workflows.plans.contract import Contract
 from workflows.plans.proposal import BY_HAND, Answer, GiveUp, NewSteps, Proposal, Question
 from workflows.rollback import roll_back
@@ -91,11 +91,14 @@ class AgentWorkflow(Answers, TakesTurns):
         self._refused: Ending | None = None
         try:
             read: Task | Progress = read_argument(arguments, Task, Progress)
-        except MalformedArgument as malformed:
+            if isinstance(read, Progress) and read.form != FORM:
+                raise OtherForm(read.form)
+        except (MalformedArgument, OtherForm) as malformed:
             # Another worker wrote the input of a later run: one that cannot read it leaves it to a newer one.
             if workflow.info().continued_run_id:
                 raise
-            read, self._refused = UNREADABLE, refusal(f"The task cannot be read: {malformed}.")
+            reason = f"The task cannot be read: {malformed}".rstrip(".")
+            read, self._refused = UNREADABLE, refusal(f"{reason}.")
         self._progress = read if isinstance(read, Progress) else Progress.of(read)
         # Empty until the activity has returned it, because a query may come first.
         self._catalogue = Catalogue(specs={}, planner="", searchable=False, patience=0)

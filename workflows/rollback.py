@@ -36,7 +36,7 @@ from workflows.faults.fault import Applied, Code, Fault
 from workflows.json_values import digest
 from workflows.people.approval import Approval, approval_code
 from workflows.planning.trust import returns_untrusted, unsourced
-from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
+from workflows.plans.catalogue import FORM, Catalogue, Effect, OtherForm, ToolSpec
 from workflows.plans.proposal import Step
 from workflows.plans.references import Unresolved
 from workflows.web_ui import details
@@ -68,9 +68,12 @@ class UndoWorkflow(TakesTurns):
         self._refused: Ending | None = None
         try:
             self._progress: Progress = read_argument(arguments, Undo).progress
-        except MalformedArgument as malformed:
+            if self._progress.form != FORM:
+                raise OtherForm(self._progress.form)
+        except (MalformedArgument, OtherForm) as malformed:
             self._progress = Progress.of(UNREADABLE)
-            self._refused = refusal(f"What is to be undone cannot be read: {malformed}.")
+            reason = f"What is to be undone cannot be read: {malformed}".rstrip(".")
+            self._refused = refusal(f"{reason}.")
 
     @workflow.query
     def progress(self) -> Progress:

@@ -194,6 +194,20 @@ async def test_no_history_is_kept_in_memory() -> None:
     assert (len(seen), most <= 2) == (len(HISTORIES), True)
 
 
+@pytest.mark.parametrize("name", ["continued", "beside_tasks/rollback"])
+async def test_a_state_of_another_form_is_not_misread(tmp_path: Path, name: str) -> None:
+    """The run of a long task that an unreleased version continued, and a rollback of what it did."""
+    file = STRAIGHT.parent / f"{name}.json"
+    history = WorkflowHistory.from_json("older", file.read_text())
+    [payload] = history.events[0].workflow_execution_started_event_attributes.input.payloads
+    assert b'"form":2,' in payload.data
+    payload.data = payload.data.replace(b'"form":2,', b"")
+    (file := tmp_path / "old.json").write_text(history.to_json())
+    [old] = [one async for one in replayed(saved([file]))]
+
+    assert old.is_stuck
+
+
 async def test_a_history_of_another_form_is_not_misread(tmp_path: Path) -> None:
     """A task that an unreleased version began waits for a worker of that version, whatever its history says."""
     history = WorkflowHistory.from_json("straight", STRAIGHT.read_text())

@@ -28,7 +28,7 @@ from workflows.account.state import EntryLists, JournalState
 from workflows.account.task import Task
 from workflows.json_values import canonical
 from workflows.limits.budget import Budget
-from workflows.plans.catalogue import Effect, ToolSpec
+from workflows.plans.catalogue import FORM, Effect, ToolSpec
 
 MAX_OUTCOME = 512 * 1024
 """The most bytes of all results together in an Outcome; above this, the largest results are left out."""
@@ -48,6 +48,8 @@ class Progress(JournalState):
     It is the answer of the query `progress`, and the input of continue-as-new.
     """
 
+    form: int = 0
+    """The FORM of the version that wrote it; 0 before 0.2.0."""
     journal: list[AnyEntry] = Field(default_factory=list, exclude_if=not_)
     number: int = 0
     """The number of the newest entry."""
@@ -63,7 +65,8 @@ class Progress(JournalState):
         """The state of a task that begins in the current workflow."""
         info = workflow.info()
         budget = Budget(limits=task.limits)
-        return cls(task=task, task_id=info.workflow_id, started_at=info.workflow_start_time, budget=budget)
+        begun = info.workflow_start_time
+        return cls(task=task, task_id=info.workflow_id, started_at=begun, budget=budget, form=FORM)
 
     def model_post_init(self, context: object) -> None:
         super().model_post_init(context)

@@ -33,7 +33,7 @@ from workflows.faults.fault import UNCOUNTED, Code, Fault, number_of
 from workflows.limits import spending
 from workflows.limits.budget import retries_of
 from workflows.planning.situation import Situation
-from workflows.plans.catalogue import FORM, Catalogue, ToolSpec
+from workflows.plans.catalogue import FORM, Catalogue, OtherForm, ToolSpec
 from workflows.plans.proposal import Proposed, StepReturn
 from workflows.web_ui import details, timer_name
 
@@ -55,10 +55,6 @@ class InternalActivityFailed(Exception):
         super().__init__(fault.reason)
         self.fault = fault
         self.earlier = earlier
-
-
-class OtherForm(Exception):
-    """Another version of Replan began the run, and this version cannot read the history of the run as it was meant."""
 
 
 class ToolReply(NamedTuple):
@@ -334,9 +330,7 @@ async def read_catalogue(
     except InternalActivityFailed as failed:
         raise TaskEnded(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None
     if catalogue.form != FORM:
-        forms = f"form {catalogue.form}, here {FORM}"
-        cure = "a worker of that version ends it, or cancel it and start the task again"
-        raise OtherForm(f"This run was begun by another version of Replan ({forms}): {cure}.")
+        raise OtherForm(catalogue.form)
     return catalogue
 
 

@@ -63,6 +63,16 @@ class Companion(BaseModel, frozen=True):
 FORM = 2
 """The version of the data that a task keeps in its history. A release that cannot read the data of earlier releases
 increases this number, and says so."""
+
+
+class OtherForm(Exception):
+    """Another version of Replan began a run, and this version would misread it; see FORM."""
+
+    def __init__(self, form: int) -> None:
+        cure = "a worker of that version ends it, or cancel it and start the task again"
+        super().__init__(f"This run was begun by another version of Replan (form {form}, here {FORM}): {cure}.")
+
+
 ALWAYS = "always"
 """The value of `approve` that is no condition."""
 EVERY_CALL = "the tool asks before each call"
