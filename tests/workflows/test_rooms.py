@@ -172,8 +172,8 @@ def test_one_file_schedules_activities() -> None:
     found = [(named(file), name) for file in SOURCES for name, _ in calls(file) if name in ways]
 
     assert found == [
-        ("workflows/calls/scheduling.py", "workflow.execute_activity"),
-        ("workflows/calls/scheduling.py", "workflow.execute_local_activity"),
+        ("workflows/calls/running.py", "workflow.execute_activity"),
+        ("workflows/calls/running.py", "workflow.execute_local_activity"),
     ]
 
 
