@@ -35,6 +35,7 @@ from workflows.account.progress import Progress
 from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
 from workflows.limits.budget import Budget
+from workflows.plans.catalogue import FORM
 
 BUFFERED = 500_000
 """How many updates of metrics may come between two tests."""
@@ -128,7 +129,8 @@ async def check_journal(client: Client, handle: WorkflowHandle[Any, Any]) -> Non
         snapshot = Progress.model_validate(given)
     else:
         task, at = Task.model_validate(given), begun_at(events[0])
-        snapshot = Progress(task=task, task_id=handle.id, started_at=at, budget=Budget(limits=task.limits))
+        budget = Budget(limits=task.limits)
+        snapshot = Progress(task=task, task_id=handle.id, started_at=at, budget=budget, form=FORM)
     for entry in replayed.journal:
         if entry.number > snapshot.number:
             snapshot.apply(entry)

@@ -36,6 +36,7 @@ from workflows.faults import retries
 from workflows.ids import rollback_id
 from workflows.inquiries import InquiryInput, InspectWorkflow, PlanInquiry, Pruned, PruneFindings
 from workflows.planning.situation import Situation
+from workflows.plans.catalogue import FORM
 from workflows.plans.proposal import Answer, Proposed
 from workflows.rollback import Undo, UndoWorkflow
 
@@ -175,7 +176,7 @@ async def second(client: Client) -> Client:
 async def test_what_a_closed_task_stored_is_kept_while_it_is_undone(place: Place) -> None:
     """And what the rollback itself stored; both go when that has ended."""
     over = await closed(place.client, new("over"))
-    given = Undo(progress=Progress(task=Task(text="x"), task_id=over, started_at=LONG_AGO))
+    given = Undo(progress=Progress(task=Task(text="x"), task_id=over, started_at=LONG_AGO, form=FORM))
     undoing = await place.client.start_workflow(UndoWorkflow.run, given, id=rollback_id(over), task_queue=NOBODY)
     await place.store(over, undoing.id)
     await place.prune()

@@ -25,7 +25,7 @@ from workflows.account.records import Revision, StepRecord, StepStatus
 from workflows.account.task import Remains, Task, TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.planning.situation import Situation
-from workflows.plans.catalogue import Effect
+from workflows.plans.catalogue import FORM, Effect
 from workflows.plans.proposal import Step
 
 NO_KEY = ModelError(401, "authentication_error", code="invalid_api_key")
@@ -98,6 +98,7 @@ async def test_a_task_that_began_without_a_conversation_is_told_as_a_whole(
         return ModelReply(text="24.5" if "24.5" in heard.all_text and "find the price" in heard.all_text else "nothing")
 
     given = Progress(
+        form=FORM,
         task=reacting("find the price"),
         task_id="x",
         started_at=NOW,

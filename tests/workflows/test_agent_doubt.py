@@ -21,7 +21,7 @@ from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.faults.fault import Applied, Code, Fault
-from workflows.plans.catalogue import Effect
+from workflows.plans.catalogue import FORM, Effect
 from workflows.plans.proposal import Step
 from workflows.rollback import Undo, UndoWorkflow
 
@@ -302,7 +302,7 @@ def of_old(status: StepStatus, kind: str, **more: Any) -> Progress:
         started=now,
         ended=now,
     )
-    return Progress(task=Task(text="a task"), task_id="t", started_at=now, records=[record], **more)
+    return Progress(task=Task(text="a task"), task_id="t", started_at=now, records=[record], form=FORM, **more)
 
 
 @pytest.mark.full
