@@ -8,9 +8,7 @@ from pydantic import Field, JsonValue
 from workflows.account import metrics
 from workflows.account.entry import LEFT_OUT, JournalEntry, LogLine
 from workflows.account.metrics import Sample
-from workflows.account.records import (
-    StepStatus,
-)
+from workflows.account.records import StepStatus
 from workflows.account.state import MAX_UPDATES, EntryLists, JournalState
 from workflows.faults.fault import Applied
 from workflows.json_values import digest
@@ -72,8 +70,8 @@ class Answered(JournalEntry, frozen=True):
         request, choice = state.request(self.request), self.answer.choice
         request.answer, request.result, request.given_args = self.answer, self.result, self.args
         request.given_code, request.given_others = self.code, self.others
-        option = request.option(self.answer.text) if choice is Choice.REPLY else None
         if choice is Choice.REPLY:
+            option = request.option(self.answer.text)
             word = Word(question=request.reason, text=option or self.answer.text, is_option=option is not None)
             state.words.append(word)
         elif choice in (Choice.REPLAN, Choice.REJECT) and self.answer.text:

@@ -9,12 +9,7 @@ from pydantic import Field, JsonValue
 from workflows.account import metrics
 from workflows.account.entry import LEFT_OUT, JournalEntry, LogLine
 from workflows.account.metrics import Sample
-from workflows.account.records import (
-    FaultRecord,
-    Observation,
-    PlannerWait,
-    StepStatus,
-)
+from workflows.account.records import FaultRecord, Observation, PlannerWait, StepStatus
 from workflows.account.state import EntryLists, JournalState
 from workflows.faults import retries
 from workflows.faults.fault import Code, Fault
