@@ -38,7 +38,7 @@ from workflows.account.records import (
 )
 from workflows.account.task import CONTINUES_MEMO, Task, TaskStatus
 from workflows.agent import OTHERS_MEMO, OUTCOME_MEMO, REQUEST_MEMO
-from workflows.calls.header import HEADER, CallHeader, Undoes
+from workflows.calls.header import HEADER, CallHeader
 from workflows.calls.turns import TURN, Turn
 from workflows.faults.fault import FAILURE_TYPES, Fault, Held, Thinking, Working
 from workflows.json_values import digest
@@ -93,7 +93,7 @@ class Values(Placeholders):
         if isinstance(model, Task) and model.effect_key:
             self._effect_keys.add(model.effect_key)
             model = model.model_copy(update={"effect_key": self._effect_key(model.effect_key)})
-        if isinstance(model, CallHeader | Turn | Undoes):
+        if isinstance(model, CallHeader | Turn):
             model = model.model_copy(update={"key": self._idempotency_key(model.key)})
         if isinstance(model, Task | NewSteps):
             effects = model.contract if isinstance(model, Task) else model.effects

@@ -23,9 +23,9 @@ HEADER = "replan-call"
 class Undoes(BaseModel, frozen=True):
     """The effect that a call undoes: the idempotency key, step and kind of tool of the call that applied it."""
 
-    key: Kept[str]
-    step: Kept[str]
-    kind: Kept[str]
+    key: str
+    step: str
+    kind: str
 
 
 class Provided(BaseModel, frozen=True):
