@@ -1,5 +1,6 @@
 """The marks at the fields of all models that a history may hold, as they are saved in `docs/schemas/Redaction.json`."""
 
+import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, get_args
@@ -56,7 +57,7 @@ def marks() -> list[Marked]:
     found = dict[tuple[str, Mark], Marked]()
     for model in models():
         for name, field_info in model.model_fields.items():
-            of = next(base for base in model.__mro__ if name in base.__dict__.get("__annotations__", {}))
+            of = next(base for base in model.__mro__ if name in inspect.get_annotations(base))
             for mark in (one for one in field_info.metadata if isinstance(one, Mark)):
                 marked = found.setdefault((f"{of.__name__}.{name}", mark), Marked(f"{of.__name__}.{name}", mark))
                 marked.metadata.append(field_info.metadata)
