@@ -21,6 +21,7 @@ from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
 from workflows.account.task import UNREADABLE, TaskStatus
 from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.calls.asking import read_catalogue
 from workflows.calls.execution import Execution
 from workflows.calls.reconciling import (
     APPLIED_BY,
@@ -31,7 +32,7 @@ from workflows.calls.reconciling import (
     since_reconciled,
     with_earlier_outcome,
 )
-from workflows.calls.scheduling import TakesTurns, read_catalogue
+from workflows.calls.scheduling import TakesTurns
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.json_values import digest
 from workflows.people.approval import Approval, approval_code

@@ -16,7 +16,7 @@ from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
 from workflows.account.search_attributes import INCIDENTS, is_quotable
 from workflows.arguments import require_argument, undecoded
-from workflows.calls.scheduling import InternalActivityFailed, OwnCall, run_internal_activity
+from workflows.calls.scheduling import InternalActivityFailed, OwnAttempts, OwnCall
 from workflows.faults import retries
 from workflows.people.requests import MAX_NAME, MAX_WORDS, HumanRequest, Resolution
 from workflows.people.updates import RESOLVE
@@ -270,4 +270,4 @@ class ResolveWorkflow:
 async def _run(spec: ToolSpec, request: BaseModel, returns: type[T], title: str) -> T:
     payload = request.model_dump(mode="json")
     own = OwnCall(None, spec, spec.kind, revision=0)
-    return await run_internal_activity(own, payload, returns, title=title)
+    return await OwnAttempts(own, payload, returns, title).run()

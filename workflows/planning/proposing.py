@@ -12,8 +12,8 @@ from workflows.account.outcome import TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.records import Compaction, Failover, Rejection, WithheldCall
 from workflows.account.task import Task, TaskStatus
+from workflows.calls.asking import ask_planner
 from workflows.calls.observing import is_repeat
-from workflows.calls.scheduling import ask_planner
 from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.json_values import canonical
