@@ -1,4 +1,7 @@
-"""One attempt of one activity: it sends heartbeats, writes one log line, and turns every exception into a Fault."""
+"""One attempt of one activity: it sends heartbeats, writes one log line, and turns every exception into a Fault.
+
+Runs around each attempt of an activity, other than a notification, from its start to the report of its end.
+"""
 
 import asyncio
 import contextlib
