@@ -1,4 +1,7 @@
-"""Models that are written without default values, so that a history stays small."""
+"""Models that are written without default values, so that a history stays small.
+
+Used each time that such a model becomes the input or the result of a workflow or an activity.
+"""
 
 from typing import Any, Literal, get_args, get_origin
 

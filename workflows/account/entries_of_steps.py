@@ -1,4 +1,7 @@
-"""The entries of a journal about the steps of a plan, their calls and their faults."""
+"""The entries of a journal about the steps of a plan, their calls and their faults.
+
+Made when a step starts, waits or ends, after each execution of an activity, and after each fault.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

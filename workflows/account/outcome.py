@@ -1,4 +1,7 @@
-"""The Outcome of a task, and the exception that ends it."""
+"""The Outcome of a task, and the exception that ends it.
+
+Made whenever a client asks how a task stands, and when the task ends.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime

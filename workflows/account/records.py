@@ -1,4 +1,8 @@
-"""What a task records while it runs: steps, faults, plans, observations, undos and more."""
+"""What a task records while it runs: steps, faults, plans, observations, undos and more.
+
+Made when a plan is accepted or rejected, after each fault and each observation, and in a rollback; read by the planner
+in the next turn, and in the Outcome.
+"""
 
 from collections.abc import Iterable
 from contextlib import suppress

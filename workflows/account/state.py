@@ -1,4 +1,7 @@
-"""The state of a task: what its workflow decides by. Only the entries of the journal change it."""
+"""The state of a task: what its workflow decides by. Only the entries of the journal change it.
+
+Made when a task begins; read at each decision, from the first plan to the end of the task.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime

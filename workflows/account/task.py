@@ -1,4 +1,7 @@
-"""A task: the input of its workflow, and its states."""
+"""A task: the input of its workflow, and its states.
+
+Made when a user starts a task; read by its workflow at the start of each run, and whenever the planner is asked.
+"""
 
 from enum import StrEnum
 from operator import not_

@@ -1,5 +1,7 @@
 """The fault taxonomy: how a call failed, as data, and whether a retry can help.
 
+Made when an attempt fails; read when it is decided whether Temporal or the workflow repeats the call.
+
 Only transient faults are retried. An exception that is in no table of `activities/borders` gets the code `bug`: the
 call is not retried, and a person has to act.
 """

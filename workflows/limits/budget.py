@@ -1,4 +1,7 @@
-"""The limits of a task, and its budget: a part of it is reserved before each activity, and settled afterwards."""
+"""The limits of a task, and its budget.
+
+Made when a task begins; before each activity a part of the budget is reserved, and after the activity it is settled.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple

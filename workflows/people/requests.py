@@ -1,4 +1,7 @@
-"""Requests to people: what a task asks, which answers it accepts, and what was answered."""
+"""Requests to people: what a task asks, which answers it accepts, and what was answered.
+
+Made when a task needs a person; read by every screen until the answer comes, and when the answer is checked.
+"""
 
 import json
 import shlex

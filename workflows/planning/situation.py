@@ -1,4 +1,7 @@
-"""The input of a request to the planner: what the planner is told about the task in one turn."""
+"""The input of a request to the planner: what the planner is told about the task in one turn.
+
+Made just before the planner is asked, and read by the planner's activity.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,6 +1,7 @@
 """The catalogue: the spec of each kind (a step's type), which is all that the workflow knows about the kind's tool.
 
-History contains the specs, so that a replay decides by the same ones.
+Made by a worker at the start of each run of a task; read at each decision about a step. History contains the specs, so
+that a replay decides by the same ones.
 """
 
 from collections.abc import Iterable, Mapping
