@@ -1,4 +1,7 @@
-"""The records that a task's history is read into: calls with their events, timers, resets, the end."""
+"""The records that a task's history is read into: calls with their events, timers, resets, the end.
+
+Made while the events of a history are read; read when the task is explained, reported, undone or reset.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,8 @@
 """The report over many tasks: the tables of the dashboards, from Temporal's visibility and histories.
 
-The tasks are read a few at a time, each is reduced to a row, and the rows are added up, so that memory does not grow
-with the length of histories. Rows of ended tasks are cached.
+Made for the command `report`, over tasks that run or have ended. They are read a few at a time, each is reduced to a
+row, and the rows are added up, so that memory does not grow with the length of histories. Rows of ended tasks are
+cached.
 """
 
 import math
