@@ -1,6 +1,6 @@
 """Models that are written without default values, so that a history stays small.
 
-Used each time that such a model becomes the input or the result of a workflow or an activity.
+Used whenever such a model becomes an input, a result or the header of an activity, or the state of a task.
 """
 
 from typing import Any, Literal, get_args, get_origin

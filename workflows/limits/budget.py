@@ -1,6 +1,7 @@
 """The limits of a task, and its budget.
 
-Made when a task begins; before each activity a part of the budget is reserved, and after the activity it is settled.
+Made when a task begins; a part of the budget is reserved before each call of a tool or of the planner, and settled
+after it.
 """
 
 from collections.abc import Mapping
