@@ -17,6 +17,7 @@ from workflows.account.state import EntryLists, JournalState
 from workflows.faults import retries
 from workflows.faults.fault import Code, Fault
 from workflows.limits.budget import Spent
+from workflows.marks import Kept
 from workflows.plans.catalogue import Effect
 from workflows.plans.proposal import StepReturn
 
@@ -67,7 +68,7 @@ class Settled(JournalEntry, frozen=True):
 
     # Set when the execution is scheduled
     kind: Literal["settled"] = "settled"
-    source: str
+    source: Kept[str]
     """The kind of the tool or of the activity."""
     is_read: bool = False
     """Whether it observed or reconciled for the step."""
@@ -88,7 +89,7 @@ class Settled(JournalEntry, frozen=True):
     """How many retries count against those that the task may make of this tool; None for an activity of Replan's."""
     used: Spent = Spent()
     """What is added to what the task has spent."""
-    purpose: str = ""
+    purpose: Kept[str] = ""
     """What models were paid for (`metrics`); empty if none was paid."""
     tokens: int = 0
     """The tokens of `used` that the result reports; all others were lost."""
@@ -96,9 +97,9 @@ class Settled(JournalEntry, frozen=True):
     """The US dollars of `used` that the result reports."""
 
     # Set from its faults and its result
-    retried: tuple[str, ...] = ()
+    retried: Kept[tuple[str, ...]] = ()
     """For each attempt that was a retry, the code of the fault before it."""
-    wasted: tuple[str, ...] = ()
+    wasted: Kept[tuple[str, ...]] = ()
     """Those of `retried` that followed a persistent fault."""
     helped: dict[str, int] = Field(default_factory=dict)
     """If the call is completed: its retries in all executions, by the code of the fault before each."""
@@ -191,7 +192,7 @@ class Attempted(JournalEntry, frozen=True):
     """Whether the call only checked what a person gave."""
     seconds: float | None = None
     """How long the call waits before it is made again."""
-    fallback: str = ""
+    fallback: Kept[str] = ""
     """The kind that is called instead."""
     effect: Effect | None = None
     is_untrusted: bool = False
@@ -303,7 +304,7 @@ class Waited(JournalEntry, frozen=True):
     """A step, a read or the planner waits; a `Resumed` follows."""
 
     kind: Literal["waited"] = "waited"
-    code: str = ""
+    code: Kept[str] = ""
     """The code of the fault after which it waits; empty if it waits for something else than a repetition."""
     seconds: float = 0.0
     planner: PlannerWait | None = None

@@ -23,6 +23,7 @@ from workflows.account.records import (
 )
 from workflows.account.task import TaskStatus
 from workflows.limits.budget import Limits, Spent
+from workflows.marks import Kept, Refers
 from workflows.people.requests import HumanAnswer, HumanRequest
 from workflows.plans.catalogue import Effect
 from workflows.plans.contract import AllowedEffect
@@ -37,12 +38,12 @@ class OutcomeStep(BaseModel, frozen=True):
     """
 
     # Set when the plan is accepted
-    id: str
+    id: Kept[str]
     title: str = ""
-    kind: str = ""
-    args: dict[str, JsonValue] = Field(default_factory=dict)
+    kind: Kept[str] = ""
+    args: Refers[dict[str, JsonValue]] = Field(default_factory=dict)
     revision: int = 1
-    needs: tuple[str, ...] = ()
+    needs: Kept[tuple[str, ...]] = ()
 
     # Set by each attempt, and when a fallback takes over
     status: StepStatus
@@ -90,7 +91,7 @@ class Outcome(BaseModel, frozen=True):
     # Set when the task ends
     status: TaskStatus
     reason: str
-    code: str | None
+    code: Kept[str | None]
     """Why the task ended, as a word for programs: a fault's code, a limit's name, `plan_refused`, ..."""
     result: JsonValue
     result_misfit: str = Field(default="", exclude_if=not_)
@@ -100,8 +101,8 @@ class Outcome(BaseModel, frozen=True):
     """The answers that the question suggests."""
 
     # Set by each turn and each plan
-    planner: str
-    strategy: str
+    planner: Kept[str]
+    strategy: Kept[str]
     revisions: tuple[Revision, ...]
     replans: int
     steps: tuple[OutcomeStep, ...]
@@ -158,7 +159,7 @@ class Ending(BaseModel, frozen=True):
 
     status: TaskStatus
     reason: str = ""
-    code: str | None = None
+    code: Kept[str | None] = None
     result: JsonValue = None
     result_misfit: str = Field(default="", exclude_if=not_)
     question: str | None = None

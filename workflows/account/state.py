@@ -28,6 +28,7 @@ from workflows.account.task import Task, TaskStatus
 from workflows.calls.turns import Turns
 from workflows.json_values import canonical
 from workflows.limits.budget import Budget, Spent
+from workflows.marks import Kept
 from workflows.people.requests import HumanAnswer, HumanRequest, Word
 from workflows.plans.catalogue import Effect
 from workflows.plans.contract import Contract
@@ -72,13 +73,13 @@ class JournalState(EntryLists):
     task: Task
     task_id: str
     started_at: AwareDatetime
-    origin: str | None = None
+    origin: Kept[str | None] = None
     """In an UndoWorkflow: the first run id of the task that it undoes. In every other workflow: None."""
     is_draft: bool = Field(default=False, exclude_if=not_)
     """Whether the task only asks for a first proposal, for which a person waits; none of its steps is run."""
 
     # Set when a worker takes the task up, in each run
-    planner: str = ""
+    planner: Kept[str] = ""
     searchable: bool = False
     page: str = Field(default="", exclude_if=not_)
     """Where people open the page, as a worker reported it; empty if no worker did."""
@@ -117,7 +118,7 @@ class JournalState(EntryLists):
     budget: Budget = Field(default_factory=Budget)
     counts: Counts = Field(default_factory=dict, exclude_if=not_)
     waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
-    down: list[str] = Field(default_factory=list)
+    down: Kept[list[str]] = Field(default_factory=list)
     """Kinds of tools that the task may not use any more, because their retries are used up."""
     guard: RepeatGuard = Field(default_factory=RepeatGuard)
     loops: ProgressGuard = Field(default_factory=ProgressGuard)
@@ -134,7 +135,7 @@ class JournalState(EntryLists):
     undo_when_aborted: bool = Field(default=False, exclude_if=not_)
 
     # Set between two runs
-    folded: Folded = Field(default_factory=Folded)
+    folded: Kept[Folded] = Field(default_factory=Folded)
     was_reset: bool = False
     """Whether an earlier run of the task was made by a reset."""
 

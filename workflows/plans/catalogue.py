@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, field_serializer
 
+from workflows.marks import Kept
 from workflows.plans.proposal import Proposed
 from workflows.sparse import Sparse
 
@@ -54,8 +55,8 @@ class Companion(BaseModel, frozen=True):
     `args` gives for each argument a path into that call's `args`, `result` or `key`, such as `{"id": "result.id"}`.
     """
 
-    kind: str
-    args: dict[str, str] = Field(default_factory=dict)
+    kind: Kept[str]
+    args: Kept[dict[str, str]] = Field(default_factory=dict)
     defaults: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
     """For a kind that undoes: by argument, the default with which the call was made. It takes the place of an optional
     argument that the call left out; None to leave the argument out of the undo, too."""
@@ -99,7 +100,7 @@ class ToolSpec(BaseModel, frozen=True):
     """
 
     # Read when a call is scheduled
-    kind: str
+    kind: Kept[str]
     effect: Effect
     retry: Literal["standard", "patient", "once"] = "standard"
     timeout: float = Field(default=30.0, gt=0)
@@ -113,7 +114,7 @@ class ToolSpec(BaseModel, frozen=True):
     settle: float = Field(default=10.0, ge=0)
     """Seconds after the last attempt until "not found" of `reconcile` proves that the call was not applied."""
     undo: Companion | None = None
-    fallback: str | None = None
+    fallback: Kept[str | None] = None
     """The kind of tool that is called instead, with the same arguments, when the retries of this kind are used up."""
 
     # Read when the tool has returned
@@ -125,10 +126,10 @@ class ToolSpec(BaseModel, frozen=True):
     """Which calls a person must approve: `always`, or a condition over `args`; None for none."""
 
     # Read when a proposal is compared with the contract of the task
-    authority: tuple[str, ...] | None = None
+    authority: Kept[tuple[str, ...] | None] = None
     """The arguments that say whom, where, which or how much; None for all but `content`. Of a read: further arguments
     with which it could carry data away; empty if none can, since they stay with the worker and its own model."""
-    content: tuple[str, ...] = ()
+    content: Kept[tuple[str, ...]] = ()
     """The arguments that are only content, such as the text of a message."""
     untrusted: bool = False
     """Whether a result may contain untrusted content: text from outside, which may contain hidden instructions."""
@@ -153,7 +154,7 @@ class ToolSpec(BaseModel, frozen=True):
     """What the tool says of itself, in a sentence; empty for a tool whose calls nobody is asked to approve."""
 
     # Read in each attempt, by a worker that may have another version
-    digest: str = ""
+    digest: Kept[str] = ""
     """Digest of this spec and of the tool's schemas and description."""
 
     def authority_of(self, names: Iterable[str]) -> list[str]:
@@ -205,7 +206,7 @@ class Catalogue(Sparse, frozen=True):
     digest: str = ""
     """The digest of the worker's tools, the same for all workers with the same tools."""
     specs: dict[str, ToolSpec]
-    planner: str
+    planner: Kept[str]
     searchable: bool = True
     """Whether the namespace has Replan's search attributes; without them, to set one fails the workflow task."""
 
