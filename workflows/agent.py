@@ -1,4 +1,7 @@
-"""The loop of a task: propose, check, execute, and again, until a proposal carries the answer."""
+"""The loop of a task: propose, check, execute, and again, until a proposal carries the answer.
+
+Runs from the start of a task to its end, in each of its runs, and again whenever a worker replays the history.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,4 +1,7 @@
-"""Questions of the console that only a worker can answer: each is an `Inquiry`, its answer is `Findings`."""
+"""Questions of the console that only a worker can answer: each is an `Inquiry`, its answer is `Findings`.
+
+Runs as a short workflow of its own, when a command, the page or the HTTP API needs what only a worker knows.
+"""
 
 from datetime import date, datetime
 from operator import not_

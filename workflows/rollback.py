@@ -1,5 +1,7 @@
 """Rollback: undo the effects of a task, by compensation as in sagas (Garcia-Molina and Salem, 1987).
 
+Runs at the end of a task that is to be undone and, as a workflow of its own, when a person undoes or resets a task.
+
 Unknown outcomes are reconciled first. Then each effect is undone by the kind that its spec names, the newest effect
 first. Each undo is a call with an idempotency key of its own, so a repeated rollback applies nothing twice.
 """

@@ -1,4 +1,7 @@
-"""Running a plan: a step starts when all steps that it needs are completed; after a fault no further step starts."""
+"""Running a plan: a step starts when all steps that it needs are completed; after a fault no further step starts.
+
+Runs after a plan was accepted, until none of its steps runs any more; in a rollback, once for each effect.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -1,5 +1,7 @@
 """Scheduling of activities: reserve what an activity may use, run it, settle what it used.
 
+Runs around each activity: a step's call, a read that observes or reconciles, the catalogue, a request to the planner.
+
 A step's call and a read count against the limit of tool calls (and of tokens and money, if the tool uses a model), a
 request to the planner against those of tokens and money. Other internal activities count against no limit.
 """

@@ -1,5 +1,7 @@
 """Resolving an incident: many tasks wait for one cause, which was repaired, and one answer goes to all of them.
 
+Runs as a workflow of its own, when a person reports that the cause is repaired, until all these tasks were told.
+
 An incident itself is no workflow and no row, but a query: the tasks that publish its cause in a search attribute. First
 one task, the canary, is told that the cause was repaired. If the same fault comes back, no other task is told.
 """

@@ -1,4 +1,8 @@
-"""Asking the planner: for a proposal that may be run, for a summary of a long conversation, for a last answer."""
+"""Asking the planner: for a proposal that may be run, for a summary of a long conversation, for a last answer.
+
+Runs at the start of each turn: before the first plan, after a plan was completed or rejected, and when the budget is
+used up.
+"""
 
 from collections.abc import Iterator, Sequence
 
