@@ -1,4 +1,7 @@
-"""Asking a worker what it can do, and the planner for a proposal: before the first plan, and before each later turn."""
+"""Asking a worker what it can do, and the planner for a proposal.
+
+Runs before the first plan, and before each later plan or turn.
+"""
 
 import asyncio
 from collections.abc import Sequence
