@@ -40,6 +40,7 @@ from workflows.inquiries import (
     ToolCard,
     ToolsInquiry,
 )
+from workflows.task_queues import control_queue
 from workflows.text import few, nearest
 from workflows.web_ui import summary
 
@@ -142,7 +143,7 @@ async def _put(client: Client, queue: str, question: Inquiry[F], limit: timedelt
         "InspectWorkflow",
         question,
         id=f"inspect-{secrets.token_hex(4)}",
-        task_queue=retries.control_queue(queue),
+        task_queue=control_queue(queue),
         execution_timeout=limit,
         result_type=question.findings,
         static_summary=summary(f"the console asks for {question.about}"),

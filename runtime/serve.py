@@ -28,7 +28,9 @@ from workflows.faults import retries
 from workflows.inquiries import InspectWorkflow
 from workflows.people.incidents import ResolveWorkflow
 from workflows.people.notifications import NotifyWorkflow
+from workflows.plans import own_activities
 from workflows.rollback import UndoWorkflow
+from workflows.task_queues import control_queue, notification_queue
 from workflows.text import few, visible
 
 OWN = ("InspectWorkflow", "NotifyWorkflow", "ResolveWorkflow")
@@ -118,16 +120,16 @@ def build(
         max_eager_activity_reservations_per_workflow_task=retries.MAX_PARALLEL,
         **limits,
     )
-    own = [function for function in activities if _kind(function) in retries.INTERNAL_KINDS]
+    own = [function for function in activities if _kind(function) in own_activities.KINDS]
     on_control = [each for each in workflows if workflow._Definition.must_from_class(each).name in OWN]
     if not own and not on_control:  # in tests of one workflow
         return Workers([tools])
     workers = [
         tools,
-        Worker(client, task_queue=retries.control_queue(queue), workflows=on_control, activities=own, **limits),
+        Worker(client, task_queue=control_queue(queue), workflows=on_control, activities=own, **limits),
     ]
-    if notify := [function for function in own if _kind(function) == retries.NOTIFY.kind]:
-        workers.append(Worker(client, task_queue=retries.notification_queue(queue), activities=notify, **limits))
+    if notify := [function for function in own if _kind(function) == own_activities.NOTIFY.kind]:
+        workers.append(Worker(client, task_queue=notification_queue(queue), activities=notify, **limits))
     return Workers(workers)
 
 

@@ -20,6 +20,7 @@ from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.planning import trust
 from workflows.planning.proposing import describe_opening, propose
+from workflows.plans import own_activities
 from workflows.plans.catalogue import Effect, Price, ToolSpec
 from workflows.plans.proposal import NewSteps, Proposal
 
@@ -486,7 +487,7 @@ class InspectWorkflow:
         if isinstance(question, PlanInquiry):  # it needs the activities of a task, not `inspect`
             drafted = await _draft(question.task)
             return PlanFindings(planner=drafted.planner, draft=drafted)
-        spec, payload = retries.inspect(question.about), question.model_dump(mode="json")
+        spec, payload = own_activities.inquiry_spec(question.about), question.model_dump(mode="json")
         try:
             own = OwnCall(None, spec, ids.INSPECT, revision=0)
             found: Findings = await run_internal_activity(own, payload, question.findings, title=question.about)

@@ -46,6 +46,7 @@ from workflows.faults.fault import (
     parse_faults,
     parse_held,
 )
+from workflows.plans import own_activities
 from workflows.plans.catalogue import SAFE, Effect, ToolSpec
 
 log = structlog.get_logger("replan.step")
@@ -222,7 +223,7 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
     except asyncio.CancelledError as cancel:
         fault = _fault_of_cancel(spec)
         # Else the costs of earlier attempts are lost: the server takes no details of a cancelled activity of the SDK.
-        if fault is None and spec in retries.PLANNING and number > 1:
+        if fault is None and spec in own_activities.PLANNING and number > 1:
             fault = Fault.of(Code.TIMEOUT, "It was cut off.")
         if fault is None:
             await attempt.end(None)
@@ -314,7 +315,7 @@ async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseExce
         "attempt": attempt.number,
         "applied": attempt.applied_so_far(fault, error),
         "held": attempt.held,
-        **(_model_use(attempt.meter) if attempt.spec.tokens or attempt.spec in retries.PLANNING else {}),
+        **(_model_use(attempt.meter) if attempt.spec.tokens or attempt.spec in own_activities.PLANNING else {}),
     }
     found_fault = fault.model_copy(update=found)
     fault = await attempt.end(found_fault) or found_fault

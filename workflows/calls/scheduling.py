@@ -34,6 +34,7 @@ from workflows.limits import spending
 from workflows.limits.budget import retries_of
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import FORM, Catalogue, OtherForm, ToolSpec
+from workflows.plans.own_activities import CATALOGUE, COMPACT, PLANNING
 from workflows.plans.proposal import Proposed, StepReturn
 from workflows.web_ui import details, timer_name
 
@@ -212,7 +213,7 @@ class OwnCall:
 
     def measure(self, result: object, earlier: Sequence[Fault] = (), repeated: Fault | None = None) -> None:
         """Add the execution to the journal if it is a request to the planner; see `metrics.retry_causes`."""
-        if self.progress is None or self.spec not in retries.PLANNING or not isinstance(result, Proposed | Fault):
+        if self.progress is None or self.spec not in PLANNING or not isinstance(result, Proposed | Fault):
             return
         taken = result.taken if isinstance(result, Fault) else number_of(1, earlier)
         retried = tuple(code for code, _ in metrics.retry_causes(taken, earlier, repeated))
@@ -323,7 +324,7 @@ async def read_catalogue(
     title = "what this worker can do"
     first_turn = {"opening": opening.model_dump(mode="json", exclude_defaults=True)} if opening else {}
     try:
-        own = OwnCall(progress, retries.CATALOGUE, ids.CATALOGUE, revision=0)
+        own = OwnCall(progress, CATALOGUE, ids.CATALOGUE, revision=0)
         catalogue = await run_internal_activity(
             own, requirements, Catalogue, title=title, local={**requirements, **first_turn}
         )
@@ -350,7 +351,7 @@ async def ask_planner(
         reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
         raise TaskEnded(TaskStatus.ESCALATED, reason, "too_large")
     new_bytes = situation.told_bytes if situation.max_shown is not None else size - situation.unshown_bytes
-    id = ids.of_request(situation.turn, is_compaction=spec is retries.COMPACT)
+    id = ids.of_request(situation.turn, is_compaction=spec is COMPACT)
     own = OwnCall(progress, spec, id, progress.revision + 1)
     while True:
         allowance, last_output = _reserve_turn(progress, catalogue, situation, new_bytes, own)
@@ -395,7 +396,7 @@ def _reserve_turn(
     if usual or is_last:
         return usual, 0 if is_last else spending.LAST_OUTPUT
     is_ending = progress.task.strategy == "plan" and not (progress.replanning or situation.rejected)
-    is_enough = own.spec is not retries.COMPACT and (is_ending or not progress.is_opened)
+    is_enough = own.spec is not COMPACT and (is_ending or not progress.is_opened)
     last_outputs = (spending.MIN_LAST_OUTPUT, 0) if is_enough else (spending.MIN_LAST_OUTPUT,)
     for last_output in last_outputs:
         shorter = spending.reserve_turn(progress, catalogue, new_bytes, last_output=last_output)
@@ -419,7 +420,7 @@ def _settle_turn(
     if not (spent.model_calls or spent.tokens):
         return
     reported = used if isinstance(used, Proposed) else None
-    id = ids.of_request(situation.turn, is_compaction=spec is retries.COMPACT)
+    id = ids.of_request(situation.turn, is_compaction=spec is COMPACT)
     progress.write(
         Settled(
             proof=id,

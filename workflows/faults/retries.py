@@ -172,57 +172,12 @@ OBSERVATION_PATIENCE = 60.0
 """The most seconds that the read of the current state waits for an open circuit breaker before a new plan is made."""
 
 
-# The reply of a model may take minutes, and its provider may be overloaded for minutes.
-PLAN = ToolSpec(kind="plan", effect=Effect.READ, timeout=300, retry="patient")
-REPLAN = ToolSpec(kind="replan", effect=Effect.READ, timeout=300, retry="patient")
-COMPACT = ToolSpec(kind="compact", effect=Effect.READ, timeout=300, retry="patient")
-CATALOGUE = ToolSpec(kind="catalogue", effect=Effect.READ, timeout=30)
-INSPECT = ToolSpec(kind="inspect", effect=Effect.READ, timeout=10)
-PRUNE = INSPECT.model_copy(update={"timeout": 600.0})
-"""The spec of the activity `inspect` when it answers the inquiry `prune`: with a longer timeout, because it asks the
-server about many tasks and deletes their data."""
-FIND_EFFECT = ToolSpec(kind="find_effect", effect=Effect.READ, timeout=10)
-NOTIFY = ToolSpec(kind="notify_people", effect=Effect.READ, timeout=10)
-FIND_WAITING = ToolSpec(kind="find_waiting", effect=Effect.READ, timeout=60, retry="patient")
-LOOK_AT_CANARY = ToolSpec(kind="look_at_canary", effect=Effect.READ, timeout=20, retry="patient")
-# One batch operation of the server at a time: another one may have to be waited for.
-SIGNAL_WAITING = ToolSpec(kind="signal_waiting", effect=Effect.READ, timeout=3600, retry="patient")
-PLANNING = (PLAN, REPLAN, COMPACT)
-"""The activities that may ask a model as the planner."""
-RESOLVING = (FIND_WAITING, LOOK_AT_CANARY, SIGNAL_WAITING)
-"""The activities with which an incident is resolved."""
-INTERNAL = (*PLANNING, CATALOGUE, INSPECT, FIND_EFFECT, NOTIFY, *RESOLVING)
-"""Replan's own activities; no tool may have one of these names."""
-INTERNAL_KINDS = frozenset(spec.kind for spec in INTERNAL)
-
-
-CONTROL = "-control"
-"""The suffix of the names of control queues."""
-
-
-def control_queue(queue: str) -> str:
-    """The name of the control queue of `queue`, for Replan's own activities and the inquiries of the console."""
-    # Each queue has slots and a backlog of its own: tasks are planned and inspected however many calls of tools run,
-    # and an inquiry does not wait behind the workflow tasks of many new tasks. An inquiry runs on the control queue.
-    return queue if queue.endswith(CONTROL) else f"{queue}{CONTROL}"
-
-
-def notification_queue(queue: str) -> str:
-    """The name of the queue beside `queue` for notifications, which only workers with `--notify` serve."""
-    return f"{queue.removesuffix(CONTROL)}-notify{CONTROL}"
-
-
 INQUIRY_TAKEN_WITHIN = timedelta(seconds=5)
 """A live worker takes an inquiry of the console from the queue within this time."""
 # `plan` may need several requests to a model, `prune` runs one long activity.
 INQUIRY_LIMITS: Mapping[str, timedelta] = {"plan": timedelta(minutes=10), "prune": timedelta(minutes=11)}
 INQUIRY_LIMIT = timedelta(seconds=30)
 """How long a worker may work on an inquiry (a question of the console) that has no limit in INQUIRY_LIMITS."""
-
-
-def inspect(about: str) -> ToolSpec:
-    """The spec of the activity that answers a question of the console; `about` names it, as in `Inquiry.about`."""
-    return PRUNE if about == "prune" else INSPECT
 
 
 def connect_timeout(timeout: float | None, left: float | None) -> float | None:

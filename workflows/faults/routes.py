@@ -6,6 +6,7 @@ from datetime import timedelta
 from temporalio.common import RetryPolicy
 
 from workflows.faults import retries
+from workflows.plans import own_activities
 from workflows.plans.catalogue import ToolSpec
 
 ONE_ATTEMPT = RetryPolicy(maximum_attempts=1)
@@ -30,10 +31,10 @@ class Route:
 
 # Whatever a receiver answers is attempted again, since it may be deployed just now, or a worker with a wrong --notify.
 DELIVERY = Route(
-    activity=retries.NOTIFY.kind,
-    start_to_close=timedelta(seconds=retries.NOTIFY.timeout) + retries.GRACE,
+    activity=own_activities.NOTIFY.kind,
+    start_to_close=timedelta(seconds=own_activities.NOTIFY.timeout) + retries.GRACE,
     schedule_to_close=retries.STEP_DEADLINE,
-    heartbeat=timedelta(seconds=retries.NOTIFY.timeout) + retries.GRACE,  # it sends none: it ends before
+    heartbeat=timedelta(seconds=own_activities.NOTIFY.timeout) + retries.GRACE,  # it sends none: it ends before
     retry=RetryPolicy(
         initial_interval=retries.DELIVERY_FIRST, backoff_coefficient=2.0, maximum_interval=retries.DELIVERY_CAP
     ),

@@ -20,6 +20,7 @@ from workflows.calls.scheduling import InternalActivityFailed, OwnCall, run_inte
 from workflows.faults import retries
 from workflows.people.requests import MAX_NAME, MAX_WORDS, HumanRequest, Resolution
 from workflows.people.updates import RESOLVE
+from workflows.plans import own_activities
 from workflows.plans.catalogue import ToolSpec
 from workflows.web_ui import escape, summary
 
@@ -225,7 +226,7 @@ class ResolveWorkflow:
             pause = retries.canary_wait(count)
             await workflow.sleep(pause, summary=summary(f"until {look.task} has gone on"))
             waited, count = waited + pause, count + 1
-            result = await _run(retries.LOOK_AT_CANARY, look, Seen, f"what became of {look.task}")
+            result = await _run(own_activities.LOOK_AT_CANARY, look, Seen, f"what became of {look.task}")
             if result.fate is not Fate.PENDING:
                 return result
         return Seen(fate=Fate.PENDING, reason=f"Nothing became of {look.task} within {retries.CANARY_LIMIT:g} s.")
@@ -238,7 +239,7 @@ class ResolveWorkflow:
             if found.tasks in (0, before):
                 break
             batch = Batch(id=f"{resolution.id}-{number}", queue=search.queue, resolution=resolution)
-            counts = await _run(retries.SIGNAL_WAITING, batch, Told, f"tell {found.tasks} tasks")
+            counts = await _run(own_activities.SIGNAL_WAITING, batch, Told, f"tell {found.tasks} tasks")
             self._set(tasks=self._now.tasks + found.tasks, gone=self._now.gone + counts.gone)
             before, found = found.tasks, await self._find_settled(search)
         if found.tasks:
@@ -256,7 +257,7 @@ class ResolveWorkflow:
         return found
 
     async def _find(self, search: Search) -> Waiting:
-        return await _run(retries.FIND_WAITING, search, Waiting, "which tasks wait")
+        return await _run(own_activities.FIND_WAITING, search, Waiting, "which tasks wait")
 
     def _set(self, **changed: object) -> None:
         self._now = self._now.model_copy(update=changed)

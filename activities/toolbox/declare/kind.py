@@ -24,6 +24,7 @@ from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageMo
 from workflows.faults import retries
 from workflows.faults.retries import CircuitBreaker
 from workflows.json_values import canonical, digest
+from workflows.plans import own_activities
 from workflows.plans.catalogue import ALWAYS, EVERY_CALL, MAX_SAYS, Effect, ToolSpec, is_always_authority
 from workflows.text import nearest, shorten
 
@@ -261,7 +262,7 @@ def _declaration_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
         yield f"{name}: there is no docstring: say in one sentence what the tool does, for the planner."
     for option in tool.unknown:
         yield f"{name}: there is no option {option!r}{nearest(option, OPTIONS)}: use one of {', '.join(OPTIONS)}."
-    if name in retries.INTERNAL_KINDS:
+    if name in own_activities.KINDS:
         yield f"{name}: this is the name of one of Replan's own activities: rename the function."
     yield from _option_mistakes(name, options)
     yield from (f"{name}: raises= {wrong}" for wrong in declared.mistakes(options.raises))
