@@ -16,7 +16,7 @@ from workflows.account.progress import Progress
 from workflows.account.task import Task, TaskStatus
 from workflows.arguments import require_argument, undecoded
 from workflows.calls.scheduling import InternalActivityFailed, OwnCall, read_catalogue, run_internal_activity
-from workflows.faults import retries
+from workflows.faults.circuit_breaker import STANDARD_BREAKER, CircuitBreaker
 from workflows.faults.fault import Code
 from workflows.planning import trust
 from workflows.planning.proposing import describe_opening, propose
@@ -42,7 +42,7 @@ class ToolCard(BaseModel, frozen=True):
     result_schema: dict[str, Any]
     is_own: bool = True
     """False for a tool that comes with Replan, which the operator of the worker cannot change."""
-    breaker: retries.CircuitBreaker | None = retries.STANDARD_BREAKER
+    breaker: CircuitBreaker | None = STANDARD_BREAKER
     """When the tool is left alone because its service is down; None if it never is."""
     service: str = ""
     """The service that it calls, with the credential after a `/`; empty if the worker is too old to tell."""

@@ -6,9 +6,8 @@ The policy is full jitter over a doubling backoff (M. Brooker, "Exponential Back
 Blog, 2015). The server adds no jitter of its own, so the boundary sends `backoff` as `next_retry_delay`.
 """
 
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import timedelta
 
 from workflows.plans.catalogue import Effect, ToolSpec
@@ -97,77 +96,6 @@ PROFILES: Mapping[str, Profile] = {
 }
 
 
-@dataclass(frozen=True)
-class CircuitBreaker:
-    """When a tool is left alone because its service is down, and when it is called again.
-
-    The breaker opens after `failures` consecutive failures of at least `calls` different calls, and no call is made for
-    `recovery` seconds. Then one trial call is made, by all workers together: after a failure it is open again, after a
-    success the calls that wait follow, two at once, then four, then eight. It closes after `trials` successes, when no
-    call waits any more.
-    """
-
-    failures: int = 3
-    calls: int = 2
-    recovery: float = 5.0
-    trials: int = 2
-
-    def __str__(self) -> str:
-        """The fields that differ from their default values, such as `recovery=60`; empty if none does."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return ", ".join(
-            f"{name}={value:g}" for name, value in values.items() if value != getattr(CircuitBreaker, name)
-        )
-
-
-STANDARD_BREAKER = CircuitBreaker()
-
-
-@dataclass(frozen=True)
-class CallLimit:
-    """The most calls of a service in any period of `seconds`, as a tool declares it: `10/s`, `300/min`, `1000/h`."""
-
-    calls: int
-    seconds: float
-
-    @classmethod
-    def of(cls, text: str) -> "CallLimit":
-        """Read a limit such as `10/s`.
-
-        Raises:
-            ValueError: `text` is no limit, or allows more than MAX_LIMIT calls.
-        """
-        found = re.fullmatch(r"([1-9][0-9]{0,5})/(s|min|h)", text)
-        if found is None or int(found[1]) > MAX_LIMIT:
-            raise ValueError(f"{text!r} is no limit, e.g. 10/s")
-        return cls(int(found[1]), {"s": 1.0, "min": 60.0, "h": 3600.0}[found[2]])
-
-
-MAX_LIMIT = 1000
-"""The highest `calls` of a CallLimit: the time of each call is kept, so that no period has more calls."""
-TRIAL_LEASE = 5.0
-"""Seconds until another trial call may follow that of a worker that died; a live worker renews the lease."""
-TURN_LEASE = 10.0
-"""Seconds from the turn of a call until the next call has its turn, if the call was not made."""
-MAX_WINDOW = 64
-"""How many calls may be under way at once while a breaker is not closed."""
-STEEP_WINDOW = 4.0
-"""Up to this many calls at once, the window grows by 1 with each success, even after the service limited calls."""
-LIMIT_PATIENCE = 600.0
-"""The most seconds that a call waits for a service that limits its callers, while no call succeeds there."""
-LONGEST_LIMIT = LIMIT_PATIENCE / 2
-"""The longest pause, in seconds, for a service that limits its callers. It is less than LIMIT_PATIENCE, so that no call
-gives up because the service asks for a wrong pause."""
-FIRST_LIMIT = 1.0
-"""The shortest pause, in seconds, for a service that limits its callers; the first pause if it asks for none."""
-TURN_CALLS = 2
-"""How often a waiting call has its turn; if it is not made even then, it loses its place in the queue."""
-TURNS_APART = 0.05
-"""The fewest seconds between two checks of a worker for calls whose turn has come."""
-TURNS_CHECKED = 5.0
-"""The most seconds between two checks of a worker for calls whose turn has come."""
-BREAKERS_CACHED = 1.0
-"""Seconds for which a worker uses the states of the circuit breakers that it has read from the store."""
 OBSERVATION_PATIENCE = 60.0
 """The most seconds that the read of the current state waits for an open circuit breaker before a new plan is made."""
 
@@ -237,26 +165,6 @@ canary_wait = _doubling(0.5, 15.0)
 """Seconds between two checks of the canary, the first task of a resolved incident."""
 loss_wait = _doubling(0.5, 60.0)
 """Seconds to wait after so many attempts (from 1) whose workers went silent: 1 s after the first."""
-
-
-def limit_wait(requested: float | None, limits: int, recovery: float, jitter: float) -> float:
-    """Seconds to pause before the next call to a service that limits its callers.
-
-    `requested` is the pause that the service asked for; it is kept between FIRST_LIMIT and LONGEST_LIMIT. If it is
-    None: a second, doubling with each of the `limits` before, but at most `recovery`, and up to a tenth more, which
-    `jitter`, a random number in [0, 1), chooses.
-    """
-    if requested is not None:
-        return min(max(requested, FIRST_LIMIT), LONGEST_LIMIT)
-    return min(recovery, FIRST_LIMIT * 2.0 ** min(limits, 10)) * (1 + jitter / 10)
-
-
-def turn_patience(*, is_limit: bool) -> float:
-    """The most seconds that a call waits for its turn at a service, while no call succeeds there.
-
-    `is_limit`: a limit of the service, or a declared limit, delays the call; otherwise the service is down.
-    """
-    return LIMIT_PATIENCE if is_limit else STEP_DEADLINE.total_seconds()
 
 
 def remind_after(within: timedelta) -> timedelta:

@@ -22,7 +22,7 @@ from activities.toolbox.declare.form import Form
 from activities.toolbox.declare.tool import DECORATORS, NAMES, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageModel, Transaction
 from workflows.faults import retries
-from workflows.faults.retries import CircuitBreaker
+from workflows.faults.circuit_breaker import CircuitBreaker
 from workflows.json_values import canonical, digest
 from workflows.plans import own_activities
 from workflows.plans.catalogue import ALWAYS, EVERY_CALL, MAX_SAYS, Effect, ToolSpec, is_always_authority
