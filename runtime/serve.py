@@ -24,6 +24,7 @@ from runtime.settings import Settings
 from runtime.temporal_cli import Say
 from workflows.account.search_attributes import TYPES
 from workflows.agent import AgentWorkflow
+from workflows.calls.execution import MAX_PARALLEL
 from workflows.faults import retries
 from workflows.inquiries import InspectWorkflow
 from workflows.people.incidents import ResolveWorkflow
@@ -38,6 +39,8 @@ OWN = ("InspectWorkflow", "NotifyWorkflow", "ResolveWorkflow")
 WORKFLOWS = (AgentWorkflow, InspectWorkflow, NotifyWorkflow, ResolveWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
 """How long activities may go on after SIGTERM; then they are cancelled, and another worker repeats them."""
+CANCEL_NOTICE = timedelta(seconds=1)
+"""A running activity learns of its cancellation within this time."""
 STICKY = timedelta(seconds=2)
 """How long a workflow task waits for the worker with the workflow in its cache; then any other worker takes it."""
 SWITCH_INTERVAL = 0.0005
@@ -106,8 +109,8 @@ def build(
         "interceptors": interceptors,
         "graceful_shutdown_timeout": GRACE,
         # An activity hears of its cancellation with a heartbeat, so heartbeats must not be held back for longer.
-        "max_heartbeat_throttle_interval": retries.CANCEL_NOTICE,
-        "default_heartbeat_throttle_interval": retries.CANCEL_NOTICE,
+        "max_heartbeat_throttle_interval": CANCEL_NOTICE,
+        "default_heartbeat_throttle_interval": CANCEL_NOTICE,
         "workflow_runner": sandbox() if is_watched else UnsandboxedWorkflowRunner(),
         "sticky_queue_schedule_to_start_timeout": STICKY,
     }
@@ -117,7 +120,7 @@ def build(
         workflows=workflows,
         activities=activities,  # all of them: those of Replan itself are local activities, too
         max_concurrent_activities=slots,
-        max_eager_activity_reservations_per_workflow_task=retries.MAX_PARALLEL,
+        max_eager_activity_reservations_per_workflow_task=MAX_PARALLEL,
         **limits,
     )
     own = [function for function in activities if _kind(function) in own_activities.KINDS]

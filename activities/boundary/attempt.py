@@ -49,6 +49,10 @@ from workflows.faults.fault import (
 from workflows.plans import own_activities
 from workflows.plans.catalogue import SAFE, Effect, ToolSpec
 
+HEARTBEAT_EVERY = timedelta(seconds=5) / 3
+"""The time between two heartbeats of an attempt, independent of the heartbeat timeout: a cancel comes with their
+answers."""
+
 log = structlog.get_logger("replan.step")
 
 
@@ -248,7 +252,7 @@ async def _send_heartbeats(attempt: Attempt) -> None:
     """Send a heartbeat at intervals, so that a cancel or a crash is noticed before the attempt's timeout."""
     # Not at once: it would cost the server a write for every call, and it keeps the last one of the attempt before.
     while True:
-        await asyncio.sleep(retries.HEARTBEAT_EVERY.total_seconds())
+        await asyncio.sleep(HEARTBEAT_EVERY.total_seconds())
         # The server keeps only the last heartbeat, so each one repeats the earlier faults.
         tokens = attempt.meter.tokens_arriving
         thinking = [] if tokens is None else [Thinking(thinking=tokens).model_dump()]

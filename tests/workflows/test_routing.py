@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, strategies as st
 
+from activities.boundary.attempt import HEARTBEAT_EVERY
 from workflows.faults import retries, routes
 from workflows.faults.fault import Quadrant
 from workflows.plans import own_activities
@@ -48,7 +49,7 @@ def test_every_call_is_bounded_in_every_way(one: ToolSpec) -> None:
 
     assert route.activity == one.kind
     assert timedelta(seconds=one.timeout) < route.start_to_close < route.schedule_to_close <= timedelta(days=1)
-    assert retries.HEARTBEAT_EVERY < route.heartbeat < route.start_to_close
+    assert HEARTBEAT_EVERY < route.heartbeat < route.start_to_close
     assert route.retry.maximum_attempts == 3
 
 

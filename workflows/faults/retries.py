@@ -1,6 +1,6 @@
-"""All timeouts and retries of activities, as numbers; `routes` makes the options of activities of them.
+"""Numbers of retries, timeouts and waits of a task; `routes` makes the options of its activities of them.
 
-Only a tool's own `timeout=` is in its spec, and how long the console waits for an answer is in client/.
+The timeout of an activity is in its ToolSpec. What only one module waits for is in that module.
 
 The policy is full jitter over a doubling backoff (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
 Blog, 2015). The server adds no jitter of its own, so the boundary sends `backoff` as `next_retry_delay`.
@@ -12,8 +12,6 @@ from datetime import timedelta
 
 from workflows.plans.catalogue import Effect, ToolSpec
 
-MAX_PARALLEL = 20
-"""How many steps of one task may run at the same time."""
 RETRIES_PER_KIND = 12
 """How many retries all steps of one kind (which call the same tool) may use together within a task."""
 LONGEST_RETRY_AFTER = 60.0
@@ -31,39 +29,21 @@ HEARTBEAT = timedelta(seconds=20)
 
 On a machine whose processors all are busy, the server hands a call over, and takes a heartbeat, some 10 seconds late.
 """
-HEARTBEAT_EVERY = timedelta(seconds=5) / 3
-"""The time between two heartbeats of an attempt, independent of HEARTBEAT: a cancel comes with their answers."""
-CANCEL_NOTICE = timedelta(seconds=1)
-"""A running activity learns of its cancellation within this time."""
-HTTP_CONNECT_TIMEOUT = 10.0
-"""The most seconds that connecting to a web server may take, and the most seconds between two parts of a page."""
-HTTP_READ_DEADLINE = 20.0
-"""The most seconds for reading the body of a web server's answer; the rest of the body is left out."""
 # A system that is down in the evening may be repaired in the morning.
 STEP_DEADLINE = timedelta(days=1)
 """The schedule-to-close timeout of each activity, and the most that a step waits in total between activities."""
 LONGEST_TIMER = timedelta(days=36_525)
 """A hundred years: the longest timer of a workflow. A date beyond the year 9999 would fail the workflow task."""
-LONGEST_READABLE = 252_000_000_000.0
-"""Seconds. A task with a longer `answer_within` is refused: no version of Replan could ask a person for so long."""
 ANSWER_WITHIN = timedelta(days=3)
 """How long a request to a person is open, unless the task says otherwise; then the task ends."""
 REMIND_AFTER = timedelta(days=1)
 """How long a request to a person is open before its reminder; half of its time if that is shorter."""
-CANARY_LIMIT = 3600.0
-"""Seconds to wait for what becomes of the canary: the first task that is told that the cause was repaired."""
-LIST_IS_BEHIND = 1.0
-"""Seconds by which the server's list of tasks may be behind."""
 GRACE = timedelta(seconds=5)
 """Added to a tool's timeout and overtime (the wait for its thread), so that a live worker reports a timeout before
 Temporal does. `route` adds HEARTBEAT, too, so that a worker that died is not taken for a slow tool."""
 LONGEST_OVERTIME, OVERTIME_TIMES = 60.0, 10
 """The limits of the overtime: how long an attempt of a tool with an effect still waits for the tool's thread after its
 timeout. It is ten times the timeout, at most 60 seconds."""
-THREADS_RETRY_AFTER = 5.0
-"""Seconds until a call is repeated if its worker had no free thread; a supervisor may restart the worker meanwhile."""
-PURE_TIMEOUT = 1.0
-"""The most seconds that one attempt of a pure tool may take: the workflow task of its step waits for it."""
 LONGEST_LOCAL = timedelta(seconds=7)
 """The most that a local activity may take. Its workflow task waits for it, and must end within 10 seconds; above 8
 seconds the SDK would ask the server for more time."""
@@ -71,13 +51,6 @@ EXIT_WITHIN = timedelta(seconds=12)
 """Within this time after a worker has cancelled its calls, its process ends, even if threads still run."""
 DELIVERY_FIRST, DELIVERY_CAP = timedelta(seconds=1), timedelta(minutes=15)
 """The first wait and the longest wait between two attempts to notify a receiver of a request."""
-
-NON_RETRYABLE = (
-    *("persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError"),
-    # An attempt whose worker went silent is a loss, not an attempt of the tool, and its outcome is unknown.
-    *("TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"),
-)
-"""Types of errors that Temporal's RetryPolicy does not retry: the workflow decides what follows."""
 
 
 @dataclass(frozen=True)
@@ -94,26 +67,6 @@ PROFILES: Mapping[str, Profile] = {
     "patient": Profile(attempts=8, first=1.0, cap=60.0),
     "once": Profile(attempts=1, first=0.25, cap=0.25),
 }
-
-
-OBSERVATION_PATIENCE = 60.0
-"""The most seconds that the read of the current state waits for an open circuit breaker before a new plan is made."""
-
-
-INQUIRY_TAKEN_WITHIN = timedelta(seconds=5)
-"""A live worker takes an inquiry of the console from the queue within this time."""
-# `plan` may need several requests to a model, `prune` runs one long activity.
-INQUIRY_LIMITS: Mapping[str, timedelta] = {"plan": timedelta(minutes=10), "prune": timedelta(minutes=11)}
-INQUIRY_LIMIT = timedelta(seconds=30)
-"""How long a worker may work on an inquiry (a question of the console) that has no limit in INQUIRY_LIMITS."""
-
-
-def connect_timeout(timeout: float | None, left: float | None) -> float | None:
-    """Seconds to connect: `timeout`, but at most half of what is `left` of the attempt; None for no limit.
-
-    So a failure to connect is reported before the attempt ends, with the proof that nothing was sent.
-    """
-    return min((limit for limit in (timeout, None if left is None else left / 2) if limit is not None), default=None)
 
 
 def overtime(spec: ToolSpec) -> float:

@@ -9,6 +9,12 @@ from workflows.faults import retries
 from workflows.plans import own_activities
 from workflows.plans.catalogue import ToolSpec
 
+NON_RETRYABLE = (
+    *("persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError"),
+    # An attempt whose worker went silent is a loss, not an attempt of the tool, and its outcome is unknown.
+    *("TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"),
+)
+"""Types of errors that Temporal's RetryPolicy does not retry: the workflow decides what follows."""
 ONE_ATTEMPT = RetryPolicy(maximum_attempts=1)
 """The retry policy of each local activity: an ordinary activity retries it, if it can be retried."""
 
@@ -55,6 +61,6 @@ def route(spec: ToolSpec, attempts: int) -> Route:
             backoff_coefficient=2.0,
             maximum_interval=timedelta(seconds=profile.cap),
             maximum_attempts=attempts,
-            non_retryable_error_types=retries.NON_RETRYABLE,
+            non_retryable_error_types=NON_RETRYABLE,
         ),
     )
