@@ -21,7 +21,7 @@ from activities.storage.store import StoreUnavailable
 from server.gateway import results
 from server.gateway.effect_calls import EffectCalls, arguments_of, row_key
 from server.gateway.offers import OF_STORE, OfCall, Offer, OfSession, OwnArgs, Undone
-from server.gateway.request import Request
+from server.gateway.request import AgentRequest
 from server.gateway.results import Do
 from workflows.faults.fault import Applied, Code
 
@@ -34,7 +34,7 @@ class AskedOfStore:
     """A call of one of the gateway's own tools."""
 
     calls: EffectCalls
-    request: Request
+    request: AgentRequest
     args: dict[str, JsonValue]
 
     @property
