@@ -28,7 +28,7 @@ from audit.errors import Classification, Failing, verdict
 from audit.secrets import Secret, secrets_in
 from audit.tools import CalledTool, is_model, tokens_of, tool_of
 from client.history.decoder import RUN_ENDS, CallEvent, Decoder, is_encrypted, parts_of
-from client.history.records import CallEnd, Event, Execution
+from client.history.records import ActivityExecution, CallEnd, Event
 from client.text import one_line
 from client.workflow_task import HARMLESS, RESET
 from workflows.account.search_attributes import TYPES
@@ -48,7 +48,7 @@ NO_TOOL = CalledTool("", None, False)
 
 
 @dataclass
-class AuditedCall(Execution):
+class AuditedCall(ActivityExecution):
     """One activity execution, ordinary or local, with all its attempts, and what an audit keeps of its payloads."""
 
     args: str = ""

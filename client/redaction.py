@@ -23,7 +23,7 @@ from temporalio.api.update.v1 import Request
 
 from client.history.decoder import LOCAL_ACTIVITY, RESULT, CallEvent, Decoder
 from client.history.reader import KNOW_EARLIER_EFFECTS, UNDO_WHEN_CANCELLED
-from client.history.records import CONVERSING, RESULTS, CallEnd, Execution
+from client.history.records import CONVERSING, RESULTS, ActivityExecution, CallEnd
 from client.placeholders import Placeholders
 from client.start import DIGEST_MEMO
 from client.tasks import BY_MEMO, TASK_MEMO
@@ -289,7 +289,7 @@ class Redaction:
 
     def __init__(self) -> None:
         self._values = Values()
-        self._decoder = Decoder(Execution)
+        self._decoder = Decoder(ActivityExecution)
         self.opaque = 0
         """The number of payloads that were left unchanged: a codec encrypted them, or they are in external storage."""
 

@@ -7,7 +7,7 @@ from client.effects import Reconciliation, reconciliation_of
 from client.explain import people, words
 from client.explain.words import Cost, Item, Part, Sentence, said
 from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
-from client.history.story import Failure, Plan, Story, Turn, diff
+from client.history.story import Failure, Plan, PlannerTurn, Story, diff
 from client.wording import times
 from workflows import ids
 from workflows.account.journal import Executed
@@ -329,7 +329,7 @@ _THEN: Mapping[Action, Callable[[Story, Failure, Event], Iterator[Part]]] = {
 """By decision, what says what followed after an event, and what that cost."""
 
 
-def replan_after(story: Story, after: Event) -> Turn | None:
+def replan_after(story: Story, after: Event) -> PlannerTurn | None:
     """The first request for a new plan that was scheduled after an event; None if there is none."""
     return next((turn for turn in story.turns if turn.is_replan and turn.call.scheduled > after), None)
 

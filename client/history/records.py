@@ -52,7 +52,7 @@ class CallEnd(StrEnum):
 
 
 @dataclass
-class Execution:
+class ActivityExecution:
     """One activity execution, with all its attempts; a local activity has one event, at which it ended."""
 
     id: str
@@ -109,7 +109,7 @@ class AttemptFailure:
 
 
 @dataclass
-class Call(Execution):
+class Call(ActivityExecution):
     """An activity execution of a task, with its decoded values."""
 
     args: JsonValue = None
@@ -218,7 +218,7 @@ class AcceptedAnswer:
 
 
 @dataclass(frozen=True)
-class End:
+class RunEnd:
     """How the last run was closed, with the Outcome if the task wrote an Outcome."""
 
     status: str
@@ -255,7 +255,7 @@ class Reset:
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class UnreadablePayload:
     """A payload that could not be read: its run and event, its place in the event (`what`), and the cause (`why`)."""
 
     run: int
@@ -298,13 +298,13 @@ class History:
     """Whether a worker has ever started a workflow task of the task."""
     decided: bool = False
     """Whether a worker has ever completed a workflow task of the task."""
-    end: End | None = None
+    end: RunEnd | None = None
     rollback: str | None = None
     """Temporal's status, in lower case, of the rollback after the task's end; None without a rollback."""
     pending: dict[str, Pending] = field(default_factory=dict)
     paused: tuple[Pause, ...] = ()
     """What operators have paused, as the server describes it."""
-    unreadable: list[Unreadable] = field(default_factory=list)
+    unreadable: list[UnreadablePayload] = field(default_factory=list)
     earlier_effects: list[StepRecord] = field(default_factory=list)
     """Effects of runs before a reset, from the Signals with which `reset` reports these effects to the new run."""
     run_ids: list[str] = field(default_factory=list)

@@ -14,7 +14,7 @@ from client.follow import View, fetch_standing
 from client.history import fetch
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
-from client.undo import PlannedCall, PlannedUndo, plan as plan_undo, undo, with_code
+from client.undo import PlannedUndo, PlannedUndoCall, plan as plan_undo, undo, with_code
 from server.api import client_of, rollback_fields, task_of, within
 from server.page.cards import with_all_arguments
 from server.page.effects import effect_rows
@@ -188,7 +188,7 @@ async def _ask_to_undo(request: Request, task: Handle) -> Response:
     )
 
 
-def _call_rows(planned: PlannedUndo) -> list[tuple[PlannedCall, str, list[tuple[str, str]]]]:
+def _call_rows(planned: PlannedUndo) -> list[tuple[PlannedUndoCall, str, list[tuple[str, str]]]]:
     """The calls of a rollback, each with the words of the call that it undoes, and with its own arguments."""
     texts = [[(name, value_text(value)) for name, value in call.args.items()] for call in planned.calls]
     words = [call_words(call.undoes_kind, call.undoes_args) for call in planned.calls]
