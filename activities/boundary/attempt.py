@@ -71,7 +71,7 @@ class FaultRaised(Exception):
 
 
 @dataclass
-class Attempt:
+class CallAttempt:
     """The state of one attempt of one call."""
 
     spec: ToolSpec
@@ -183,7 +183,7 @@ class Attempt:
 
 
 @contextlib.asynccontextmanager
-async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[Attempt]:
+async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[CallAttempt]:
     """Surround one attempt: send heartbeats, write one log line, and turn every exception into a Fault.
 
     Every other log line that is written meanwhile has the fields that identify the attempt.
@@ -204,7 +204,9 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
     if late < 0 and faults and faults[-1].waited is not None:  # an operator ended the backoff
         faults = (*faults[:-1], faults[-1].model_copy(update={"waited": max(0.0, faults[-1].waited + late)}))
     known, held = [fault.model_dump(mode="json") for fault in faults], before.held if before else 0.0
-    attempt = Attempt(spec, call, number, known, meter=meter, progress=progress, held=held + max(0.0, late), kind=kind)
+    attempt = CallAttempt(
+        spec, call, number, known, meter=meter, progress=progress, held=held + max(0.0, late), kind=kind
+    )
     # For all lines of this attempt, also of its threads. The context of an activity ends with it.
     structlog.contextvars.bind_contextvars(
         task=call.task or info.workflow_id,
@@ -243,7 +245,7 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
             heartbeats.cancel()
 
 
-async def _send_heartbeats(attempt: Attempt) -> None:
+async def _send_heartbeats(attempt: CallAttempt) -> None:
     """Send a heartbeat at intervals, so that a cancel or a crash is noticed before the attempt's timeout."""
     # Not at once: it would cost the server a write for every call, and it keeps the last one of the attempt before.
     while True:
@@ -302,7 +304,7 @@ def _seconds_late(info: activity.Info, last: Held | None) -> float:
     return late if abs(late) > SHORTEST_HOLD else 0.0
 
 
-async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
+async def _failure(attempt: CallAttempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
     """Log the fault, and make the error with which the activity fails; its details are this fault and earlier faults.
 
     If the attempt will be retried, the fault is also sent with a heartbeat. `began` is a time of `time.monotonic`.
@@ -368,7 +370,7 @@ def _observed(value: JsonValue) -> JsonValue:
     return plain
 
 
-def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = None) -> None:
+def _log(attempt: CallAttempt, outcome: str, began: float, fault: Fault | None = None) -> None:
     """Write the log line of an attempt, and record the attempt in the metrics and its span."""
     seconds = time.monotonic() - began
     counting.count(Sample(ATTEMPT_DURATION, (attempt.spec.kind, outcome), seconds))
@@ -390,7 +392,7 @@ def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = Non
     log.log(level, "step", **about, **attempt.more)
 
 
-def _fault_of_exception(attempt: Attempt, error: BaseException) -> Fault:
+def _fault_of_exception(attempt: CallAttempt, error: BaseException) -> Fault:
     """The fault of an exception; the attempt's log line gets the exception's class and, for a bug, its place."""
     verdict, spec = attempt.judge(error), attempt.spec
     attempt.more["error"] = class_name(error)

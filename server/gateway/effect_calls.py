@@ -20,7 +20,7 @@ from activities.borders.proof import proves_no_effect
 from activities.borders.table import Verdict
 from activities.boundary.attempt import FaultRaised
 from activities.effects.arguments import differ_in_words
-from activities.effects.calls import CallRequest, Claim, Look, State
+from activities.effects.calls import CallRequest, Claim, State, UnresolvedCall
 from activities.effects.database import Database
 from activities.effects.desk import Desk, Settlement
 from activities.effects.driving import drive, in_task
@@ -495,7 +495,7 @@ class AgentCall:
             error.verdict, error.error, attempt.sends, lambda: self.kind.libraries, is_alone=is_alone
         )
 
-    def _looker(self, look: Look) -> Callable[[], Awaitable[AppliedCall | None]]:
+    def _looker(self, look: UnresolvedCall) -> Callable[[], Awaitable[AppliedCall | None]]:
         companion = self.kind.spec.reconcile
 
         async def find() -> AppliedCall | None:

@@ -13,7 +13,7 @@ from mcp_types import INVALID_PARAMS
 from pydantic import JsonValue
 from temporalio.service import RPCError
 
-from activities.effects.calls import CallRequest, Claim, Look
+from activities.effects.calls import CallRequest, Claim, UnresolvedCall
 from activities.effects.errors import EffectError
 from activities.effects.flow import Running, Work, new_key
 from client.client import TaskHandle
@@ -84,7 +84,7 @@ class TaskCall(AgentCall):
             raise
         return AppliedCall(done.result)
 
-    def _finder(self, look: Look) -> Callable[[], Awaitable[AppliedCall | None]]:
+    def _finder(self, look: UnresolvedCall) -> Callable[[], Awaitable[AppliedCall | None]]:
         async def find() -> AppliedCall | None:
             done = await self.tasks.find(self._id(look.key))
             return None if done is None else AppliedCall(done.result)
@@ -289,7 +289,7 @@ class StartCall(TaskCall):
         await self.tasks.start(id, Task(text=str(self.args["task"]), on_escalation="wait", effect_key=key, by=by))
         return self._started(id)
 
-    def _finder(self, look: Look) -> Callable[[], Awaitable[AppliedCall | None]]:
+    def _finder(self, look: UnresolvedCall) -> Callable[[], Awaitable[AppliedCall | None]]:
         async def find() -> AppliedCall | None:
             id = self._id(look.key)
             return self._started(id) if await self.tasks.status(id) else None

@@ -7,8 +7,8 @@ from typing import Any
 from temporalio import activity
 
 from activities import deadline
-from activities.boundary.attempt import Attempt, FaultRaised
-from activities.boundary.breakers.rows import Breakers, Entry, Move
+from activities.boundary.attempt import CallAttempt, FaultRaised
+from activities.boundary.breakers.rows import Breakers, Entered, Move
 from activities.boundary.breakers.states import Breaker, BreakerState
 from activities.boundary.breakers.tickets import Caller
 from activities.toolbox.declare.kind import Kind
@@ -28,7 +28,7 @@ ANSWERS = frozenset({Code.UNAUTHORIZED, Code.FORBIDDEN, Code.QUOTA_EXHAUSTED, Co
 class BreakerGuard:
     """The breaker around one attempt: `admit` before it calls the tool, and `end` when it has ended."""
 
-    def __init__(self, breakers: Breakers, kind: Kind, attempt: Attempt) -> None:
+    def __init__(self, breakers: Breakers, kind: Kind, attempt: CallAttempt) -> None:
         """Must be created on the worker's own event loop, like `breakers`."""
         self._breakers = breakers
         self._service = kind.service
@@ -173,7 +173,7 @@ class BreakerGuard:
             )
 
 
-def _refusal(service: str, entry: Entry) -> Fault:
+def _refusal(service: str, entry: Entered) -> Fault:
     breaker = entry.breaker
     why = "it limits its callers" if breaker.is_limit else f"{breaker.failures} calls in a row failed ({breaker.code})"
     busy = "as many calls as it may get are under way"
