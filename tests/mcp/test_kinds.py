@@ -16,7 +16,7 @@ from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.tool import Companion, Tool
 from activities.toolbox.mcp import kinds, tools_file
 from activities.toolbox.mcp.config import Listing, ServerTool
-from activities.toolbox.mcp.kinds import FilePlace, Made, Source, tools_of
+from activities.toolbox.mcp.kinds import FilePlace, ListedServer, Made, tools_of
 from activities.toolbox.mcp.loading import ForeignTools
 from activities.toolbox.registry import Registry
 from tests.activities.bench import bench
@@ -40,7 +40,7 @@ def made_of(folder: Path, *tools: ServerTool, server: str = "", tables: str = ""
     file = folder / "shop.toml"
     file.write_text(text)
     place = FilePlace(str(file), text, name)
-    return tools_of([Source(name, tools_file.read(file).servers[name], Listing(tools, "bad", ""), place)], {})
+    return tools_of([ListedServer(name, tools_file.read(file).servers[name], Listing(tools, "bad", ""), place)], {})
 
 
 def only(made: Made) -> Tool[..., Any]:
