@@ -24,7 +24,7 @@ from temporalio.exceptions import RetryState
 
 from activities.borders.meaning import fault_in
 from activities.scrubbing import text_of
-from audit.errors import Classification, Failing, verdict
+from audit.errors import Diagnosis, Failing, verdict
 from audit.secrets import Secret, secrets_in
 from audit.tools import CalledTool, is_model, tokens_of, tool_of
 from client.history.decoder import RUN_ENDS, CallEvent, Decoder, is_encrypted, parts_of
@@ -88,12 +88,12 @@ class AuditedCall(ActivityExecution):
         return tuple(event.id for event in self.events)
 
     @property
-    def verdict(self) -> Classification | None:
+    def verdict(self) -> Diagnosis | None:
         """The verdict on the failure that ended the call; None without a failure, or if nothing classifies it."""
         return verdict(self.failing, of_model=self.is_model) if self.failing else None
 
     @property
-    def last_verdict(self) -> Classification | None:
+    def last_verdict(self) -> Diagnosis | None:
         """The verdict on the failure of the attempt before the last one; None as for `verdict`."""
         return verdict(self.last, of_model=self.is_model) if self.last else None
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from activities.borders.described import PROVES
 from activities.borders.meaning import Effect, Next, follows
 from activities.borders.table import Proof
-from audit.errors import Classification, fault_of
-from audit.findings import FINDINGS, Finding, FindingPlace, findings_in, ran_again_after_unknown_outcome
+from audit.errors import Diagnosis, fault_of
+from audit.findings import FINDINGS, Finding, FoundPlace, findings_in, ran_again_after_unknown_outcome
 from audit.record import AuditedCall, AuditedHistory, Recording
 from audit.sources import Begin, Item, UnreadableHistory
 from audit.tools import Confidence
@@ -208,7 +208,7 @@ class _PlaceCounts:
         self.sure, self.activities = Counter[Confidence](), Counter[str]()
         self.examples = defaultdict[Confidence, list[FindingExample]](list)
 
-    def add(self, record: AuditedHistory, places: list[FindingPlace]) -> None:
+    def add(self, record: AuditedHistory, places: list[FoundPlace]) -> None:
         self.histories += 1
         for found in places:
             self.all += 1
@@ -265,7 +265,7 @@ class Audit:
         is_replans = record.is_replans
         for call in record.calls:
             self._count_call(call, is_replans=is_replans)
-        by_name = defaultdict[str, list[FindingPlace]](list)
+        by_name = defaultdict[str, list[FoundPlace]](list)
         for finding, found in findings_in(record):
             by_name[finding.name].append(found)
             is_sure = found.confidence is not Confidence.GUESSED
@@ -330,7 +330,7 @@ _SPARED: tuple[Spared, ...] = get_args(Spared)
 _SPARING: tuple[Effect | None, ...] = (None, "unkeyed")
 
 
-def _code_and_decision(call: AuditedCall, failed: Classification) -> tuple[str, str]:
+def _code_and_decision(call: AuditedCall, failed: Diagnosis) -> tuple[str, str]:
     """The code of a failed call for the report, and what Replan does after such a fault."""
     writes = call.tool.writes is not None and not call.is_model
     if writes and failed.is_transient and failed.proves is Proof.UNKNOWN:

@@ -47,12 +47,12 @@ from workflows.account.task import CONTINUES_MEMO, Task, TaskStatus
 from workflows.agent import OTHERS_MEMO, OUTCOME_MEMO, REQUEST_MEMO
 from workflows.calls.header import HEADER, CallHeader, Undoes
 from workflows.calls.turns import TURN, Turn
-from workflows.faults.fault import FAILURE_TYPES, Fault, Held, Thinking, Working
+from workflows.faults.fault import FAILURE_TYPES, Fault, Held, ProgressReport, ReplyProgress
 from workflows.json_values import digest
 from workflows.people.requests import CHOICES, Change, Choice, HumanAnswer, HumanRequest, ProposedCall, Resolution
 from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
-from workflows.plans.catalogue import ALWAYS, Catalogue, Companion, ToolSpec
+from workflows.plans.catalogue import ALWAYS, Catalogue, CompanionSpec, ToolSpec
 from workflows.plans.contract import AllowedEffect, Contract, Origin, Term
 from workflows.plans.guards import ProgressGuard, RepeatGuard
 from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, PassedOver, Proposed, Question, Step, StepReturn
@@ -61,7 +61,7 @@ KEPT: Mapping[type[BaseModel], frozenset[str]] = {
     Answer: frozenset({"type"}),
     CallHeader: frozenset({"key", "digest", "approve"}),
     Catalogue: frozenset({"planner"}),
-    Companion: frozenset({"kind", "args"}),
+    CompanionSpec: frozenset({"kind", "args"}),
     Compaction: frozenset({"planner"}),
     Ending: frozenset({"code"}),
     Failover: frozenset({"planner", "code"}),
@@ -342,7 +342,7 @@ class Redaction:
                 self._redact_details(message.application_failure_info)
             case Failure() if message.HasField("timeout_failure_info"):
                 for payload in message.timeout_failure_info.last_heartbeat_details.payloads:
-                    self._redact_message(payload, (Fault, Held, Thinking, Working))
+                    self._redact_message(payload, (Fault, Held, ReplyProgress, ProgressReport))
         for field, value in message.ListFields():
             self._redact_field(message, field, value, shape)
 
@@ -400,7 +400,7 @@ def _shape_of_answer(request: Request) -> Shape:
 
 
 def _declared_keys(message: Message, shape: Shape) -> Iterator[str]:
-    """The keys in a message that tools declare: the arguments of steps and of a `Companion`, and its paths."""
+    """The keys in a message that tools declare: the arguments of steps and of a `CompanionSpec`, and its paths."""
     for payload in _payloads(message):
         with suppress(ValueError, RecursionError):
             found = json.loads(payload.data)
@@ -424,7 +424,7 @@ def _declared_keys_in(value: Any) -> Iterator[str]:
     match value:
         case Step():
             yield from value.args
-        case Companion():
+        case CompanionSpec():
             yield from value.args
             yield from (part for path in value.args.values() for part in path.split("."))
         case BaseModel():

@@ -40,7 +40,7 @@ from workflows.faults.fault import (
     Fault,
     Held,
     Quadrant,
-    Thinking,
+    ReplyProgress,
     applied_by_call,
     number_of,
     parse_faults,
@@ -203,10 +203,8 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
     late = 0.0 if info.is_local else _seconds_late(info, before)
     if late < 0 and faults and faults[-1].waited is not None:  # an operator ended the backoff
         faults = (*faults[:-1], faults[-1].model_copy(update={"waited": max(0.0, faults[-1].waited + late)}))
-    known, held = [fault.model_dump(mode="json") for fault in faults], before.held if before else 0.0
-    attempt = CallAttempt(
-        spec, call, number, known, meter=meter, progress=progress, held=held + max(0.0, late), kind=kind
-    )
+    known, held = [fault.model_dump(mode="json") for fault in faults], (before.held if before else 0.0) + max(0.0, late)
+    attempt = CallAttempt(spec, call, number, known, meter=meter, progress=progress, held=held, kind=kind)
     # For all lines of this attempt, also of its threads. The context of an activity ends with it.
     structlog.contextvars.bind_contextvars(
         task=call.task or info.workflow_id,
@@ -252,7 +250,7 @@ async def _send_heartbeats(attempt: CallAttempt) -> None:
         await asyncio.sleep(retries.HEARTBEAT_EVERY.total_seconds())
         # The server keeps only the last heartbeat, so each one repeats the earlier faults.
         tokens = attempt.meter.tokens_arriving
-        thinking = [] if tokens is None else [Thinking(thinking=tokens).model_dump()]
+        thinking = [] if tokens is None else [ReplyProgress(thinking=tokens).model_dump()]
         working = [attempt.progress.last.model_dump()] if attempt.progress.last else []
         activity.heartbeat(*attempt.earlier, *thinking, *working)
 

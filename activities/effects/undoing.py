@@ -54,7 +54,7 @@ def undo_of(function: Function) -> Function | None:
 
 
 @dataclass(frozen=True)
-class UndoMark:
+class UndoRow:
     """What the row of a call says while another call undoes it: `begin`, then `end` or `take_back`."""
 
     desk: Desk
@@ -92,7 +92,7 @@ class UndoMark:
 
 
 @dataclass(frozen=True)
-class UndoFunctionCall(UndoMark):
+class UndoFunctionCall(UndoRow):
     """The call that undoes another one: `begin`, `make`, then `end` or `take_back`."""
 
     session: str

@@ -26,7 +26,7 @@ from activities.providers.prices import highest_price
 from activities.providers.registry import UnknownPlanner
 from activities.toolbox.declare.kind import Kind
 from workflows.faults import retries
-from workflows.faults.fault import Code, Fault, Found, ModelUse, parse_faults
+from workflows.faults.fault import Code, Fault, ModelUse, RecordedModelUse, parse_faults
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import FORM, Catalogue, Price, ToolSpec
 from workflows.plans.proposal import BY_HAND, NewSteps, Proposed
@@ -329,7 +329,7 @@ def _with_earlier_use(
     elif was_recorded and silent + len(unreported):  # it is one of those whose use nobody knew
         silent -= 1
     elif was_recorded and own.calls:
-        found = [Found(found=own).model_dump(mode="json")]
+        found = [RecordedModelUse(found=own).model_dump(mode="json")]
     models = [*(fault.lost_model for fault in lost if fault.lost_model), *(reply.model for reply in this.meter.lost)]
     return _with_use(proposed, [own, *uses, *more]).model_copy(
         update={

@@ -11,7 +11,7 @@ from client.history.story import Failure, Plan, PlannerTurn, Story, diff
 from client.wording import times
 from workflows import ids
 from workflows.account.journal import Executed
-from workflows.calls.reconciling import Verdict
+from workflows.calls.reconciling import CallOutcome
 from workflows.faults import retries
 from workflows.faults.decision import Action
 from workflows.faults.fault import UNCOUNTED, Code, Fault
@@ -51,7 +51,7 @@ def failure_item(story: Story, failure: Failure, failing: AttemptFailure) -> Ite
     follows = partial(words.follows, decision, failing, in_turns=story.in_turns, is_over=is_over)
     why = _why(call, failing, decision) or follows()
     found = reconciliation_of(story, call)
-    if found and (found.reads or found.verdict is not Verdict.CANNOT_TELL):
+    if found and (found.reads or found.verdict is not CallOutcome.CANNOT_TELL):
         why = words.why_doubted(failing, is_over=found.verdict is not None)
         then = (*reconciliation_parts(found, follows(found.verdict)), *then)
     cost = cost_of_attempts(call, failing.fault.taken if failing.fault else call.attempt)

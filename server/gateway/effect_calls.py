@@ -46,9 +46,9 @@ from server.gateway.request import AgentRequest, Report
 from server.gateway.results import Do
 from server.gateway.sessions import DoubtPolicy
 from workflows.faults import retries
-from workflows.faults.fault import Applied, Code, Fault, Working
+from workflows.faults.fault import Applied, Code, Fault, ProgressReport
 from workflows.json_values import canonical, digest
-from workflows.plans.catalogue import Companion, Effect
+from workflows.plans.catalogue import CompanionSpec, Effect
 from workflows.plans.references import Unresolved, pick
 from workflows.text import legible
 
@@ -467,7 +467,7 @@ class AgentCall:
             raise Failed(fault, verdict, error) from error
         return AppliedCall(result)
 
-    def _pass_progress(self, loop: asyncio.AbstractEventLoop, report: Report, told: Working) -> None:
+    def _pass_progress(self, loop: asyncio.AbstractEventLoop, report: Report, told: ProgressReport) -> None:
         """Report to the agent what the server reports, from whatever thread that is."""
 
         async def passed() -> None:
@@ -561,7 +561,7 @@ def _least_wait(error: Exception, effect: Effect) -> float | None:
     return failed.fault.retry_after or 0.0
 
 
-def arguments_of(companion: Companion, call: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def arguments_of(companion: CompanionSpec, call: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """The arguments for the companion of a call; an argument without a value is left out."""
     found = dict[str, JsonValue]()
     for name, path in companion.args.items():

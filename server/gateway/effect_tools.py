@@ -16,7 +16,7 @@ from activities.effects.desk import CallRecord, Desk, in_words
 from activities.effects.errors import EffectRefused
 from activities.effects.explanation import explain
 from activities.effects.recognition import Identity
-from activities.effects.undoing import UndoMark
+from activities.effects.undoing import UndoRow
 from activities.storage.store import StoreUnavailable
 from server.gateway import results
 from server.gateway.effect_calls import EffectCalls, arguments_of, row_key
@@ -154,9 +154,7 @@ async def _undo_one(asked: AskedOfStore, record: CallRecord) -> JsonValue:
     about = {"args": record.arguments, "result": record.result, "key": record.key}
     offer = Offer(companion.kind, companion.kind, asked.calls.effect_of(companion.kind), {"name": companion.kind})
     request = replace(asked.request, key=f"undo/{record.key}", resent="")
-    mark = UndoMark(
-        asked.desk, record.key, row_key(request.session.name, companion.kind, Identity("", request.key), "")
-    )
+    mark = UndoRow(asked.desk, record.key, row_key(request.session.name, companion.kind, Identity("", request.key), ""))
     await asked.read(mark.begin)
     answer = await asked.calls.call(offer, arguments_of(companion, about), request)
     await asked.read(mark.take_back if answer.get("isError") else mark.end)

@@ -279,12 +279,10 @@ class Agent:
         session = replace(self._defaults, name=f"{name}.{origin.owner}" if origin.owner else name)
         key, run = told(KEY_META, MAX_KEY) or origin.key, told(RUN_META, MAX_KEY)
         report = self._reporter(context) if "progress_token" in meta or "progressToken" in meta else None
-        full_key = f"{run}\n{key}" if key and run else key
+        key = f"{run}\n{key}" if key and run else key
         resent = origin.request if origin.is_resent else ""
-        attended = attending.Person.at(context) if self._attended else None
-        return AgentRequest(
-            session, origin.request, origin.connection, full_key, resent, report, attended, origin.is_gone
-        )
+        person = attending.Person.at(context) if self._attended else None
+        return AgentRequest(session, origin.request, origin.connection, key, resent, report, person, origin.is_gone)
 
     def _reporter(self, context: Any) -> Report:
         highest = 0.0

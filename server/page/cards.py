@@ -43,9 +43,7 @@ class RequestCard(NamedTuple):
     """The calls that a closed request was about, in words; empty for an open request."""
 
 
-def card_of(
-    task: Asker, asked: HumanRequest, schema: Schema | None = None, outcome: Outcome | None = None
-) -> RequestCard:
+def card_of(task: Asker, asked: HumanRequest, schema: Schema | None, outcome: Outcome | None) -> RequestCard:
     """Make the card of a request; `schema` is the schema of the arguments of the call to approve; None if not known.
 
     `outcome` is the Outcome of the task, which has the calls of a closed request.

@@ -10,7 +10,7 @@ from temporalio.api.enums.v1 import EventType, TimeoutType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import History, HistoryEvent
 
-from audit.findings import FindingPlace, findings_in
+from audit.findings import FoundPlace, findings_in
 from audit.record import AuditedHistory, Recording
 from audit.report import Audit, AuditReport
 from audit.sources import Begin
@@ -119,9 +119,9 @@ class Made:
         return recording.record
 
     @property
-    def found(self) -> dict[str, list[FindingPlace]]:
+    def found(self) -> dict[str, list[FoundPlace]]:
         """What an audit finds in it, by name."""
-        found = dict[str, list[FindingPlace]]()
+        found = dict[str, list[FoundPlace]]()
         for finding, place in findings_in(self.record):
             found.setdefault(finding.name, []).append(place)
         return found

@@ -7,10 +7,10 @@ from workflows.calls.scheduling import InternalActivityFailed, after_lost_replie
 from workflows.faults import retries
 from workflows.faults.decision import Escalate, Reconcile, Remaining, Wait, decide
 from workflows.faults.fault import Applied, Code, Fault
-from workflows.plans.catalogue import Companion, Effect, ToolSpec
+from workflows.plans.catalogue import CompanionSpec, Effect, ToolSpec
 
 SAFE = (Effect.READ, Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
-FIND = Companion(kind="find")
+FIND = CompanionSpec(kind="find")
 
 
 def lost(effect: Applied = Applied.UNKNOWN) -> Fault:

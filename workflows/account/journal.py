@@ -258,7 +258,7 @@ class UndoBegun(JournalEntry, frozen=True):
             state.contract.outside[self.step] = self.outside
 
 
-class EffectUndone(JournalEntry, frozen=True):
+class UndoEnded(JournalEntry, frozen=True):
     """An effect was undone, or stays."""
 
     kind: Literal["undone"] = "undone"
@@ -345,7 +345,7 @@ AnyEntry = Annotated[
     | EarlierKnown
     | UndoAsked
     | UndoBegun
-    | EffectUndone
+    | UndoEnded
     | MovedOn
     | TaskClosed,
     Field(discriminator="kind"),

@@ -24,7 +24,7 @@ from workflows.account.records import (
 from workflows.account.task import Task, TaskStatus
 from workflows.calls.turns import Turns
 from workflows.json_values import canonical
-from workflows.limits.budget import Budget, Spent
+from workflows.limits.budget import Spent, TaskBudget
 from workflows.people.requests import HumanAnswer, HumanRequest, Word
 from workflows.plans.catalogue import Effect
 from workflows.plans.contract import Contract
@@ -87,7 +87,7 @@ class JournalState(EntryLists):
     guard: RepeatGuard = Field(default_factory=RepeatGuard)
     loops: ProgressGuard = Field(default_factory=ProgressGuard)
     contract: Contract = Field(default_factory=Contract)
-    budget: Budget = Field(default_factory=Budget)
+    budget: TaskBudget = Field(default_factory=TaskBudget)
     replanning: bool = False
     """Whether the planner's next proposal is a replan, because a step of the current plan was rejected."""
     folded: Folded = Field(default_factory=Folded)

@@ -16,11 +16,11 @@ from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.calls.header import CallHeader, Provided, Undoes, made_by_reset
 from workflows.calls.observing import is_repeat
-from workflows.calls.reconciling import Finding, Verdict, explain_effect, reconcile, with_earlier_outcome
+from workflows.calls.reconciling import CallOutcome, FoundOutcome, explain_effect, reconcile, with_earlier_outcome
 from workflows.calls.running import is_cancelled, raise_if_cancelled
-from workflows.calls.scheduling import ToolCall, pause
+from workflows.calls.scheduling import ToolExecution, pause
 from workflows.faults import retries
-from workflows.faults.decision import Ask, Decision, Escalate, Reconcile, Remaining, Replan, UseFallback, Wait, decide
+from workflows.faults.decision import Ask, Decision, Escalate, NewPlan, Reconcile, Remaining, UseFallback, Wait, decide
 from workflows.faults.fault import Applied, Code, Fault, cause_of
 from workflows.json_values import canonical, digest
 from workflows.limits.spending import Limit
@@ -137,7 +137,7 @@ class Execution:
             if finding is None:
                 fault = with_earlier_outcome(record, self._spec(record).effect, self._progress.faults, fault)
             decision = decide(fault, self._spec(record), self._remaining(record, finding))
-            if record.undoes is not None and isinstance(decision, Replan):
+            if record.undoes is not None and isinstance(decision, NewPlan):
                 decision = Escalate()  # a rollback has no planner
             people = self._people_for(record)
             if isinstance(decision, Escalate) and people is not None:
@@ -155,7 +155,7 @@ class Execution:
                     await self._wait(record, fault, decision)
                 case UseFallback():
                     pass  # the entry has changed the kind
-                case Replan() | Escalate():
+                case NewPlan() | Escalate():
                     self._draining = True
                     self._end(record, StepStatus.FAILED)
                     return
@@ -372,17 +372,17 @@ class Execution:
             self._note(record, fault, decision, None, is_check=True)
             await self._wait(record, fault, decision)
 
-    def _after_finding(self, record: StepRecord, fault: Fault, finding: Finding) -> Fault | None:
+    def _after_finding(self, record: StepRecord, fault: Fault, finding: FoundOutcome) -> Fault | None:
         """The fault with what reconciliation found; if the effect was applied, complete the step and return None."""
         match finding.verdict:
-            case Verdict.APPLIED:
+            case CallOutcome.APPLIED:
                 known = fault.model_copy(update={"applied": Applied.APPLIED})
                 self._note(record, known, Reconcile(), finding)
                 self._complete(record, StepReturn(result=finding.result, replayed=True))
                 return None
-            case Verdict.NOT_APPLIED:
+            case CallOutcome.NOT_APPLIED:
                 return fault.model_copy(update={"applied": Applied.NONE})
-            case Verdict.CANNOT_TELL:
+            case CallOutcome.CANNOT_TELL:
                 return fault
             case unreachable:
                 assert_never(unreachable)
@@ -458,10 +458,10 @@ class Execution:
 
     def _call(
         self, record: StepRecord, args: dict[str, JsonValue] | None, header: Mapping[str, Any], *, is_check: bool
-    ) -> ToolCall:
+    ) -> ToolExecution:
         progress, step = self._progress, record.step
         whose = f"turn {progress.turn}" if progress.task.strategy == "react" else f"plan {record.revision}"
-        return ToolCall(
+        return ToolExecution(
             progress,
             self._catalogue,
             self._spec(record),
@@ -511,7 +511,7 @@ class Execution:
     def _spec(self, record: StepRecord) -> ToolSpec:
         return self._catalogue.specs[record.kind]
 
-    def _remaining(self, record: StepRecord, finding: Finding | None) -> Remaining:
+    def _remaining(self, record: StepRecord, finding: FoundOutcome | None) -> Remaining:
         return Remaining(
             attempts=self._progress.budget.attempts(self._spec(record), record.used),
             waits=record.waits,
@@ -552,7 +552,7 @@ class Execution:
         record: StepRecord,
         fault: Fault,
         decision: Decision | Ask,
-        finding: Finding | None,
+        finding: FoundOutcome | None,
         *,
         is_check: bool = False,
     ) -> None:
@@ -566,7 +566,7 @@ class Execution:
             fault=FaultRecord.of_call(explained, *about, at=workflow.now(), reconciled=verdict),
             is_check=is_check,
             seconds=decision.seconds if isinstance(decision, Wait) else None,
-            marks_down=isinstance(decision, Replan) and decision.mark_down,
+            marks_down=isinstance(decision, NewPlan) and decision.mark_down,
             **(self._fallback(decision.kind) if isinstance(decision, UseFallback) else {}),
         )
 

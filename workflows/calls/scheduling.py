@@ -98,7 +98,7 @@ class PlannerWaits:
 
 
 @dataclass
-class ToolCall:
+class ToolExecution:
     """One execution of a tool's activity, counted against the task's budget: call `reserve`, then `run`."""
 
     progress: Progress
@@ -262,7 +262,7 @@ async def read(
         approve="all" if is_held else "declared",
     )
     title = f"plan {revision}: {title}"
-    call = ToolCall(progress, catalogue, spec, args, id=id, title=title, header=header, step=step)
+    call = ToolExecution(progress, catalogue, spec, args, id=id, title=title, header=header, step=step)
     own, used, losses, waits, waited = OwnCall(progress, spec, id, revision), 0, 0, 0, 0.0
     while True:
         raise_if_cancelled()

@@ -64,7 +64,7 @@ class FilePlace:
 
 
 @dataclass(frozen=True)
-class ListedServer:
+class McpServer:
     """A server of a tools file, and what the server lists."""
 
     name: str
@@ -84,9 +84,7 @@ class Made:
     mistakes: list[str] = field(default_factory=list)
 
 
-def tools_of(
-    sources: Iterable[ListedServer], others: Mapping[str, Tool[..., Any]], *, takes_unread: bool = False
-) -> Made:
+def tools_of(sources: Iterable[McpServer], others: Mapping[str, Tool[..., Any]], *, takes_unread: bool = False) -> Made:
     """Make the tools of all sources; their files may name each other's tools, and `others`: Python tools by kind.
 
     With `takes_unread`, a tool is also offered if its schemas cannot be read: then only the server checks arguments.
@@ -123,7 +121,7 @@ def tools_of(
     return made
 
 
-def _unread_tools(source: ListedServer) -> dict[str, str]:
+def _unread_tools(source: McpServer) -> dict[str, str]:
     """The tools of a server that cannot be read, by kind, each with the reason; also where the list itself is odd."""
     listing, server, found = source.listing, source.name, dict[str, str]()
     listed = {tool.name for tool in listing.tools}
@@ -163,7 +161,7 @@ def kind_of(server: str, tool: str) -> str:
 class ForeignTool:
     """A tool of an MCP server, by its table in the tools file: its effect, and why it is taken to have this effect."""
 
-    source: ListedServer
+    source: McpServer
     listed: ServerTool
     row: tools_file.ToolTable
 
@@ -547,7 +545,7 @@ def _named(option: str, kind: str, known: Mapping[str, Tool[..., Any]], wrong: l
     return known.get(kind)
 
 
-def _named_in_file(source: ListedServer) -> dict[str, list[tuple[str, ...]]]:
+def _named_in_file(source: McpServer) -> dict[str, list[tuple[str, ...]]]:
     """By name, the tools that the file names, with the paths of these places in the server's table."""
     found = dict[str, list[tuple[str, ...]]]()
     for name in source.server.tools:
@@ -557,7 +555,7 @@ def _named_in_file(source: ListedServer) -> dict[str, list[tuple[str, ...]]]:
     return found
 
 
-def _unknown_tools(source: ListedServer) -> Iterator[str]:
+def _unknown_tools(source: McpServer) -> Iterator[str]:
     """Yield a mistake for each tool that the file names and the server does not list."""
     names = [listed.name for listed in source.listing.tools]
     if source.listing.unread:
