@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic.fields import FieldInfo
 from temporalio.api.common.v1 import Header, Memo, Payload, SearchAttributes
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure, TimeoutFailureInfo
 from temporalio.api.history import v1 as api
@@ -29,81 +31,25 @@ from client.start import DIGEST_MEMO
 from client.tasks import BY_MEMO, TASK_MEMO
 from runtime.payloads import INLINE
 from workflows.account import search_attributes
-from workflows.account.entry import JournalEntry, Standing
-from workflows.account.outcome import Ending, Outcome, OutcomeStep
+from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.account.records import (
-    Compaction,
-    Failover,
-    FaultRecord,
-    Observation,
-    Rejection,
-    Revision,
     StepRecord,
-    UndoRecord,
-    WithheldCall,
 )
 from workflows.account.task import CONTINUES_MEMO, Task, TaskStatus
 from workflows.agent import OTHERS_MEMO, OUTCOME_MEMO, REQUEST_MEMO
-from workflows.calls.header import HEADER, CallHeader, Undoes
+from workflows.calls.header import HEADER, CallHeader
 from workflows.calls.turns import TURN, Turn
 from workflows.faults.fault import FAILURE_TYPES, Fault, Held, ProgressReport, ReplyProgress
 from workflows.json_values import digest
-from workflows.people.requests import CHOICES, Change, Choice, HumanAnswer, HumanRequest, ProposedCall, Resolution
+from workflows.marks import Mark
+from workflows.people.requests import CHOICES, Choice, HumanRequest, Resolution
 from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
-from workflows.plans.catalogue import ALWAYS, Catalogue, CompanionSpec, ToolSpec
-from workflows.plans.contract import AllowedEffect, Contract, Origin, Term
+from workflows.plans.catalogue import ALWAYS, CompanionSpec, ToolSpec
+from workflows.plans.contract import Term
 from workflows.plans.guards import ProgressGuard, RepeatGuard
-from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, PassedOver, Proposed, Question, Step, StepReturn
-
-KEPT: Mapping[type[BaseModel], frozenset[str]] = {
-    Answer: frozenset({"type"}),
-    CallHeader: frozenset({"key", "digest", "approve"}),
-    Catalogue: frozenset({"planner"}),
-    CompanionSpec: frozenset({"kind", "args"}),
-    Compaction: frozenset({"planner"}),
-    Ending: frozenset({"code"}),
-    Failover: frozenset({"planner", "code"}),
-    **{row.given: frozenset({"request"}) for row in CHOICES.values()},
-    Fault: frozenset({"source"}),
-    FaultRecord: frozenset({"source", "step_id", "decision", "reconciled"}),
-    GiveUp: frozenset({"type"}),
-    NewSteps: frozenset({"type"}),
-    HumanAnswer: frozenset({"resolution"}),
-    HumanRequest: frozenset({"id", "step", "code", "closed", "cause", "after"}),
-    Observation: frozenset({"step_id", "kind"}),
-    Mistake: frozenset({"step"}),
-    Outcome: frozenset({"code", "planner", "strategy"}),
-    OutcomeStep: frozenset({"id", "kind", "needs"}),
-    PassedOver: frozenset({"planner", "code"}),
-    ProposedCall: frozenset({"kind", "effect", "undo", "step"}),
-    Progress: frozenset({"planner", "down", "folded", "origin"}),
-    Proposed: frozenset({"planner"}),
-    Question: frozenset({"type"}),
-    Rejection: frozenset({"steps"}),
-    Resolution: frozenset({"id", "cause"}),
-    Revision: frozenset({"refused", "kept", "looked", "planner"}),
-    Situation: frozenset({"down", "withheld", "strategy", "planner", "effort", "calls", "continues"}),
-    Step: frozenset({"id", "kind", "needs"}),
-    Standing: frozenset({"id", "kind"}),
-    StepRecord: frozenset({"kind", "undoes"}),
-    Task: frozenset({"strategy", "on_escalation", "approve", "planner", "effort", "calls", "continues", "effect_key"}),
-    Contract: frozenset({"kinds", "tainted"}),
-    Origin: frozenset({"step", "source"}),
-    ToolSpec: frozenset({"kind", "retry", "fallback", "digest", "authority", "content", "unread"}),
-    Turn: frozenset({"key"}),
-    UndoRecord: frozenset({"step_id", "kind"}),
-    WithheldCall: frozenset({"step", "kind"}),
-    Undoes: frozenset({"key", "step", "kind"}),
-}
-"""By model, the fields whose strings are kept, since decisions depend on them; enums, times and numbers always stay."""
-
-OF_ENTRIES = frozenset({"kind", "step", "proof", "source", "code", "request", "why", "decision", "purpose", "fallback"})
-OF_ENTRIES |= {"retried", "wasted", "run", "planner", "store"}
-"""The same for all entries of a journal."""
-FOREIGN = frozenset({"args", "result", "observed", "value"})
-"""The fields of Replan's models that hold data of tools and planners."""
+from workflows.plans.proposal import NewSteps, Step, StepReturn
 
 
 class Values(Placeholders):
@@ -141,32 +87,23 @@ class Values(Placeholders):
     def _redacted_model(self, model: BaseModel) -> dict[str, JsonValue]:
         if isinstance(model, Progress):
             self._note_digests(model)
-        if isinstance(model, AllowedEffect):
-            args = {self.key(name): self._redacted_term(term) for name, term in model.args.items()}
-            return {**model.model_dump(mode="json"), **({"args": args} if args else {})}
-        if isinstance(model, Origin):
-            texts = {name: self.text(getattr(model, name)) for name in ("quote", "unusual", "computed")}
-            return {**model.model_dump(mode="json"), "at": self.path(model.at), **texts}
-        if isinstance(model, ToolSpec) and model.approve == ALWAYS:  # no condition, and who asks together depends on it
-            return {**self._redacted_model(model.model_copy(update={"approve": None})), "approve": ALWAYS}
+        if isinstance(model, Term) and model.slot:
+            kind, dot, path = model.slot.partition(".")
+            model = model.model_copy(update={"slot": f"{kind}{dot}{self.path(path) if path else ''}"})
         if isinstance(model, Task) and model.effect_key:
             self._effect_keys.add(model.effect_key)
             model = model.model_copy(update={"effect_key": self._effect_key(model.effect_key)})
-        if isinstance(model, CallHeader | Turn | Undoes):
+        if isinstance(model, CallHeader | Turn):
             model = model.model_copy(update={"key": self._idempotency_key(model.key)})
         if isinstance(model, Task | NewSteps):
             effects = model.contract if isinstance(model, Task) else model.effects
             terms = [term for effect in effects for term in effect.args.values()]
             self._bounds |= {bound for term in terms for bound in (term.at_least, term.at_most) if bound is not None}
-        kept = OF_ENTRIES if isinstance(model, JournalEntry) else KEPT.get(type(model), frozenset())
         dumped = model.model_dump(mode="json")
-        keys = {name: field.alias or name for name, field in type(model).model_fields.items()}
-        fields = {keys[name]: value for name, value in model if keys[name] in dumped}
+        fields = {field.alias or name: (name, field) for name, field in type(model).model_fields.items()}
         return {
-            name: dumped[name]
-            if name in kept
-            else self._redacted_field("args" if _has_arguments(model, name) else name, value, dumped[name])
-            for name, value in fields.items()
+            key: self._redacted_field(*fields[key], getattr(model, fields[key][0]), found)
+            for key, found in dumped.items()
         }
 
     def _effect_key(self, key: str) -> str:
@@ -178,47 +115,56 @@ class Values(Placeholders):
         prefix, slash, call = key.rpartition("/")
         return f"{self._effect_key(prefix)}{slash}{call}" if prefix in self._effect_keys else key
 
-    def _redacted_term(self, term: Term) -> dict[str, JsonValue]:
-        kind, dot, path = term.slot.partition(".")
-        changes: dict[str, Any] = {"slot": f"{kind}{dot}{self.path(path) if path else ''}"} if term.slot else {}
-        values = [self.data(value, references=True) for value in term.values]
-        return {**term.model_dump(mode="json"), **changes, **({"values": values} if values else {})}
-
-    def _redacted_field(self, name: str, value: Any, dumped: Any) -> Any:
+    def _redacted_field(self, name: str, field: FieldInfo, value: Any, dumped: Any) -> Any:
+        marks = field.metadata
+        if Mark.KEPT in marks or _is_literal(field.annotation):
+            return dumped
         match value:
             # The guards compare digests. With the old ones, the redacted history would not replay.
             case RepeatGuard() | ProgressGuard():
                 return _with_new_digests(dumped, self._digests)
-            case _ if name in FOREIGN:
-                return self.data(dumped, references=name == "args")
+            case str() if name == "approve" and value == ALWAYS:  # no condition, and who asks together depends on it
+                return dumped
+            case str() if Mark.PATHS in marks:
+                return self.path(value)
+            case dict() if Mark.PATHS in marks:
+                return {self.path(path): self.data(item) for path, item in dumped.items()}
+            case dict() if Mark.NAMED in marks:
+                return {self.key(key): self._redacted(item, dumped[key]) for key, item in value.items()}
+            case dict() if name == "unchecked":  # by step, names of arguments
+                return {step: [self.key(argument) for argument in arguments] for step, arguments in value.items()}
+            case dict() if name == "specs" and _is_data(field.annotation):  # of a planner's worker with other tools
+                return {kind: self.of(spec, (ToolSpec,)) for kind, spec in value.items()}
+            case tuple() if name == "earlier":
+                return self.of(dumped, (Fault,))
+            case _ if _is_data(field.annotation):
+                return self.data(dumped, references=Mark.REFERS in marks)
+        return self._redacted(value, dumped)
+
+    def _redacted(self, value: Any, dumped: Any) -> Any:
+        match value:
             case BaseModel():
                 return self._redacted_model(value)
             case StrEnum() | datetime() | bool() | int() | float() | None:
                 return dumped
             case str():
                 return self.text(value)
-            case dict() if name == "specs":  # as JSON, where a planner's worker has other tools
-                return {kind: self._redacted_model(ToolSpec.model_validate(spec)) for kind, spec in value.items()}
-            case dict() if name == "unchecked":  # by step, names of arguments
-                return {step: [self.key(argument) for argument in arguments] for step, arguments in value.items()}
-            case dict() if name == "edited":  # by the names of arguments
-                return {
-                    self.key(key): self._redacted_model(item) if isinstance(item, Change) else self.data(dumped[key])
-                    for key, item in value.items()
-                }
             case dict():
-                return {key: self._redacted_field(name, item, dumped[key]) for key, item in value.items()}
-            case tuple() | list() if name == "earlier":
-                return self.of(dumped, (Fault,))
+                return {key: self._redacted(item, dumped[key]) for key, item in value.items()}
             case tuple() | list():
-                return [self._redacted_field(name, item, was) for item, was in zip(value, dumped, strict=True)]
+                return [self._redacted(item, was) for item, was in zip(value, dumped, strict=True)]
         return self.data(dumped)
 
 
-def _has_arguments(model: BaseModel, field: str) -> bool:
-    """Whether a field is redacted as arguments of a tool: its references to results of steps stay."""
-    # An answer that a person wrote before the task began may refer to results.
-    return isinstance(model, Answer | Change) or (field == "defaults" and isinstance(model, Fault | ProposedCall))
+def _is_literal(annotation: Any) -> bool:
+    """Whether a field holds only words that its type names."""
+    of = [part for part in get_args(annotation) if part is not NoneType]
+    return get_origin(annotation) is Literal or (bool(of) and all(map(_is_literal, of)))
+
+
+def _is_data(annotation: Any) -> bool:
+    """Whether a field holds data of a tool or a planner."""
+    return annotation is JsonValue or any(map(_is_data, get_args(annotation)))
 
 
 def _with_new_digests(value: Any, digests: Mapping[str, str]) -> Any:

@@ -154,9 +154,9 @@ def _is_step(id: str) -> bool:
 
 
 def _budget(scenario: Scenario, entries: Sequence[Entry], scene: Scene, ran: Sequence[Ran]) -> Found:
-    limits = scenario.limits
-    if len(entries) > limits.tool_calls * scenario.starts:
-        yield Property.BUDGET, f"{len(entries)} calls, and the limit is {limits.tool_calls}"
+    limits, trials = scenario.limits, sum(fault.is_trial for one in ran for fault in one.outcome.faults)
+    if len(entries) - trials > limits.tool_calls * scenario.starts:
+        yield Property.BUDGET, f"{len(entries)} calls, {trials} of them trials, and the limit is {limits.tool_calls}"
     most = limits.replans if scenario.most_replans is None else scenario.most_replans
     if most < (made := max(one.outcome.replans for one in ran)):
         yield Property.BUDGET, f"{made} replans, and the most is {most}"

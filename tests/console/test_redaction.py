@@ -1,6 +1,7 @@
 """Redaction: a history without its words still replays, and equal values stay equal."""
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,10 +15,12 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory
 
 from client.explain import explanation, page
+from client.history.account import replayed_progress
 from client.placeholders import LONG, Placeholders
 from client.redaction import Redaction, Values
 from replan import tool
-from tests import malformed
+from runtime.payloads import DATA_CONVERTER
+from tests import malformed, marks
 from tests.console.deeds import World, bank
 from tests.console.histories import history
 from tests.console.replaying import HISTORIES, replay, replay_changed
@@ -295,3 +298,39 @@ def test_what_a_tool_adds_to_a_call_is_hidden_as_its_arguments_are() -> None:
     assert "kestrel" not in str(told) and "payee" not in str(told)
     assert told[0]["defaults"] == told[1]["defaults"]
     assert [*told[1]["defaults"].values()] == [*told[1]["args"].values(), 1001]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+async def test_without_a_mark_a_redacted_history_tells_something_else() -> None:
+    """Each mark is needed by a replay or by who reads what happened, if a saved history has a value of its field."""
+    saved = [WorkflowHistory.from_json(file.stem, file.read_text()).events for file in HISTORIES]
+    whole = [[*map(shape_of, Redaction().events(events))] for events in saved]
+    stories = [await told(Redaction().events(events)) for events in saved]
+    needless = list[str]()
+    for marked in marks.marks():
+        for metadata in marked.metadata:
+            metadata.remove(marked.mark)
+        is_needed = None
+        for events, shape, story in zip(saved, whole, stories, strict=True):
+            without = Redaction().events(events)
+            if [*map(shape_of, without)] != shape and (is_needed := await told(without) != story):
+                break
+        for metadata in marked.metadata:
+            metadata.append(marked.mark)
+        needless += [marked.name] if is_needed is False else []
+
+    assert needless == []
+
+
+def shape_of(event: HistoryEvent) -> bytes:
+    """An event without the numbers of placeholders, which depend on how many there are."""
+    return re.sub(rb"text-\d+", b"text", event.SerializeToString(deterministic=True))
+
+
+async def told(events: list[HistoryEvent]) -> str:
+    """What a replay makes of the events, and the account that the task wrote; empty if they do not replay."""
+    progress = await replayed_progress("redacted", events, DATA_CONVERTER)
+    end = (await history(events)).end
+    text = f"{progress.model_dump_json()} {end and end.outcome and end.outcome.model_dump_json()}" if progress else ""
+    return re.sub(r"<?text-\d+[^>\"]*>?", "<text>", text)

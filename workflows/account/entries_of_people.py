@@ -12,6 +12,7 @@ from workflows.account.records import StepStatus
 from workflows.account.state import MAX_UPDATES, EntryLists, JournalState
 from workflows.faults.fault import Applied
 from workflows.json_values import digest
+from workflows.marks import Kept
 from workflows.people.approval import Approval
 from workflows.people.requests import ENDED, Choice, HumanAnswer, HumanRequest, RequestKind, Word
 
@@ -20,7 +21,7 @@ class PersonIsAsked(JournalEntry, frozen=True):
     """A person is asked; the request stands in the state."""
 
     kind: Literal["asked"] = "asked"
-    request: str
+    request: Kept[str]
     """The id of the request."""
     opened: HumanRequest = Field(default=LEFT_OUT, exclude=True)
 
@@ -40,8 +41,8 @@ class Closed(JournalEntry, frozen=True):
     """A request was closed without an answer."""
 
     kind: Literal["closed"] = "closed"
-    request: str
-    why: str
+    request: Kept[str]
+    why: Kept[str]
 
     def apply(self, state: JournalState) -> None:
         state.request(self.request).close(self.why)
@@ -58,7 +59,7 @@ class Answered(JournalEntry, frozen=True):
     """A person answered a request; the answer stands with it."""
 
     kind: Literal["answered"] = "answered"
-    request: str
+    request: Kept[str]
     answer: HumanAnswer = Field(default=LEFT_OUT, exclude=True)
     result: JsonValue = Field(default=None, exclude=True)
     args: dict[str, JsonValue] = Field(default_factory=dict, exclude=True)
@@ -104,7 +105,7 @@ class Checked(JournalEntry, frozen=True):
     """What a person gave was accepted, or not."""
 
     kind: Literal["checked"] = "checked"
-    request: str
+    request: Kept[str]
     refused: str = ""
     """Why it was not accepted; empty if it was."""
 

@@ -14,6 +14,7 @@ from workflows.account.state import EntryLists, JournalState
 from workflows.faults import retries
 from workflows.faults.fault import Code, Fault
 from workflows.limits.budget import Spent
+from workflows.marks import Kept
 from workflows.plans.catalogue import Effect
 from workflows.plans.proposal import StepReturn
 
@@ -63,7 +64,7 @@ class Settled(JournalEntry, frozen=True):
     """One execution of an activity came back, and what it used is known."""
 
     kind: Literal["settled"] = "settled"
-    source: str
+    source: Kept[str]
     """The kind of the tool or of the activity."""
     is_read: bool = False
     """Whether it observed or reconciled for the step."""
@@ -80,15 +81,15 @@ class Settled(JournalEntry, frozen=True):
     """How many retries count against those that the task may make of this tool; None for an activity of Replan's."""
     used: Spent = Spent()
     """What is added to what the task has spent."""
-    purpose: str = ""
+    purpose: Kept[str] = ""
     """What models were paid for (`metrics`); empty if none was paid."""
     tokens: int = 0
     """The tokens of `used` that the result reports; all others were lost."""
     usd: float = 0.0
     """The US dollars of `used` that the result reports."""
-    retried: tuple[str, ...] = ()
+    retried: Kept[tuple[str, ...]] = ()
     """For each attempt that was a retry, the code of the fault before it."""
-    wasted: tuple[str, ...] = ()
+    wasted: Kept[tuple[str, ...]] = ()
     """Those of `retried` that followed a persistent fault."""
     helped: dict[str, int] = Field(default_factory=dict)
     """If the call is completed: its retries in all executions, by the code of the fault before each."""
@@ -181,7 +182,7 @@ class Attempted(JournalEntry, frozen=True):
     """Whether the call only checked what a person gave."""
     seconds: float | None = None
     """How long the call waits before it is made again."""
-    fallback: str = ""
+    fallback: Kept[str] = ""
     """The kind that is called instead."""
     effect: Effect | None = None
     is_untrusted: bool = False
@@ -293,7 +294,7 @@ class Waited(JournalEntry, frozen=True):
     """A step, a read or the planner waits; a `Resumed` follows."""
 
     kind: Literal["waited"] = "waited"
-    code: str = ""
+    code: Kept[str] = ""
     """The code of the fault after which it waits; empty if it waits for something else than a repetition."""
     seconds: float = 0.0
     planner: PlannerWait | None = None

@@ -9,6 +9,7 @@ from pydantic import AwareDatetime
 from workflows.account.metrics import Sample
 from workflows.account.records import StepStatus
 from workflows.account.state import EntryLists, JournalState
+from workflows.marks import Kept
 from workflows.sparse import Sparse
 
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
@@ -20,8 +21,8 @@ LogLine = tuple[str, dict[str, Any]]
 class Standing(Sparse, frozen=True):
     """How a step stands after an entry."""
 
-    id: str
-    kind: str
+    id: Kept[str]
+    kind: Kept[str]
     """The kind that it calls: the planned one, or a fallback."""
     title: str = ""
     """Only where its plan is new."""
@@ -37,9 +38,9 @@ class JournalEntry(Sparse, frozen=True):
     number: int = 0
     """From 1, over all runs of the task."""
     at: AwareDatetime = LONG_AGO
-    step: str = ""
+    step: Kept[str] = ""
     """The id of the step that it is about; empty if it is about the task."""
-    proof: str = ""
+    proof: Kept[str] = ""
     """The id of what proves it in Temporal's history: of an activity or of an Update. A timer has the number of its
     entry at the end of its name."""
 

@@ -38,6 +38,7 @@ from workflows.account.records import (
 )
 from workflows.account.state import EntryLists, JournalState
 from workflows.faults.fault import Code
+from workflows.marks import Kept
 from workflows.people.requests import ENDED
 from workflows.plans.contract import Contract
 
@@ -53,8 +54,8 @@ class TaskBegun(JournalEntry, frozen=True):
     """A worker has taken the task up, in each of its runs."""
 
     kind: Literal["began"] = "began"
-    planner: str = ""
-    store: str | None = None
+    planner: Kept[str] = ""
+    store: Kept[str | None] = None
     searchable: bool = False
     page: str = ""
     contract: Contract | None = Field(default=None, exclude=True)
@@ -72,7 +73,7 @@ class Requested(JournalEntry, frozen=True):
 
     kind: Literal["requested"] = "requested"
     turn: int
-    source: str
+    source: Kept[str]
     """The kind of the activity."""
     is_untrusted: bool = False
     """Whether the planner is told something of the tools that no person has read."""
@@ -98,7 +99,7 @@ class Replied(JournalEntry, frozen=True):
     """The planner has answered."""
 
     kind: Literal["replied"] = "replied"
-    planner: str
+    planner: Kept[str]
     converses: bool = False
     branch: int = 0
     context: int = 0
@@ -277,7 +278,7 @@ class MovedOn(JournalEntry, frozen=True):
     """The run `run` ended by continuing as new; the task goes on in the next one."""
 
     kind: Literal["moved_on"] = "moved_on"
-    run: str
+    run: Kept[str]
     was_reset: bool = False
 
     def apply(self, state: JournalState) -> None:

@@ -20,6 +20,7 @@ from workflows.account.records import (
 )
 from workflows.account.task import TaskStatus
 from workflows.limits.budget import Limits, Spent
+from workflows.marks import Kept, Refers
 from workflows.people.requests import HumanAnswer, HumanRequest
 from workflows.plans.catalogue import Effect
 from workflows.plans.contract import AllowedEffect
@@ -33,12 +34,12 @@ class OutcomeStep(BaseModel, frozen=True):
     With `in_history`, it is written without default values: the history is then half as large.
     """
 
-    id: str
+    id: Kept[str]
     title: str = ""
-    kind: str = ""
-    args: dict[str, JsonValue] = Field(default_factory=dict)
+    kind: Kept[str] = ""
+    args: Refers[dict[str, JsonValue]] = Field(default_factory=dict)
     revision: int = 1
-    needs: tuple[str, ...] = ()
+    needs: Kept[tuple[str, ...]] = ()
     status: StepStatus
     attempts: int = 1
     effect: Effect = Effect.READ
@@ -75,7 +76,7 @@ class Outcome(BaseModel, frozen=True):
     """Who started it, as that person or program claims; empty if nobody said so."""
     status: TaskStatus
     reason: str
-    code: str | None
+    code: Kept[str | None]
     """Why the task ended, as a word for programs: a fault's code, a limit's name, `plan_refused`, ..."""
     result: JsonValue
     result_misfit: str = Field(default="", exclude_if=not_)
@@ -83,8 +84,8 @@ class Outcome(BaseModel, frozen=True):
     question: str | None
     question_options: tuple[str, ...] = Field(default=(), exclude_if=not_)
     """The answers that the question suggests."""
-    planner: str
-    strategy: str
+    planner: Kept[str]
+    strategy: Kept[str]
     revisions: tuple[Revision, ...]
     replans: int
     steps: tuple[OutcomeStep, ...]
@@ -125,7 +126,7 @@ class Ending(BaseModel, frozen=True):
 
     status: TaskStatus
     reason: str = ""
-    code: str | None = None
+    code: Kept[str | None] = None
     result: JsonValue = None
     result_misfit: str = Field(default="", exclude_if=not_)
     question: str | None = None

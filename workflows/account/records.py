@@ -13,6 +13,7 @@ from workflows import ids
 from workflows.faults.decision import Action
 from workflows.faults.fault import Fault
 from workflows.json_values import canonical
+from workflows.marks import Kept, Paths, Refers
 from workflows.people.approval import Approval
 from workflows.plans.catalogue import CompanionSpec, Effect
 from workflows.plans.proposal import Mistake, PassedOver, Step
@@ -60,9 +61,9 @@ class StepRecord(BaseModel):
     """Seconds that the step waited between two executions of its activity, added up."""
     place: int = 0
     """The position, from 1, in the order in which the steps of the task ended; 0 while the step has not ended."""
-    kind: str
+    kind: Kept[str]
     """The kind of tool that the step calls: the planned kind, or a fallback."""
-    args: dict[str, JsonValue] | None = None
+    args: Refers[dict[str, JsonValue] | None] = None
     """The arguments, with the results of other steps in place of references. None before the step starts, and in a copy
     from which long arguments are left out."""
     started: AwareDatetime | None = None
@@ -94,11 +95,11 @@ class StepRecord(BaseModel):
     """The retries of the current `kind`, by the code of the fault before each."""
     approval: Approval | None = Field(default=None, exclude=True)
     """What a person approved; a call that differs is refused. It does not outlast the run of the task."""
-    undoes: str | None = None
+    undoes: Kept[str | None] = None
     """The id of the step whose effect this step undoes; None for a step of a plan."""
     outlived: bool = False
     """Whether, in an earlier run of the task, a thread of the call still ran after its attempt had ended."""
-    named: dict[str, JsonValue] = Field(default_factory=dict)
+    named: Paths[dict[str, JsonValue]] = Field(default_factory=dict)
     """By path, short values of what was left out; calls that undo, reconcile or observe this step need them."""
 
     @property
@@ -170,10 +171,10 @@ class StepRecord(BaseModel):
 class FaultRecord(Fault):
     """A fault of a call, and the decision that followed."""
 
-    step_id: str
+    step_id: Kept[str]
     """The id of the activity: of a step or, for a fault of Replan's own call, of a request to the planner or a read."""
     revision: int
-    decision: Action
+    decision: Kept[Action]
     reconciled: Literal["applied", "not_applied", "cannot_tell"] | None = None
     """What reconciliation found out about the effect of the call; `applied` then says the same. None if there was no
     reconciliation."""
@@ -191,8 +192,8 @@ class FaultRecord(Fault):
 class UndoRecord(BaseModel, frozen=True):
     """Whether the effect of a step was undone and, if it was not, why."""
 
-    step_id: str
-    kind: str = ""
+    step_id: Kept[str]
+    kind: Kept[str] = ""
     """The kind of tool that undoes the effect; empty if there is no such tool."""
     done: bool = False
     reason: str = ""
@@ -202,9 +203,9 @@ class UndoRecord(BaseModel, frozen=True):
 class Observation(BaseModel, frozen=True):
     """The state of a called system, read after a fault of a step that requires a new plan."""
 
-    step_id: str
-    kind: str
-    args: dict[str, JsonValue]
+    step_id: Kept[str]
+    kind: Kept[str]
+    args: Refers[dict[str, JsonValue]]
     value: JsonValue
     at: AwareDatetime
     stale: bool = False
@@ -218,13 +219,13 @@ class Revision(BaseModel, frozen=True):
 
     number: int
     because: str = ""
-    refused: tuple[str, ...] = ()
+    refused: Kept[tuple[str, ...]] = ()
     """Ids of the steps whose faults led to this plan."""
-    kept: tuple[str, ...] = ()
+    kept: Kept[tuple[str, ...]] = ()
     """Ids of the steps that were completed before this plan; only the newest, up to `MAX_KEPT`."""
-    looked: tuple[str, ...] = ()
+    looked: Kept[tuple[str, ...]] = ()
     """The kinds of the tools that read the current state before this plan was made."""
-    planner: str = ""
+    planner: Kept[str] = ""
     turn: int = 0
     """The number of the turn in which it was proposed."""
     at: AwareDatetime | None = None
@@ -237,9 +238,9 @@ class WithheldCall(BaseModel, frozen=True):
     Such content may have ordered the call.
     """
 
-    step: str
-    kind: str
-    args: JsonValue
+    step: Kept[str]
+    kind: Kept[str]
+    args: Refers[JsonValue]
     """The arguments as proposed, with references; if they are large, only the beginning of their JSON."""
 
 
@@ -249,7 +250,7 @@ class Rejection(BaseModel, frozen=True):
     turn: int
     reasons: tuple[str, ...]
     """The first few reasons for the rejection, each cut to a few hundred characters."""
-    steps: tuple[str, ...] = Field(default=(), exclude_if=not_)
+    steps: Kept[tuple[str, ...]] = Field(default=(), exclude_if=not_)
     """For each of the `reasons` the id of the step that is wrong; empty text if it is the whole proposal."""
     withheld: tuple[WithheldCall, ...] = Field(default=(), exclude_if=not_)
     """The first few calls of the proposal that untrusted content may have ordered."""
@@ -267,7 +268,7 @@ class Compaction(BaseModel, frozen=True):
     turn: int
     turns: int
     """How many turns the summary replaces."""
-    planner: str
+    planner: Kept[str]
     tokens: int
     """Tokens of the conversation before the summary."""
 
@@ -276,7 +277,7 @@ class PlannerWait(BaseModel, frozen=True):
     """A wait of the task for its planner, which cannot answer now."""
 
     until: datetime
-    code: str
+    code: Kept[str]
     """The code of the fault of the last request."""
     reason: str
 

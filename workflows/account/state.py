@@ -25,6 +25,7 @@ from workflows.account.task import Task, TaskStatus
 from workflows.calls.turns import Turns
 from workflows.json_values import canonical
 from workflows.limits.budget import Spent, TaskBudget
+from workflows.marks import Kept
 from workflows.people.requests import HumanAnswer, HumanRequest, Word
 from workflows.plans.catalogue import Effect
 from workflows.plans.contract import Contract
@@ -70,7 +71,7 @@ class JournalState(EntryLists):
     started_at: AwareDatetime
     ended_at: AwareDatetime | None = None
     ending: Ending | None = None
-    planner: str = ""
+    planner: Kept[str] = ""
     searchable: bool = False
     page: str = Field(default="", exclude_if=not_)
     """Where people open the page, as a worker reported it; empty if no worker did."""
@@ -82,7 +83,7 @@ class JournalState(EntryLists):
     records: list[StepRecord] = Field(default_factory=list)
     counts: Counts = Field(default_factory=dict, exclude_if=not_)
     observations: list[Observation] = Field(default_factory=list)
-    down: list[str] = Field(default_factory=list)
+    down: Kept[list[str]] = Field(default_factory=list)
     """Kinds of tools that the task may not use any more, because their retries are used up."""
     guard: RepeatGuard = Field(default_factory=RepeatGuard)
     loops: ProgressGuard = Field(default_factory=ProgressGuard)
@@ -90,11 +91,11 @@ class JournalState(EntryLists):
     budget: TaskBudget = Field(default_factory=TaskBudget)
     replanning: bool = False
     """Whether the planner's next proposal is a replan, because a step of the current plan was rejected."""
-    folded: Folded = Field(default_factory=Folded)
+    folded: Kept[Folded] = Field(default_factory=Folded)
     undo_when_cancelled: bool = False
     was_reset: bool = False
     """Whether an earlier run of the task was made by a reset."""
-    origin: str | None = None
+    origin: Kept[str | None] = None
     """In an UndoWorkflow: the first run id of the task that it undoes. In every other workflow: None."""
     branch: int = 0
     """The branch of the planner's conversation that this run uses; see `Proposed.branch`."""

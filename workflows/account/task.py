@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field, JsonValue, ValidationInfo, field_validato
 from workflows.account.records import FaultRecord, StepRecord
 from workflows.faults import retries
 from workflows.limits.budget import MAX_TASK_TEXT, Limits
+from workflows.marks import Kept
 from workflows.people.requests import MAX_NAME
 from workflows.plans.contract import AllowedEffect
 from workflows.plans.demonstration import MAX_DEMONSTRATION_BYTES, MAX_DEMONSTRATIONS, Demonstration
@@ -88,7 +89,7 @@ class Task(BaseModel, frozen=True):
     """Seconds that a request to a person is open, at most `retries.LONGEST_TIMER`."""
     by: str = Field(default="", max_length=MAX_NAME, exclude_if=not_)
     """Who started it, as that person or program claims; people who are asked about it read this."""
-    planner: str | None = None
+    planner: Kept[str | None] = None
     effort: Effort | None = Field(default=None, exclude_if=not_)
     """How much the planner's model reasons; None for the worker's setting, else the model's usual effort."""
     reply_tokens: int | None = Field(default=None, ge=MIN_REPLY, le=MAX_REPLY, exclude_if=not_)
@@ -105,11 +106,11 @@ class Task(BaseModel, frozen=True):
     demonstrations: tuple[Demonstration, ...] = Field(default=(), max_length=MAX_DEMONSTRATIONS, exclude_if=not_)
     """Examples for the planner's model, with `strategy` `react`; together at most `MAX_DEMONSTRATION_BYTES`."""
     result_schema: dict[str, JsonValue] | None = None
-    continues: str | None = None
+    continues: Kept[str | None] = None
     """The first run id of an earlier task, if this task continues its conversation with the planner; else None."""
     remains: Remains | None = None
     """The steps and faults of the continued task that its planner has not seen; None if no task is continued."""
-    effect_key: str | None = Field(default=None, pattern=EFFECT_KEY, max_length=MAX_EFFECT_KEY, exclude_if=not_)
+    effect_key: Kept[str | None] = Field(default=None, pattern=EFFECT_KEY, max_length=MAX_EFFECT_KEY, exclude_if=not_)
     """The beginning of the idempotency keys of the task's steps, in place of the id of its first run. Steps with the
     same id, of all tasks with the same effect key, are then one call: the ledger, or the service, returns its first
     result, also when Temporal has deleted the first task. No codec encrypts the effect key."""

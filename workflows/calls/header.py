@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, JsonValue
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 
+from workflows.marks import Kept
 from workflows.people.approval import Approval
 from workflows.plans.catalogue import Effect
 from workflows.sparse import Sparse
@@ -36,13 +37,13 @@ class Provided(BaseModel, frozen=True):
 class CallHeader(Sparse, frozen=True):
     """What `activities.boundary`, the code around each tool, must know of a call besides its arguments."""
 
-    key: str
+    key: Kept[str]
     """The idempotency key: the task's effect key, else its `first_execution_run_id`, and `/` and the step id. It is the
     same over retry, crash, replay and reset. The key of a call that belongs to no step never begins with the effect
     key."""
     revision: int = 1
     """The number of the plan; 0 for a call before the first plan."""
-    digest: str = ""
+    digest: Kept[str] = ""
     """The digest of the tool's spec that the workflow has in its catalogue."""
     effect: Effect | None = None
     """The effect of the tool in the workflow's catalogue; None if the workflow is too old to tell."""

@@ -7,6 +7,7 @@ from pydantic import BaseModel
 from temporalio import workflow
 
 from workflows.faults import retries
+from workflows.marks import Kept
 
 TURN = "turn"
 """The name of the Signal with a Turn."""
@@ -15,7 +16,7 @@ TURN = "turn"
 class Turn(BaseModel, frozen=True):
     """The input of the Signal `turn`: the turn of a call has come, so the call may be made now."""
 
-    key: str
+    key: Kept[str]
     """The idempotency key of the call."""
 
 

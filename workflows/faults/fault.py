@@ -14,6 +14,7 @@ from typing import TypedDict, TypeVar, Unpack
 from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from workflows.faults import retries
+from workflows.marks import Kept, Refers
 from workflows.plans.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, Effect
 
 M = TypeVar("M", bound=BaseModel)
@@ -184,7 +185,7 @@ class Fault(BaseModel, frozen=True):
     retry_after: float | None = None
     """Seconds that the called system asked to wait; None if it asked for no wait."""
     applied: Applied = Applied.NONE
-    source: str = ""
+    source: Kept[str] = ""
     attempt: int = Field(default=1, ge=0)
     """The number of the attempt within its activity execution, from 1; 0 if no attempt was made."""
     waited: float | None = None
@@ -220,7 +221,7 @@ class Fault(BaseModel, frozen=True):
     guessed: str = Field(default="", exclude_if=not_)
     """The attribute, such as `ApiError.status_code`, from which the fault was guessed, because no table knows the
     exception. Empty if nothing was guessed. A guess never proves that a call had no effect."""
-    defaults: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
+    defaults: Refers[dict[str, JsonValue]] = Field(default_factory=dict, exclude_if=not_)
     """For a call that needs an approval: by name, the arguments that its tool adds to those of the call. If the call
     leaves out parts of an argument, the whole argument is here. Empty in a FaultRecord."""
 

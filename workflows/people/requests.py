@@ -14,6 +14,7 @@ from pydantic import AwareDatetime, BaseModel, Field, JsonValue, PrivateAttr, Ro
 from workflows.commands import Option, command
 from workflows.json_values import canonical, text_of
 from workflows.limits.budget import Amounts
+from workflows.marks import Kept, Named, Refers
 from workflows.text import capitalised
 
 MAX_WORDS = 4_000
@@ -63,7 +64,7 @@ Reason = Annotated[Words, Option("the reason", '"Not needed."')]
 class Given(BaseModel, frozen=True, extra="forbid"):
     """What a person sends with an answer; every field may be left out."""
 
-    request: str = Field(default="", max_length=MAX_NAME)
+    request: Kept[str] = Field(default="", max_length=MAX_NAME)
     """The id of the request; empty if only one is open."""
     by: str = Field(default="", max_length=MAX_NAME)
     """Who answers, as the person claims."""
@@ -88,8 +89,8 @@ class GivenReject(Given):
 
 
 class GivenEdit(GivenWithCode):
-    args: Annotated[dict[str, JsonValue], Option("the arguments that change", '{"amount": 400}', "object")] = Field(
-        default_factory=dict
+    args: Refers[Annotated[dict[str, JsonValue], Option("the arguments that change", '{"amount": 400}', "object")]] = (
+        Field(default_factory=dict)
     )
     """The changed arguments by name; the other arguments stay."""
 
@@ -243,9 +244,9 @@ def answer_command(
 class Change(BaseModel, frozen=True):
     """An argument that a person changed."""
 
-    was: JsonValue = None
+    was: Refers[JsonValue] = None
     """None, too, if there was no such argument."""
-    now: JsonValue = None
+    now: Refers[JsonValue] = None
 
 
 class HumanAnswer(BaseModel, frozen=True):
@@ -259,32 +260,32 @@ class HumanAnswer(BaseModel, frozen=True):
     undo: bool = Field(default=False, exclude_if=not_)
     extended: dict[str, int | float] = Field(default_factory=dict, exclude_if=not_)
     """By the name of a limit, how much was added to it."""
-    edited: dict[str, Change] = Field(default_factory=dict, exclude_if=not_)
+    edited: Named[dict[str, Change]] = Field(default_factory=dict, exclude_if=not_)
     """By name, the arguments that were changed."""
-    resolution: str = Field(default="", exclude_if=not_)
+    resolution: Kept[str] = Field(default="", exclude_if=not_)
     """The id of the resolution of an incident that answered the request; empty if a person answered this one alone."""
 
 
 class ProposedCall(BaseModel, frozen=True):
     """A call that a person is asked to approve."""
 
-    kind: str
-    effect: str
+    kind: Kept[str]
+    effect: Kept[str]
     """What the call may change, in the words of `workflows.plans.catalogue.Effect`."""
-    undo: str | None = None
+    undo: Kept[str | None] = None
     """The kind of tool that can undo its effect; None if there is none."""
-    args: dict[str, JsonValue] | None = None
+    args: Refers[dict[str, JsonValue] | None] = None
     """The arguments of the call; of long ones the beginning. None once the request is closed: the step has them."""
     code: str
     """What an approval must repeat. It stands for this call with all of its arguments, in this run of the task."""
-    step: str = Field(default="", exclude_if=not_)
+    step: Kept[str] = Field(default="", exclude_if=not_)
     """The id of its step; empty for the call of the step that waits."""
     says: str = Field(default="", exclude_if=not_)
     """What the tool says of itself, in a sentence."""
-    defaults: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
+    defaults: Refers[dict[str, JsonValue]] = Field(default_factory=dict, exclude_if=not_)
     """By name, the arguments that the tool adds, of long ones the beginning. An argument of the call of which parts are
     left out is here whole. Empty if no worker told them, and once the request is closed."""
-    origins: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
+    origins: Named[dict[str, str]] = Field(default_factory=dict, exclude_if=not_)
     """By argument, where its value comes from, in words; empty once the request is closed."""
     untrusted: tuple[str, ...] = Field(default=(), exclude_if=not_)
     """The arguments with a value that no trusted source has, so that untrusted content may have chosen it."""
@@ -305,12 +306,12 @@ class ProposedCall(BaseModel, frozen=True):
 class HumanRequest(BaseModel):
     """What a task asks of a person; it is open until it has an answer or `closed` says why it needs none."""
 
-    id: str
+    id: Kept[str]
     kind: RequestKind
-    step: str | None = None
+    step: Kept[str | None] = None
     """The id of the step that waits; None if the whole task waits."""
     revision: int = 0
-    code: str
+    code: Kept[str]
     reason: str
     """What happened, or the question."""
     words: str = Field(default="", exclude_if=not_)
@@ -329,12 +330,12 @@ class HumanRequest(BaseModel):
     """The call that is to be approved; None for a request of another kind."""
     others: tuple[ProposedCall, ...] = Field(default=(), exclude_if=not_)
     """Further calls of the same plan that need an approval, and that may be approved with the call."""
-    cause: str = Field(default="", exclude_if=not_)
+    cause: Kept[str] = Field(default="", exclude_if=not_)
     """The incident: the cause that requests of other tasks may share, such as `charge/unauthorized`; empty for none."""
-    after: str = Field(default="", exclude_if=not_)
+    after: Kept[str] = Field(default="", exclude_if=not_)
     """The id of the resolution of this cause after which the same was asked again; empty if there was none."""
     answer: HumanAnswer | None = None
-    closed: str = Field(default="", exclude_if=not_)
+    closed: Kept[str] = Field(default="", exclude_if=not_)
     """Why the request was closed without an answer (UNANSWERED, ENDED, REPEATED); empty if it was not."""
     result: JsonValue = Field(default=None, exclude=True)
     """The result that a person provided, until the step has it."""
@@ -402,9 +403,9 @@ class Requests(RootModel[list[HumanRequest]]):
 class Resolution(BaseModel, frozen=True):
     """That the cause of an incident was repaired: the argument of the Signal that answers all requests with it."""
 
-    id: str = Field(max_length=MAX_NAME)
+    id: Kept[str] = Field(max_length=MAX_NAME)
     """The same in each repetition; a request that was opened because this resolution did not help is not answered."""
-    cause: str = Field(max_length=MAX_NAME)
+    cause: Kept[str] = Field(max_length=MAX_NAME)
     by: str = Field(default="", max_length=MAX_NAME)
     note: str = Field(default="", max_length=MAX_WORDS)
 

@@ -11,6 +11,7 @@ from temporalio import workflow
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation, StepRecord
 from workflows.json_values import canonical
+from workflows.marks import Kept
 from workflows.people.requests import Word
 from workflows.planning import trust
 from workflows.plans.catalogue import Catalogue
@@ -53,8 +54,8 @@ class Situation(BaseModel, frozen=True):
     may_ask: bool = Field(default=False, exclude_if=not_)
     """Whether a person answers a question of the planner; otherwise a question ends the task."""
     rejected: tuple[Mistake, ...] = ()
-    down: tuple[str, ...] = ()
-    withheld: tuple[str, ...] = ()
+    down: Kept[tuple[str, ...]] = ()
+    withheld: Kept[tuple[str, ...]] = ()
     """Kinds of tools that may not be planned, because the task has read untrusted content."""
     contract: tuple[str, ...] = Field(default=(), exclude_if=not_)
     """The effects that plans may still have after untrusted content was read, one phrase for each."""
@@ -69,7 +70,7 @@ class Situation(BaseModel, frozen=True):
     demonstrations: tuple[Demonstration, ...] = Field(default=(), exclude_if=not_)
     """Examples for the planner's model; sent with the text of the task."""
     result_schema: dict[str, JsonValue] | None = None
-    continues: str | None = None
+    continues: Kept[str | None] = None
     converses: bool = False
     """Whether the planner keeps its conversation, so that it is told only what is new since its previous turn."""
     branch: int = 0
@@ -77,13 +78,13 @@ class Situation(BaseModel, frozen=True):
     """Whether this is the final request: the budget is used up, and the planner must answer from what is known."""
     max_output: int | None = None
     """The most tokens that a model's reply may have; None for the default limit."""
-    effort: str | None = Field(default=None, exclude_if=not_)
+    effort: Kept[str | None] = Field(default=None, exclude_if=not_)
     """How much the planner's model reasons; None for its usual effort."""
     max_lost_replies: int | None = None
     """How many replies of a model may be lost in this turn before no further request is made; None for no limit."""
     max_shown: int | None = None
     """In the request for the final answer, the most characters shown of each result; None for MAX_SHOWN."""
-    planner: str | None = None
+    planner: Kept[str | None] = None
     compact: int = 0
     """How many of the oldest turns the planner must summarise; 0 if it must make a proposal."""
 

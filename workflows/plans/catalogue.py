@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, field_serializer
 
+from workflows.marks import Kept
 from workflows.plans.proposal import Proposed
 from workflows.sparse import Sparse
 
@@ -53,8 +54,8 @@ class CompanionSpec(BaseModel, frozen=True):
     `args` gives for each argument a path into that call's `args`, `result` or `key`, such as `{"id": "result.id"}`.
     """
 
-    kind: str
-    args: dict[str, str] = Field(default_factory=dict)
+    kind: Kept[str]
+    args: Kept[dict[str, str]] = Field(default_factory=dict)
     defaults: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
     """For a kind that undoes: by argument, the default with which the call was made. It takes the place of an optional
     argument that the call left out; None to leave the argument out of the undo, too."""
@@ -97,7 +98,7 @@ class ToolSpec(BaseModel, frozen=True):
     The tool's schemas and description stay with the worker; `digest` is made from them, too.
     """
 
-    kind: str
+    kind: Kept[str]
     effect: Effect
     retry: Literal["standard", "patient", "once"] = "standard"
     timeout: float = Field(default=30.0, gt=0)
@@ -109,16 +110,16 @@ class ToolSpec(BaseModel, frozen=True):
     settle: float = Field(default=10.0, ge=0)
     """Seconds after the last attempt until "not found" of `reconcile` proves that the call was not applied."""
     undo: CompanionSpec | None = None
-    fallback: str | None = None
+    fallback: Kept[str | None] = None
     """The kind of tool that is called instead, with the same arguments, when the retries of this kind are used up."""
     ensure: str | None = None
     """A condition over `args` and `result`; a result that violates it is a fault with the code `unexpected_result`."""
     approve: str | None = None
     """Which calls a person must approve: `always`, or a condition over `args`; None for none."""
-    authority: tuple[str, ...] | None = None
+    authority: Kept[tuple[str, ...] | None] = None
     """The arguments that say whom, where, which or how much; None for all but `content`. Of a read: further arguments
     with which it could carry data away; empty if none can, since they stay with the worker and its own model."""
-    content: tuple[str, ...] = ()
+    content: Kept[tuple[str, ...]] = ()
     """The arguments that are only content, such as the text of a message."""
     untrusted: bool = False
     """Whether a result may contain untrusted content: text from outside, which may contain hidden instructions."""
@@ -137,7 +138,7 @@ class ToolSpec(BaseModel, frozen=True):
     `new`, or have `changed` since a person read them. None for words that a person wrote or has read."""
     says: str = Field(default="", exclude_if=not_)
     """What the tool says of itself, in a sentence; empty for a tool whose calls nobody is asked to approve."""
-    digest: str = ""
+    digest: Kept[str] = ""
     """Digest of this spec and of the tool's schemas and description."""
 
     def authority_of(self, names: Iterable[str]) -> list[str]:
@@ -188,7 +189,7 @@ class Catalogue(Sparse, frozen=True):
     digest: str = ""
     """The digest of the worker's tools, the same for all workers with the same tools."""
     specs: dict[str, ToolSpec]
-    planner: str
+    planner: Kept[str]
     searchable: bool = True
     """Whether the namespace has Replan's search attributes; without them, to set one fails the workflow task."""
     patience: float = Field(ge=0)

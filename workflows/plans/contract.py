@@ -10,6 +10,7 @@ from operator import not_
 
 from pydantic import BaseModel, Field, JsonValue, model_validator
 
+from workflows.marks import Kept, Named, Paths, Refers
 from workflows.plans.references import label
 from workflows.sparse import Sparse
 from workflows.text import few
@@ -33,12 +34,12 @@ class Origin(Sparse, frozen=True):
     computed is none if the planner chose the computation after the task had read untrusted content.
     """
 
-    step: str
-    at: str
+    step: Kept[str]
+    at: Paths[str]
     """The path of the value in the step's arguments, such as `receiver` or `items.0.sku`."""
     is_key: bool = False
     """Whether the literal is the key of an object, and not the value with this path."""
-    source: str = ""
+    source: Kept[str] = ""
     """The step whose untrusted result shows the value, or `input` or `conversation`, or OF_TOOL with the kind of a tool
     whose description shows it; empty if nothing shows it."""
     computed: str = ""
@@ -60,7 +61,7 @@ def description_words(kind: str) -> str:
 class Term(Sparse, frozen=True, extra="forbid"):
     """What one argument of an effect may be; without any field, each value that has a trusted source."""
 
-    values: tuple[JsonValue, ...] = Field(default=(), max_length=MAX_VALUES)
+    values: Refers[tuple[JsonValue, ...]] = Field(default=(), max_length=MAX_VALUES)
     """The values to choose from; a value may be a reference to a result."""
     at_least: float | None = Field(default=None, allow_inf_nan=False)
     at_most: float | None = Field(default=None, allow_inf_nan=False)
@@ -98,14 +99,14 @@ class Term(Sparse, frozen=True, extra="forbid"):
 class AllowedEffect(Sparse, extra="forbid"):
     """One effect of a contract: calls of a kind with these arguments."""
 
-    kind: str = Field(min_length=1, max_length=200)
-    args: dict[str, Term] = Field(default_factory=dict, max_length=MAX_ARGUMENTS)
+    kind: Kept[str] = Field(min_length=1, max_length=200)
+    args: Named[dict[str, Term]] = Field(default_factory=dict, max_length=MAX_ARGUMENTS)
     """What each argument may be, by name; the value of any other argument needs a trusted source."""
     count: int = Field(default=1, ge=1, le=MAX_COUNT)
     """How many calls may have the effect."""
     by_user: bool = False
     """Whether the user wrote this effect, so that references in `args` may lead to untrusted content."""
-    used_by: list[str] = Field(default_factory=list)
+    used_by: Kept[list[str]] = Field(default_factory=list)
     """The ids of the steps that were planned with this effect."""
 
     def __str__(self) -> str:
@@ -130,7 +131,7 @@ class Contract(BaseModel):
     """By the id of each step of the plan in force that a person must approve, the reason."""
     origins: list[Origin] = Field(default_factory=list, exclude_if=not_)
     """Literals without a trusted source in the arguments of the steps in `outside`, and of steps with an effect."""
-    tainted: list[str] = Field(default_factory=list, exclude_if=not_)
+    tainted: Kept[list[str]] = Field(default_factory=list, exclude_if=not_)
     """Ids of the steps of the plan in force whose results will be untrusted content."""
     unchecked: dict[str, list[str]] = Field(default_factory=dict, exclude_if=not_)
     """By the id of a read of the plan in force, its arguments that refer to untrusted content. Their values are known

@@ -2,6 +2,7 @@
 
 from pydantic import Field, JsonValue
 
+from workflows.marks import Refers
 from workflows.sparse import Sparse
 
 MAX_DEMONSTRATIONS, MAX_MOVES = 10, 20
@@ -14,7 +15,7 @@ class DemonstratedMove(Sparse, frozen=True, extra="forbid"):
     """One call of a demonstration, and what came of it."""
 
     kind: str = Field(min_length=1, max_length=200)
-    args: dict[str, JsonValue] = Field(default_factory=dict)
+    args: Refers[dict[str, JsonValue]] = Field(default_factory=dict)
     result: JsonValue = None
     thought: str = ""
     """Why the call is made, in one sentence."""

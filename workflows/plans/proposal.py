@@ -18,6 +18,7 @@ from pydantic import (
     WrapSerializer,
 )
 
+from workflows.marks import Kept, Refers
 from workflows.plans.contract import AllowedEffect, Origin
 from workflows.plans.references import label, references
 from workflows.sparse import Sparse, without_defaults
@@ -44,11 +45,11 @@ class _Frozen(BaseModel, frozen=True, extra="forbid"):
 class Step(_Frozen):
     """One unit of a plan: a call of the tool that its kind names."""
 
-    id: str
+    id: Kept[str]
     """Unique in the task over all its plans, because it is part of the idempotency key."""
-    kind: str
-    args: dict[str, JsonValue] = Field(default_factory=dict)
-    needs: tuple[str, ...] = ()
+    kind: Kept[str]
+    args: Refers[dict[str, JsonValue]] = Field(default_factory=dict)
+    needs: Kept[tuple[str, ...]] = ()
     title: str = ""
     """A few words for people; if empty, the arguments are shown instead."""
     provider_call: str = ""
@@ -115,7 +116,7 @@ class Answer(_Recorded):
     """A proposal to end the task with this result."""
 
     type: Literal["answer"] = "answer"
-    result: JsonValue
+    result: Refers[JsonValue]
     misfit: str = Field(default="", exclude_if=not_)
     """Why the result does not fit the task's `result_schema`, if no better result can be requested; else empty."""
 
@@ -158,7 +159,7 @@ class Mistake(_Frozen):
 
     text: str
     """The reason as a whole sentence, with the id of the step if a single step is wrong."""
-    step: str = ""
+    step: Kept[str] = ""
     """The id of the step that is wrong; empty if the mistake is in the whole proposal."""
 
     def __str__(self) -> str:
@@ -168,8 +169,8 @@ class Mistake(_Frozen):
 class PassedOver(_Frozen):
     """A planner that could not be used, so that the next planner of the list was asked."""
 
-    planner: str
-    code: str
+    planner: Kept[str]
+    code: Kept[str]
     reason: str
 
 
@@ -179,7 +180,7 @@ class Proposed(_Recorded):
     proposal: Proposal
     rejected: tuple[Mistake, ...] = ()
     """The mistakes that the activity found in the proposal; empty if it found none."""
-    planner: str = ""
+    planner: Kept[str] = ""
     model_calls: int = 0
     tokens: int = 0
     usd: float | None = None
