@@ -155,12 +155,11 @@ class Abilities:
         offered = builtin.tools(has_model=has_model)
         files = [name for name in options.tools if name.endswith(SUFFIX)]
         loaded = {**dict.fromkeys(own, ""), **load_all(name for name in options.tools if name not in files)}
-        others, reach = [*offered, *loaded], Reach.of(options.allow_hosts)
-        foreign = load_servers(files, environment, others, reach)
+        foreign = load_servers(files, environment, [*offered, *loaded], Reach.of(options.allow_hosts))
         registry = Registry({**loaded, **foreign.tools}, builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
-        notify = receiver_of(options.notify, environment), page_base(options.notify_base)
-        return cls(selection, registry, faults, environment, *notify, foreign)
+        receiver, base = receiver_of(options.notify, environment), page_base(options.notify_base)
+        return cls(selection, registry, faults, environment, receiver, base, foreign)
 
     def answer(self, options: WorkerOptions) -> str | None:
         """What the worker prints instead of serving tasks: for `--classify` and `--check`; None without them.

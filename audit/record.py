@@ -224,7 +224,7 @@ class Recording:
         """Yield each text in a message after its place, and count the payloads; `where` is the place of the message."""
         if isinstance(message, Payload):
             self.record.payloads += 1
-            self.record.opaque += is_encrypted(message)
+            self.record.opaque += 1 if is_encrypted(message) else 0
             self.record.largest = max(self.record.largest, (len(message.data), event))
             if _is_readable(message):
                 yield where, message.data.decode(errors="replace")

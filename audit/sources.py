@@ -335,7 +335,7 @@ class _Json:
         self._opened = self._opened[:-1]
         self._keys.pop()
         self._at = end
-        self.texts += not self._opened
+        self.texts += 0 if self._opened else 1
         if self._start is None or len(self._opened) > self._around:
             return None
         value, self._start = self._text[self._start : end], None

@@ -337,7 +337,7 @@ class Redaction:
                 if encoding in JSON:
                     return json.dumps(self._values.of(json.loads(payload.data), shape), ensure_ascii=False).encode()
             return self.text(payload.data.hex()).encode()
-        self.opaque += bool(payload.data)
+        self.opaque += 1 if payload.data else 0
         return payload.data
 
 

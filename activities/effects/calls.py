@@ -390,7 +390,7 @@ class Calls:
         claim = {
             "claim": row.claim + 1,
             "is_unproven": int(is_unproven),
-            "joined": (row.joined or 0) + is_joined,
+            "joined": (row.joined or 0) + (1 if is_joined else 0),
             "digest": request.identity.digest,
             "arguments": json.dumps(dict(request.arguments)),
             **self._claimed(tx, request, seq),

@@ -72,7 +72,8 @@ class Decoder(Generic[C]):
         name = event.WhichOneof("attributes")
         of: Message | None = getattr(event, name) if name else None
         is_first = isinstance(of, api.WorkflowExecutionStartedEventAttributes)
-        self.event, self.at = Event(self.event.run + is_first, event.event_id), _time_of(event)
+        run = self.event.run + 1 if is_first else self.event.run
+        self.event, self.at = Event(run, event.event_id), _time_of(event)
         if is_first:
             self._open.clear()
         return self._call_event(of) or of

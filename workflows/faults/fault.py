@@ -233,7 +233,7 @@ class Fault(BaseModel, frozen=True):
     @property
     def taken(self) -> int:
         """How many attempts of the activity execution are counted as attempts of the step."""
-        return max(0, self.attempt - (not self.is_counted))
+        return self.attempt if self.is_counted else max(0, self.attempt - 1)
 
     @property
     def is_counted(self) -> bool:
