@@ -1,5 +1,7 @@
 """All timeouts and retries of activities, as numbers; `routes` makes the options of activities of them.
 
+Read when an activity is scheduled, when one of its attempts fails, and before each wait.
+
 Only a tool's own `timeout=` is in its spec, and how long the console waits for an answer is in client/.
 
 The policy is full jitter over a doubling backoff (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
