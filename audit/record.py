@@ -134,25 +134,34 @@ class Leak(NamedTuple):
 class Record:
     """One history, reduced to what findings need."""
 
+    # Set by the first event
     name: str
     workflow_id: str = ""
     run_id: str = ""
     workflow: str = ""
     """The type of the workflow."""
+    attempt: int = 1
+    """The number of this run by the retry policy of the workflow."""
+    continued: Failing | None = None
+    """The failure of the run before, if the workflow was retried."""
+
+    # Set by each event
     events: int = 0
     bytes: int = 0
-    calls: list[Call] = field(default_factory=list)
     payloads: int = 0
     opaque: int = 0
     """Payloads that a codec wrote."""
     largest: tuple[int, int] = (0, 0)
     """The bytes of the largest payload, and its event."""
     secrets: list[Leak] = field(default_factory=list)
+    unknown: int = 0
+    """Events of a type that this version does not know."""
+
+    # Set by the events of activities
+    calls: list[Call] = field(default_factory=list)
     carried: dict[str, Carried] = field(default_factory=dict)
-    attempt: int = 1
-    """The number of this run by the retry policy of the workflow."""
-    continued: Failing | None = None
-    """The failure of the run before, if the workflow was retried."""
+
+    # Set by the events of workflow tasks, timers and messages
     suggested: int | None = None
     """The event by which the server first suggested continue-as-new."""
     tasks_after: int = 0
@@ -161,12 +170,12 @@ class Record:
     """Workflow tasks that failed, each with its event and cause; empty again once a task is completed."""
     pauses: list[Event] = field(default_factory=list)
     """The events of fired timers and arrived messages: a call repeated after such an event may be intended."""
-    status: str = "running"
-    ended: int | None = None
-    unknown: int = 0
-    """Events of a type that this version does not know."""
     has_status: bool = False
     """Whether the workflow set search attributes of Replan."""
+
+    # Set by the last event
+    status: str = "running"
+    ended: int | None = None
 
     @property
     def is_replans(self) -> bool:

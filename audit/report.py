@@ -114,6 +114,7 @@ class InsteadCount(BaseModel, frozen=True):
 class AuditReport(BaseModel, frozen=True):
     """The report on a set of histories."""
 
+    # Set by each history that is read
     histories: int
     events: int
     running: int
@@ -127,6 +128,8 @@ class AuditReport(BaseModel, frozen=True):
     opaque: int
     """Payloads that a codec wrote, which the audit cannot read."""
     unknown_events: int
+
+    # Set by each call in these histories
     calls: int
     retries: int
     helped: int
@@ -137,6 +140,8 @@ class AuditReport(BaseModel, frozen=True):
     spared_doubtful: int
     spared_helped: int
     left: int
+
+    # Set when all histories are read
     effects: dict[str, Effect]
     """The activities that `line` declares: those of which calls ran again after an unknown outcome."""
     line: str

@@ -1,4 +1,7 @@
-"""The Python API: `Client` starts and finds tasks; a `TaskHandle` follows, answers, cancels or undoes one task."""
+"""The Python API: `Client` starts and finds tasks; a `TaskHandle` follows, answers, cancels or undoes one task.
+
+Runs when a user's program, the HTTP API, the page or the gateway does something with tasks.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Connects to the Temporal server, and builds the URLs of its web UI."""
+"""Connects to the Temporal server, and builds the URLs of its web UI.
+
+Runs when a command or a program begins, before it calls the server; the URLs are built whenever a task is shown.
+"""
 
 import os
 import urllib.parse

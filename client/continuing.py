@@ -1,4 +1,7 @@
-"""Continues the conversation of an ended task in a new task."""
+"""Continues the conversation of an ended task in a new task.
+
+Runs before such a task is started: it reads what became of the ended one.
+"""
 
 from temporalio.client import Client, WorkflowExecutionStatus
 

@@ -1,4 +1,7 @@
-"""Writes the JSON documents of Replan, and reads JSON that others wrote."""
+"""Writes the JSON documents of Replan, and reads JSON that others wrote.
+
+Runs when a command with `--json` or the HTTP API answers, and when a person or a program gives JSON.
+"""
 
 import json
 from typing import Any

@@ -1,7 +1,9 @@
 """Which effects the calls of a task had, from the task's history and from a worker's ledgers.
 
+Runs when the effects of a task are listed or explained, and before they are undone or the task is reset.
+
 An effect is a change in the world. A ledger is a table in which a worker records effects by their idempotency keys.
-`effect_of` decides for one call; the commands `effects`, `explain`, `undo`, `show` and `reset` all use it.
+`effect_of` decides for one call.
 """
 
 import sys

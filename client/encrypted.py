@@ -1,4 +1,7 @@
-"""Describes tasks whose values are encrypted, without their key: status, times, and the kinds of steps."""
+"""Describes tasks whose values are encrypted, without their key: status, times, and the kinds of steps.
+
+Runs when such a task is shown or listed, and before a value is sent to a task that cannot be read here.
+"""
 
 from contextlib import suppress
 

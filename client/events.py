@@ -1,7 +1,8 @@
 """What happens to a followed task, as typed events.
 
-Most are projections of the entries of the task's journal, so that none is missed. What only the server knows, such as
-attempts under way, is read every quarter of a second: there, what lasts shorter may be missed.
+Made while a program, the page or a command with `--jsonl` follows the task: when an entry of its journal was read, and
+at each poll of the server. Most are projections of such entries, so that none is missed. What only the server knows,
+such as attempts under way, is read every quarter of a second: there, what lasts shorter may be missed.
 """
 
 import re

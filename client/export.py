@@ -1,4 +1,7 @@
-"""Exports the history of a task's newest run, so that it can be replayed on another machine."""
+"""Exports the history of a task's newest run, so that it can be replayed on another machine.
+
+Runs for the command `export`, while the task runs or after its end.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress

@@ -1,4 +1,7 @@
-"""Restricts the list filter of a user to Replan's own workflows."""
+"""Restricts the list filter of a user to Replan's own workflows.
+
+Runs before the server is asked for a list of tasks.
+"""
 
 import re
 from collections.abc import Iterator

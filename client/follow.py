@@ -1,4 +1,7 @@
-"""Follows a task until it ends, across restarts of workers and server, and passes its progress to a view."""
+"""Follows a task until it ends, across restarts of workers and server, and passes its progress to a view.
+
+Runs while somebody watches a task or waits for the end of a rollback, and once when a task is shown.
+"""
 
 import asyncio
 import time

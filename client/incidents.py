@@ -1,4 +1,7 @@
-"""Incidents: the tasks that wait for a person because of one cause, and how they are all answered at once."""
+"""Incidents: the tasks that wait for a person because of one cause, and how they are all answered at once.
+
+Runs when a person looks for what many tasks wait for, and when the person reports that a cause is repaired.
+"""
 
 import asyncio
 import time

@@ -1,4 +1,7 @@
-"""Lines of text for people, of which a part may have a style, and how they are wrapped."""
+"""Lines of text for people, of which a part may have a style, and how they are wrapped.
+
+Used whenever a command prints to a terminal, and each time that a live view is drawn.
+"""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""Lists tasks as the server knows them; no worker is asked."""
+"""Lists tasks as the server knows them; no worker is asked.
+
+Runs for the command `list`, the list and the inbox of the page, and the lists of programs.
+"""
 
 import asyncio
 from collections.abc import Mapping

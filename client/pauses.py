@@ -1,6 +1,7 @@
 """What operators have paused: activities with `temporal activity pause`, workflows with `temporal workflow pause`.
 
-The history has no event of a pause; only the server's description of the workflow has the pause.
+Read from the server's description of a workflow, whenever a running task is shown, listed or explained, and before a
+request is answered. No event of the history has a pause.
 """
 
 import math

@@ -1,4 +1,7 @@
-"""Answers the requests of a task on behalf of a person."""
+"""Answers the requests of a task on behalf of a person.
+
+Runs when a person is shown the requests of a task, and when the person answers one, at any door.
+"""
 
 import asyncio
 import getpass

@@ -1,4 +1,7 @@
-"""Placeholders for the values of an exported document: an equal value gets an equal one."""
+"""Placeholders for the values of an exported document: an equal value gets an equal one.
+
+Used while a history, or calls of a store of `replan.effects`, are exported with `--redact`.
+"""
 
 import json
 import re

@@ -1,4 +1,7 @@
-"""Problem: the error of a client function that cannot do what it was asked to do."""
+"""Problem: the error of a client function that cannot do what it was asked to do.
+
+Made when a function of the client gives up; read by the door that reports it, such as the console.
+"""
 
 from collections.abc import Mapping
 from enum import StrEnum

@@ -1,5 +1,7 @@
 """Redacts a history, so that it can be given to other people and still replays.
 
+Runs for `export --redact`, when the history has been fetched and decoded.
+
 Equal values get equal placeholders. What the workflow's decisions depend on stays: kinds, ids of steps, codes, effects,
 limits, times, and the keys of objects that a schema has. All other strings and numbers are replaced, also in fields
 that nothing here names.

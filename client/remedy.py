@@ -1,4 +1,7 @@
-"""What to do about a problem, as data: each door, such as the console or the HTTP API, says it in its own words."""
+"""What to do about a problem, as data: each door, such as the console or the HTTP API, says it in its own words.
+
+Made with a Problem or a sentence of an explanation; put into words when the door writes it.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field

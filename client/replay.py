@@ -1,6 +1,7 @@
 """Replays histories to find out whether this version of Replan can continue workflows that another version began.
 
-No worker and no store is needed: a sentence takes the place of each payload that is in the store.
+Runs for the command `replay`, and before a worker of a new version serves a queue for the first time. No worker and no
+store is needed: a sentence takes the place of each payload that is in the store.
 """
 
 import dataclasses

@@ -1,5 +1,7 @@
 """Reset: a task continues from just before a step, in a new run of the same task (a workflow reset of Temporal).
 
+Runs when a person or a program resets a task, while it runs or after its end.
+
 A reset must not cause an effect to be applied twice. That could happen in two ways: the new run makes a call again, or
 a planner that does not know of the effect plans it again, and the new call has another idempotency key.
 """

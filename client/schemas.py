@@ -1,4 +1,7 @@
-"""Reads JSON schemas of tools: resolves references, and finds the values that may be null or are decimals."""
+"""Reads JSON schemas of tools: resolves references, and finds the values that may be null or are decimals.
+
+Used when a tool, its arguments or its result are shown, and when a person fills in arguments on the page.
+"""
 
 import re
 import secrets

@@ -1,5 +1,7 @@
 """Explains and undoes together all tasks of a session of the gateway, in which each call of an agent is a task.
 
+Runs for commands with `--session`, and when an agent calls a tool of the gateway's own, such as its undo.
+
 A session is what `replan mcp --session NAME` names; the ids of its tasks begin with `mcp:NAME:`.
 """
 

@@ -1,4 +1,7 @@
-"""What only the server knows of a running task: attempts under way, their progress, what operators have paused."""
+"""What only the server knows of a running task: attempts under way, their progress, what operators have paused.
+
+Made at each poll of a task that is followed, and once when a running task is shown.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

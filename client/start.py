@@ -1,4 +1,7 @@
-"""Starts a task, from its text or from a plan written by hand."""
+"""Starts a task, from its text or from a plan written by hand.
+
+Runs when a person or a program starts a task, or calls one tool with `call`, before the first plan.
+"""
 
 import re
 import secrets

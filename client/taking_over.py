@@ -1,4 +1,7 @@
-"""Whether a task queue that has another store, or none yet, is free for the store of a worker that starts."""
+"""Whether a task queue that has another store, or none yet, is free for the store of a worker that starts.
+
+Runs at the start of a worker, before it opens its store.
+"""
 
 from collections.abc import AsyncIterator
 from typing import NamedTuple

@@ -1,4 +1,7 @@
-"""The document of a task: its Outcome, its waste receipt, and where the web UI shows it."""
+"""The document of a task: its Outcome, its waste receipt, and where the web UI shows it.
+
+Made when a task is shown as JSON, and when a task that was followed has ended.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Finds a task by its id, by the beginning of its id, or as the newest, and reads its progress or Outcome."""
+"""Finds a task by its id, by the beginning of its id, or as the newest, and reads its progress or Outcome.
+
+Runs at the start of each command about one task, and at each poll while the task is followed.
+"""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,7 @@
-"""Makes text from outside safe to print."""
+"""Makes text from outside safe to print.
+
+Used just before such a text is printed or shown.
+"""
 
 import re
 import shlex

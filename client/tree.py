@@ -1,6 +1,7 @@
 """Shows a task as lines for people: plans, steps, faults with their consequences, the result.
 
-The functions depend only on an Outcome.
+Runs whenever a task is shown: once, at each change while it is followed, and at its end. The functions depend only on
+an Outcome.
 """
 
 from collections import Counter

@@ -1,4 +1,7 @@
-"""Cancels a running task, and undoes the effects of a closed task with a workflow of its own, the rollback."""
+"""Cancels a running task, and undoes the effects of a closed task with a workflow of its own, the rollback.
+
+Runs when a person or a program cancels or undoes a task, and before a reset that undoes effects.
+"""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import suppress

@@ -1,4 +1,7 @@
-"""Finds the next calls of open tasks, and which of these calls the tools of a new version do not accept."""
+"""Finds the next calls of open tasks, and which of these calls the tools of a new version do not accept.
+
+Runs before a deploy, for `worker.py --check`, and for the command `doctor`.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Words for counts, costs, pauses, requests and breakers, which every screen shares."""
+"""Words for counts, costs, pauses, requests and breakers, which every screen shares.
+
+Used whenever a command, the page or an explanation shows one of these.
+"""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta

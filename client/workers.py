@@ -1,4 +1,7 @@
-"""Sends inquiries to a worker: each is a short workflow on the control task queue of the worker."""
+"""Sends inquiries to a worker: each is a short workflow on the control task queue of the worker.
+
+Runs when a command or the page needs what only a worker knows, such as its tools, its ledgers or its breakers.
+"""
 
 import asyncio
 import secrets

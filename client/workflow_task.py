@@ -1,5 +1,7 @@
 """A task whose workflow task fails: the cause, as the server tells it, and the remedies.
 
+Made when a running task is shown, followed, cancelled or explained, and its workflow task has failed.
+
 The server schedules a failed workflow task again until a worker completes it. History has the first failure only. Later
 failures increase the attempt; the SDK does not report them, so each takes until its timeout: 10 s, and from the third
 attempt on longer, up to 10 min. Meanwhile the server holds signals and cancel requests back.

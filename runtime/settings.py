@@ -44,6 +44,7 @@ class LogStyle(StrEnum):
 class Settings:
     """The options of `worker.py`, in the order of its `--help`; a new option is a new field."""
 
+    # Read when the worker starts
     dev: Annotated[bool, typer.Option("--dev", help="Run a server and a demo world in the state folder.")] = False
     port: Annotated[
         int | None,
@@ -66,6 +67,8 @@ class Settings:
             help="Your own tools: my_tools.py, shop.tools or servers.toml; may be repeated.",
         ),
     ] = field(default_factory=list)
+
+    # Read in place of serving tasks
     check: Annotated[bool, typer.Option("--check", help="Load the tools, print the catalogue, exit.")] = False
     strict: Annotated[
         bool,
@@ -83,6 +86,8 @@ class Settings:
         str | None,
         typer.Option(metavar="CLASS", help="Say which fault an exception becomes, e.g. requests.ReadTimeout; exit."),
     ] = None
+
+    # Read when a tool is called
     documents: Annotated[Path | None, typer.Option(help="The root of the folders that tasks may search.")] = None
     allow_hosts: Annotated[
         list[str],
@@ -105,6 +110,8 @@ class Settings:
     workspace: Annotated[
         Path | None, typer.Option(help="The root below which each task gets a folder to write in.")
     ] = None
+
+    # Read when the worker opens what it needs
     state: Annotated[
         Path, typer.Option(envvar=state_folder.VARIABLE, help="The folder where this worker keeps its state.")
     ] = state_folder.DEFAULT
@@ -129,6 +136,8 @@ class Settings:
             envvar="REPLAN_CODEC", metavar="MODULE:OBJECT", help="A payload codec of your own, e.g. with a KMS."
         ),
     ] = None
+
+    # Read when a task asks a person
     notify: Annotated[
         str | None,
         typer.Option(
@@ -145,9 +154,13 @@ class Settings:
             help="Where people open the page of `serve`: Temporal's web UI and what is told link to it.",
         ),
     ] = None
+
+    # Read when the worker begins to serve
     queue: Annotated[str, typer.Option(envvar=QUEUE_VARIABLE, help="The task queue to serve.")] = DEFAULT_QUEUE
     slots: Annotated[int, typer.Option(min=1, help="Calls of tools that run at the same time.")] = 100
     threads: Annotated[int, typer.Option(min=1, help="Of these, calls of tools that are plain functions.")] = 64
+
+    # Read when a task is planned
     planner: Annotated[
         str | None,
         typer.Option(
@@ -160,6 +173,8 @@ class Settings:
         str | None,
         typer.Option("--base-url", metavar="URL", help="A server that speaks as OpenAI does, for openai:MODEL."),
     ] = None
+
+    # Read at the failpoints of calls
     breaks: Annotated[
         list[str],
         typer.Option(
@@ -168,6 +183,8 @@ class Settings:
             help="With --dev: break a tool on purpose, e.g. search=503:2, or pay=die@after_commit:1.",
         ),
     ] = field(default_factory=list)
+
+    # Read from the start of the worker to its end
     settings_file: Annotated[
         Path | None,
         typer.Option(

@@ -91,6 +91,7 @@ class NewTask(BaseModel):
         },
     )
 
+    # Read when the task is started
     text: str = Field(min_length=1, max_length=MAX_TASK_TEXT)
     id: str | None = None
     again: bool = False
@@ -99,9 +100,13 @@ class NewTask(BaseModel):
     """The id of an ended task whose conversation this one continues."""
     by: str = Field(default="", max_length=MAX_NAME)
     """Who starts the task; for a visitor with a known name, that name counts instead."""
+
+    # Read before the planner is asked
     plan: tuple[Step, ...] | None = None
     revisions: tuple[Proposal, ...] = ()
     plan_only: bool = False
+
+    # Read when the planner is asked
     strategy: Literal["plan", "react"] = "plan"
     planner: str | None = None
     effort: Effort | None = None
@@ -111,13 +116,21 @@ class NewTask(BaseModel):
     documents: str | None = None
     untrusted_input: str = Field(default="", max_length=MAX_INPUT)
     """A text that the task is about and that the user did not write, such as a mail."""
+
+    # Read when a proposal is checked
     contract: tuple[AllowedEffect, ...] = Field(default=(), max_length=MAX_ALLOWED)
     """Effects that the task may have even after it has read untrusted content."""
+
+    # Read while a plan is executed
     limits: NewLimits = NewLimits()
     on_escalation: Literal["wait", "end", "undo"] = "end"
     approve: Literal["declared", "effects", "all"] = "declared"
     answer_within: float | None = Field(default=None, gt=0, le=retries.LONGEST_TIMER.total_seconds())
+
+    # Read when the planner answers
     result_schema: dict[str, JsonValue] | None = None
+
+    # Read before each call
     effect_key: str | None = None
     """What the idempotency keys of the task's calls begin with: equal keys have one effect, even in another task."""
 

@@ -1,4 +1,7 @@
-"""The loop of a task: propose, check, execute, and again, until a proposal carries the answer."""
+"""The loop of a task: propose, check, execute, and again, until a proposal carries the answer.
+
+Runs from the start of a task to its end, in each of its runs, and again whenever a worker replays the history.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -30,11 +33,12 @@ from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_n
 from workflows.account.records import FaultRecord, Revision, StepRecord, UndoRecord
 from workflows.account.task import UNREADABLE, Task, TaskStatus
 from workflows.arguments import MalformedArgument, read_argument, read_signal, undecoded
+from workflows.calls.asking import read_catalogue
 from workflows.calls.execution import Execution
 from workflows.calls.header import made_by_reset
 from workflows.calls.observing import observe
 from workflows.calls.running import raise_if_cancelled
-from workflows.calls.scheduling import TakesTurns, read_catalogue
+from workflows.calls.scheduling import TakesTurns
 from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.limits.spending import limit_message

@@ -1,4 +1,7 @@
-"""Reads the argument of a workflow or a Signal, which any program may have sent, in any form."""
+"""Reads the argument of a workflow or a Signal, which any program may have sent, in any form.
+
+Runs when a workflow starts, and when a Signal or an Update arrives.
+"""
 
 import operator
 from collections.abc import Callable, Sequence

@@ -1,4 +1,7 @@
-"""The commands of Replan and their options, as messages name them: those of the checkout, or those of the wheel."""
+"""The commands of Replan and their options, as messages name them: those of the checkout, or those of the wheel.
+
+Used whenever a message, a help text or a page says what to type.
+"""
 
 import shlex
 from typing import Literal, NamedTuple

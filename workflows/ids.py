@@ -1,7 +1,7 @@
 """Ids of activities and workflows, and names of timers, which Temporal shows as the summaries of the timers.
 
-Histories and idempotency keys contain these ids and names, and `explain` finds calls and waits by them, so none of them
-may change.
+Used when an activity, a workflow or a timer is started, and when `explain` looks for it in a history. Histories and
+idempotency keys contain these ids and names, so none of them may change.
 """
 
 from temporalio import workflow

@@ -1,4 +1,7 @@
-"""Questions of the console that only a worker can answer: each is an `Inquiry`, its answer is `Findings`."""
+"""Questions of the console that only a worker can answer: each is an `Inquiry`, its answer is `Findings`.
+
+Runs as a short workflow of its own, when a command, the page or the HTTP API needs what only a worker knows.
+"""
 
 from datetime import date, datetime
 from operator import not_
@@ -15,7 +18,8 @@ from workflows.account.outcome import REFUSED, Ending, TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.task import Task, TaskStatus
 from workflows.arguments import require_argument, undecoded
-from workflows.calls.scheduling import InternalActivityFailed, OwnCall, read_catalogue, run_internal_activity
+from workflows.calls.asking import read_catalogue
+from workflows.calls.scheduling import InternalActivityFailed, OwnAttempts, OwnCall
 from workflows.faults.circuit_breaker import STANDARD_BREAKER, CircuitBreaker
 from workflows.faults.fault import Code
 from workflows.planning import trust
@@ -490,7 +494,7 @@ class InspectWorkflow:
         spec, payload = own_activities.inquiry_spec(question.about), question.model_dump(mode="json")
         try:
             own = OwnCall(None, spec, ids.INSPECT, revision=0)
-            found: Findings = await run_internal_activity(own, payload, question.findings, title=question.about)
+            found: Findings = await OwnAttempts(own, payload, question.findings, question.about).run()
         except InternalActivityFailed as failed:
             raise ApplicationError(failed.fault.reason, type=failed.fault.code, non_retryable=True) from None
         return found

@@ -1,4 +1,7 @@
-"""Equal JSON values have one canonical text and one digest."""
+"""Equal JSON values have one canonical text and one digest.
+
+Used whenever arguments or results are compared, measured, or recorded by their digest.
+"""
 
 import hashlib
 import json

@@ -1,4 +1,7 @@
-"""Marks at the fields of models, read when a history is redacted: a string without a mark is replaced."""
+"""Marks at the fields of models.
+
+Read when a history is redacted: a string without a mark is replaced.
+"""
 
 from enum import Enum
 from typing import Annotated, TypeVar

@@ -1,5 +1,7 @@
 """Rollback: undo the effects of a task, by compensation as in sagas (Garcia-Molina and Salem, 1987).
 
+Runs at the end of a task that is to be undone and, as a workflow of its own, when a person undoes or resets a task.
+
 Unknown outcomes are reconciled first. Then each effect is undone by the kind that its spec names, the newest effect
 first. Each undo is a call with an idempotency key of its own, so a repeated rollback applies nothing twice.
 """
@@ -21,6 +23,7 @@ from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
 from workflows.account.task import UNREADABLE, TaskStatus
 from workflows.arguments import MalformedArgument, read_argument, undecoded
+from workflows.calls.asking import read_catalogue
 from workflows.calls.execution import Execution
 from workflows.calls.reconciling import (
     APPLIED_BY,
@@ -31,7 +34,7 @@ from workflows.calls.reconciling import (
     since_reconciled,
     with_earlier_outcome,
 )
-from workflows.calls.scheduling import TakesTurns, read_catalogue
+from workflows.calls.scheduling import TakesTurns
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.json_values import digest
 from workflows.people.approval import Approval, approval_code

@@ -1,4 +1,7 @@
-"""Models that are written without default values, so that a history stays small."""
+"""Models that are written without default values, so that a history stays small.
+
+Used whenever such a model becomes an input, a result or the header of an activity, or the state of a task.
+"""
 
 from typing import Any, Literal, get_args, get_origin
 

@@ -1,5 +1,7 @@
 """Texts for people and by people: a file's text, escapes, suggestions for a misspelt name; the normal forms of Unicode.
 
+Used whenever a text is shown, compared or cut.
+
 In untrusted text, characters that nobody sees, or that turn, move or hide others, become escapes: Temporal's web UI, a
 terminal and the page obey or hide them. What a person approves is shown with `visible`, in which two different values
 never look the same because of such characters. What only informs is shown with `legible`.

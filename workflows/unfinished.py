@@ -1,4 +1,7 @@
-"""The replies that models are writing for a task at this moment: a query returns them, and no history has them."""
+"""The replies that models are writing for a task at this moment: a query returns them, and no history has them.
+
+Made by a worker while a reply arrives, and read when a client asks with the query `words`.
+"""
 
 from collections.abc import Callable
 

@@ -1,5 +1,7 @@
 """The texts in Temporal's web UI: summaries, and the current details of a task as Markdown.
 
+Made when a workflow, an activity or a timer starts, and whenever a step, a request or a wait of the task changes.
+
 The titles of steps are made in `execution` and `scheduling`, the names of timers in `ids`.
 
 The UI renders no tables and no checkboxes. It passes on raw HTML, and characters that a terminal or a browser obeys. So

@@ -1,4 +1,7 @@
-"""One attempt of one activity: it sends heartbeats, writes one log line, and turns every exception into a Fault."""
+"""One attempt of one activity: it sends heartbeats, writes one log line, and turns every exception into a Fault.
+
+Runs around each attempt of an activity, other than a notification, from its start to the report of its end.
+"""
 
 import asyncio
 import contextlib
@@ -79,44 +82,53 @@ class FaultRaised(Exception):
 class Attempt:
     """The state of one attempt of one call."""
 
+    # Set when the attempt begins
     spec: ToolSpec
     call: CallHeader
     number: int
     """The number of the attempt within its activity execution, from 1; a reset by an operator does not restart it."""
     earlier: list[dict[str, Any]]
     """The faults of earlier attempts, as JSON; an attempt that ended without reporting (crash or timeout) has none."""
+    held: float = 0.0
+    """Seconds that an operator held this attempt and those before it back, added up."""
+    kind: Kind | None = None
+    """The kind of the tool, with what it declares about exceptions and requests; None for Replan's own activities."""
+    meter: Meter = field(default_factory=Meter)
+    """The model calls of this attempt, with their tokens and cost."""
+    progress: CallProgress = field(default_factory=CallProgress)
+    """The progress of the call, as a server reports it."""
+
+    # Set as soon as it is known, for the log line
     shape: JsonValue = None
     """The type and size of each argument, for the log."""
     more: dict[str, Any] = field(default_factory=dict)
     """Further fields of the attempt's log line."""
+
+    # Set before the tool is called
+    settle: Settle | None = None
+    """Records how the attempt ended, before the attempt reports its end."""
+    time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
+    """The timer that ends the attempt at its timeout."""
     called: bool = False
     """Whether the tool was called."""
+
+    # Set by the call of the tool
     reached: bool = False
     """Whether the tool's function began to run, for which a plain function needs a thread; or a fault was injected."""
+    sends: Sends = field(default_factory=Sends)
+    """What the tool's function has sent."""
     raised: BaseException | None = None
     """What the tool's function raised before the attempt's time was over."""
     returned: bool = False
     """Whether the tool returned a result, valid or not."""
     ended: bool = False
     """Whether the tool's function returned. A transaction that it took may still have to commit."""
+
+    # Set when the effect is recorded
     committing: bool = False
     """Whether the effect's transaction may have been committed: a failure then leaves the outcome unknown."""
     replayed: bool = False
     """Whether the result was recorded by an earlier attempt, and this attempt did not call the tool."""
-    meter: Meter = field(default_factory=Meter)
-    """The model calls of this attempt, with their tokens and cost."""
-    progress: CallProgress = field(default_factory=CallProgress)
-    """The progress of the call, as a server reports it."""
-    held: float = 0.0
-    """Seconds that an operator held this attempt and those before it back, added up."""
-    time: asyncio.Timeout = field(default_factory=lambda: asyncio.timeout(None))
-    """The timer that ends the attempt at its timeout."""
-    kind: Kind | None = None
-    """The kind of the tool, with what it declares about exceptions and requests; None for Replan's own activities."""
-    sends: Sends = field(default_factory=Sends)
-    """What the tool's function has sent."""
-    settle: Settle | None = None
-    """Records how the attempt ended, before the attempt reports its end."""
 
     async def end(self, fault: Fault | None, *, is_done: bool = False) -> Fault | None:
         """Record how the attempt ended (`is_done`: with a result); return the fault, to which `settle` may add data."""

@@ -1,5 +1,6 @@
 """The boundary: each call of a tool by a Temporal activity goes through it.
 
+Runs in each attempt of a step's call, of a read that observes or reconciles, and of an undo:
 decode -> validate -> ask the circuit breaker -> inject faults -> call -> encode -> check the size -> check the tool's
 `ensure` condition -> one log line; every exception becomes a Fault. The transaction of the tool, if it has one, commits
 after all checks, together with its row in the ledger: the effect is applied once, and a repeated call returns the

@@ -1,4 +1,8 @@
-"""Decides by a tool's effect whether a call may be made again; its activity `find_effect` reads ledgers."""
+"""Decides by a tool's effect whether a call may be made again; its activity `find_effect` reads ledgers.
+
+Runs in each attempt of a tool's call, right before the tool is called and right after it; `find_effect` runs when the
+outcome of a call is unknown.
+"""
 
 import functools
 from collections.abc import Iterable, Sequence

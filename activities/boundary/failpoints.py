@@ -1,5 +1,7 @@
 """Failpoints, for `worker.py --dev --break KIND=FAULT[:N]`: faults that are injected into a call on purpose.
 
+Runs when a worker reads its options, and at four points of each call.
+
 KIND is the kind of a tool, or an activity of the planner: `plan`, `replan` or `compact`. N is the number of calls that
 get the fault, by default all. `KIND=die@FAILPOINT[:N]` kills the worker at that point of a call with SIGKILL, and
 `KIND=freeze@FAILPOINT[:N]` stops it until somebody sends SIGCONT.

@@ -1,6 +1,7 @@
 """Whether this process is still the one that started as a worker, and can still work, after it ran code of tools.
 
-A tool shares its process with Replan. What it breaks of it costs the worker, which must not look as if it served.
+Runs after a worker has loaded its tools, after each call of a tool, and at intervals while the worker serves. What a
+tool breaks of the process that it shares with Replan costs the worker, which must not look as if it served.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""The worker's interceptor of activities: it reads the header of a call, and lets threads send heartbeats."""
+"""The worker's interceptor of activities: it reads the header of a call, and lets threads send heartbeats.
+
+Runs at the start of each attempt of an activity, and with each of its heartbeats.
+"""
 
 import asyncio
 import random

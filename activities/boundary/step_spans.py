@@ -1,4 +1,7 @@
-"""A span for each attempt of an activity of a traced task: `execute_tool` for a step, `plan` for a planner turn."""
+"""A span for each attempt of an activity of a traced task: `execute_tool` for a step, `plan` for a planner turn.
+
+Runs around each attempt, from its start to its end, on a worker that exports traces.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any

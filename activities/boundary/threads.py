@@ -1,7 +1,8 @@
 """Tools that are plain functions run in threads, and nothing can stop a thread.
 
-So an attempt that may have an effect waits for its thread even after its timeout or a cancel, up to a limit
-(`retries.overtime`). A thread that still runs then is left running, and counted until it ends.
+Runs when an attempt calls such a tool, until the thread has ended. So an attempt that may have an effect waits for its
+thread even after its timeout or a cancel, up to a limit (`retries.overtime`). A thread that still runs then is left
+running, and counted until it ends.
 """
 
 import asyncio

@@ -1,7 +1,8 @@
 """The event loop of tools, in a thread of its own.
 
-An `async def` that blocks (`time.sleep`, a slow library) stops other tools until it returns. It stops neither the
-worker's heartbeats nor its planning, inspection and shutdown: these run on the worker's own event loop.
+Runs as long as a worker serves, or a gateway that calls Python tools in its own process. An `async def` that blocks
+(`time.sleep`, a slow library) stops other tools until it returns. It stops neither the worker's heartbeats nor its
+planning, inspection and shutdown: these run on the worker's own event loop.
 """
 
 import asyncio

@@ -1,4 +1,7 @@
-"""Explains why a task ended without being completed, and the state of a running task."""
+"""Explains why a task ended without being completed, and the state of a running task.
+
+Runs when a task is explained, after its steps, requests and proposals.
+"""
 
 from collections.abc import Iterator
 

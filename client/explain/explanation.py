@@ -1,4 +1,7 @@
-"""A task explained, as data: summary, plans, each deviation with its cost, what was kept and what changed."""
+"""A task explained, as data: summary, plans, each deviation with its cost, what was kept and what changed.
+
+Made from the whole history when somebody asks why a task did what it did, while it runs or after its end.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

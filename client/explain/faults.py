@@ -1,4 +1,7 @@
-"""Explains the faults of calls: why each was followed by a retry, a wait, a fallback, a new plan or an escalation."""
+"""Explains the faults of calls: why each was followed by a retry, a wait, a fallback, a new plan or an escalation.
+
+Runs when a task is explained, for each of its steps and undos.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial

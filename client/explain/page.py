@@ -1,4 +1,7 @@
-"""The page that `explain` prints: numbered items, each sentence with its events at the end."""
+"""The page that `explain` prints: numbered items, each sentence with its events at the end.
+
+Made when an explanation is complete, for the terminal or for the page of a task.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence

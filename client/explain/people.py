@@ -1,4 +1,7 @@
-"""Explains what a task asked of people: who answered what, when and after how long, and what followed."""
+"""Explains what a task asked of people: who answered what, when and after how long, and what followed.
+
+Runs when a task is explained, for each of its requests to people.
+"""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,7 @@
-"""Explains rejected proposals, planners that could not be used, questions to the user, and compactions."""
+"""Explains rejected proposals, planners that could not be used, questions to the user, and compactions.
+
+Runs when a task is explained, for each of its turns.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby

@@ -1,4 +1,7 @@
-"""What a person can do about a task that cannot go on, or that ended without being completed."""
+"""What a person can do about a task that cannot go on, or that ended without being completed.
+
+Runs at the end of an explanation, when all deviations are explained.
+"""
 
 from collections.abc import Iterator, Mapping
 

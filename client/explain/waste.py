@@ -1,4 +1,7 @@
-"""The waste receipt of a task: what its faults cost, and which costs Replan prevented, each with its events."""
+"""The waste receipt of a task: what its faults cost, and which costs Replan prevented, each with its events.
+
+Made when a task is explained, and when its JSON document is written.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,7 @@
-"""The parts of an explanation (Item, Sentence, Cost), and functions that put causes, values and numbers into words."""
+"""The parts of an explanation (Item, Sentence, Cost), and functions that put causes, values and numbers into words.
+
+Used while an explanation is made; some of the words also when other commands print.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

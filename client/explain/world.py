@@ -1,4 +1,7 @@
-"""What a task left behind: the steps that new plans kept, and what changed in the world, surely or perhaps."""
+"""What a task left behind: the steps that new plans kept, and what changed in the world, surely or perhaps.
+
+Runs when an explanation is written, after its items, and when `show` prints a task.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
 

@@ -1,8 +1,8 @@
 """Computes the account of a task with a local replay of the workflow's code, if its history has no account.
 
-A task writes its account when it ends, as its Outcome. For a task that runs, or that was closed from outside, the same
-code computes the account here from the events. No worker is asked, and values in a store are not read: each decision
-that the workflow makes by such a value is in the history, too.
+Runs when the history of a task is read that runs, or that was closed from outside, and when its journal is wanted; a
+task that ends by itself writes its account, as its Outcome. No worker is asked, and values in a store are not read:
+each decision that the workflow makes by such a value is in the history, too.
 """
 
 import asyncio

@@ -1,6 +1,7 @@
 """Decodes the history events of any workflow: what several events say of one activity execution becomes one record.
 
-It runs wherever a history is read, and converts no payload: the reader of a task's history and the audit do that.
+Runs with each event of a history that is read, explained, redacted or audited. It converts no payload: the reader of a
+task's history and the audit do that.
 """
 
 import json

@@ -1,5 +1,7 @@
 """Fetches the history of a task from the server: the events of all its runs, and of its rollbacks.
 
+Runs before a task is explained, reported, undone or reset, and when it has ended, for the values of its Outcome.
+
 A task has several runs after a continue-as-new or a reset. A rollback is the workflow that undoes a closed task.
 """
 

@@ -1,4 +1,7 @@
-"""Reads Temporal's history events, one after the other, into a History."""
+"""Reads Temporal's history events, one after the other, into a History.
+
+Runs when a history has been fetched from the server, before anything is said about the task.
+"""
 
 from collections.abc import AsyncIterable, Sequence
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""The records that a task's history is read into: calls with their events, timers, resets, the end."""
+"""The records that a task's history is read into: calls with their events, timers, resets, the end.
+
+Made while the events of a history are read; read when the task is explained, reported, undone or reset.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -55,6 +58,7 @@ class CallEnd(StrEnum):
 class Execution:
     """One activity execution, with all its attempts; a local activity has one event, at which it ended."""
 
+    # Set when the activity is scheduled
     id: str
     kind: str
     at: datetime
@@ -73,10 +77,14 @@ class Execution:
     """Seconds; 0 for no timeout, also in the next two fields."""
     start_to_close: float = 0.0
     heartbeat: float = 0.0
+
+    # Set when an attempt starts
     started: Event | None = None
     started_at: datetime | None = None
     attempt: int = 0
     """The number of the last attempt in the history; 0 if the history has no attempt yet."""
+
+    # Set when the activity ends
     ended: Event | None = None
     ended_at: datetime | None = None
     closed: CallEnd | None = None
@@ -268,6 +276,7 @@ class Unreadable:
 class History:
     """What one task did, read from the events of its runs in their order."""
 
+    # Set by the first event of each run
     task_id: str
     runs: int = 1
     first_run: str = ""
@@ -276,8 +285,17 @@ class History:
     effect_key: str | None = None
     """The effect key of the task; None if it has none, or if neither the task nor its state can be read here."""
     started_at: datetime | None = None
+    run_ids: list[str] = field(default_factory=list)
+    """The ids of the runs that this history was read from, the oldest first."""
+
+    # Set by each event
     last: Event | None = None
     last_at: datetime = LONG_AGO
+    unreadable: list[Unreadable] = field(default_factory=list)
+    related: set[str] = field(default_factory=set)
+    """The ids of all runs that the events name: the runs before and after each reset and continue-as-new."""
+
+    # Set by the events of activities, timers, messages and resets
     catalogue: Catalogue | None = None
     calls: list[Call] = field(default_factory=list)
     timers: list[Timer] = field(default_factory=list)
@@ -287,6 +305,10 @@ class History:
     """The events of the Signals that ask to undo the effects when the task is cancelled."""
     answers: list[AcceptedAnswer] = field(default_factory=list)
     resets: list[Reset] = field(default_factory=list)
+    earlier_effects: list[StepRecord] = field(default_factory=list)
+    """Effects of runs before a reset, from the Signals with which `reset` reports these effects to the new run."""
+
+    # Set by the events of workflow tasks
     due: datetime | None = None
     """The time when the open workflow task was scheduled; None if a worker has started it, or if none is open."""
     gaps: list[tuple[datetime, datetime]] = field(default_factory=list)
@@ -298,19 +320,18 @@ class History:
     """Whether a worker has ever started a workflow task of the task."""
     decided: bool = False
     """Whether a worker has ever completed a workflow task of the task."""
+
+    # Set by the last event
     end: End | None = None
+
+    # Set after the last event, by what the server says
     rollback: str | None = None
     """Temporal's status, in lower case, of the rollback after the task's end; None without a rollback."""
     pending: dict[str, Pending] = field(default_factory=dict)
     paused: tuple[Pause, ...] = ()
     """What operators have paused, as the server describes it."""
-    unreadable: list[Unreadable] = field(default_factory=list)
-    earlier_effects: list[StepRecord] = field(default_factory=list)
-    """Effects of runs before a reset, from the Signals with which `reset` reports these effects to the new run."""
-    run_ids: list[str] = field(default_factory=list)
-    """The ids of the runs that this history was read from, the oldest first."""
-    related: set[str] = field(default_factory=set)
-    """The ids of all runs that the events name: the runs before and after each reset and continue-as-new."""
+
+    # Set after the last event, by a replay
     replayed: Outcome | None = None
     """The account of the task after the last event, from a replay; None if the task itself wrote its account, or if
     the history cannot be replayed here."""
@@ -319,6 +340,8 @@ class History:
     is_untold: bool = False
     """Whether the account of the task is missing, because this version cannot replay the history or a codec is
     missing."""
+
+    # Set when other runs and rollbacks are fetched
     earlier: list["History"] = field(default_factory=list)
     """The histories of the runs that resets replaced, one for each run, the oldest first."""
     rollbacks: list["History"] = field(default_factory=list)

@@ -1,4 +1,7 @@
-"""Joins the journal of a task with the events that prove it: turns, plans, faults, requests to people."""
+"""Joins the journal of a task with the events that prove it: turns, plans, faults, requests to people.
+
+Made when the whole history has been read, before the task is explained, undone or reset.
+"""
 
 import re
 from collections import Counter, defaultdict

@@ -1,4 +1,7 @@
-"""A cache of what was computed from closed runs, so that a second report need not read their histories again."""
+"""A cache of what was computed from closed runs, so that a second report need not read their histories again.
+
+Read when a report begins, and written whenever the history of a closed run has been reduced to its row.
+"""
 
 import sqlite3
 from collections.abc import Iterable, Iterator

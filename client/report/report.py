@@ -1,7 +1,8 @@
 """The report over many tasks: the tables of the dashboards, from Temporal's visibility and histories.
 
-The tasks are read a few at a time, each is reduced to a row, and the rows are added up, so that memory does not grow
-with the length of histories. Rows of ended tasks are cached.
+Made for the command `report`, over tasks that run or have ended. They are read a few at a time, each is reduced to a
+row, and the rows are added up, so that memory does not grow with the length of histories. Rows of ended tasks are
+cached.
 """
 
 import math
@@ -149,10 +150,13 @@ class Moment(BaseModel, frozen=True):
 class Report(BaseModel, frozen=True):
     """What many tasks did: sums of their counts, and the spread of their values."""
 
+    # Set when the report is asked for
     since: datetime | None
     """Tasks that ended before this time are left out; None if no task is left out."""
     until: datetime
     query: str | None
+
+    # Set while the tasks are read
     tasks: int
     running: int
     """The number of tasks that have not ended; what they have done so far is counted."""
@@ -164,6 +168,8 @@ class Report(BaseModel, frozen=True):
     """The number of tasks that could be read only in part, e.g. because a payload is in a store or encrypted."""
     unread: tuple[Unread, ...]
     """The first MAX_NAMED of the tasks that could be read only in part."""
+
+    # Set when all tasks are read: how they ended, and what each took
     exits: tuple[ExitCount, ...]
     timeline: tuple[Moment, ...]
     tool_calls: Spread | None
@@ -174,6 +180,8 @@ class Report(BaseModel, frozen=True):
     retry_delay: Spread | None
     calls_per_task: dict[int, int]
     """The number of ended tasks, by the number of their tool calls."""
+
+    # Set when all tasks are read: what happened in them, added up
     faults: tuple[FaultCount, ...]
     retries: tuple[RetryCount, ...]
     wasted: int

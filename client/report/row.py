@@ -1,4 +1,7 @@
-"""What a report keeps of one task: counts and values, without texts, arguments and results."""
+"""What a report keeps of one task: counts and values, without texts, arguments and results.
+
+Made when a report has read the history of the task; added up when all tasks are read.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

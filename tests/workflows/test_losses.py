@@ -3,7 +3,8 @@
 import pytest
 from pydantic import JsonValue
 
-from workflows.calls.scheduling import InternalActivityFailed, after_lost_replies
+from workflows.calls.asking import after_lost_replies
+from workflows.calls.scheduling import InternalActivityFailed
 from workflows.faults import retries
 from workflows.faults.decision import Escalate, Reconcile, Remaining, Wait, decide
 from workflows.faults.fault import Applied, Code, Fault

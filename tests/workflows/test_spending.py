@@ -9,7 +9,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 
 from workflows.account.progress import Progress
 from workflows.account.task import Task
-from workflows.calls.scheduling import after_lost_replies
+from workflows.calls.asking import after_lost_replies
 from workflows.faults.fault import Code, Fault, Found, ModelUse
 from workflows.limits import spending
 from workflows.limits.budget import Budget, Limits, Spent, retries_of

@@ -1,4 +1,7 @@
-"""The entries of a journal about requests to people, and about their answers."""
+"""The entries of a journal about requests to people, and about their answers.
+
+Made when a task opens a request to a person, when the request is answered or closed, and when the answer is used.
+"""
 
 from collections.abc import Iterator
 from typing import Literal

@@ -1,4 +1,7 @@
-"""The entries of a journal about the steps of a plan, their calls and their faults."""
+"""The entries of a journal about the steps of a plan, their calls and their faults.
+
+Made when a step starts, waits or ends, after each execution of an activity, and after each fault.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -63,6 +66,7 @@ class Started(JournalEntry, frozen=True):
 class Settled(JournalEntry, frozen=True):
     """One execution of an activity came back, and what it used is known."""
 
+    # Set when the execution is scheduled
     kind: Literal["settled"] = "settled"
     source: Kept[str]
     """The kind of the tool or of the activity."""
@@ -70,6 +74,8 @@ class Settled(JournalEntry, frozen=True):
     """Whether it observed or reconciled for the step."""
     is_check: bool = False
     """Whether it only checked what a person gave, and so is no attempt of the step."""
+
+    # Set from its attempts
     is_cancelled: bool = False
     taken: int = 0
     """How many attempts it made; one whose worker stopped or went silent is not counted."""
@@ -77,6 +83,8 @@ class Settled(JournalEntry, frozen=True):
     """How many of these, except the last, ended without a report."""
     lost: int = 0
     """How many attempts were lost, since their workers went silent."""
+
+    # Set when the budget is settled
     retries: int | None = None
     """How many retries count against those that the task may make of this tool; None for an activity of Replan's."""
     used: Spent = Spent()
@@ -87,6 +95,8 @@ class Settled(JournalEntry, frozen=True):
     """The tokens of `used` that the result reports; all others were lost."""
     usd: float = 0.0
     """The US dollars of `used` that the result reports."""
+
+    # Set from its faults and its result
     retried: Kept[tuple[str, ...]] = ()
     """For each attempt that was a retry, the code of the fault before it."""
     wasted: Kept[tuple[str, ...]] = ()

@@ -1,4 +1,7 @@
-"""What all entries of a journal have."""
+"""What all entries of a journal have.
+
+Made whenever a workflow decides something about its task or learns it; read by each client that tells of the task.
+"""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

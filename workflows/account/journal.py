@@ -1,5 +1,7 @@
 """The journal of a task: one list of what happened to it, each entry written where it is decided, once.
 
+Made from the start of a task to its end, in each of its runs; read whenever a client follows or explains the task.
+
 An entry changes the state with `apply`, and nothing else does. It holds what is said of it once; values (arguments,
 results, requests) stand with their step or request in the state, so that the JSON of an entry leaves them out.
 A new kind of entry is a class here, the line that writes it, and its sentence in `client.explain`.

@@ -1,6 +1,7 @@
 """What a task did, as counts: its workflow adds each sample to the task's account, and to the metrics of the worker.
 
-All other code reads the account. A sample has labels from fixed sets only: no ids and no texts.
+Runs whenever an entry is added to the journal; a worker adds samples of its own after attempts and model calls. All
+other code reads the account. A sample has labels from fixed sets only: no ids and no texts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

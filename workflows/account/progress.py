@@ -1,4 +1,8 @@
-"""The state of a task with its journal; a long task keeps only its last steps and entries, so that both stay small."""
+"""The state of a task with its journal; a long task keeps only its last steps and entries, so that both stay small.
+
+Made when a task begins, and brought up to date with each entry; read by queries, and by the run that follows when a
+task continues as new.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,8 @@
-"""What a task records while it runs: steps, faults, plans, observations, undos and more."""
+"""What a task records while it runs: steps, faults, plans, observations, undos and more.
+
+Made when a plan is accepted or rejected, after each fault and each observation, and in a rollback; read by the planner
+in the next turn, and in the Outcome.
+"""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -42,10 +46,28 @@ class StepStatus(StrEnum):
 class StepRecord(BaseModel):
     """A step of a plan, and its state."""
 
+    # Set when the plan is accepted
     step: Step
     revision: int
     """The number of its plan; 0 for an effect of an earlier run of the task that a reset kept or undid."""
     effect: Effect
+    kind: Kept[str]
+    """The kind of tool that the step calls: the planned kind, or a fallback."""
+    is_tainted: bool = Field(default=False, exclude_if=not_)
+    """Whether the result may contain untrusted content, which the tool returns or an argument of the call came from."""
+    is_planned_ahead: bool = Field(default=False, exclude_if=not_)
+    """Of a pure tool: whether its call was planned before the task read untrusted content, which so did not choose what
+    is computed."""
+    undoes: Kept[str | None] = None
+    """The id of the step whose effect this step undoes; None for a step of a plan."""
+
+    # Set when the step starts
+    started: AwareDatetime | None = None
+    args: Refers[dict[str, JsonValue] | None] = None
+    """The arguments, with the results of other steps in place of references. None before the step starts, and in a copy
+    from which long arguments are left out."""
+
+    # Set by each attempt
     status: StepStatus = StepStatus.PENDING
     attempts: int = 0
     """How many attempts the step has made, with its planned tool and with fallbacks. An attempt is not counted if its
@@ -54,53 +76,48 @@ class StepRecord(BaseModel):
     """How many of the `attempts` called the current `kind`; it is 0 again when the step changes to a fallback."""
     losses: int = 0
     """Attempts whose workers went silent; `attempts` does not count them."""
+    silent: int = Field(default=0, exclude_if=not_)
+    """How many of the `attempts`, except the last of an activity execution, ended without a report."""
+    failed: Fault | None = Field(default=None, exclude=True)
+    """The last counted fault of the current `kind`, since a person last answered `retry`; see `metrics.last_fault`."""
+    retried: dict[str, int] = Field(default_factory=dict, exclude=True)
+    """The retries of the current `kind`, by the code of the fault before each."""
+
+    # Set by each wait
     waits: int = 0
     waited: float = 0.0
     """Seconds that the step waited because no worker had its tool."""
     slept: float = 0.0
     """Seconds that the step waited between two executions of its activity, added up."""
-    place: int = 0
-    """The position, from 1, in the order in which the steps of the task ended; 0 while the step has not ended."""
-    kind: Kept[str]
-    """The kind of tool that the step calls: the planned kind, or a fallback."""
-    args: Refers[dict[str, JsonValue] | None] = None
-    """The arguments, with the results of other steps in place of references. None before the step starts, and in a copy
-    from which long arguments are left out."""
-    started: AwareDatetime | None = None
-    ended: AwareDatetime | None = None
-    result: JsonValue = None
-    left_out: int = 0
-    """The bytes of the result, if the result was left out because all results together were too large; else 0."""
-    replayed: bool = False
-    silent: int = Field(default=0, exclude_if=not_)
-    """How many of the `attempts`, except the last of an activity execution, ended without a report."""
-    is_tainted: bool = Field(default=False, exclude_if=not_)
-    """Whether the result may contain untrusted content, which the tool returns or an argument of the call came from."""
-    is_planned_ahead: bool = Field(default=False, exclude_if=not_)
-    """Of a pure tool: whether its call was planned before the task read untrusted content, which so did not choose what
-    is computed."""
-    unchanged: bool = False
-    """Whether the previous turn made the same call with the same result, and no effect was applied in between."""
-    fencing_token: int = 0
-    """How often the call was found not to be applied; with it, the ledger rejects an older attempt."""
-    was_waiting: bool = False
-    """Whether the step was cancelled while it waited between two activity executions, so that no call ran."""
-    edited: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
-    """The arguments that a person changed before the call was made."""
-    failed: Fault | None = Field(default=None, exclude=True)
-    """The last counted fault of the current `kind`, since a person last answered `retry`; see `metrics.last_fault`."""
     repeated: Fault | None = Field(default=None, exclude=True)
     """The value of `failed` if the step has waited since then, so that its next execution is a retry; else None."""
-    retried: dict[str, int] = Field(default_factory=dict, exclude=True)
-    """The retries of the current `kind`, by the code of the fault before each."""
+
+    # Set when a person has answered, or the call was reconciled
+    edited: dict[str, JsonValue] = Field(default_factory=dict, exclude_if=not_)
+    """The arguments that a person changed before the call was made."""
     approval: Approval | None = Field(default=None, exclude=True)
     """What a person approved; a call that differs is refused. It does not outlast the run of the task."""
-    undoes: Kept[str | None] = None
-    """The id of the step whose effect this step undoes; None for a step of a plan."""
-    outlived: bool = False
-    """Whether, in an earlier run of the task, a thread of the call still ran after its attempt had ended."""
+    fencing_token: int = 0
+    """How often the call was found not to be applied; with it, the ledger rejects an older attempt."""
+
+    # Set when the step ends
+    ended: AwareDatetime | None = None
+    place: int = 0
+    """The position, from 1, in the order in which the steps of the task ended; 0 while the step has not ended."""
+    result: JsonValue = None
+    replayed: bool = False
+    unchanged: bool = False
+    """Whether the previous turn made the same call with the same result, and no effect was applied in between."""
+    was_waiting: bool = False
+    """Whether the step was cancelled while it waited between two activity executions, so that no call ran."""
+
+    # Set when long values are left out, and after a reset
+    left_out: int = 0
+    """The bytes of the result, if the result was left out because all results together were too large; else 0."""
     named: Paths[dict[str, JsonValue]] = Field(default_factory=dict)
     """By path, short values of what was left out; calls that undo, reconcile or observe this step need them."""
+    outlived: bool = False
+    """Whether, in an earlier run of the task, a thread of the call still ran after its attempt had ended."""
 
     @property
     def call_id(self) -> str:

@@ -1,4 +1,7 @@
-"""The search attributes of a task, by which the web UI and `list` find it."""
+"""The search attributes of a task, by which the web UI and `list` find it.
+
+Runs when a worker takes a task up, when a plan is accepted, when a request to a person opens or closes, and at the end.
+"""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,7 @@
-"""The state of a task: what its workflow decides by. Only the entries of the journal change it."""
+"""The state of a task: what its workflow decides by. Only the entries of the journal change it.
+
+Made when a task begins; read at each decision, from the first plan to the end of the task.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -66,62 +69,81 @@ class EntryLists(BaseModel):
 class JournalState(EntryLists):
     """What a task decides by."""
 
+    # Set when the task begins
     task: Task
     task_id: str
     started_at: AwareDatetime
-    ended_at: AwareDatetime | None = None
-    ending: Ending | None = None
+    origin: Kept[str | None] = None
+    """In an UndoWorkflow: the first run id of the task that it undoes. In every other workflow: None."""
+    is_draft: bool = Field(default=False, exclude_if=not_)
+    """Whether the task only asks for a first proposal, for which a person waits; none of its steps is run."""
+
+    # Set when a worker takes the task up, in each run
     planner: Kept[str] = ""
     searchable: bool = False
     page: str = Field(default="", exclude_if=not_)
     """Where people open the page, as a worker reported it; empty if no worker did."""
     store: str | None = None
+
+    # Set by each turn of the planner
     turn: int = 0
-    replans: int = Field(default=0, ge=0, le=MAX_REPLANS)
-    fruitless: int = 0
-    """How many consecutive replans, up to the newest, completed no step."""
-    records: list[StepRecord] = Field(default_factory=list)
-    counts: Counts = Field(default_factory=dict, exclude_if=not_)
-    observations: list[Observation] = Field(default_factory=list)
-    down: Kept[list[str]] = Field(default_factory=list)
-    """Kinds of tools that the task may not use any more, because their retries are used up."""
-    guard: RepeatGuard = Field(default_factory=RepeatGuard)
-    loops: ProgressGuard = Field(default_factory=ProgressGuard)
-    contract: Contract = Field(default_factory=Contract)
-    budget: Budget = Field(default_factory=Budget)
-    replanning: bool = False
-    """Whether the planner's next proposal is a replan, because a step of the current plan was rejected."""
-    folded: Kept[Folded] = Field(default_factory=Folded)
-    undo_when_cancelled: bool = False
-    was_reset: bool = False
-    """Whether an earlier run of the task was made by a reset."""
-    origin: Kept[str | None] = None
-    """In an UndoWorkflow: the first run id of the task that it undoes. In every other workflow: None."""
+    revisions_taken: int = Field(default=0, exclude_if=not_)
+    """How many of the task's hand-written `revisions` were used or passed over."""
+    is_opened: bool = False
+    """Whether the planner's conversation about this task has begun."""
     branch: int = 0
     """The branch of the planner's conversation that this run uses; see `Proposed.branch`."""
     told: int = 0
     """The number of the newest plan of whose outcome the planner was told; 0 if there is no such plan."""
-    is_opened: bool = False
-    """Whether the planner's conversation about this task has begun."""
     context: int = 0
     """Tokens of the planner's conversation; 0 if they are not known."""
-    is_draft: bool = Field(default=False, exclude_if=not_)
-    """Whether the task only asks for a first proposal, for which a person waits; none of its steps is run."""
+    words_told: int = Field(default=0, exclude_if=not_)
+    """How many of the `words` a planner with a conversation was told."""
+    has_untold_effects: bool = False
+    """Whether the planner must still be told of effects that earlier runs of the task applied."""
+
+    # Set when a plan is accepted
+    records: list[StepRecord] = Field(default_factory=list)
+    contract: Contract = Field(default_factory=Contract)
+
+    # Set when no step of the plan runs any more
+    replanning: bool = False
+    """Whether the planner's next proposal is a replan, because a step of the current plan was rejected."""
+    replans: int = Field(default=0, ge=0, le=MAX_REPLANS)
+    fruitless: int = 0
+    """How many consecutive replans, up to the newest, completed no step."""
+    observations: list[Observation] = Field(default_factory=list)
+
+    # Set by each call
+    budget: Budget = Field(default_factory=Budget)
+    counts: Counts = Field(default_factory=dict, exclude_if=not_)
+    waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
+    down: Kept[list[str]] = Field(default_factory=list)
+    """Kinds of tools that the task may not use any more, because their retries are used up."""
+    guard: RepeatGuard = Field(default_factory=RepeatGuard)
+    loops: ProgressGuard = Field(default_factory=ProgressGuard)
+
+    # Set when a person is asked or answers
     requests: list[HumanRequest] = Field(default_factory=list, exclude_if=not_)
     updates: list[str] = Field(default_factory=list, exclude_if=not_)
     """Digests of the ids of the newest accepted Updates, over all runs: no Update is applied twice."""
     words: list[Word] = Field(default_factory=list, exclude_if=not_)
     """What people said to the planner."""
-    words_told: int = Field(default=0, exclude_if=not_)
-    """How many of the `words` a planner with a conversation was told."""
     confirmed: dict[str, str] = Field(default_factory=dict, exclude_if=not_)
     """By the id of a step, the digest (`UndoCall.digest`) of the call that undoes it, which a person has confirmed."""
+    undo_when_cancelled: bool = False
     undo_when_aborted: bool = Field(default=False, exclude_if=not_)
-    waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
-    revisions_taken: int = Field(default=0, exclude_if=not_)
-    """How many of the task's hand-written `revisions` were used or passed over."""
-    has_untold_effects: bool = False
-    """Whether the planner must still be told of effects that earlier runs of the task applied."""
+
+    # Set between two runs
+    folded: Kept[Folded] = Field(default_factory=Folded)
+    was_reset: bool = False
+    """Whether an earlier run of the task was made by a reset."""
+
+    # Set when the task ends
+    ended_at: AwareDatetime | None = None
+    ending: Ending | None = None
+
+    # Set in each run anew
     _turns: Turns = PrivateAttr(default_factory=Turns)
     _in_history: set[str] = PrivateAttr(default_factory=set)
     """Ids of the steps whose plan and whose result are in the events of this run."""

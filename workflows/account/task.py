@@ -1,4 +1,7 @@
-"""A task: the input of its workflow, and its states."""
+"""A task: the input of its workflow, and its states.
+
+Made when a user starts a task; read by its workflow at the start of each run, and whenever the planner is asked.
+"""
 
 from enum import StrEnum
 from operator import not_
@@ -65,6 +68,7 @@ class Remains(BaseModel, frozen=True):
 class Task(BaseModel, frozen=True):
     """What a user asks for: the input of AgentWorkflow."""
 
+    # Read before the planner is asked
     text: str = Field(min_length=1, max_length=MAX_TASK_TEXT)
     plan: tuple[SparseStep, ...] | None = None
     """A plan that the user wrote. It takes the place of the planner's first proposal; None to ask the planner."""
@@ -78,6 +82,8 @@ class Task(BaseModel, frozen=True):
     documents: str | None = None
     """The folder of documents that the task's tools may search: a path below the worker's root folder of documents."""
     strategy: Literal["plan", "react"] = "plan"
+
+    # Read while a plan is executed
     limits: Limits = Field(default=Limits(), validate_default=True)
     """Without `replans`, their number follows from `strategy` and `revisions`. Where replans are given, or revisions
     written, only that number limits them, unless `fruitless` is given, too."""
@@ -91,15 +97,21 @@ class Task(BaseModel, frozen=True):
     """Seconds that a request to a person is open, at most `retries.LONGEST_TIMER`."""
     by: str = Field(default="", max_length=MAX_NAME, exclude_if=not_)
     """Who started it, as that person or program claims; people who are asked about it read this."""
+
+    # Read when the planner's model is asked
     planner: Kept[str | None] = None
     effort: Effort | None = Field(default=None, exclude_if=not_)
     """How much the planner's model reasons; None for the worker's setting, else the model's usual effort."""
     reply_tokens: int | None = Field(default=None, ge=MIN_REPLY, le=MAX_REPLY, exclude_if=not_)
     """The most tokens of a reply of the planner's model, reasoning included; None for `Catalogue.longest_reply` or, if
     that is 0, `MAX_OUTPUT` (`limits.spending`)."""
+
+    # Read when a proposal is checked
     contract: tuple[AllowedEffect, ...] = Field(default=(), max_length=MAX_ALLOWED, exclude_if=not_)
     """Effects that the task may have even after it has read untrusted content, besides those of its plans before. A
     call that is planned before uses up such an effect, too, if the effect allows the call."""
+
+    # Read when the planner is told of the task
     untrusted_input: str = Field(default="", max_length=MAX_INPUT, exclude_if=not_)
     """Untrusted content that the task is about, such as a mail; the planner is shown it from the start."""
     calls: Literal["native", "text"] | None = Field(default=None, exclude_if=not_)
@@ -108,10 +120,14 @@ class Task(BaseModel, frozen=True):
     demonstrations: tuple[Demonstration, ...] = Field(default=(), max_length=MAX_DEMONSTRATIONS, exclude_if=not_)
     """Examples for the planner's model, with `strategy` `react`; together at most `MAX_DEMONSTRATION_BYTES`."""
     result_schema: dict[str, JsonValue] | None = None
+
+    # Read in the first turn
     continues: Kept[str | None] = None
     """The first run id of an earlier task, if this task continues its conversation with the planner; else None."""
     remains: Remains | None = None
     """The steps and faults of the continued task that its planner has not seen; None if no task is continued."""
+
+    # Read before each call
     effect_key: Kept[str | None] = Field(default=None, pattern=EFFECT_KEY, max_length=MAX_EFFECT_KEY, exclude_if=not_)
     """The beginning of the idempotency keys of the task's steps, in place of the id of its first run. Steps with the
     same id, of all tasks with the same effect key, are then one call: the ledger, or the service, returns its first

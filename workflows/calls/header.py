@@ -1,6 +1,7 @@
 """The header of an activity: what the worker must know besides the arguments. The web UI shows only the arguments.
 
-The SDK does not encrypt the header, so it must not contain values of a task.
+Made when an activity is scheduled; read at the start of each of its attempts. The SDK does not encrypt the header, so
+it must not contain values of a task.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

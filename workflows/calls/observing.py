@@ -1,4 +1,7 @@
-"""Reads the current state after a fault that requires a new plan, so that the planner knows the state."""
+"""Reads the current state after a fault that requires a new plan, so that the planner knows the state.
+
+Runs after a step was rejected and all running steps have ended, before the planner is asked for a new plan.
+"""
 
 from collections.abc import Mapping, Sequence
 

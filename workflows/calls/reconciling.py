@@ -1,5 +1,8 @@
 """Reconciliation: find out whether a call with an unknown outcome was applied, as payment systems do.
 
+Runs after the fault that leaves the outcome unknown, before a person is asked or a new plan is made; in a rollback,
+before the effect is undone.
+
 The ledger answers first: a call whose result it has was applied, although its answer never reached the server. Then the
 read that the kind names as `reconcile` looks for the effect. What it finds is the result of the call. "Not found" is
 trusted only when no attempt can still be running: `settle` seconds after the end of the last attempt or, if no

@@ -1,4 +1,7 @@
-"""Running one activity: its options, what came of it as a result or as faults; whether the task was cancelled."""
+"""Running one activity: its options, what came of it as a result or as faults; whether the task was cancelled.
+
+Runs from the scheduling of an activity until it is over, retries by Temporal included.
+"""
 
 import asyncio
 from collections.abc import Awaitable

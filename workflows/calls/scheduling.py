@@ -1,5 +1,7 @@
 """Scheduling of activities: reserve what an activity may use, run it, settle what it used.
 
+Runs around each activity: a step's call, a read that observes or reconciles, the catalogue, a request to the planner.
+
 A step's call and a read count against the limit of tool calls (and of tokens and money, if the tool uses a model), a
 request to the planner against those of tokens and money. Other internal activities count against no limit.
 """
@@ -8,9 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from datetime import timedelta
-from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -19,27 +19,22 @@ from temporalio.common import RawValue
 from workflows import ids
 from workflows.account import metrics
 from workflows.account.entries_of_steps import Attempted, Resumed, Settled, Started, Waited, added, decision_line
-from workflows.account.outcome import TaskEnded
 from workflows.account.progress import Progress
-from workflows.account.records import FaultRecord, PlannerWait
-from workflows.account.task import TaskStatus
+from workflows.account.records import FaultRecord
 from workflows.arguments import read_signal, undecoded
+from workflows.calls.attempts import Tally, pause, until_decided
 from workflows.calls.header import CallHeader, made_by_reset
-from workflows.calls.running import is_cancelled, raise_if_cancelled, run_activity, run_locally
-from workflows.calls.turns import TURN, Turn, Turns
+from workflows.calls.running import raise_if_cancelled, run_activity, run_locally
+from workflows.calls.turns import TURN, Turn
 from workflows.faults import retries
-from workflows.faults.decision import Action, Remaining, Wait, decide, outlast
+from workflows.faults.decision import Action, Decision, Escalate, Remaining, Wait, decide
 from workflows.faults.fault import UNCOUNTED, Code, Fault, number_of
 from workflows.limits import spending
 from workflows.limits.budget import retries_of
-from workflows.planning.situation import Situation
-from workflows.plans.catalogue import FORM, Catalogue, OtherForm, ToolSpec
-from workflows.plans.own_activities import CATALOGUE, COMPACT, PLANNING
+from workflows.plans.catalogue import Catalogue, ToolSpec
+from workflows.plans.own_activities import PLANNING
 from workflows.plans.proposal import Proposed, StepReturn
-from workflows.web_ui import details, timer_name
-
-MAX_SITUATION = 1024 * 1024
-"""The most bytes of a Situation; the server would terminate a workflow that schedules an activity with 2 MB."""
+from workflows.web_ui import timer_name
 
 ONLY_LOCAL = (UNCOUNTED - {Code.NEEDS_APPROVAL}) | {Code.TIMEOUT, Code.TOO_LARGE}
 """Codes of faults of a local activity after which an ordinary activity is scheduled: it can reach another worker, which
@@ -64,38 +59,6 @@ class ToolReply(NamedTuple):
     result: StepReturn | Fault
     earlier: Sequence[Fault]
     """The known faults of the attempts that were made before the final attempt."""
-
-
-@dataclass
-class PlannerWaits:
-    """The waits of one request to the planner; during a wait, `progress.waiting` describes it."""
-
-    progress: Progress
-    outlasts: bool
-    """Whether the request waits for the end of an outage when its attempts are used up."""
-    failed: list[spending.FailedExecution] = field(default_factory=list)
-    """The failed executions of the planner's activity that were followed by a wait."""
-    was_cut_off: bool = False
-    """Whether the task was cancelled during a wait, when no request was under way."""
-    ended: tuple[Proposed | Fault, Sequence[Fault]] | None = None
-    """The result or fault of the execution during which the task was cancelled, and its earlier faults; None if that
-    execution reported nothing."""
-
-    async def sleep(self, fault: Fault, earlier: Sequence[Fault], seconds: float, id: str, timer: str) -> None:
-        """Wait after an execution of the activity `id` that failed; the web UI shows the timer as `timer`."""
-        self.failed.append((fault, earlier))
-        until = workflow.now() + timedelta(seconds=seconds)
-        wait = PlannerWait(until=until, code=fault.code, reason=fault.reason) if seconds else None
-        self.progress.write(Waited(proof=id, code=fault.code, seconds=seconds, planner=wait))
-        workflow.set_current_details(details(self.progress))
-        try:
-            await workflow.sleep(seconds, summary=timer_name(timer, self.progress.number))
-        except asyncio.CancelledError:
-            self.was_cut_off = True
-            raise
-        finally:
-            self.progress.write(Resumed(proof=id, slept=seconds))
-        workflow.set_current_details(details(self.progress))
 
 
 @dataclass
@@ -220,14 +183,6 @@ class OwnCall:
         self.progress.write(Settled(proof=self.id, source=self.spec.kind, taken=taken, retried=retried))
 
 
-async def pause(turns: Turns, wait: Wait, key: str, timer: str) -> float:
-    """Wait as `wait` says before a call is repeated; return the seconds slept, 0 if the turn of the `key` came."""
-    if wait.for_turn:
-        return await turns.wait(key, wait.seconds, timer)
-    await workflow.sleep(retries.timer(wait.seconds), summary=timer)
-    return wait.seconds
-
-
 async def read(
     progress: Progress,
     catalogue: Catalogue,
@@ -264,36 +219,52 @@ async def read(
     )
     title = f"plan {revision}: {title}"
     call = ToolCall(progress, catalogue, spec, args, id=id, title=title, header=header, step=step)
-    own, used, losses, waits, waited = OwnCall(progress, spec, id, revision), 0, 0, 0, 0.0
-    while True:
+    attempts = ReadAttempts(OwnCall(progress, spec, id, revision), call, patience, waiting)
+    return (await until_decided(attempts, await attempts.make()))[0]
+
+
+@dataclass
+class ReadAttempts(Tally):
+    """The attempts of a read; it is repeated only if its worker was lost, or its service turns calls away."""
+
+    own: OwnCall
+    call: ToolCall
+    patience: float
+    waiting: Callable[[], AbstractContextManager[None]]
+
+    async def make(self) -> StepReturn | Fault:
         raise_if_cancelled()
-        granted = call.reserve()
+        progress, call, granted = self.call.progress, self.call, self.call.reserve()
         if not granted:
             reason = spending.limit_message(progress.budget.limits, call.missing)
-            return Fault.of(Code.QUOTA_EXHAUSTED, reason, source=spec.kind, attempt=0)
-        progress.write(Started(proof=id, is_untrusted=spec.untrusted))
-        reply = await call.run(granted)
-        result = reply.result
-        used += result.attempt if isinstance(result, StepReturn) else result.taken
-        own.note_retries(reply.earlier)
+            return Fault.of(Code.QUOTA_EXHAUSTED, reason, source=self.own.spec.kind, attempt=0)
+        progress.write(Started(proof=call.id, is_untrusted=self.own.spec.untrusted))
+        call.repeated = self.repeated
+        result, self.earlier = await call.run(granted)
+        self.own.note_retries(self.earlier)
+        return result
+
+    def decide(self, fault: Fault) -> Decision:
         # Calls of all tasks found the service down, or it limits them.
-        is_turned_away = isinstance(result, Fault) and (result.code is Code.CIRCUIT_OPEN or result.queued is not None)
-        if not isinstance(result, Fault) or not (result.uncounted or is_turned_away):
-            return result
-        losses += result.uncounted
-        attempts, left = progress.budget.attempts(spec, used), patience - waited
-        decision = decide(result, spec, Remaining(attempts=attempts, waits=waits, losses=losses, deadline=left))
-        if not isinstance(decision, Wait):
-            return result
-        own.note(result, decision.action, seconds=decision.seconds)
-        with nullcontext() if result.uncounted else waiting():
-            progress.write(Waited(proof=id, code=result.code, seconds=decision.seconds))
-            timer = timer_name(ids.retry_timer(id, result.code), progress.number)
-            slept = await pause(progress.turns, decision, header.key, timer)
-            progress.write(Resumed(proof=id, slept=slept))
-            waited += slept
-        waits += 1
-        call.repeated = metrics.last_fault(result, reply.earlier, call.repeated)
+        is_turned_away = fault.code is Code.CIRCUIT_OPEN or fault.queued is not None
+        if not (fault.uncounted or is_turned_away):
+            return Escalate()
+        self.count(fault)
+        attempts, left = self.call.progress.budget.attempts(self.own.spec, self.used), self.patience - self.waited
+        remaining = Remaining(attempts=attempts, waits=self.waits, losses=self.losses, deadline=left)
+        decision = decide(fault, self.own.spec, remaining)
+        if isinstance(decision, Wait):
+            self.own.note(fault, decision.action, seconds=decision.seconds)
+        return decision
+
+    async def wait(self, fault: Fault, wait: Wait) -> None:
+        call, progress = self.call, self.call.progress
+        with nullcontext() if fault.uncounted else self.waiting():
+            progress.write(Waited(proof=call.id, code=fault.code, seconds=wait.seconds))
+            timer = timer_name(ids.retry_timer(call.id, fault.code), progress.number)
+            slept = await pause(progress.turns, wait, call.header.key, timer)
+            progress.write(Resumed(proof=call.id, slept=slept))
+        self.waits, self.waited = self.waits + 1, self.waited + slept
 
 
 class TakesTurns:
@@ -308,217 +279,96 @@ class TakesTurns:
             self._progress.turns.come(turn.key)
 
 
-async def read_catalogue(
-    requirements: dict[str, JsonValue], opening: Situation | None = None, *, progress: Progress | None = None
-) -> Catalogue:
-    """Ask a worker which tools it has, and whether it can take the task with these `requirements`.
+@dataclass
+class OwnAttempts(Tally, Generic[T]):
+    """The attempts of one of Replan's own activities."""
 
-    `progress` is that of the task; None if the workflow runs no task. `opening` is what the planner is told in the
-    first turn; the catalogue contains the planner's proposal if the proposal needs no I/O.
+    own: OwnCall
+    payload: JsonValue
+    returns: type[T]
+    title: str
+    patience: float = retries.MISSING_TOOL_PATIENCE
+    """The most seconds to wait for a worker that has a tool."""
 
-    Raises:
-        TaskEnded: no worker can answer.
-        OtherForm: another version of Replan began the run, and this version would misread the history; the workflow
-            task fails, so that a worker of the other version goes on.
-    """
-    title = "what this worker can do"
-    first_turn = {"opening": opening.model_dump(mode="json", exclude_defaults=True)} if opening else {}
-    try:
-        own = OwnCall(progress, CATALOGUE, ids.CATALOGUE, revision=0)
-        catalogue = await run_internal_activity(
-            own, requirements, Catalogue, title=title, local={**requirements, **first_turn}
-        )
-    except InternalActivityFailed as failed:
-        raise TaskEnded(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None
-    if catalogue.form != FORM:
-        raise OtherForm(catalogue.form)
-    return catalogue
+    def __post_init__(self) -> None:
+        # Not the effect key: two tasks with the same one have conversations of their own with the planner.
+        key = ids.idempotency_key(self.own.id, workflow.info().first_execution_run_id)
+        about = {"revision": self.own.revision, "digest": self.own.spec.digest}
+        self._header = CallHeader(key=key, is_reset=made_by_reset(), **about)
 
+    async def run(self, local: JsonValue = None) -> T:
+        """Return what the activity returns; after a transient fault, wait and schedule it again.
 
-async def ask_planner(
-    progress: Progress, catalogue: Catalogue, spec: ToolSpec, situation: Situation, *, title: str
-) -> Proposed:
-    """Send the planner one request, for which the budget reserves tokens and money.
+        `local` is the input of a local activity that is tried once first; None if no local activity is tried.
 
-    Raises:
-        TaskEnded: the planner cannot be reached, the request is too large, or the budget has too little left.
-    """
-    if situation.is_last and catalogue.last_news:
-        situation = situation.shortened(spending.room_for_news(progress, catalogue))
-    request: dict[str, JsonValue] = situation.model_dump(mode="json", exclude_defaults=situation.converses)
-    size = len(situation.model_dump_json(exclude_defaults=situation.converses).encode())
-    if size > MAX_SITUATION:
-        reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
-        raise TaskEnded(TaskStatus.ESCALATED, reason, "too_large")
-    new_bytes = situation.told_bytes if situation.max_shown is not None else size - situation.unshown_bytes
-    id = ids.of_request(situation.turn, is_compaction=spec is COMPACT)
-    own = OwnCall(progress, spec, id, progress.revision + 1)
-    while True:
-        allowance, last_output = _reserve_turn(progress, catalogue, situation, new_bytes, own)
-        if allowance is None:
-            turn, is_last = (progress, catalogue, new_bytes), situation.is_last
-            limit = spending.turn_limit_reached(*turn, is_last=is_last, last_output=last_output)
-            reason = spending.turn_limit_message(*turn, limit, is_last=is_last, last_output=last_output)
-            raise TaskEnded(TaskStatus.OVER_BUDGET, reason, limit)
-        payload: JsonValue = {**request, **allowance.planner_limits}
-        waits = PlannerWaits(progress, outlasts=not (situation.is_last or progress.is_draft))
-        earlier: Sequence[Fault] = ()
-        settle = partial(_settle_turn, progress, catalogue, allowance, situation, waits.failed, spec)
-        is_local = catalogue.plans_locally and not (progress.replanning or situation.rejected)
-        local = payload if is_local else None
-        try:
-            used: Proposed | Fault = await run_internal_activity(
-                own, payload, Proposed, title=title, waits=waits, local=local, patience=catalogue.patience
-            )
-        except asyncio.CancelledError:
-            settle(*(waits.ended or (spending.cancelled_fault(spec, attempt=0 if waits.was_cut_off else 1), ())))
-            raise
-        except InternalActivityFailed as failed:
-            used, earlier = failed.fault, failed.earlier
-        settle(used, earlier)
-        if isinstance(used, Proposed):
-            return used
-        if not used.lost:  # otherwise a shorter answer may still fit beside those that were lost
-            raise TaskEnded(TaskStatus.ESCALATED, f"The planner: {used.reason}", used.code)
+        Raises:
+            InternalActivityFailed: the activity failed, and a repeat cannot help.
+            CancelledError: the task was cancelled, even if the activity did not notice.
+        """
+        if local is not None:
+            own = self.own
+            tried = await run_locally(own.spec, local, self.returns, id=own.id, title=self.title, header=self._header)
+            own.measure(tried)
+            raise_if_cancelled()
+            if not isinstance(tried, Fault):
+                return tried
+            own.note(tried, "wait", seconds=0)
+            if tried.code is Code.MISSING_TOOL:  # the worker that has the tool must check what this one could not
+                self.payload = local
+        result, _ = await until_decided(self, await self.make())
+        if isinstance(result, Fault):
+            raise InternalActivityFailed(result, self.earlier)
+        return result
 
-
-def _reserve_turn(
-    progress: Progress, catalogue: Catalogue, situation: Situation, new_bytes: int, own: OwnCall
-) -> tuple[spending.Allowance | None, int]:
-    """Reserve a request, and keep back the longest last answer that fits after the request.
-
-    Returns the allowance, None if too little is left, and the most tokens of the last answer. If no last answer fits,
-    a proposal is requested without one if it opens the conversation or, in the strategy `plan`, if neither a step
-    of the newest plan nor the last proposal was rejected.
-    """
-    is_last, is_by_hand = situation.is_last, situation.plan is not None
-    usual = spending.reserve_turn(progress, catalogue, new_bytes, is_last=is_last, is_by_hand=is_by_hand)
-    if usual or is_last:
-        return usual, 0 if is_last else spending.LAST_OUTPUT
-    is_ending = progress.task.strategy == "plan" and not (progress.replanning or situation.rejected)
-    is_enough = own.spec is not COMPACT and (is_ending or not progress.is_opened)
-    last_outputs = (spending.MIN_LAST_OUTPUT, 0) if is_enough else (spending.MIN_LAST_OUTPUT,)
-    for last_output in last_outputs:
-        shorter = spending.reserve_turn(progress, catalogue, new_bytes, last_output=last_output)
-        if shorter:
-            return shorter, last_output
-    return None, last_outputs[-1]
-
-
-def _settle_turn(
-    progress: Progress,
-    catalogue: Catalogue,
-    allowance: spending.Allowance,
-    situation: Situation,
-    failed: Sequence[spending.FailedExecution],
-    spec: ToolSpec,
-    used: Proposed | Fault,
-    earlier: Sequence[Fault] = (),
-) -> None:
-    """Add what a request to the planner used, in its final execution and the `failed` ones before, to what is spent."""
-    spent = spending.settle_turn(progress, catalogue, allowance, used, failed, earlier)
-    if not (spent.model_calls or spent.tokens):
-        return
-    reported = used if isinstance(used, Proposed) else None
-    id = ids.of_request(situation.turn, is_compaction=spec is COMPACT)
-    progress.write(
-        Settled(
-            proof=id,
-            source=spec.kind,
-            used=spent,
-            purpose=metrics.purpose_of(spec.kind, is_correction=bool(situation.rejected)),
-            tokens=reported.tokens if reported else 0,
-            usd=(reported.usd or 0.0) if reported else 0.0,
-        )
-    )
-
-
-async def run_internal_activity(
-    own: OwnCall,
-    payload: JsonValue,
-    returns: type[T],
-    *,
-    title: str,
-    waits: PlannerWaits | None = None,
-    local: JsonValue = None,
-    patience: float = retries.MISSING_TOOL_PATIENCE,
-) -> T:
-    """Run one of Replan's own activities; after a transient fault, wait and schedule it again.
-
-    `waits` is given only for a request to the planner. `local` is the input of a local activity that is tried once
-    first; None if no local activity is tried. `patience` is the most seconds to wait for a worker that has a tool.
-
-    Raises:
-        InternalActivityFailed: the activity failed, and a repeat cannot help.
-        CancelledError: the task was cancelled, even if the activity did not notice.
-    """
-    spec, id = own.spec, own.id
-    # Not the effect key: two tasks with the same one have conversations of their own with the planner.
-    key = ids.idempotency_key(id, workflow.info().first_execution_run_id)
-    header = CallHeader(key=key, revision=own.revision, digest=spec.digest, is_reset=made_by_reset())
-    if local is not None:
-        tried = await run_locally(spec, local, returns, id=id, title=title, header=header)
-        own.measure(tried)
-        raise_if_cancelled()
-        if not isinstance(tried, Fault):
-            return tried
-        own.note(tried, "wait", seconds=0)
-        if tried.code is Code.MISSING_TOOL:  # the worker that has the tool must check what this one could not
-            payload = local
-    used, losses, wait_count, waited, repeated = 0, 0, 0, 0.0, None
-    while True:
+    async def make(self) -> T | Fault:
+        own, title, header = self.own, self.title, self._header
         # At least one: a wait for an uncounted fault may come when no attempt is left.
-        granted = max(1, retries.attempts(spec, retries.RETRIES_PER_KIND, used))
-        result, earlier = await run_activity(spec, granted, payload, returns, id=id, title=title, header=header)
-        own.measure(result, earlier, repeated)
-        own.note_retries(earlier)
-        if waits and is_cancelled() and isinstance(result, Proposed | Fault):
-            waits.ended = result, earlier
-        raise_if_cancelled()  # the activity may have ended normally although it was cancelled
-        if not isinstance(result, Fault):
-            return result
-        used, losses = used + result.taken, losses + result.uncounted
-        repeated = metrics.last_fault(result, earlier, repeated)
-        remaining = Remaining(
-            attempts=retries.attempts(spec, retries.RETRIES_PER_KIND, used),
-            waits=wait_count,
-            losses=losses,
-            waited=waited,
-            patience=patience,
-            replans=False,
-            deadline=retries.seconds_left(waited, is_draft=waits is not None and waits.progress.is_draft),
+        granted = max(1, retries.attempts(own.spec, retries.RETRIES_PER_KIND, self.used))
+        result, self.earlier = await run_activity(
+            own.spec, granted, self.payload, self.returns, id=own.id, title=title, header=header
         )
-        decision, lost = decide(result, spec, remaining), int(result.uncounted)
-        if waits and waits.outlasts and not isinstance(decision, Wait) and (wait := outlast(result, remaining)):
-            decision, lost = wait, len(spending.lost_replies(result, earlier))
-        lost += spending.paid_replies(result, earlier)
+        own.measure(result, self.earlier, self.repeated)
+        own.note_retries(self.earlier)
+        self.note_end(result)
+        raise_if_cancelled()  # the activity may have ended normally although it was cancelled
+        return result
+
+    def note_end(self, result: T | Fault) -> None:
+        """Called with the result of each execution, also of one during which the task was cancelled."""
+
+    def decide(self, fault: Fault) -> Decision:
+        self.count(fault)
+        decision = self.follows(fault, self._remaining())
         if not isinstance(decision, Wait):
             # After lost replies, a shorter one may be asked for.
-            own.note(result, "wait" if result.lost else "escalate")
-            raise InternalActivityFailed(result, earlier)
-        own.note(result, decision.action, seconds=decision.seconds)
-        header = header.model_copy(update={"for_any_worker": result.code is Code.MISSING_TOOL})
-        if lost and isinstance(payload, dict):
-            payload = after_lost_replies(payload, result, lost, earlier)
-        wait_count, waited = wait_count + 1, waited + decision.seconds
-        timer = ids.retry_timer(spec.kind, result.code)
-        if waits:
-            await waits.sleep(result, earlier, decision.seconds, id, timer)
-        else:
-            await workflow.sleep(decision.seconds, summary=timer)
+            self.own.note(fault, "wait" if fault.lost else "escalate")
+            return decision
+        self.own.note(fault, decision.action, seconds=decision.seconds)
+        self._header = self._header.model_copy(update={"for_any_worker": fault.code is Code.MISSING_TOOL})
+        return decision
 
+    def follows(self, fault: Fault, remaining: Remaining) -> Decision:
+        return decide(fault, self.own.spec, remaining)
 
-def after_lost_replies(
-    payload: dict[str, JsonValue], fault: Fault, lost: int, earlier: Sequence[Fault] = ()
-) -> dict[str, JsonValue]:
-    """The input of the next request to a model: `payload`, with `lost` fewer replies that may be lost.
+    @property
+    def seconds_left(self) -> float:
+        """Seconds that it may still wait."""
+        return retries.seconds_left(self.waited)
 
-    Raises:
-        InternalActivityFailed: the budget has reserved nothing for a further request; the lost ones may be billed.
-    """
-    left = payload.get(spending.MAX_LOST_REPLIES)
-    if not isinstance(left, int):  # no budget limits it
-        return payload
-    if left < lost:
-        raise InternalActivityFailed(fault.model_copy(update={"lost": lost}), earlier)
-    return {**payload, spending.MAX_LOST_REPLIES: left - lost}
+    def _remaining(self) -> Remaining:
+        return Remaining(
+            attempts=retries.attempts(self.own.spec, retries.RETRIES_PER_KIND, self.used),
+            waits=self.waits,
+            losses=self.losses,
+            waited=self.waited,
+            patience=self.patience,
+            replans=False,
+            deadline=self.seconds_left,
+        )
+
+    async def wait(self, fault: Fault, wait: Wait) -> None:
+        self.waits, self.waited = self.waits + 1, self.waited + wait.seconds
+        await self.sleep(fault, wait.seconds, ids.retry_timer(self.own.spec.kind, fault.code))
+
+    async def sleep(self, fault: Fault, seconds: float, timer: str) -> None:
+        await workflow.sleep(seconds, summary=timer)

@@ -1,4 +1,7 @@
-"""The turns of calls that wait for a service that is down or limits its callers, and the Signal that reports a turn."""
+"""The turns of calls that wait for a service that is down or limits its callers, and the Signal that reports a turn.
+
+Runs after a call was turned away, until its turn comes or its wait is over.
+"""
 
 from contextlib import suppress
 from dataclasses import dataclass, field

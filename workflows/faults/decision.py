@@ -1,4 +1,7 @@
-"""What follows a fault: wait and repeat, a fallback, a new plan, reconciliation, or a person; and the words for it."""
+"""What follows a fault: wait and repeat, a fallback, a new plan, reconciliation, or a person; and the words for it.
+
+Runs after an activity has failed and Temporal retries it no more; the words are used whenever the fault is shown.
+"""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, NamedTuple, assert_never

@@ -1,5 +1,7 @@
 """The fault taxonomy: how a call failed, as data, and whether a retry can help.
 
+Made when an attempt fails; read when it is decided whether Temporal or the workflow repeats the call.
+
 Only transient faults are retried. An exception that is in no table of `activities/borders` gets the code `bug`: the
 call is not retried, and a person has to act.
 """
@@ -173,6 +175,7 @@ class _Details(TypedDict, total=False):
 class Fault(BaseModel, frozen=True):
     """A failed attempt as data: the only form in which an error passes from an activity to the workflow."""
 
+    # Set when the error is classified
     quadrant: Quadrant
     code: Code
     reason: str
@@ -184,12 +187,16 @@ class Fault(BaseModel, frozen=True):
     untrusted content, which decides nothing. Empty if the answer has no message."""
     retry_after: float | None = None
     """Seconds that the called system asked to wait; None if it asked for no wait."""
+
+    # Set when the attempt ends
     applied: Applied = Applied.NONE
     source: Kept[str] = ""
     attempt: int = Field(default=1, ge=0)
     """The number of the attempt within its activity execution, from 1; 0 if no attempt was made."""
     waited: float | None = None
     """Seconds that Temporal waits between this attempt and the next one of its execution; None if none follows."""
+
+    # Set if the attempt failed before or beside the called system
     unsent: bool = False
     """Whether the attempt made no connection, so that a model's provider cannot have billed it."""
     lost: int = 0
@@ -200,6 +207,8 @@ class Fault(BaseModel, frozen=True):
     """Whether the ledger rejected only the step's id, so that the same call may be made under another id."""
     still_running: bool = False
     """Whether the tool's thread still ran when the attempt ended, so that its effect may be applied later."""
+
+    # Set if a model was used
     model_use: ModelUse | None = None
     """What the attempt used of models; None if the kind uses none, or if the use is unknown since a reply was lost."""
     lost_model: str = ""
@@ -208,6 +217,8 @@ class Fault(BaseModel, frozen=True):
     """The most that the attempt can have used of models, if a reply was lost and the worker knows it."""
     unreadable: tuple[str, ...] = ()
     """The models of responses that were billed, but could not be read as replies; one item for each such response."""
+
+    # Set for the circuit breaker, and by it
     is_down: bool = Field(default=False, exclude_if=not_)
     """Whether the fault shows by itself that the service is down: no connection was made, or the service said so, as
     with HTTP 503. After other faults, such as a timeout, only failures of several calls show it."""
@@ -216,6 +227,8 @@ class Fault(BaseModel, frozen=True):
     enough. None if the call has no place in the queue."""
     is_trial: bool = Field(default=False, exclude_if=not_)
     """Whether the attempt, which is then not counted, was a trial call and found its service still unusable."""
+
+    # Set if an operator held the attempt back, a fault was guessed, or a person has to approve
     held: float = Field(default=0.0, exclude_if=not_)
     """Seconds that an operator held the attempts of the activity execution back, as with `temporal activity pause`."""
     guessed: str = Field(default="", exclude_if=not_)

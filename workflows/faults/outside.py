@@ -1,6 +1,7 @@
 """Faults of what arises outside a tool, where no boundary is: timeouts, lost workers, what the server refuses.
 
-Read from the error of an activity, as the workflow gets it.
+Runs when an activity has failed for good, before it is decided what follows, and when a client reads that failure in a
+history.
 """
 
 from typing import assert_never

@@ -1,6 +1,7 @@
 """Numbers of retries, timeouts and waits of a task; `routes` makes the options of its activities of them.
 
-The timeout of an activity is in its ToolSpec. What only one module waits for is in that module.
+Read when an activity is scheduled, when one of its attempts fails, and before each wait. The timeout of an activity is
+in its ToolSpec; what only one module waits for is in that module.
 
 The policy is full jitter over a doubling backoff (M. Brooker, "Exponential Backoff And Jitter", AWS Architecture
 Blog, 2015). The server adds no jitter of its own, so the boundary sends `backoff` as `next_retry_delay`.

@@ -1,4 +1,7 @@
-"""From a ToolSpec to the options of its activity: timeouts and retry policy, by the numbers of `retries`."""
+"""From a ToolSpec to the options of its activity: timeouts and retry policy, by the numbers of `retries`.
+
+Runs each time that an activity is scheduled.
+"""
 
 from dataclasses import dataclass
 from datetime import timedelta

@@ -1,4 +1,8 @@
-"""The limits of a task, and its budget: a part of it is reserved before each activity, and settled afterwards."""
+"""The limits of a task, and its budget.
+
+Made when a task begins; a part of the budget is reserved before each call of a tool or of the planner, and settled
+after it.
+"""
 
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple

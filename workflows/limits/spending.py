@@ -1,4 +1,6 @@
-"""What models and tools may use: reserved before an activity, settled after it, with a reserve for one last answer.
+"""What models and tools may use, with a reserve for one last answer.
+
+Runs before each call of a tool or of the planner, to reserve what it may use, and after it, to settle what it used.
 
 The tokens of a request are not known in advance. Its input is estimated: the tokens that the provider counted last for
 the conversation, and the bytes of what is new, at three bytes a token. Its output is limited to what the budget has

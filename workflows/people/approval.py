@@ -1,4 +1,8 @@
-"""The approval of a call: the code that a person is shown, and what was allowed with it."""
+"""The approval of a call: the code that a person is shown, and what was allowed with it.
+
+Made when a request shows the call, and when a person approves it; read in the attempt that follows, before the tool is
+called.
+"""
 
 from collections.abc import Mapping
 from operator import not_

@@ -1,4 +1,7 @@
-"""The card of a request: the facts that a person needs in order to answer, on every screen the same in this order."""
+"""The card of a request: the facts that a person needs in order to answer, on every screen the same in this order.
+
+Made each time that an open request is shown.
+"""
 
 import json
 import re

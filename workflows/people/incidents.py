@@ -1,5 +1,7 @@
 """Resolving an incident: many tasks wait for one cause, which was repaired, and one answer goes to all of them.
 
+Runs as a workflow of its own, when a person reports that the cause is repaired, until all these tasks were told.
+
 An incident itself is no workflow and no row, but a query: the tasks that publish its cause in a search attribute. First
 one task, the canary, is told that the cause was repaired. If the same fault comes back, no other task is told.
 """
@@ -16,7 +18,7 @@ from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
 from workflows.account.search_attributes import INCIDENTS, is_quotable
 from workflows.arguments import require_argument, undecoded
-from workflows.calls.scheduling import InternalActivityFailed, OwnCall, run_internal_activity
+from workflows.calls.scheduling import InternalActivityFailed, OwnAttempts, OwnCall
 from workflows.faults import retries
 from workflows.people.requests import MAX_NAME, MAX_WORDS, HumanRequest, Resolution
 from workflows.people.updates import RESOLVE
@@ -275,4 +277,4 @@ class ResolveWorkflow:
 async def _run(spec: ToolSpec, request: BaseModel, returns: type[T], title: str) -> T:
     payload = request.model_dump(mode="json")
     own = OwnCall(None, spec, spec.kind, revision=0)
-    return await run_internal_activity(own, payload, returns, title=title)
+    return await OwnAttempts(own, payload, returns, title).run()

@@ -1,6 +1,7 @@
-"""Notifications: a receiver outside of Replan is told that a request to a person was opened, is still open, was closed.
+"""Notifications: a receiver outside of Replan is told of requests to people.
 
-A workflow of its own delivers each notification. So a receiver that is down delays no task and no answer, and is told
+Runs when a request is opened or closed, and once while it stays open, if workers have a receiver (`--notify`). A
+workflow of its own delivers each notification. So a receiver that is down delays no task and no answer, and is told
 even after the task has ended, continued as new, or was reset.
 """
 

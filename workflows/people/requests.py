@@ -1,4 +1,7 @@
-"""Requests to people: what a task asks, which answers it accepts, and what was answered."""
+"""Requests to people: what a task asks, which answers it accepts, and what was answered.
+
+Made when a task needs a person; read by every screen until the answer comes, and when the answer is checked.
+"""
 
 import json
 import shlex
@@ -306,6 +309,7 @@ class ProposedCall(BaseModel, frozen=True):
 class HumanRequest(BaseModel):
     """What a task asks of a person; it is open until it has an answer or `closed` says why it needs none."""
 
+    # Set when the request is opened
     id: Kept[str]
     kind: RequestKind
     step: Kept[str | None] = None
@@ -334,6 +338,8 @@ class HumanRequest(BaseModel):
     """The incident: the cause that requests of other tasks may share, such as `charge/unauthorized`; empty for none."""
     after: Kept[str] = Field(default="", exclude_if=not_)
     """The id of the resolution of this cause after which the same was asked again; empty if there was none."""
+
+    # Set when the request is answered or closed
     answer: HumanAnswer | None = None
     closed: Kept[str] = Field(default="", exclude_if=not_)
     """Why the request was closed without an answer (UNANSWERED, ENDED, REPEATED); empty if it was not."""
@@ -345,7 +351,11 @@ class HumanRequest(BaseModel):
     """The codes of further calls that came with the approval."""
     given_args: dict[str, JsonValue] = Field(default_factory=dict, exclude=True)
     """The arguments that a person changed, until the step has them."""
+
+    # Set while the call is made again
     _is_tried: bool = PrivateAttr(default=False)
+
+    # Set when what a person gave was checked
     refused: str | None = Field(default=None, exclude_if=not_)
     """Why what a person gave was not accepted; None until it was checked, empty if it was accepted."""
 

@@ -1,6 +1,7 @@
 """Where the arguments of a call come from, in words for the person who is asked about the call.
 
-It explains, and decides nothing: what untrusted content may do is compared in `workflows/planning/trust.py`.
+Runs when a request is opened for the approval of a call. It explains, and decides nothing: what untrusted content may
+do is compared in `workflows/planning/trust.py`.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""Asking people: a request holds a task open until somebody answers it with an Update, or until its time is over."""
+"""Asking people: a request holds a task open until somebody answers it with an Update, or until its time is over.
+
+Runs from the opening of a request to its end, and when an Update or the Signal of a resolved incident arrives.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,8 @@
-"""Asking the planner: for a proposal that may be run, for a summary of a long conversation, for a last answer."""
+"""Asking the planner: for a proposal that may be run, for a summary of a long conversation, for a last answer.
+
+Runs at the start of each turn: before the first plan, after a plan was completed or rejected, and when the budget is
+used up.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,8 +16,8 @@ from workflows.account.outcome import TaskEnded
 from workflows.account.progress import Progress
 from workflows.account.records import Compaction, Failover, Rejection, WithheldCall
 from workflows.account.task import Task, TaskStatus
+from workflows.calls.asking import ask_planner
 from workflows.calls.observing import is_repeat
-from workflows.calls.scheduling import ask_planner
 from workflows.faults.fault import Code
 from workflows.json_values import canonical
 from workflows.limits.spending import limit_message

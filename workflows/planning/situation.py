@@ -1,4 +1,7 @@
-"""The input of a request to the planner: what the planner is told about the task in one turn."""
+"""The input of a request to the planner: what the planner is told about the task in one turn.
+
+Made just before the planner is asked, and read by the planner's activity.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -30,20 +33,27 @@ AROUND_RESULT = 200
 class Situation(BaseModel, frozen=True):
     """The input of the activities `plan`, `replan` and `compact`."""
 
+    # Set when the planner is told of the task: in the first turn, or without a conversation in each
     text: str = ""
     """The text of the task. If the planner keeps its conversation, the text is sent only in the first turn."""
     untrusted_input: str = Field(default="", exclude_if=not_)
     """A text that the user did not write and that the task is about; sent with the text of the task."""
+
+    # Set in a turn for which the user wrote a plan
     plan: tuple[Step, ...] | None = None
     """A plan that the user wrote, which is taken as the next proposal; None to ask the planner."""
     later_plans: tuple[tuple[Step, ...], ...] = Field(default=(), exclude_if=not_)
     """Plans that the user wrote for later turns. They are sent with the first plan, and only checked."""
+
+    # Set in each turn
     turn: int
     """The number of this request within the task, from 1."""
     catalogue: str = Field(default="", exclude_if=not_)
     """The digest of the task's catalogue; empty in a request that is sent before the task has one."""
     now: datetime
     documents: str | None = None
+
+    # Set from what happened since the turn before
     records: tuple[StepRecord, ...] = ()
     faults: tuple[FaultRecord, ...] = ()
     """The faults that led to replans, in the order in which they happened."""
@@ -51,6 +61,8 @@ class Situation(BaseModel, frozen=True):
     """The states that were read, for the next plan, after steps of the newest plan were rejected."""
     words: tuple[Word, ...] = Field(default=(), exclude_if=not_)
     """What people said to the planner."""
+
+    # Set in each turn: what a proposal may contain
     may_ask: bool = Field(default=False, exclude_if=not_)
     """Whether a person answers a question of the planner; otherwise a question ends the task."""
     rejected: tuple[Mistake, ...] = ()
@@ -67,13 +79,19 @@ class Situation(BaseModel, frozen=True):
     strategy: Literal["plan", "react"] = "plan"
     calls: Literal["native", "text"] | None = Field(default=None, exclude_if=not_)
     """How the planner's model makes its calls; None for what the worker knows of the model."""
+
+    # Set when the planner is told of the task
     demonstrations: tuple[Demonstration, ...] = Field(default=(), exclude_if=not_)
     """Examples for the planner's model; sent with the text of the task."""
     result_schema: dict[str, JsonValue] | None = None
     continues: Kept[str | None] = None
+
+    # Set if the planner keeps its conversation
     converses: bool = False
     """Whether the planner keeps its conversation, so that it is told only what is new since its previous turn."""
     branch: int = 0
+
+    # Set when the budget has reserved the request, which may be the last
     is_last: bool = False
     """Whether this is the final request: the budget is used up, and the planner must answer from what is known."""
     max_output: int | None = None
@@ -84,6 +102,8 @@ class Situation(BaseModel, frozen=True):
     """How many replies of a model may be lost in this turn before no further request is made; None for no limit."""
     max_shown: int | None = None
     """In the request for the final answer, the most characters shown of each result; None for MAX_SHOWN."""
+
+    # Set in each turn, and in a request to summarise
     planner: Kept[str | None] = None
     compact: int = 0
     """How many of the oldest turns the planner must summarise; 0 if it must make a proposal."""

@@ -1,5 +1,7 @@
 """Compares the calls of a proposal with the contract of the task.
 
+Runs when a task begins, for each proposal, when a read starts, and before a companion of a call is called.
+
 A call with an effect is inside the contract if an effect of the contract allows its arguments. An argument counts if it
 is *authority*: it says whom, where, which or how much. Every value has a source. A result of a tool that returns
 untrusted content is untrusted, and so is a result of a call with an untrusted argument. A literal that the planner

@@ -1,6 +1,7 @@
 """The catalogue: the spec of each kind (a step's type), which is all that the workflow knows about the kind's tool.
 
-History contains the specs, so that a replay decides by the same ones.
+Made by a worker at the start of each run of a task; read at each decision about a step. History contains the specs, so
+that a replay decides by the same ones.
 """
 
 from collections.abc import Iterable, Mapping
@@ -98,11 +99,14 @@ class ToolSpec(BaseModel, frozen=True):
     The tool's schemas and description stay with the worker; `digest` is made from them, too.
     """
 
+    # Read when a call is scheduled
     kind: Kept[str]
     effect: Effect
     retry: Literal["standard", "patient", "once"] = "standard"
     timeout: float = Field(default=30.0, gt=0)
     """Seconds that one attempt may take."""
+
+    # Read after a call has failed, and in a rollback
     observe: Companion | None = None
     """The read-only tool that reads the current state before a replan, after a call of this kind failed."""
     reconcile: Companion | None = None
@@ -112,10 +116,16 @@ class ToolSpec(BaseModel, frozen=True):
     undo: Companion | None = None
     fallback: Kept[str | None] = None
     """The kind of tool that is called instead, with the same arguments, when the retries of this kind are used up."""
+
+    # Read when the tool has returned
     ensure: str | None = None
     """A condition over `args` and `result`; a result that violates it is a fault with the code `unexpected_result`."""
+
+    # Read before the tool is called
     approve: str | None = None
     """Which calls a person must approve: `always`, or a condition over `args`; None for none."""
+
+    # Read when a proposal is compared with the contract of the task
     authority: Kept[tuple[str, ...] | None] = None
     """The arguments that say whom, where, which or how much; None for all but `content`. Of a read: further arguments
     with which it could carry data away; empty if none can, since they stay with the worker and its own model."""
@@ -123,6 +133,8 @@ class ToolSpec(BaseModel, frozen=True):
     """The arguments that are only content, such as the text of a message."""
     untrusted: bool = False
     """Whether a result may contain untrusted content: text from outside, which may contain hidden instructions."""
+
+    # Read when a call is scheduled: what it may use, and how it runs
     tokens: int = 0
     """How many tokens of a model one call may use; 0 for a tool that uses no model."""
     tokens_overhead: int | None = None
@@ -131,6 +143,8 @@ class ToolSpec(BaseModel, frozen=True):
     """Whether the tool only computes, without I/O, and always the same: its calls are local activities."""
     is_threaded: bool = False
     """Whether the tool is a plain function: neither a timeout nor a cancel can stop its thread."""
+
+    # Read when a person is asked about a call
     asks: str = Field(default="", exclude_if=not_)
     """When a person must approve a call, in words, as a clause after "needs approval: "; empty for never."""
     unread: Literal["new", "changed"] | None = Field(default=None, exclude_if=not_)
@@ -138,6 +152,8 @@ class ToolSpec(BaseModel, frozen=True):
     `new`, or have `changed` since a person read them. None for words that a person wrote or has read."""
     says: str = Field(default="", exclude_if=not_)
     """What the tool says of itself, in a sentence; empty for a tool whose calls nobody is asked to approve."""
+
+    # Read in each attempt, by a worker that may have another version
     digest: Kept[str] = ""
     """Digest of this spec and of the tool's schemas and description."""
 
@@ -184,6 +200,7 @@ class Price(BaseModel, frozen=True):
 class Catalogue(Sparse, frozen=True):
     """The specs of the tools that a task may use, and settings of its worker; read at the start of each run."""
 
+    # Read at the start of each run
     form: int = 0
     """The FORM of the worker that began the run; 0 before the first release."""
     digest: str = ""
@@ -192,16 +209,22 @@ class Catalogue(Sparse, frozen=True):
     planner: Kept[str]
     searchable: bool = True
     """Whether the namespace has Replan's search attributes; without them, to set one fails the workflow task."""
+
+    # Read when a call is scheduled
     patience: float = Field(ge=0)
     """Seconds that a step may wait for a worker that has the step's tool."""
     store: str | None = None
     """The id of the worker's store (its database); a worker with another store refuses calls that have an effect."""
+
+    # Read before the first plan
     refused: str | None = None
     """Why this worker cannot run the task; None where it can."""
     converses: bool = False
     """Whether the planner keeps its conversation in the store, so that each request contains only what is new."""
     is_clean: bool = False
     """Whether the worker knows the conversation that the task continues, and it has no untrusted content."""
+
+    # Read before and after each use of a model
     price: Price | None = None
     """The highest price of the planner's models; None if a price is unknown, or the planner is no model."""
     step_price: Price | None = None
@@ -210,15 +233,21 @@ class Catalogue(Sparse, frozen=True):
     """By model name, the price of each model that the planner or a step may use; None if the price is unknown."""
     last_news: int = 0
     """Tokens kept back for new input, such as results, in the request for the final answer; 0 without a model."""
+
+    # Read when the planner is asked
     opening: Proposed | None = None
     """The first proposal, if the planner need not be asked for it: a plan that is made by rules, or the check of a
     hand-written plan. If that plan has no mistake, its steps are left out, because the task has them."""
     plans_locally: bool = False
     """Whether the planner needs no I/O, so that a local activity asks it what comes after a finished plan."""
+
+    # Read when a person is asked
     notifies: bool = False
     """Whether the worker tells a receiver outside of Replan (`--notify`) of requests to people."""
     page: str = ""
     """Where people open the page (`--notify-base`), without a slash at its end; empty if the worker does not know."""
+
+    # Read when a request to the planner is reserved
     longest_reply: int = 0
     """The most tokens that the planner allows a reply of its model; 0 if the worker does not say it."""
     preamble: int = 0

@@ -1,7 +1,7 @@
 """The contract of a task: which effects it may have once it has read untrusted content, and with which arguments.
 
-The user, and the plans until then, fix the contract before the task reads untrusted content. Untrusted content may
-contain instructions, so a call that is planned later may follow them. `workflows/planning/trust.py` compares such a
+Made when a task begins, from what the user wrote; plans add to it until the task reads untrusted content. Such content
+may contain instructions, so a call that is planned later may follow them. `workflows/planning/trust.py` compares such a
 call with the contract.
 """
 

@@ -1,4 +1,7 @@
-"""Demonstrations: tasks with the moves that solve them, which a model is shown as examples."""
+"""Demonstrations: tasks with the moves that solve them, which a model is shown as examples.
+
+Made when a user starts a task; read when the planner is told the text of the task.
+"""
 
 from pydantic import Field, JsonValue
 

@@ -1,4 +1,7 @@
-"""The graph of a plan: which steps can start, and the check of ids and dependencies."""
+"""The graph of a plan: which steps can start, and the check of ids and dependencies.
+
+Runs when a proposal is checked, and whenever a step of the plan in force may start.
+"""
 
 from collections.abc import Collection, Iterable, Sequence
 from graphlib import CycleError, TopologicalSorter

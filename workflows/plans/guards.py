@@ -1,4 +1,7 @@
-"""Guards that reject calls: repeats of a failed call, and repeats without progress."""
+"""Guards that reject calls: repeats of a failed call, and repeats without progress.
+
+Runs when a proposal is checked and when a step starts, and after each call and observation, which the guards note.
+"""
 
 from collections.abc import Mapping
 

@@ -1,5 +1,7 @@
 """What a planner proposes: steps, an answer, a question, or that it gives up; and what the activity of a step returns.
 
+Made at the end of an activity of the planner or of a step; read by the workflow, which checks the proposal first.
+
 A step starts when every step is completed that it names in `needs` or refers to in its arguments.
 """
 

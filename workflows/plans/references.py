@@ -1,5 +1,7 @@
 """References from the arguments of a step to the results of other steps.
 
+Used when a proposal is checked, and when a step starts, whose arguments then get results in place of references.
+
 A reference `{"$from": "<step>", "path": "a.0.b"}` stands for the result of another step, or for a part of that result.
 """
 

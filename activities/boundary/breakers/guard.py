@@ -1,4 +1,7 @@
-"""The circuit breaker around one attempt: decides whether the call is made now, and records how the call ended."""
+"""The circuit breaker around one attempt: decides whether the call is made now, and records how the call ended.
+
+Runs in each attempt of a tool's call: after its arguments and its approval are checked, and when it has ended.
+"""
 
 import asyncio
 from collections.abc import Coroutine

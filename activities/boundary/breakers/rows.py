@@ -1,5 +1,7 @@
 """The circuit breakers of a worker's tools: while a service is down or limits its callers, it gets few calls or none.
 
+Runs before each call of a service and after it, when the turns of calls come, and when breakers are shown or reset.
+
 The state of each service is one row in the store, changed by compare-and-set. A worker reads all rows at most once a
 second, and only services that ever failed or have a limit have a row: while a service without a limit answers, a call
 makes no query of its own. A store that cannot be used opens no breaker and rejects no call: the effect of the call

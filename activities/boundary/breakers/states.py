@@ -1,5 +1,7 @@
 """The circuit breaker of a service as data (M. Nygard, "Release It!", 2007): its states, and what moves it.
 
+Used when the row of a service is read or changed: before a call and after it, and when the turns of calls come.
+
 closed     calls are made; failures in a row are counted, and a success sets the count to 0; a call that alone finds
            the service down waits, and tries again after a second, then after 2, 4 ... up to the recovery time
 open       no call is made until the recovery time is over, or until the time that a service which limits its callers

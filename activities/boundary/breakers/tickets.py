@@ -1,7 +1,7 @@
 """The calls that wait for their turn at a service that is down, or that limits its callers: one row for each.
 
-First come, first served, by the start of the task. Every function for one `service` works within a transaction that
-holds the lock of the service's breaker.
+Runs when a call is turned away, when its turn comes, and when it is made. First come, first served, by the start of
+the task. Every function for one `service` works within a transaction that holds the lock of the service's breaker.
 """
 
 from collections.abc import Collection, Sequence

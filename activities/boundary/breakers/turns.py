@@ -1,4 +1,7 @@
-"""Tells workflows that the turn of a call has come, on behalf of the services' breakers."""
+"""Tells workflows that the turn of a call has come, on behalf of the services' breakers.
+
+Runs beside the calls of a worker: whenever a breaker has changed, and at intervals.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -131,6 +131,7 @@ Other: TypeAlias = "Tool[..., Any] | Companion | None"
 class ToolOptions:
     """The options that every decorator takes."""
 
+    # Read after a call has failed, and in a rollback
     observe: Other = None
     """The read tool that the workflow calls after a call of this tool was rejected; its result shows the planner the
     current state."""
@@ -143,23 +144,35 @@ class ToolOptions:
     """The tool that undoes the effect of a call when the task is rolled back."""
     fallback: "Tool[..., Any] | None" = None
     """The tool that the workflow calls with the same arguments if the last retry of this tool has failed."""
+
+    # Read when the tool has returned
     ensure: str | None = None
     """A condition over `args` and `result`; the worker rejects a result for which the condition is not true."""
+
+    # Read before the tool is called
     approve: str = "never"
     """Which calls a person must approve: `never`, `always`, or a condition over `args`, e.g. `args.amount > 500`."""
+
+    # Read when the tool has raised an exception
     raises: Raises = field(default_factory=dict)
     """How to classify exceptions of a library that are in no table of `activities/borders`: by class, a code of
     docs/errors.md, `fault(...)`, or a function that returns one of these two."""
     requests: Annotated[Literal[1] | None, _ONE] = None
     """1 promises that a call sends at most one request that may change something, and that no library repeats it: then
     a rejection proves that nothing was applied, also where Replan cannot count what the tool sends."""
+
+    # Read when a call is scheduled
     retry: Annotated[Literal["standard", "patient", "once"], _PROFILE] = "standard"
     """The name of a retry profile in `workflows/faults/retries.py`, which says how often and how fast a failed call is
     repeated."""
     timeout: Annotated[float, _TIMEOUT] = 30.0
     """Seconds after which one attempt times out; for a `@tool.pure` at most 1, which is also its default."""
+
+    # Read in each attempt
     datasource: AsyncEngine | None = None
     """The database of the tool's `Transaction`; None for the worker's store."""
+
+    # Read when a proposal is compared with the contract of the task
     untrusted: Annotated[bool, _BOOL] = False
     """True if results are untrusted content, e.g. a web page. After such a result, a call with an effect must be in the
     contract of its task; see docs/untrusted.md."""
@@ -168,11 +181,15 @@ class ToolOptions:
     `content`; for a read, None for the addresses, and empty if no argument leaves the worker and its own model."""
     content: Annotated[Sequence[str], NAMES] = ()
     """The arguments that are only content, such as the text of a message: they may come from anywhere."""
+
+    # Read when a call is scheduled: what it may use is reserved
     tokens: Annotated[int, _COUNT] = 0
     """The most tokens of a model that one call may use; 0 for a tool without a model."""
     tokens_overhead: Annotated[int | None, _COUNT] = None
     """The part of `tokens` that does not depend on the call's arguments: for instructions and output. None if the model
     also reads content that is not in the arguments."""
+
+    # Read in each attempt, before the tool is called
     enforces_timeout: Annotated[bool, _BOOL] = False
     """True if a plain `def` always ends by itself before its `timeout`. The worker cannot stop the thread of a plain
     `def`."""
@@ -186,6 +203,8 @@ class ToolOptions:
     value. Limits and outages of one credential do not stop the calls with another one."""
     limit: Annotated[str | None, _LIMIT] = None
     """The most calls of the service in any second, minute or hour, by all workers together, e.g. `10/s`, `300/min`."""
+
+    # Read when the offline planner makes a plan, and when it answers
     forms: Sequence[Form] = ()
     """How people write a request for the tool where no model plans: the offline planner uses these forms."""
     sentence: Annotated[Callable[[Any, date], str] | None, _SENTENCE] = None

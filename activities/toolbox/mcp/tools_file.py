@@ -57,6 +57,7 @@ class ReconcileTable(CompanionTable):
 class ToolTable(_Table):
     """The options of one tool; an option that is left out has the default of a Python tool."""
 
+    # Read when the worker starts, and makes a kind of the tool
     effect: Effect | None = None
     key: str | None = None
     """The argument that takes the idempotency key; for `keyed` tools."""
@@ -66,6 +67,8 @@ class ToolTable(_Table):
     """Instead of the server's own description, for the planner."""
     reviewed: str | None = None
     """The digest of the tool's name, description and schemas as a person has read them; `--write-tools` writes it."""
+
+    # Read after a call has failed, and in a rollback
     observe: CompanionTable | None = None
     reconcile: ReconcileTable | None = None
     errors: Literal["before"] | None = None
@@ -73,13 +76,19 @@ class ToolTable(_Table):
     settle: Number | None = None
     undo: CompanionTable | None = None
     fallback: str | None = None
+
+    # Read around each call
     ensure: str | None = None
     approve: str | None = None
     retry: str | None = None
     timeout: Number | None = None
+
+    # Read when a proposal is compared with the contract of the task
     untrusted: Flag | None = None
     authority: tuple[str, ...] | None = None
     content: tuple[str, ...] | None = None
+
+    # Read in each attempt, before the tool is called
     service: str | None = None
     credential: str | None = None
     limit: str | None = None
