@@ -261,7 +261,7 @@ class UndoBegun(JournalEntry, frozen=True):
             state.contract.outside[self.step] = self.outside
 
 
-class EffectUndone(JournalEntry, frozen=True):
+class UndoEnded(JournalEntry, frozen=True):
     """An effect was undone, or stays."""
 
     kind: Literal["undone"] = "undone"
@@ -348,7 +348,7 @@ AnyEntry = Annotated[
     | EarlierKnown
     | UndoAsked
     | UndoBegun
-    | EffectUndone
+    | UndoEnded
     | MovedOn
     | TaskClosed,
     Field(discriminator="kind"),

@@ -21,17 +21,17 @@ from workflows.account.journal import (
     MAX_OF_KIND,
     MAX_PLANNED,
     AnyEntry,
-    EffectUndone,
     JournalPage,
     MovedOn,
     PlanInForce,
+    UndoEnded,
 )
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
 from workflows.account.state import EntryLists, JournalState
 from workflows.account.task import Task
 from workflows.json_values import canonical
-from workflows.limits.budget import Budget
+from workflows.limits.budget import TaskBudget
 from workflows.plans.catalogue import FORM, Effect, ToolSpec
 
 MAX_OUTCOME = 512 * 1024
@@ -68,7 +68,7 @@ class Progress(JournalState):
     def of(cls, task: Task) -> "Progress":
         """The state of a task that begins in the current workflow."""
         info = workflow.info()
-        budget = Budget(limits=task.limits)
+        budget = TaskBudget(limits=task.limits)
         begun = info.workflow_start_time
         return cls(task=task, task_id=info.workflow_id, started_at=begun, budget=budget, form=FORM)
 
@@ -165,8 +165,8 @@ class Progress(JournalState):
 
     def with_undo(self, undo: Iterable[UndoRecord]) -> "Progress":
         """A copy with these records of a rollback, which are known before it, in place of all others."""
-        kept = [entry for entry in self.journal if not isinstance(entry, EffectUndone)]
-        told = [EffectUndone(number=self.number + at, at=LONG_AGO, undo=record) for at, record in enumerate(undo, 1)]
+        kept = [entry for entry in self.journal if not isinstance(entry, UndoEnded)]
+        told = [UndoEnded(number=self.number + at, at=LONG_AGO, undo=record) for at, record in enumerate(undo, 1)]
         copy = self.model_copy(update={"journal": [*kept, *told], "number": self.number + len(told)})
         copy.tell_anew()
         return copy

@@ -22,7 +22,7 @@ from workflows.account.entries_of_steps import Attempted, Resumed, Settled, Star
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord
 from workflows.arguments import read_signal, undecoded
-from workflows.calls.attempts import Tally, pause, until_decided
+from workflows.calls.attempts import AttemptTally, pause, until_decided
 from workflows.calls.header import CallHeader, made_by_reset
 from workflows.calls.running import raise_if_cancelled, run_activity, run_locally
 from workflows.calls.turns import TURN, Turn
@@ -62,7 +62,7 @@ class ToolReply(NamedTuple):
 
 
 @dataclass
-class ToolCall:
+class ToolExecution:
     """One execution of a tool's activity, counted against the task's budget: call `reserve`, then `run`."""
 
     progress: Progress
@@ -218,17 +218,17 @@ async def read(
         approve="all" if is_held else "declared",
     )
     title = f"plan {revision}: {title}"
-    call = ToolCall(progress, catalogue, spec, args, id=id, title=title, header=header, step=step)
+    call = ToolExecution(progress, catalogue, spec, args, id=id, title=title, header=header, step=step)
     attempts = ReadAttempts(OwnCall(progress, spec, id, revision), call, patience, waiting)
     return (await until_decided(attempts, await attempts.make()))[0]
 
 
 @dataclass
-class ReadAttempts(Tally):
+class ReadAttempts(AttemptTally):
     """The attempts of a read; it is repeated only if its worker was lost, or its service turns calls away."""
 
     own: OwnCall
-    call: ToolCall
+    call: ToolExecution
     patience: float
     waiting: Callable[[], AbstractContextManager[None]]
 
@@ -280,7 +280,7 @@ class TakesTurns:
 
 
 @dataclass
-class OwnAttempts(Tally, Generic[T]):
+class OwnAttempts(AttemptTally, Generic[T]):
     """The attempts of one of Replan's own activities."""
 
     own: OwnCall
