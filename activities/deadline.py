@@ -16,9 +16,10 @@ import httpx2
 
 from activities import sends, tracing
 from activities.errors import Unreachable
-from workflows.faults import retries
 from workflows.faults.fault import Code
 
+CONNECT_TIMEOUT = 10.0
+"""The most seconds that connecting to a web server may take."""
 _ABOUT_TO_SEND = ("send_request_headers.started", "send_request_body.started")
 
 
@@ -106,8 +107,12 @@ async def before_request(request: httpx2.Request) -> None:
 
 
 def connect_timeout(timeout: float | None) -> float | None:
-    """Seconds that connecting may take within the attempt, at most `timeout`; None for no limit."""
-    return retries.connect_timeout(timeout, left())
+    """Seconds to connect: `timeout`, but at most half of what is left of the attempt; None for no limit.
+
+    So a failure to connect is reported before the attempt ends, with the proof that nothing was sent.
+    """
+    half = None if (seconds := left()) is None else seconds / 2
+    return min((limit for limit in (timeout, half) if limit is not None), default=None)
 
 
 @dataclass(frozen=True)
@@ -129,7 +134,7 @@ def client(**options: Any) -> httpx2.AsyncClient:
 
     A request waits for its answer until the attempt ends, as the tool's `timeout=` says.
     """
-    waits = httpx2.Timeout(None, connect=retries.HTTP_CONNECT_TIMEOUT, pool=retries.HTTP_CONNECT_TIMEOUT)
+    waits = httpx2.Timeout(None, connect=CONNECT_TIMEOUT, pool=CONNECT_TIMEOUT)
     return _Client(**{"event_hooks": {"request": [before_request]}, "timeout": waits, **options})
 
 

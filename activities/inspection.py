@@ -42,7 +42,6 @@ from activities.storage.vault import EndedTasks, PayloadLost, Vault
 from activities.toolbox.declare.arguments import approvals, misfits
 from activities.toolbox.declare.kind import Kind
 from workflows.account.task import CONTINUES_MEMO
-from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.ids import reset_rollback_id, rollback_id
 from workflows.inquiries import (
@@ -81,6 +80,7 @@ from workflows.inquiries import (
     WorkerFindings,
     WorkerInquiry,
 )
+from workflows.plans import own_activities
 from workflows.plans.catalogue import IN_LEDGER, Price
 from workflows.plans.references import PRUNED_ENCODING
 
@@ -238,11 +238,11 @@ class Inspector:
     """The oldest day on which a published price of the worker's models was known to be valid; None if none is
     published."""
 
-    @activity.defn(name=retries.INSPECT.kind)
+    @activity.defn(name=own_activities.INSPECT.kind)
     async def inspect(self, inquiry: InquiryInput) -> Findings:
         """Answer an inquiry; a PruneInquiry also deletes data, and a BreakersInquiry may reset a circuit breaker."""
         question = inquiry.root
-        async with attempt_of(retries.inspect(question.about)):
+        async with attempt_of(own_activities.inquiry_spec(question.about)):
             match question:
                 case ToolsInquiry() | PlanInquiry():  # a plan is drafted by the workflow
                     kind = question.kind if isinstance(question, ToolsInquiry) else None

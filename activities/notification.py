@@ -27,10 +27,10 @@ from temporalio.exceptions import ApplicationError
 
 from activities.log_redaction import scrubbed
 from workflows.commands import command
-from workflows.faults import retries
 from workflows.people.notifications import Event, Notification
 from workflows.people.requests import CHOICES, Choice, answer_command
 from workflows.people.updates import RESOLVE
+from workflows.plans import own_activities
 from workflows.web_ui import request_url
 
 READ = 4096
@@ -153,7 +153,7 @@ class Webhook:
         }
         # A redirect is not followed: it may lead to another receiver.
         async with (
-            httpx2.AsyncClient(timeout=retries.NOTIFY.timeout, follow_redirects=False) as http,
+            httpx2.AsyncClient(timeout=own_activities.NOTIFY.timeout, follow_redirects=False) as http,
             http.stream("POST", self.url, content=body, headers=headers) as reply,
         ):
             if not reply.is_success:
@@ -208,7 +208,7 @@ class Notifier:
         """`page_base` is the base URL of the page on which people answer; None if it is not known."""
         self._receiver, self._page_base = receiver, page_base
 
-    @activity.defn(name=retries.NOTIFY.kind)
+    @activity.defn(name=own_activities.NOTIFY.kind)
     async def notify_people(self, notification: Notification) -> str:
         """Deliver a notification, and return the receiver's name; raises ApplicationError for another attempt."""
         info = activity.info()
@@ -227,7 +227,7 @@ class Notifier:
         return self._receiver.name
 
     async def _deliver(self, notification: Notification, namespace: str) -> None:
-        receiver, limit = self._receiver, retries.NOTIFY.timeout
+        receiver, limit = self._receiver, own_activities.NOTIFY.timeout
         try:
             async with asyncio.timeout(limit):
                 await receiver.tell(notification.id, body(notification, namespace, self._page_base))

@@ -17,10 +17,10 @@ from activities.boundary.attempt import attempt_of
 from activities.errors import Busy, NeedsPerson, Unreachable
 from workflows.account.progress import Progress
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
-from workflows.faults import retries
 from workflows.people.incidents import Batch, Fate, Look, Search, Seen, Told, WaitingTasks, fate_of, waiting_query
 from workflows.people.requests import HumanRequest, Requests
 from workflows.people.updates import RESOLVE
+from workflows.plans import own_activities
 
 POLL_SECONDS = 0.5
 QUERY_SECONDS = 5.0
@@ -29,10 +29,10 @@ LATER = frozenset(
 )
 
 
-@activity.defn(name=retries.FIND_WAITING.kind)
+@activity.defn(name=own_activities.FIND_WAITING.kind)
 async def find_waiting(search: Search) -> WaitingTasks:
     """Count the tasks that wait because of a cause, and find the task that has waited longest."""
-    async with attempt_of(retries.FIND_WAITING):
+    async with attempt_of(own_activities.FIND_WAITING):
         tasks, again, first = 0, 0, None
         with _answering():
             async for row in activity.client().list_workflows(waiting_query(search.cause, search.queue)):
@@ -47,10 +47,10 @@ async def find_waiting(search: Search) -> WaitingTasks:
         return WaitingTasks(tasks=tasks, again=again, first=first[1] if first else None)
 
 
-@activity.defn(name=retries.LOOK_AT_CANARY.kind)
+@activity.defn(name=own_activities.LOOK_AT_CANARY.kind)
 async def look_at_canary(look: Look) -> Seen:
     """Return what became of a task that a resolution answered; PENDING if the task does not answer the Query."""
-    async with attempt_of(retries.LOOK_AT_CANARY):
+    async with attempt_of(own_activities.LOOK_AT_CANARY):
         handle = activity.client().get_workflow_handle(look.task)
         try:
             async with asyncio.timeout(QUERY_SECONDS):
@@ -62,10 +62,10 @@ async def look_at_canary(look: Look) -> Seen:
         return fate_of(progress, look.resolution)
 
 
-@activity.defn(name=retries.SIGNAL_WAITING.kind)
+@activity.defn(name=own_activities.SIGNAL_WAITING.kind)
 async def signal_waiting(batch: Batch) -> Told:
     """Start the batch operation that signals all tasks, unless an earlier attempt started it, and wait for its end."""
-    async with attempt_of(retries.SIGNAL_WAITING):
+    async with attempt_of(own_activities.SIGNAL_WAITING):
         client, resolution = activity.client(), batch.resolution
         with _answering():
             await _start(client, batch)

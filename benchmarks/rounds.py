@@ -48,7 +48,7 @@ class Sizes(BaseModel):
     pairs: int = 4
     """How often the sequential steps of a `long` task are done with a circuit breaker, and without one in turn."""
     parallel: int = 20
-    """Steps of the task whose steps run at the same time; more than `retries.MAX_PARALLEL` would wait."""
+    """Steps of the task whose steps run at the same time; more than `execution.MAX_PARALLEL` would wait."""
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,9 @@ from runtime.payloads import NoKey
 from workflows import ids
 from workflows.account import search_attributes
 from workflows.commands import command
-from workflows.faults import retries
 from workflows.people.incidents import Resolve, Resolved, waiting_query
 from workflows.people.requests import HumanRequest
+from workflows.task_queues import CONTROL, control_queue
 from workflows.text import nearest
 from workflows.web_ui import summary
 
@@ -110,7 +110,7 @@ async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str)
         "ResolveWorkflow",
         Resolve(cause=cause, queue=queue, by=by, note=note),
         id=ids.resolution(cause, queue),
-        task_queue=retries.control_queue(queue),
+        task_queue=control_queue(queue),
         id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
         result_type=Resolved,
         static_summary=summary(f"resolve {cause}"),
@@ -121,7 +121,7 @@ async def resolve(client: Client, cause: str, queue: str, *, by: str, note: str)
 async def _require_begun(client: Client, running: Running) -> None:
     description = await running.describe()
     if description.history_length <= GIVEN_EVENTS:
-        raise no_worker(description.task_queue.removesuffix(retries.CONTROL), AGAIN)
+        raise no_worker(description.task_queue.removesuffix(CONTROL), AGAIN)
     if await failing(client, description):
         raise other_version()
 

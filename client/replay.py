@@ -38,7 +38,7 @@ from runtime import serve
 from runtime.payloads import DATA_CONVERTER
 from workflows.agent import AgentWorkflow
 from workflows.calls.interceptor import CallInterceptor
-from workflows.faults import retries
+from workflows.task_queues import control_queue
 from workflows.text import decode_text
 
 TYPES = tuple(workflow.__name__ for workflow in serve.WORKFLOWS)
@@ -166,7 +166,7 @@ def _check_order(events: Sequence[HistoryEvent]) -> None:
 
 async def unfinished(client: Client, queue: str, limit: int) -> AsyncIterator[WorkflowHistory]:
     """The histories of open workflows of a queue that a worker has begun; at most `limit` open workflows are read."""
-    both = f"TaskQueue IN ('{queue}', '{retries.control_queue(queue)}')"
+    both = f"TaskQueue IN ('{queue}', '{control_queue(queue)}')"
     async for history in found(client, f"{both} AND ExecutionStatus = 'Running'", limit):
         if any(event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED for event in history.events):
             yield history

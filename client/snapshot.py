@@ -29,17 +29,17 @@ from workflows import ids
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
-from workflows.faults import retries
 from workflows.faults.fault import ProgressReport, parse_faults, parse_thinking, parse_working
+from workflows.plans import own_activities
 from workflows.text import legible
 from workflows.unfinished import Unfinished
 
 INTERNAL_ACTIVITIES = {
-    retries.CATALOGUE.kind: "asking what the worker can do",
-    retries.PLAN.kind: "asking the planner",
-    retries.REPLAN.kind: "asking the planner for a new plan",
-    retries.COMPACT.kind: "summarising the older turns of the conversation",
-    retries.FIND_EFFECT.kind: "asking the ledger whether a call took effect",
+    own_activities.CATALOGUE.kind: "asking what the worker can do",
+    own_activities.PLAN.kind: "asking the planner",
+    own_activities.REPLAN.kind: "asking the planner for a new plan",
+    own_activities.COMPACT.kind: "summarising the older turns of the conversation",
+    own_activities.FIND_EFFECT.kind: "asking the ledger whether a call took effect",
 }
 
 

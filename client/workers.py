@@ -27,7 +27,6 @@ from client.workflow_task import Cause, failing
 from runtime.payloads import NoKey
 from runtime.process import version
 from runtime.queue_store import pollers
-from workflows.faults import retries
 from workflows.inquiries import (
     UNKNOWN_INQUIRY,
     AppliedEffect,
@@ -43,11 +42,18 @@ from workflows.inquiries import (
     ToolCard,
     ToolsInquiry,
 )
+from workflows.task_queues import control_queue
 from workflows.text import few, nearest
 from workflows.web_ui import summary
 
 RPC_TIMEOUT = timedelta(seconds=2)
 POLL_SECONDS = 0.05
+INQUIRY_TAKEN_WITHIN = timedelta(seconds=5)
+"""A live worker takes an inquiry of the console from the queue within this time."""
+# `plan` may need several requests to a model, `prune` runs one long activity.
+INQUIRY_LIMITS: Mapping[str, timedelta] = {"plan": timedelta(minutes=10), "prune": timedelta(minutes=11)}
+INQUIRY_LIMIT = timedelta(seconds=30)
+"""How long a worker may work on an inquiry (a question of the console) that has no limit in INQUIRY_LIMITS."""
 READ_WITHIN = 1.0
 """Seconds until an unanswered inquiry is checked: a worker that cannot read it has failed its workflow task by then."""
 GIVEN_EVENTS = 3
@@ -70,14 +76,14 @@ async def ask(client: Client, queue: str, question: Inquiry[F], *, on_wait: Call
     Raises:
         Problem: no worker took the question, or the worker could not read or answer it, or did not answer in time.
     """
-    limit = retries.INQUIRY_LIMITS.get(question.about, retries.INQUIRY_LIMIT)
+    limit = INQUIRY_LIMITS.get(question.about, INQUIRY_LIMIT)
     handle = await _put(client, queue, question, limit)
     answer = asyncio.create_task(handle.result())
     try:
         await asyncio.wait([answer], timeout=READ_WITHIN)
         if not answer.done():
             await _require_readable(client, await handle.describe(rpc_timeout=RPC_TIMEOUT))
-            await asyncio.wait([answer], timeout=retries.INQUIRY_TAKEN_WITHIN.total_seconds() - READ_WITHIN)
+            await asyncio.wait([answer], timeout=INQUIRY_TAKEN_WITHIN.total_seconds() - READ_WITHIN)
         if not answer.done():
             # A worker that hangs has started the first workflow task, too. More events follow only when that ends.
             description = await handle.describe(rpc_timeout=RPC_TIMEOUT)
@@ -126,9 +132,9 @@ async def serving(client: Client, queue: str) -> int:
 
 async def is_served(client: Client, queue: str) -> bool:
     """Whether a worker takes a question from this task queue now, even if it is frozen and does not answer."""
-    handle = await _put(client, queue, ToolsInquiry(), retries.INQUIRY_LIMIT)
+    handle = await _put(client, queue, ToolsInquiry(), INQUIRY_LIMIT)
     try:
-        async with asyncio.timeout(retries.INQUIRY_TAKEN_WITHIN.total_seconds()):
+        async with asyncio.timeout(INQUIRY_TAKEN_WITHIN.total_seconds()):
             while (await handle.describe(rpc_timeout=RPC_TIMEOUT)).history_length < GIVEN_EVENTS:  # noqa: ASYNC110
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
@@ -145,7 +151,7 @@ async def _put(client: Client, queue: str, question: Inquiry[F], limit: timedelt
         "InspectWorkflow",
         question,
         id=f"inspect-{secrets.token_hex(4)}",
-        task_queue=retries.control_queue(queue),
+        task_queue=control_queue(queue),
         execution_timeout=limit,
         result_type=question.findings,
         static_summary=summary(f"the console asks for {question.about}"),

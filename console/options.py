@@ -91,7 +91,7 @@ class Common:
 
     def check(self) -> None:
         """Raise Problem if `queue` is a control queue, which has no worker for tasks; call this before connecting."""
-        from workflows.faults.retries import CONTROL  # imported here for `--help`, like the types above
+        from workflows.task_queues import CONTROL  # imported here for `--help`, like the types above
 
         if self.queue.endswith(CONTROL):
             reason = f"--queue {self.queue} is the name of a control queue"

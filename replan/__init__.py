@@ -87,7 +87,7 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
     from replan.plugin import Replan as Replan
     from workflows.account.outcome import Outcome as Outcome
     from workflows.account.task import Task as Task, TaskStatus as TaskStatus
-    from workflows.faults.retries import CircuitBreaker as CircuitBreaker
+    from workflows.faults.circuit_breaker import CircuitBreaker as CircuitBreaker
     from workflows.limits.budget import Limits as Limits
     from workflows.people.requests import Choice as Choice, HumanRequest as HumanRequest
     from workflows.plans.contract import AllowedEffect as AllowedEffect, Term as Term

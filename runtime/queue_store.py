@@ -31,6 +31,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from runtime.client import REFUSALS, RPC_TIMEOUT
 from workflows.faults import retries
+from workflows.task_queues import control_queue
 
 TYPE = "QueueStore"
 """The type of the workflows that are records; no worker has it."""
@@ -196,7 +197,7 @@ async def pollers(client: Client, queue: str) -> set[str]:
     """The identities of the workers that polled this queue within the last LATELY; some may have ended since."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
-        task_queue=TaskQueue(name=retries.control_queue(queue)),
+        task_queue=TaskQueue(name=control_queue(queue)),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
     found = (await client.workflow_service.describe_task_queue(request, timeout=RPC_TIMEOUT)).pollers

@@ -24,11 +24,14 @@ from runtime.settings import Settings
 from runtime.temporal_cli import Say
 from workflows.account.search_attributes import TYPES
 from workflows.agent import AgentWorkflow
+from workflows.calls.execution import MAX_PARALLEL
 from workflows.faults import retries
 from workflows.inquiries import InspectWorkflow
 from workflows.people.incidents import ResolveWorkflow
 from workflows.people.notifications import NotifyWorkflow
+from workflows.plans import own_activities
 from workflows.rollback import UndoWorkflow
+from workflows.task_queues import control_queue, notification_queue
 from workflows.text import few, visible
 
 OWN = ("InspectWorkflow", "NotifyWorkflow", "ResolveWorkflow")
@@ -36,6 +39,8 @@ OWN = ("InspectWorkflow", "NotifyWorkflow", "ResolveWorkflow")
 WORKFLOWS = (AgentWorkflow, InspectWorkflow, NotifyWorkflow, ResolveWorkflow, UndoWorkflow)
 GRACE = timedelta(seconds=8)
 """How long activities may go on after SIGTERM; then they are cancelled, and another worker repeats them."""
+CANCEL_NOTICE = timedelta(seconds=1)
+"""A running activity learns of its cancellation within this time."""
 STICKY = timedelta(seconds=2)
 """How long a workflow task waits for the worker with the workflow in its cache; then any other worker takes it."""
 SWITCH_INTERVAL = 0.0005
@@ -104,8 +109,8 @@ def build(
         "interceptors": interceptors,
         "graceful_shutdown_timeout": GRACE,
         # An activity hears of its cancellation with a heartbeat, so heartbeats must not be held back for longer.
-        "max_heartbeat_throttle_interval": retries.CANCEL_NOTICE,
-        "default_heartbeat_throttle_interval": retries.CANCEL_NOTICE,
+        "max_heartbeat_throttle_interval": CANCEL_NOTICE,
+        "default_heartbeat_throttle_interval": CANCEL_NOTICE,
         "workflow_runner": sandbox() if is_watched else UnsandboxedWorkflowRunner(),
         "sticky_queue_schedule_to_start_timeout": STICKY,
     }
@@ -115,19 +120,19 @@ def build(
         workflows=workflows,
         activities=activities,  # all of them: those of Replan itself are local activities, too
         max_concurrent_activities=slots,
-        max_eager_activity_reservations_per_workflow_task=retries.MAX_PARALLEL,
+        max_eager_activity_reservations_per_workflow_task=MAX_PARALLEL,
         **limits,
     )
-    own = [function for function in activities if _kind(function) in retries.INTERNAL_KINDS]
+    own = [function for function in activities if _kind(function) in own_activities.KINDS]
     on_control = [each for each in workflows if workflow._Definition.must_from_class(each).name in OWN]
     if not own and not on_control:  # in tests of one workflow
         return Workers([tools])
     workers = [
         tools,
-        Worker(client, task_queue=retries.control_queue(queue), workflows=on_control, activities=own, **limits),
+        Worker(client, task_queue=control_queue(queue), workflows=on_control, activities=own, **limits),
     ]
-    if notify := [function for function in own if _kind(function) == retries.NOTIFY.kind]:
-        workers.append(Worker(client, task_queue=retries.notification_queue(queue), activities=notify, **limits))
+    if notify := [function for function in own if _kind(function) == own_activities.NOTIFY.kind]:
+        workers.append(Worker(client, task_queue=notification_queue(queue), activities=notify, **limits))
     return Workers(workers)
 
 

@@ -15,7 +15,7 @@ from runtime import process, state_folder
 from runtime.options import HELP, Version
 from runtime.usage import mistake
 from workflows.commands import WORKER
-from workflows.faults.retries import CONTROL
+from workflows.task_queues import CONTROL
 
 DEFAULT_QUEUE, QUEUE_VARIABLE = "replan", "REPLAN_QUEUE"
 OTHERS = 0o027

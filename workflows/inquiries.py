@@ -20,10 +20,11 @@ from workflows.account.task import Task, TaskStatus
 from workflows.arguments import require_argument, undecoded
 from workflows.calls.asking import read_catalogue
 from workflows.calls.scheduling import InternalActivityFailed, OwnAttempts, OwnCall
-from workflows.faults import retries
+from workflows.faults.circuit_breaker import STANDARD_BREAKER, CircuitBreaker
 from workflows.faults.fault import Code
 from workflows.planning import trust
 from workflows.planning.proposing import describe_opening, propose
+from workflows.plans import own_activities
 from workflows.plans.catalogue import Effect, Price, ToolSpec
 from workflows.plans.proposal import NewSteps, Proposal
 
@@ -45,7 +46,7 @@ class ToolCard(BaseModel, frozen=True):
     result_schema: dict[str, Any]
     is_own: bool = True
     """False for a tool that comes with Replan, which the operator of the worker cannot change."""
-    breaker: retries.CircuitBreaker | None = retries.STANDARD_BREAKER
+    breaker: CircuitBreaker | None = STANDARD_BREAKER
     """When the tool is left alone because its service is down; None if it never is."""
     service: str = ""
     """The service that it calls, with the credential after a `/`; empty if the worker is too old to tell."""
@@ -490,7 +491,7 @@ class InspectWorkflow:
         if isinstance(question, PlanInquiry):  # it needs the activities of a task, not `inspect`
             drafted = await _draft(question.task)
             return PlanFindings(planner=drafted.planner, draft=drafted)
-        spec, payload = retries.inspect(question.about), question.model_dump(mode="json")
+        spec, payload = own_activities.inquiry_spec(question.about), question.model_dump(mode="json")
         try:
             own = OwnCall(None, spec, ids.INSPECT, revision=0)
             found: Findings = await OwnAttempts(own, payload, question.findings, question.about).run()

@@ -49,7 +49,12 @@ from workflows.faults.fault import (
     parse_faults,
     parse_held,
 )
+from workflows.plans import own_activities
 from workflows.plans.catalogue import SAFE, Effect, ToolSpec
+
+HEARTBEAT_EVERY = timedelta(seconds=5) / 3
+"""The time between two heartbeats of an attempt, independent of the heartbeat timeout: a cancel comes with their
+answers."""
 
 log = structlog.get_logger("replan.step")
 
@@ -234,7 +239,7 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
     except asyncio.CancelledError as cancel:
         fault = _fault_of_cancel(spec)
         # Else the costs of earlier attempts are lost: the server takes no details of a cancelled activity of the SDK.
-        if fault is None and spec in retries.PLANNING and number > 1:
+        if fault is None and spec in own_activities.PLANNING and number > 1:
             fault = Fault.of(Code.TIMEOUT, "It was cut off.")
         if fault is None:
             await attempt.end(None)
@@ -259,7 +264,7 @@ async def _send_heartbeats(attempt: CallAttempt) -> None:
     """Send a heartbeat at intervals, so that a cancel or a crash is noticed before the attempt's timeout."""
     # Not at once: it would cost the server a write for every call, and it keeps the last one of the attempt before.
     while True:
-        await asyncio.sleep(retries.HEARTBEAT_EVERY.total_seconds())
+        await asyncio.sleep(HEARTBEAT_EVERY.total_seconds())
         # The server keeps only the last heartbeat, so each one repeats the earlier faults.
         tokens = attempt.meter.tokens_arriving
         thinking = [] if tokens is None else [ReplyProgress(thinking=tokens).model_dump()]
@@ -326,7 +331,7 @@ async def _failure(attempt: CallAttempt, fault: Fault, began: float, error: Base
         "attempt": attempt.number,
         "applied": attempt.applied_so_far(fault, error),
         "held": attempt.held,
-        **(_model_use(attempt.meter) if attempt.spec.tokens or attempt.spec in retries.PLANNING else {}),
+        **(_model_use(attempt.meter) if attempt.spec.tokens or attempt.spec in own_activities.PLANNING else {}),
     }
     found_fault = fault.model_copy(update=found)
     fault = await attempt.end(found_fault) or found_fault

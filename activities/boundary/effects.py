@@ -16,8 +16,8 @@ from activities.effects import ledger
 from activities.effects.errors import EffectUndone, KeyConflict, OutcomeUnknown
 from activities.effects.ledger import EffectResult, LedgerEntry, Work
 from activities.errors import Refused
-from workflows.faults import retries
 from workflows.faults.fault import Applied, Code, Fault
+from workflows.plans import own_activities
 from workflows.plans.catalogue import REFUSAL_MAY_FOLLOW_SUCCESS, Effect
 from workflows.plans.proposal import StepReturn
 
@@ -130,7 +130,7 @@ class EffectFinder:
         self._ledgers = tuple(ledgers)
         self._effects = StepEffects(self._ledgers[0], store, self._ledgers)
 
-    @activity.defn(name=retries.FIND_EFFECT.kind)
+    @activity.defn(name=own_activities.FIND_EFFECT.kind)
     async def find_effect(self, request: dict[str, str]) -> StepReturn:
         """The recorded result of the call whose idempotency key is `request["key"]`.
 
@@ -138,7 +138,7 @@ class EffectFinder:
             ApplicationError: no ledger has the call, its row has no result, its effect was undone, or the store is not
                 that of the task.
         """
-        async with attempt_of(retries.FIND_EFFECT) as attempt:
+        async with attempt_of(own_activities.FIND_EFFECT) as attempt:
             self._effects.check_store(attempt)
             for engine in self._ledgers:
                 try:

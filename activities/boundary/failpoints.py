@@ -17,9 +17,9 @@ from typing import TypeVar
 
 from activities.borders.http import DOWN, STATUS
 from activities.borders.table import Proof, shows_down
-from workflows.faults import retries
 from workflows.faults.fault import Code, Fault
 from workflows.plans.catalogue import SAFE, Effect, ToolSpec
+from workflows.plans.own_activities import PLANNING
 from workflows.text import nearest
 
 T = TypeVar("T")
@@ -31,7 +31,6 @@ MAY_BE_REPEATED = (Effect.READ, *SAFE)
 """The effects of tools that can be called again after a lost answer."""
 SIGNALS: Mapping[str, signal.Signals] = {"die": signal.SIGKILL, "freeze": signal.SIGSTOP}
 """By the word in a `--break` option, the signal that kills or freezes the whole worker process."""
-PLANNER = (retries.PLAN, retries.REPLAN, retries.COMPACT)
 
 
 class Failpoint(StrEnum):
@@ -75,7 +74,7 @@ class FaultInjection:
             BadBreak: there is no such kind, fault or failpoint, or the outcome would stay unknown for ever.
         """
         self._injections = dict[str, Injection]()
-        self._specs = {**specs, **{spec.kind: spec for spec in PLANNER}}
+        self._specs = {**specs, **{spec.kind: spec for spec in PLANNING}}
         for option in options:
             self._add(option)
 

@@ -12,15 +12,15 @@ from temporalio.common import RawValue
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
 from activities import tracing
-from workflows.faults import retries
 from workflows.json_values import canonical
+from workflows.plans import own_activities
 from workflows.plans.proposal import StepReturn
 
 if TYPE_CHECKING:  # at run time only where a trace is recorded
     from opentelemetry.context import Context
     from opentelemetry.trace import Tracer
 
-TURNS = (retries.PLAN.kind, retries.REPLAN.kind)
+TURNS = (own_activities.PLAN.kind, own_activities.REPLAN.kind)
 
 ContextOf = Callable[[Mapping[str, Payload]], "Context | None"]
 """Reads the context of the trace from the headers of an activity; None for an activity that belongs to no trace."""
@@ -74,7 +74,7 @@ def _name_and_attributes(info: activity.Info) -> tuple[str, tracing.Attributes]:
     kind, task = info.activity_type, {"gen_ai.conversation.id": info.workflow_id or ""}
     if kind in TURNS:
         return turn_span(kind, task)
-    if kind in retries.INTERNAL_KINDS:
+    if kind in own_activities.KINDS:
         return kind, task
     tool = {"gen_ai.tool.name": kind, "gen_ai.tool.type": "function", "gen_ai.tool.call.id": info.activity_id}
     return f"execute_tool {kind}", {"gen_ai.operation.name": "execute_tool", **tool, **task}

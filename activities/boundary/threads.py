@@ -27,6 +27,8 @@ log = structlog.get_logger("replan.step")
 
 THREADS = 64
 """The most plain functions that run at the same time, including functions that outlived their timeout."""
+THREADS_RETRY_AFTER = 5.0
+"""Seconds until a call is repeated if its worker had no free thread; a supervisor may restart the worker meanwhile."""
 
 
 class StillRunning(FaultRaised):
@@ -71,7 +73,7 @@ class Threads:
             Busy: calls that outlived their attempts hold all threads; nothing was called.
         """
         if self.outlived >= self.size:
-            raise Busy(_exhausted_reason(self._outlived.values()), retry_after=retries.THREADS_RETRY_AFTER)
+            raise Busy(_exhausted_reason(self._outlived.values()), retry_after=THREADS_RETRY_AFTER)
         pool = self._pure if spec.pure else self._pool
         call = pool.submit(copy_context().run, _call, function, spec.kind, self._process)
         self._calls.add(call)

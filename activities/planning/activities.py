@@ -28,6 +28,7 @@ from activities.toolbox.declare.kind import Kind
 from workflows.faults import retries
 from workflows.faults.fault import Code, Fault, ModelUse, RecordedModelUse, parse_faults
 from workflows.planning.situation import Situation
+from workflows.plans import own_activities
 from workflows.plans.catalogue import FORM, Catalogue, Price, ToolSpec
 from workflows.plans.proposal import BY_HAND, NewSteps, Proposed
 
@@ -100,14 +101,14 @@ class Planning:
     def activities(self) -> list[Callable[..., Any]]:
         return [self.catalogue, self.plan, self.replan, self.compact]
 
-    @activity.defn(name=retries.CATALOGUE.kind)
+    @activity.defn(name=own_activities.CATALOGUE.kind)
     async def catalogue(self, requirements: dict[str, JsonValue]) -> Catalogue:
         """Return the worker's kinds and settings; `refused` says why it cannot run a task with these `requirements`.
 
         If the requirements have an `opening` (the first situation) that can be answered without I/O, the catalogue has
         the first proposal, too.
         """
-        async with attempt_of(retries.CATALOGUE) as this:
+        async with attempt_of(own_activities.CATALOGUE) as this:
             try:
                 planner = await self._select(requirements.get("planner"))
             except UnknownPlanner as unknown:
@@ -147,26 +148,26 @@ class Planning:
             return None
         converses = isinstance(planner, ConversationalPlanner) and self._recorder is not None
         situation = opening.model_copy(update={"converses": converses})
-        with tracing.span(*turn_span(retries.PLAN.kind, {})):
-            proposed = await self._propose(planner, situation, retries.PLAN, this)
+        with tracing.span(*turn_span(own_activities.PLAN.kind, {})):
+            proposed = await self._propose(planner, situation, own_activities.PLAN, this)
         if opening.plan is None or proposed.rejected:
             return proposed
         return proposed.model_copy(update={"proposal": NewSteps(steps=())})
 
-    @activity.defn(name=retries.PLAN.kind)
+    @activity.defn(name=own_activities.PLAN.kind)
     async def plan(self, situation: Situation) -> Proposed:
         """Return the first proposal of a task, or the next proposal after all steps of a plan are finished."""
-        return await self._run_attempt(situation, retries.PLAN)
+        return await self._run_attempt(situation, own_activities.PLAN)
 
-    @activity.defn(name=retries.REPLAN.kind)
+    @activity.defn(name=own_activities.REPLAN.kind)
     async def replan(self, situation: Situation) -> Proposed:
         """Return the next proposal after a step was rejected."""
-        return await self._run_attempt(situation, retries.REPLAN)
+        return await self._run_attempt(situation, own_activities.REPLAN)
 
-    @activity.defn(name=retries.COMPACT.kind)
+    @activity.defn(name=own_activities.COMPACT.kind)
     async def compact(self, situation: Situation) -> Proposed:
         """Summarise the oldest turns of the conversation; the returned proposal reports only the summary's cost."""
-        return await self._run_attempt(situation, retries.COMPACT)
+        return await self._run_attempt(situation, own_activities.COMPACT)
 
     async def _run_attempt(self, situation: Situation, spec: ToolSpec) -> Proposed:
         async with attempt_of(spec) as this:

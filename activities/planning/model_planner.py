@@ -43,11 +43,11 @@ from activities.providers.registry import PROVIDERS
 from activities.providers.strict import with_strict_schemas
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.find_tools import MAX_SHOWN, NAME as FIND_TOOLS, ranked
-from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.json_values import canonical
 from workflows.limits.spending import MAX_OUTPUT, MIN_LAST_OUTPUT
 from workflows.planning.situation import Situation
+from workflows.plans import own_activities
 from workflows.plans.catalogue import Price
 from workflows.plans.proposal import Answer, GiveUp, Mistake, NewSteps, Proposal, Proposed, Step
 
@@ -76,7 +76,7 @@ class ModelPlanner:
     def __init__(
         self,
         model: LanguageModel,
-        timeout: float = retries.PLAN.timeout,
+        timeout: float = own_activities.PLAN.timeout,
         *,
         price: Price | None = None,
         window: int | None = None,

@@ -42,9 +42,9 @@ from activities.providers.prices import of_model
 from activities.providers.property_names import RequestNames
 from activities.providers.streaming import IDLE_TIMEOUT, WRONG_SHAPE, ReplyDraft, plain
 from activities.providers.strict import SchemaStanding
-from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.limits.spending import MAX_OUTPUT
+from workflows.plans import own_activities
 
 log = structlog.get_logger("replan.model")
 
@@ -192,7 +192,7 @@ class ModelAdapter(ABC):
         # In a thread: the first import takes a second.
         sdk = await asyncio.to_thread(importlib.import_module, self.sdk)
         own_spans = {} if tracing.RECORDER.get() is None else self.without_spans
-        options = {**self._endpoint.client_options(retries.PLAN.timeout), **own_spans}
+        options = {**self._endpoint.client_options(own_activities.PLAN.timeout), **own_spans}
         async with getattr(sdk, self.client)(**options) as client:
             stream, draft = await self._begun(client, request), self._draft()
             try:

@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 import httpx2
 
 from activities.errors import NeedsPerson
-from workflows.faults import retries
+from workflows.plans import own_activities
 
 SMALLEST_WINDOW = 4_096
 """The window in tokens with which both servers load a model by default. It is assumed until a server reports the
@@ -71,7 +71,7 @@ class LocalProgram:
         """
         root = url.rstrip("/").removesuffix("/v1")
         try:
-            async with httpx2.AsyncClient(timeout=retries.PLAN.timeout) as client:
+            async with httpx2.AsyncClient(timeout=own_activities.PLAN.timeout) as client:
                 found: ModelFacts = await self.read(client, root, model)
                 return found
         except NotPulled:

@@ -15,10 +15,10 @@ from client.wording import times
 from workflows import ids
 from workflows.account.journal import Executed
 from workflows.calls.reconciling import CallOutcome
-from workflows.faults import retries
 from workflows.faults.decision import Action
 from workflows.faults.fault import UNCOUNTED, Code, Fault
 from workflows.people.requests import Choice
+from workflows.plans import own_activities
 
 LOST = AttemptFailure.of(
     Fault.of(Code.WORKER_LOST, "The attempt ended without a response: its worker was probably killed.")
@@ -150,7 +150,7 @@ def call_name(call: Call) -> str:
     """A call as the subject of a sentence: `book (book_slot)`, `The planner (request 2)`."""
     if call.is_planning:
         return f"The planner (request {call.id.removeprefix(ids.PLAN)})"
-    if call.kind == retries.CATALOGUE.kind:
+    if call.kind == own_activities.CATALOGUE.kind:
         return "The catalogue"
     return f"{'Undoing ' if call.is_undo else ''}{call.step} ({call.kind})"
 
@@ -356,7 +356,7 @@ _IN_LEDGER = {Code.NO_RESULTS: "has the call, but not its result", Code.GONE: "s
 
 
 def _sentence_of_read(read: Call) -> Sentence:
-    is_ledger, failing = read.kind == retries.FIND_EFFECT.kind, read.failing
+    is_ledger, failing = read.kind == own_activities.FIND_EFFECT.kind, read.failing
     if read.closed is CallEnd.COMPLETED:
         found = f"found it: {words.stop(words.value(read.result))}"
     elif failing is None:

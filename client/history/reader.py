@@ -43,12 +43,12 @@ from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.account.task import Task
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow, EarlierEffects
-from workflows.faults import retries
 from workflows.faults.fault import Code, Fault, Quadrant, number_of, parse_faults
 from workflows.faults.outside import earlier_faults, expired, from_activity_error
 from workflows.people.requests import CHOICES, Choice, Given, Resolution
 from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
+from workflows.plans import own_activities
 from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
 from workflows.plans.proposal import NewSteps, Proposed, StepReturn
 
@@ -358,7 +358,7 @@ class HistoryBuilder:
         elif isinstance(back, Catalogue):
             self.history.catalogue = back
             if back.opening is not None:  # the first turn of the planner, in the same activity
-                turn = replace(call, id=ids.of_request(1), kind=retries.PLAN.kind, args=None)
+                turn = replace(call, id=ids.of_request(1), kind=own_activities.PLAN.kind, args=None)
                 plan = self.history.task.plan if self.history.task else None
                 by_hand = {"proposal": NewSteps(steps=plan)} if plan is not None and not back.opening.rejected else {}
                 turn.proposed = back.opening.model_copy(update=by_hand)

@@ -19,25 +19,25 @@ from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.account.records import Pause, StepRecord
 from workflows.account.task import UNREADABLE, Task
-from workflows.faults import retries
 from workflows.faults.fault import Code, Fault, Quadrant
 from workflows.people.requests import Choice, Given, Resolution
 from workflows.planning.situation import Situation
+from workflows.plans import own_activities
 from workflows.plans.catalogue import Catalogue, ToolSpec
 from workflows.plans.proposal import Proposed, StepReturn
 
-PLANNING = (retries.PLAN.kind, retries.REPLAN.kind)
-CONVERSING = (*PLANNING, retries.COMPACT.kind)
+PLANNING = (own_activities.PLAN.kind, own_activities.REPLAN.kind)
+CONVERSING = (*PLANNING, own_activities.COMPACT.kind)
 """The activity types that ask the planner for a plan, or (COMPACT) for a shorter conversation."""
 RESULTS: Mapping[str, type[BaseModel]] = {
-    retries.CATALOGUE.kind: Catalogue,
-    retries.PLAN.kind: Proposed,
-    retries.REPLAN.kind: Proposed,
-    retries.COMPACT.kind: Proposed,
+    own_activities.CATALOGUE.kind: Catalogue,
+    own_activities.PLAN.kind: Proposed,
+    own_activities.REPLAN.kind: Proposed,
+    own_activities.COMPACT.kind: Proposed,
 }
 """By internal activity type, the model of its result; the activity of a tool returns a StepReturn."""
-SPECS = {spec.kind: spec for spec in retries.INTERNAL}
-INTERNAL_KINDS = frozenset({*CONVERSING, retries.CATALOGUE.kind, retries.INSPECT.kind})
+SPECS = {spec.kind: spec for spec in own_activities.SPECS}
+INTERNAL_KINDS = frozenset({*CONVERSING, own_activities.CATALOGUE.kind, own_activities.INSPECT.kind})
 
 
 class Event(NamedTuple):
@@ -387,7 +387,7 @@ class History:
 
     @property
     def compactions(self) -> list[Call]:
-        return [call for call in self.calls if call.kind == retries.COMPACT.kind]
+        return [call for call in self.calls if call.kind == own_activities.COMPACT.kind]
 
     def next_call(self, call: Call) -> Call | None:
         """The next execution of the same activity, as after a wait; None if there is none."""

@@ -22,10 +22,10 @@ from workflows.account.entry import JournalEntry
 from workflows.account.journal import Replied
 from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.account.records import MAX_SHOWN_ARGS, FaultRecord
-from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.json_values import canonical
 from workflows.people.requests import HumanAnswer, HumanRequest, RequestKind
+from workflows.plans import own_activities
 from workflows.plans.proposal import BY_HAND, Answer, GiveUp, Mistake, NewSteps, Question, Step
 from workflows.plans.references import Unresolved, resolve
 from workflows.text import legible
@@ -61,7 +61,7 @@ class PlannerTurn:
 
     @property
     def is_replan(self) -> bool:
-        return self.call.kind == retries.REPLAN.kind
+        return self.call.kind == own_activities.REPLAN.kind
 
     @property
     def proposal(self) -> NewSteps | Answer | Question | GiveUp | None:

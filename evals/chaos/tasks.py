@@ -37,10 +37,10 @@ from runtime.payloads import DATA_CONVERTER
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task
 from workflows.agent import OUTCOME_MEMO, AgentWorkflow
-from workflows.faults import retries
 from workflows.faults.fault import Quadrant
 from workflows.ids import RECONCILIATION
 from workflows.limits.budget import Limits
+from workflows.plans import own_activities
 from workflows.plans.proposal import Step
 
 UNTROUBLED = 0.45
@@ -420,11 +420,11 @@ async def reset(client: Client, id: str, point: ResetPoint, draw: float = 0.0) -
 
 def _events(scheduled: Sequence[ActivityTaskScheduledEventAttributes], point: ResetPoint) -> list[int]:
     """The workflow tasks that the run can be reset to."""
-    own = {spec.kind for spec in retries.INTERNAL}
+    own = {spec.kind for spec in own_activities.SPECS}
     steps = [activity for activity in scheduled if activity.activity_type.name not in own]
     match point:
         case ResetPoint.BEFORE_PROPOSAL:
-            found = [activity for activity in scheduled if activity.activity_type.name == retries.PLAN.kind][:1]
+            found = [activity for activity in scheduled if activity.activity_type.name == own_activities.PLAN.kind][:1]
             # A plan that needs no I/O is made in the workflow task that schedules its first step.
             found = found or steps[:1]
         case ResetPoint.AFTER_PROPOSAL:

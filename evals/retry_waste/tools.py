@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from evals.retry_waste.arms import Arm
 from evals.retry_waste.bare import REFUSAL
 from replan import Key, Tool, tool
-from workflows.faults.retries import STANDARD_BREAKER
+from workflows.faults.circuit_breaker import STANDARD_BREAKER
 
 PATIENCE = 5.0
 """Seconds that a call waits for its answer."""

@@ -16,7 +16,7 @@ from workflows import agent
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord
 from workflows.calls.observing import observe
-from workflows.faults import retries
+from workflows.faults import routes
 from workflows.faults.fault import Fault, Quadrant
 from workflows.plans.catalogue import Catalogue
 from workflows.plans.guards import RepeatGuard
@@ -77,8 +77,8 @@ def _with_retried_rejections() -> None:
         return self.quadrant is Quadrant.PERSISTENT_SEMANTIC or bool(retryable(self, is_safe=is_safe))
 
     _put(Fault, retryable=also_rejections)
-    known = tuple(name for name in retries.NON_RETRYABLE if name != Quadrant.PERSISTENT_SEMANTIC)
-    _put(retries, NON_RETRYABLE=known)
+    known = tuple(name for name in routes.NON_RETRYABLE if name != Quadrant.PERSISTENT_SEMANTIC)
+    _put(routes, NON_RETRYABLE=known)
 
 
 MUTATIONS: Mapping[str, Mutation] = {

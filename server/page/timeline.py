@@ -11,8 +11,8 @@ from client.history.story import RecordedRequest, Story
 from client.text import one_line
 from client.wording import count
 from workflows import ids
-from workflows.faults import retries
 from workflows.faults.fault import Code
+from workflows.plans import own_activities
 
 WIDTH = 1000.0
 """Units of the drawing from the start of the task to its end, or to now."""
@@ -136,7 +136,7 @@ def _calls(story: Story, now: datetime) -> Iterable[_Span]:
 
 def _lane_of(call: Call) -> str:
     if call.is_own:
-        return "summary" if call.kind == retries.COMPACT.kind else PLANNER
+        return "summary" if call.kind == own_activities.COMPACT.kind else PLANNER
     return f"undo {call.step}" if call.id.startswith(ids.UNDO) else call.step
 
 

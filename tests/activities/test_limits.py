@@ -11,17 +11,18 @@ from temporalio.exceptions import ApplicationError
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
+from activities.boundary.breakers import states
 from activities.boundary.breakers.states import Breaker, BreakerState
 from activities.errors import Unreachable
 from activities.storage.store import open_store
-from activities.toolbox.declare.tool import Tool
+from activities.toolbox.declare.tool import CallLimit, Tool
 from activities.toolbox.registry import Registry, ToolMistakes
 from activities.toolbox.resources import Resources
 from replan import tool
 from tests.activities.bench import Bench
 from workflows.calls.header import CallHeader
+from workflows.faults.circuit_breaker import CircuitBreaker
 from workflows.faults.fault import Applied, Code, Fault
-from workflows.faults.retries import LIMIT_PATIENCE, CallLimit, CircuitBreaker
 from workflows.json_values import digest
 
 AT_ONCE = CircuitBreaker(failures=1, calls=1)
@@ -152,7 +153,7 @@ async def test_no_more_calls_are_made_than_the_limit_allows_over_all_workers(wor
     assert third is not None
     assert (second.code, second.taken, early) == ("circuit_open", 0, [])
     assert 50 < (second.retry_after or 0) <= 60
-    assert LIMIT_PATIENCE - 5 < (second.queued or 0) <= LIMIT_PATIENCE
+    assert states.LIMIT_PATIENCE - 5 < (second.queued or 0) <= states.LIMIT_PATIENCE
     assert second.reason.startswith("few is left alone: it gets at most 3/min calls, the next call is in ")
     assert new is not None
     assert turns == ["second", "third", "new"]

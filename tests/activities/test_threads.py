@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from activities.boundary.threads import Threads
+from activities.boundary.threads import THREADS_RETRY_AFTER, Threads
 from activities.boundary.tool_loop import ToolLoop
 from replan import Key, tool
 from tests.activities.bench import Bench, bench
-from workflows.faults import retries
 from workflows.faults.fault import Applied, Code
 
 
@@ -72,9 +71,7 @@ async def test_a_call_is_refused_as_busy_while_no_thread_can_come_free(calls: Be
 
     text = "All 1 threads for tools are held by calls that do not return (hang 1)."
     assert (late.code, refused.code, refused.reason, refused.applied) == (Code.TIMEOUT, Code.BUSY, text, Applied.NONE)
-    assert (
-        raised.next_retry_delay is not None and raised.next_retry_delay.total_seconds() >= retries.THREADS_RETRY_AFTER
-    )
+    assert raised.next_retry_delay is not None and raised.next_retry_delay.total_seconds() >= THREADS_RETRY_AFTER
     assert reasons == [text] and str(held) == "0 of 100 slots, 1 of 1 threads held by calls that do not return"
     assert after.result is not None
 

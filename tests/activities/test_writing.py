@@ -28,8 +28,8 @@ from activities.planning.transcript import Transcript
 from activities.storage.store import StoreUnavailable, open_store, sqlite_url, time_limit, write
 from activities.storage.vault import Vault
 from tests.activities.situations import asked
+from workflows.faults.circuit_breaker import STANDARD_BREAKER
 from workflows.faults.fault import Code
-from workflows.faults.retries import STANDARD_BREAKER
 from workflows.plans.proposal import Answer, Proposed
 
 BLOCKS = 30

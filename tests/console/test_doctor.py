@@ -16,7 +16,7 @@ from runtime.dev_server import DevServer, free_port
 from runtime.process import version
 from tests.gate import sampled
 from tests.processes import ROOT, Processes
-from workflows.faults.retries import control_queue
+from workflows.task_queues import control_queue
 
 QUEUE = "doctor"
 SECRETS = ("sk-planted-key", "sk-planted-password")

@@ -26,10 +26,10 @@ from tests.gate import sampled
 from tests.harness import plan, step
 from tests.processes import ROOT, Processes
 from workflows.calls.interceptor import CallInterceptor
-from workflows.faults.retries import control_queue
 from workflows.inquiries import InspectWorkflow
 from workflows.planning.situation import Situation
 from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question
+from workflows.task_queues import control_queue
 
 QUEUE = "dry-run"
 TASK = "book a slot for the team at 15:00, then search the documents for refund policy and calculate 18% of 2450"

@@ -24,6 +24,7 @@ from activities.planning.planner import RecordedTurn
 from activities.planning.transcript import TURNS, Transcript
 from activities.storage.store import open_store, writing
 from activities.storage.vault import PAYLOADS, Vault
+from client.workers import INQUIRY_TAKEN_WITHIN
 from console.commands.prune import prune
 from console.options import Common
 from runtime import serve
@@ -32,7 +33,6 @@ from tests import malformed
 from workflows.account.progress import Progress
 from workflows.account.task import CONTINUES_MEMO, Task
 from workflows.agent import AgentWorkflow
-from workflows.faults import retries
 from workflows.ids import rollback_id
 from workflows.inquiries import InquiryInput, InspectWorkflow, PlanInquiry, PrunedPayloads, PruneFindings
 from workflows.planning.situation import Situation
@@ -247,7 +247,7 @@ async def test_a_memo_that_nobody_can_read_stops_no_prune(place: Place) -> None:
 @activity.defn(name="inspect")
 async def prune_slowly(inquiry: InquiryInput) -> PruneFindings:
     """Delete something, in longer than a console waits for a worker to take its question."""
-    for _ in range(int(retries.INQUIRY_TAKEN_WITHIN.total_seconds()) + 2):
+    for _ in range(int(INQUIRY_TAKEN_WITHIN.total_seconds()) + 2):
         activity.heartbeat()
         await asyncio.sleep(1)
     return PruneFindings(planner="offline", pruned=PrunedPayloads(payloads=1, size=2))

@@ -29,9 +29,9 @@ from workflows.account.records import StepStatus
 from workflows.account.state import Folded
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.faults import retries
 from workflows.inquiries import ClaimsFindings, Findings, InquiryInput
 from workflows.limits.budget import Limits
+from workflows.plans import own_activities
 from workflows.plans.proposal import Step
 
 
@@ -103,7 +103,7 @@ class Told:
         return self.stage.client.get_workflow_handle_for(AgentWorkflow.run, id)
 
 
-@activity.defn(name=retries.INSPECT.kind)
+@activity.defn(name=own_activities.INSPECT.kind)
 async def inspect(inquiry: InquiryInput) -> Findings:
     """Answer as a worker of this version whose store has everything."""
     return ClaimsFindings(planner="scripted", lacks="")

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from activities.boundary.breakers.rows import BREAKERS_CACHED
 from runtime.dev_server import DevServer
 from tests.crash.test_crash import Workers, start
 from tests.harness import DONE, outcome, plan, step
 from workflows.account.outcome import Outcome
 from workflows.account.task import TaskStatus
-from workflows.faults import retries
+from workflows.faults.circuit_breaker import STANDARD_BREAKER
 
-RECOVERY = retries.STANDARD_BREAKER.recovery
+RECOVERY = STANDARD_BREAKER.recovery
 
 
 @dataclass
@@ -105,7 +106,7 @@ async def test_a_service_that_is_down_is_left_alone_until_it_is_back(
 
     failed = [call for call in service.calls if call.failed]
     opened = sorted(call.answered for call in failed)[2]  # three failures opened the breaker
-    known = opened + 2 * retries.BREAKERS_CACHED  # the second of cache, and as much for a call to come in
+    known = opened + 2 * BREAKERS_CACHED  # the second of cache, and as much for a call to come in
     later = sorted(call.at for call in failed if call.at > known)
     assert len(failed) <= 3 + tasks + seconds // RECOVERY
     assert [second - first for first, second in itertools.pairwise(later) if second - first < RECOVERY] == []

@@ -69,7 +69,7 @@ from tests.providers.test_streams import IDLE, number_of_events
 from workflows.account.task import TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.calls.interceptor import CallInterceptor
-from workflows.faults import retries
+from workflows.plans import own_activities
 from workflows.unfinished import MAX_SAID, MAX_TOLD, Unfinished
 
 LONG = " ".join(f"Rome is warmer than Paris, for the {number}th time." for number in range(12))
@@ -462,7 +462,7 @@ async def test_a_worker_that_knows_no_words_says_none(client: Client, tmp_path: 
     """As in a replay: the query is answered, and empty."""
     queue = f"mute-{uuid.uuid4().hex[:8]}"
 
-    @activity.defn(name=retries.CATALOGUE.kind)
+    @activity.defn(name=own_activities.CATALOGUE.kind)
     async def nothing(requirements: Any) -> None:
         raise ApplicationError("Another worker has it.")
 

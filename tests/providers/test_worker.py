@@ -27,6 +27,7 @@ from tests.providers.planning import MAKER, PROVIDERS, api_of
 from workflows.faults import retries
 from workflows.limits.spending import MAX_OUTPUT
 from workflows.planning.situation import MAX_SHOWN
+from workflows.plans import own_activities
 
 PROMPT = "planted-prompt-1f0e"
 DEFAULTS = {
@@ -181,8 +182,9 @@ def test_the_sdk_does_not_warn_of_the_default_model() -> None:
 def test_the_page_says_what_is_so() -> None:
     """Names and numbers that a reader relies on."""
     page = (ROOT / "docs" / "models.md").read_text(encoding="utf-8")
-    attempts = retries.PROFILES[retries.PLAN.retry].attempts
+    request = own_activities.PLAN
 
     assert all(f"`{model}`" in page for model in DEFAULTS.values())
     assert f"{MAX_OUTPUT:,} tokens" in page and f"{MAX_SHOWN:,} characters" in page
-    assert (attempts, retries.PLAN.timeout) == (8, 300) and "eight attempts" in page and "take five minutes" in page
+    assert (retries.PROFILES[request.retry].attempts, request.timeout) == (8, 300)
+    assert "eight attempts" in page and "take five minutes" in page

@@ -16,7 +16,7 @@ from tests.workflows.props import Recording, Said, Word, echo
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
-from workflows.faults.retries import MAX_PARALLEL
+from workflows.calls.execution import MAX_PARALLEL
 
 
 @tool.read

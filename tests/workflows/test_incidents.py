@@ -20,11 +20,11 @@ from tests.workflows.props import Word, echo
 from workflows.account.progress import Progress
 from workflows.account.records import Revision, StepRecord, StepStatus
 from workflows.account.task import Task, TaskStatus
-from workflows.faults import retries
 from workflows.people.incidents import Fate, Resolve, Resolved, fate_of, waiting_query
 from workflows.people.requests import Choice, HumanAnswer, HumanRequest, Resolution
 from workflows.people.updates import RESOLVE
 from workflows.plans.catalogue import Effect
+from workflows.task_queues import control_queue
 
 CAUSE = "pay/unauthorized"
 
@@ -344,7 +344,7 @@ async def test_a_cause_that_leaves_its_quotes_ends_the_resolution(client: Client
     """Whoever started it: nothing is asked of the server, and no other workflow is told anything."""
     async with staged(client, tmp_path, [echo], [DONE]) as stage:
         told = Resolve(cause="a' OR WorkflowType != 'b", queue=stage.queue)
-        queue = retries.control_queue(stage.queue)
+        queue = control_queue(stage.queue)
         handle = await client.start_workflow("ResolveWorkflow", told, id=f"raw-{uuid.uuid4().hex}", task_queue=queue)
         with pytest.raises(WorkflowFailureError):
             await asyncio.wait_for(handle.result(), 20)

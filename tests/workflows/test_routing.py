@@ -5,8 +5,10 @@ from datetime import timedelta
 import pytest
 from hypothesis import given, strategies as st
 
+from activities.boundary.attempt import HEARTBEAT_EVERY
 from workflows.faults import retries, routes
 from workflows.faults.fault import Quadrant
+from workflows.plans import own_activities
 from workflows.plans.catalogue import Effect, ToolSpec
 
 PROFILES = sorted(retries.PROFILES)
@@ -40,14 +42,14 @@ def test_waits_after_losses_double_up_to_a_minute() -> None:
     assert [retries.loss_wait(losses) for losses in (1, 2, 5, 9)] == [1, 2, 16, 60]
 
 
-@pytest.mark.parametrize("one", [*retries.INTERNAL, *map(spec, Effect)], ids=lambda one: f"{one.kind} {one.effect}")
+@pytest.mark.parametrize("one", [*own_activities.SPECS, *map(spec, Effect)], ids=lambda one: f"{one.kind} {one.effect}")
 def test_every_call_is_bounded_in_every_way(one: ToolSpec) -> None:
     """Each attempt has a limit above the tool's own, heartbeats, and the step as a whole ends one day."""
     route = routes.route(one, 3)
 
     assert route.activity == one.kind
     assert timedelta(seconds=one.timeout) < route.start_to_close < route.schedule_to_close <= timedelta(days=1)
-    assert retries.HEARTBEAT_EVERY < route.heartbeat < route.start_to_close
+    assert HEARTBEAT_EVERY < route.heartbeat < route.start_to_close
     assert route.retry.maximum_attempts == 3
 
 
@@ -120,5 +122,5 @@ def test_the_deadline_of_a_step_counts_its_waits() -> None:
 
 def test_our_own_activities_only_read() -> None:
     """Asking the planner twice is harmless, so a lost answer is asked for again."""
-    assert {one.effect for one in retries.INTERNAL} == {Effect.READ}
-    assert len({one.kind for one in retries.INTERNAL}) == len(retries.INTERNAL)
+    assert {one.effect for one in own_activities.SPECS} == {Effect.READ}
+    assert len({one.kind for one in own_activities.SPECS}) == len(own_activities.SPECS)

@@ -14,10 +14,10 @@ from workflows.account.entry import LEFT_OUT, JournalEntry, LogLine
 from workflows.account.metrics import Sample
 from workflows.account.records import FaultRecord, Observation, PlannerWait, StepStatus
 from workflows.account.state import EntryLists, JournalState
-from workflows.faults import retries
 from workflows.faults.fault import Code, Fault
 from workflows.limits.budget import Spent
 from workflows.marks import Kept
+from workflows.plans import own_activities
 from workflows.plans.catalogue import Effect
 from workflows.plans.proposal import StepReturn
 
@@ -236,7 +236,7 @@ class Attempted(JournalEntry, frozen=True):
 
     def samples(self, state: JournalState) -> Iterator[Sample]:
         fault = self.fault
-        if fault.decision == "retry" and fault.waited is not None and fault.source not in retries.INTERNAL_KINDS:
+        if fault.decision == "retry" and fault.waited is not None and fault.source not in own_activities.KINDS:
             yield Sample(metrics.RETRY_DELAY, (fault.source, fault.code), fault.waited)
         if not (self.is_own or self.is_check or self.is_over):
             yield from metrics.of_fault(fault)

@@ -12,10 +12,10 @@ from temporalio.common import MetricMeter
 from workflows.account.outcome import Ending
 from workflows.account.records import FaultRecord
 from workflows.account.task import TaskStatus
-from workflows.faults import retries
 from workflows.faults.fault import Applied, Fault
 from workflows.limits.budget import Spent, TaskBudget
 from workflows.people.requests import UNANSWERED, HumanRequest, RequestKind
+from workflows.plans import own_activities
 
 UNREPORTED = "unreported"
 """Stands for the code of an attempt that ended without reporting (crash or timeout)."""
@@ -24,7 +24,7 @@ MAX_REVISION = 9
 PLANNING, CORRECTING, SUMMARISING, STEPS, LOST = "planning", "correcting", "summarising", "steps", "lost"
 """What tokens are used for: a proposal, a proposal in place of a rejected one, a summary of a long conversation, a
 step, and replies that were lost or could not be used."""
-PLANNERS = frozenset(spec.kind for spec in retries.PLANNING)
+PLANNERS = frozenset(spec.kind for spec in own_activities.PLANNING)
 """The kinds of the activities that ask the planner."""
 MICRO = 1_000_000
 """Micro-dollars in a dollar: counters of the SDK take whole numbers only."""
@@ -240,7 +240,7 @@ def of_spending(purpose: str, tokens: int, usd: float) -> Iterator[Sample]:
 
 def purpose_of(kind: str, *, is_correction: bool) -> str:
     """The purpose of a request to the planner, for `of_payment`; `is_correction`: the last proposal was rejected."""
-    return SUMMARISING if kind == retries.COMPACT.kind else CORRECTING if is_correction else PLANNING
+    return SUMMARISING if kind == own_activities.COMPACT.kind else CORRECTING if is_correction else PLANNING
 
 
 def of_ending(ending: Ending) -> Iterator[Sample]:

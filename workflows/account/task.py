@@ -28,6 +28,8 @@ MAX_ALLOWED = 100
 """The most effects of a contract that the user writes."""
 REPLANS = {"plan": 2, "react": 20}
 """By strategy, how many replans a task may make if its limits have no number of replans."""
+LONGEST_READABLE = 252_000_000_000.0
+"""Seconds. A task with a longer `answer_within` is refused: no version of Replan could ask a person for so long."""
 USUAL_WAIT = retries.ANSWER_WITHIN.total_seconds()
 
 
@@ -90,7 +92,7 @@ class Task(BaseModel, frozen=True):
     approve: Literal["declared", "effects", "all"] = Field(default="declared", exclude_if=lambda on: on == "declared")
     """Which calls a person must approve besides those whose tools declare it: none, those that have an effect, all."""
     answer_within: float = Field(
-        default=USUAL_WAIT, gt=0, le=retries.LONGEST_READABLE, exclude_if=lambda seconds: seconds == USUAL_WAIT
+        default=USUAL_WAIT, gt=0, le=LONGEST_READABLE, exclude_if=lambda seconds: seconds == USUAL_WAIT
     )
     """Seconds that a request to a person is open, at most `retries.LONGEST_TIMER`."""
     by: str = Field(default="", max_length=MAX_NAME, exclude_if=not_)

@@ -1,4 +1,7 @@
-"""Asking a worker what it can do, and the planner for a proposal: before the first plan, and before each later turn."""
+"""Asking a worker what it can do, and the planner for a proposal.
+
+Runs before the first plan, and before each later plan or turn.
+"""
 
 import asyncio
 from collections.abc import Sequence
@@ -24,6 +27,7 @@ from workflows.faults.fault import Fault
 from workflows.limits import spending
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import FORM, Catalogue, OtherForm, ToolSpec
+from workflows.plans.own_activities import CATALOGUE, COMPACT
 from workflows.plans.proposal import Proposed
 from workflows.web_ui import details, timer_name
 
@@ -47,7 +51,7 @@ async def read_catalogue(
     title = "what this worker can do"
     first_turn = {"opening": opening.model_dump(mode="json", exclude_defaults=True)} if opening else {}
     try:
-        own = OwnCall(progress, retries.CATALOGUE, ids.CATALOGUE, revision=0)
+        own = OwnCall(progress, CATALOGUE, ids.CATALOGUE, revision=0)
         catalogue = await OwnAttempts(own, requirements, Catalogue, title).run({**requirements, **first_turn})
     except InternalActivityFailed as failed:
         raise TaskEnded(TaskStatus.ESCALATED, f"The catalogue: {failed.fault.reason}", failed.fault.code) from None
@@ -126,7 +130,7 @@ async def ask_planner(
         reason = "What the planner would have to be told is too large: split the task, or let its tools return less."
         raise TaskEnded(TaskStatus.ESCALATED, reason, "too_large")
     new_bytes = situation.told_bytes if situation.max_shown is not None else size - situation.unshown_bytes
-    id = ids.of_request(situation.turn, is_compaction=spec is retries.COMPACT)
+    id = ids.of_request(situation.turn, is_compaction=spec is COMPACT)
     own = OwnCall(progress, spec, id, progress.revision + 1)
     while True:
         allowance, last_output = _reserve_turn(progress, catalogue, situation, new_bytes, own)
@@ -172,7 +176,7 @@ def _reserve_turn(
     if usual or is_last:
         return usual, 0 if is_last else spending.LAST_OUTPUT
     is_ending = progress.task.strategy == "plan" and not (progress.replanning or situation.rejected)
-    is_enough = own.spec is not retries.COMPACT and (is_ending or not progress.is_opened)
+    is_enough = own.spec is not COMPACT and (is_ending or not progress.is_opened)
     last_outputs = (spending.MIN_LAST_OUTPUT, 0) if is_enough else (spending.MIN_LAST_OUTPUT,)
     for last_output in last_outputs:
         shorter = spending.reserve_turn(progress, catalogue, new_bytes, last_output=last_output)
@@ -196,7 +200,7 @@ def _settle_turn(
     if not (spent.model_calls or spent.tokens):
         return
     reported = used if isinstance(used, Proposed) else None
-    id = ids.of_request(situation.turn, is_compaction=spec is retries.COMPACT)
+    id = ids.of_request(situation.turn, is_compaction=spec is COMPACT)
     progress.write(
         Settled(
             proof=id,

@@ -1,6 +1,6 @@
-"""The loop of attempts: runs for each call of a step, each read of the workflow, and each activity of Replan's own.
+"""The loop of attempts: each is reserved, run and settled; after its fault it is decided whether the call is repeated.
 
-An attempt is reserved, run and settled; after its fault it is decided whether the call waits and is repeated.
+Runs for each call of a step, each read of the workflow, and each activity of Replan's own.
 """
 
 from collections.abc import Sequence

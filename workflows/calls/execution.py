@@ -19,7 +19,6 @@ from workflows.calls.attempts import until_decided
 from workflows.calls.header import Provided
 from workflows.calls.reconciling import CallOutcome, FoundOutcome, reconcile
 from workflows.calls.steps import StepAttempts
-from workflows.faults import retries
 from workflows.faults.decision import Ask, Reconcile, UseFallback
 from workflows.faults.fault import Applied, Code, Fault, cause_of
 from workflows.json_values import canonical, digest
@@ -44,6 +43,8 @@ from workflows.plans.graph import ready_steps
 from workflows.plans.proposal import Step, StepReturn
 from workflows.plans.references import Unresolved, resolve
 
+MAX_PARALLEL = 20
+"""How many steps of one task may run at the same time."""
 MAX_ARGS = 512 * 1024
 """The most bytes of a step's arguments with results in place of references; the server accepts 2 MB."""
 MAX_SENT = 2 * 1024 * 1024
@@ -110,7 +111,7 @@ class Execution:
         pending = {record.step.id: record for record in self._progress.with_status(StepStatus.PENDING)}
         results, records, sent = self._progress.results, list[StepRecord](), 0
         steps = ready_steps([record.step for record in pending.values()], results)
-        for step in steps[: retries.MAX_PARALLEL - running]:
+        for step in steps[: MAX_PARALLEL - running]:
             sent += _bytes_of_args(step, results)
             if records and sent > MAX_SENT:  # a single step always fits: `_arguments` limits its arguments
                 break  # the others start when one of these has ended

@@ -13,10 +13,12 @@ from workflows.account.entries_of_steps import Observed
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation, StepRecord
 from workflows.calls.scheduling import read
-from workflows.faults import retries
 from workflows.faults.fault import Fault
 from workflows.planning.trust import unsourced
 from workflows.plans.catalogue import Catalogue
+
+OBSERVATION_PATIENCE = 60.0
+"""The most seconds that the read of the current state waits for an open circuit breaker before a new plan is made."""
 
 
 def is_repeat(progress: Progress, kind: str, args: Mapping[str, JsonValue]) -> bool:
@@ -65,7 +67,7 @@ async def _observe(
         step=id,
         title=f"observe, {id} was rejected",
         revision=record.revision,
-        patience=retries.OBSERVATION_PATIENCE,
+        patience=OBSERVATION_PATIENCE,
         is_held=bool(why),
     )
     if isinstance(back, Fault) and why:

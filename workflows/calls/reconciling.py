@@ -29,13 +29,14 @@ from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Escalate
 from workflows.faults.fault import Applied, Code, Fault, applied_by_call
 from workflows.planning.trust import unsourced
+from workflows.plans import own_activities
 from workflows.plans.catalogue import IN_LEDGER, Catalogue, CompanionSpec, Effect, ToolSpec
 from workflows.plans.proposal import StepReturn
 from workflows.web_ui import timer_name
 
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """Faults after which the attempt may still be running."""
-LEDGER_READ = CompanionSpec(kind=retries.FIND_EFFECT.kind, args={"key": "key"})
+LEDGER_READ = CompanionSpec(kind=own_activities.FIND_EFFECT.kind, args={"key": "key"})
 """The read of the ledger that finds out whether a call was applied; alone it is enough for a transactional tool."""
 
 
@@ -142,7 +143,7 @@ async def _find(
     found = await read(
         progress,
         catalogue,
-        retries.FIND_EFFECT if is_own else catalogue.specs[companion.kind],
+        own_activities.FIND_EFFECT if is_own else catalogue.specs[companion.kind],
         args,
         id=ids.of_reconciliation(record.call_id),
         step=record.step.id,

@@ -13,11 +13,13 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from temporalio.workflow import ActivityCancellationType
 
 from workflows.calls.header import CallHeader, attached
-from workflows.faults import retries, routes
+from workflows.faults import routes
 from workflows.faults.fault import Fault, parse_faults
 from workflows.faults.outside import earlier_faults, expired, from_activity_error, from_application_error
+from workflows.plans import own_activities
 from workflows.plans.catalogue import ToolSpec
 from workflows.plans.proposal import Proposed, StepReturn
+from workflows.task_queues import control_queue, notification_queue
 from workflows.web_ui import summary
 
 T = TypeVar("T")
@@ -29,7 +31,7 @@ async def run_activity(
     """Run an activity; return its result or fault, and the known faults of the attempts before the final attempt."""
     with attached(header):
         route, queue = routes.route(spec, attempts), workflow.info().task_queue
-        on = retries.control_queue(queue) if spec.kind in retries.INTERNAL_KINDS else queue
+        on = control_queue(queue) if spec.kind in own_activities.KINDS else queue
         running = _schedule(route, payload, returns, id=id, title=title, queue=on)
         return await _result_and_faults(running, spec, attempts)
 
@@ -40,7 +42,7 @@ async def deliver(notification: JsonValue, *, id: str, title: str) -> str:
     Raises:
         ActivityError: no receiver was told within the schedule-to-close timeout of `DELIVERY`.
     """
-    queue = retries.notification_queue(workflow.info().task_queue)
+    queue = notification_queue(workflow.info().task_queue)
     return await _schedule(routes.DELIVERY, notification, str, id=id, title=title, queue=queue)
 
 

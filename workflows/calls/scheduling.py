@@ -32,6 +32,7 @@ from workflows.faults.fault import UNCOUNTED, Code, Fault, number_of
 from workflows.limits import spending
 from workflows.limits.budget import retries_of
 from workflows.plans.catalogue import Catalogue, ToolSpec
+from workflows.plans.own_activities import PLANNING
 from workflows.plans.proposal import Proposed, StepReturn
 from workflows.web_ui import timer_name
 
@@ -175,7 +176,7 @@ class OwnCall:
 
     def measure(self, result: object, earlier: Sequence[Fault] = (), repeated: Fault | None = None) -> None:
         """Add the execution to the journal if it is a request to the planner; see `metrics.retry_causes`."""
-        if self.progress is None or self.spec not in retries.PLANNING or not isinstance(result, Proposed | Fault):
+        if self.progress is None or self.spec not in PLANNING or not isinstance(result, Proposed | Fault):
             return
         taken = result.taken if isinstance(result, Fault) else number_of(1, earlier)
         retried = tuple(code for code, _ in metrics.retry_causes(taken, earlier, repeated))

@@ -9,8 +9,15 @@ from datetime import timedelta
 from temporalio.common import RetryPolicy
 
 from workflows.faults import retries
+from workflows.plans import own_activities
 from workflows.plans.catalogue import ToolSpec
 
+NON_RETRYABLE = (
+    *("persistent_infrastructural", "persistent_semantic", "NotFoundError", "RuntimeError"),
+    # An attempt whose worker went silent is a loss, not an attempt of the tool, and its outcome is unknown.
+    *("TemporalTimeout:StartToClose", "TemporalTimeout:Heartbeat"),
+)
+"""Types of errors that Temporal's RetryPolicy does not retry: the workflow decides what follows."""
 ONE_ATTEMPT = RetryPolicy(maximum_attempts=1)
 """The retry policy of each local activity: an ordinary activity retries it, if it can be retried."""
 
@@ -33,10 +40,10 @@ class Route:
 
 # Whatever a receiver answers is attempted again, since it may be deployed just now, or a worker with a wrong --notify.
 DELIVERY = Route(
-    activity=retries.NOTIFY.kind,
-    start_to_close=timedelta(seconds=retries.NOTIFY.timeout) + retries.GRACE,
+    activity=own_activities.NOTIFY.kind,
+    start_to_close=timedelta(seconds=own_activities.NOTIFY.timeout) + retries.GRACE,
     schedule_to_close=retries.STEP_DEADLINE,
-    heartbeat=timedelta(seconds=retries.NOTIFY.timeout) + retries.GRACE,  # it sends none: it ends before
+    heartbeat=timedelta(seconds=own_activities.NOTIFY.timeout) + retries.GRACE,  # it sends none: it ends before
     retry=RetryPolicy(
         initial_interval=retries.DELIVERY_FIRST, backoff_coefficient=2.0, maximum_interval=retries.DELIVERY_CAP
     ),
@@ -57,6 +64,6 @@ def route(spec: ToolSpec, attempts: int) -> Route:
             backoff_coefficient=2.0,
             maximum_interval=timedelta(seconds=profile.cap),
             maximum_attempts=attempts,
-            non_retryable_error_types=retries.NON_RETRYABLE,
+            non_retryable_error_types=NON_RETRYABLE,
         ),
     )

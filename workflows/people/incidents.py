@@ -22,9 +22,14 @@ from workflows.calls.scheduling import InternalActivityFailed, OwnAttempts, OwnC
 from workflows.faults import retries
 from workflows.people.requests import MAX_NAME, MAX_WORDS, HumanRequest, Resolution
 from workflows.people.updates import RESOLVE
+from workflows.plans import own_activities
 from workflows.plans.catalogue import ToolSpec
 from workflows.web_ui import escape, summary
 
+CANARY_LIMIT = 3600.0
+"""Seconds to wait for what becomes of the canary: the first task that is told that the cause was repaired."""
+LIST_IS_BEHIND = 1.0
+"""Seconds by which the server's list of tasks may be behind."""
 MAX_CANARIES = 20
 """How many tasks are tried as the canary, since some may end just then or be answered by somebody else."""
 MAX_BATCHES = 20
@@ -223,24 +228,24 @@ class ResolveWorkflow:
 
     async def _watch(self, look: Look) -> Seen:
         waited, count = 0.0, 0
-        while waited < retries.CANARY_LIMIT:
+        while waited < CANARY_LIMIT:
             pause = retries.canary_wait(count)
             await workflow.sleep(pause, summary=summary(f"until {look.task} has gone on"))
             waited, count = waited + pause, count + 1
-            result = await _run(retries.LOOK_AT_CANARY, look, Seen, f"what became of {look.task}")
+            result = await _run(own_activities.LOOK_AT_CANARY, look, Seen, f"what became of {look.task}")
             if result.fate is not Fate.PENDING:
                 return result
-        return Seen(fate=Fate.PENDING, reason=f"Nothing became of {look.task} within {retries.CANARY_LIMIT:g} s.")
+        return Seen(fate=Fate.PENDING, reason=f"Nothing became of {look.task} within {CANARY_LIMIT:g} s.")
 
     async def _tell_all(self, search: Search, resolution: Resolution) -> None:
         """Send batches until all waiting tasks were told, or until a batch changes nothing any more."""
-        await workflow.sleep(retries.LIST_IS_BEHIND, summary=BEHIND)
+        await workflow.sleep(LIST_IS_BEHIND, summary=BEHIND)
         found, before = await self._find(search), 0
         for number in range(1, MAX_BATCHES + 1):
             if found.tasks in (0, before):
                 break
             batch = Batch(id=f"{resolution.id}-{number}", queue=search.queue, resolution=resolution)
-            counts = await _run(retries.SIGNAL_WAITING, batch, Told, f"tell {found.tasks} tasks")
+            counts = await _run(own_activities.SIGNAL_WAITING, batch, Told, f"tell {found.tasks} tasks")
             self._set(tasks=self._now.tasks + found.tasks, gone=self._now.gone + counts.gone)
             before, found = found.tasks, await self._find_settled(search)
         if found.tasks:
@@ -250,7 +255,7 @@ class ResolveWorkflow:
         """List the tasks that wait, again and again until the list no longer changes, and return the last list."""
         found, same = WaitingTasks(tasks=0, again=-1), 0
         while same < (1 if found.tasks == 0 else PATIENCE):
-            await workflow.sleep(retries.LIST_IS_BEHIND, summary=BEHIND)
+            await workflow.sleep(LIST_IS_BEHIND, summary=BEHIND)
             newest = await self._find(search)
             same = same + 1 if newest == found else 0
             found = newest
@@ -258,7 +263,7 @@ class ResolveWorkflow:
         return found
 
     async def _find(self, search: Search) -> WaitingTasks:
-        return await _run(retries.FIND_WAITING, search, WaitingTasks, "which tasks wait")
+        return await _run(own_activities.FIND_WAITING, search, WaitingTasks, "which tasks wait")
 
     def _set(self, **changed: object) -> None:
         self._now = self._now.model_copy(update=changed)

@@ -24,6 +24,8 @@ from workflows.arguments import require_argument, undecoded
 from workflows.calls.running import deliver
 from workflows.faults import retries
 from workflows.people.requests import CHOICES, REPEATED, UNANSWERED, Choice, HumanRequest, RequestKind
+from workflows.plans import own_activities
+from workflows.task_queues import control_queue
 from workflows.web_ui import summary
 
 
@@ -144,7 +146,7 @@ async def _start_delivery(notification: Notification) -> None:
             NotifyWorkflow.run,
             notification,
             id=notification.id,
-            task_queue=retries.control_queue(notification.queue),
+            task_queue=control_queue(notification.queue),
             parent_close_policy=ParentClosePolicy.ABANDON,
             cancellation_type=ChildWorkflowCancellationType.ABANDON,
             static_summary=summary(title),
@@ -168,4 +170,4 @@ class NotifyWorkflow:
         """
         notification = require_argument("notification", arguments, Notification)
         title = f"{notification.event.value}: request {notification.request} of {notification.task}"
-        return await deliver(notification.model_dump(mode="json"), id=retries.NOTIFY.kind, title=title)
+        return await deliver(notification.model_dump(mode="json"), id=own_activities.NOTIFY.kind, title=title)

@@ -18,12 +18,12 @@ from workflows.account.records import Compaction, Failover, Rejection, WithheldC
 from workflows.account.task import Task, TaskStatus
 from workflows.calls.asking import ask_planner
 from workflows.calls.observing import is_repeat
-from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.json_values import canonical
 from workflows.limits.spending import limit_message
 from workflows.planning import trust
 from workflows.planning.situation import Situation, describe_situation
+from workflows.plans import own_activities
 from workflows.plans.catalogue import Catalogue, ToolSpec
 from workflows.plans.contract import Contract
 from workflows.plans.graph import check_graph
@@ -166,7 +166,7 @@ async def _take_turn(
 ) -> Proposed:
     """Ask the planner for one proposal; if the conversation is too long, first have the planner summarise it."""
     for _ in range(1 + MAX_COMPACTIONS):
-        spec = retries.REPLAN if progress.replanning else retries.PLAN
+        spec = own_activities.REPLAN if progress.replanning else own_activities.PLAN
         is_untrusted = trust.taints(progress, is_unread=written is None and bool(catalogue.unread))
         _request(progress, spec, is_untrusted=is_untrusted)
         situation = describe_situation(progress, catalogue, rejected, written=written, is_last=is_last)
@@ -191,12 +191,12 @@ async def _take_turn(
 
 def _request(progress: Progress, spec: ToolSpec, *, is_untrusted: bool = False) -> None:
     turn = progress.turn + 1
-    id = ids.of_request(turn, is_compaction=spec is retries.COMPACT)
+    id = ids.of_request(turn, is_compaction=spec is own_activities.COMPACT)
     progress.write(Requested(proof=id, turn=turn, source=spec.kind, is_untrusted=is_untrusted))
 
 
 async def _summarise_oldest(progress: Progress, catalogue: Catalogue, turns: int) -> None:
-    _request(progress, retries.COMPACT)
+    _request(progress, own_activities.COMPACT)
     situation = Situation(
         turn=progress.turn,
         now=workflow.now(),
@@ -206,7 +206,7 @@ async def _summarise_oldest(progress: Progress, catalogue: Catalogue, turns: int
         planner=progress.task.planner,
     )
     title = f"the {turns} oldest turns are summarised, since the conversation is long"
-    done = await ask_planner(progress, catalogue, retries.COMPACT, situation, title=title)
+    done = await ask_planner(progress, catalogue, own_activities.COMPACT, situation, title=title)
     compaction = Compaction(turn=progress.turn, turns=turns, planner=done.planner, tokens=progress.context)
     id = ids.of_request(progress.turn, is_compaction=True)
     progress.write(ConversationCompacted(proof=id, compaction=compaction, branch=done.branch))

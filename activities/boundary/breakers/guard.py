@@ -12,12 +12,12 @@ from temporalio import activity
 from activities import deadline
 from activities.boundary.attempt import CallAttempt, FaultRaised
 from activities.boundary.breakers.rows import Breakers, Entered, Move
-from activities.boundary.breakers.states import Breaker, BreakerState
+from activities.boundary.breakers.states import LONGEST_LIMIT, TRIAL_LEASE, Breaker, BreakerState
 from activities.boundary.breakers.tickets import Caller
 from activities.toolbox.declare.kind import Kind
 from workflows.faults import retries
+from workflows.faults.circuit_breaker import CircuitBreaker
 from workflows.faults.fault import Applied, Code, Fault
-from workflows.faults.retries import CircuitBreaker
 from workflows.plans.catalogue import SAFE
 
 FAILURES = frozenset({Code.TIMEOUT, Code.UNREACHABLE, Code.SERVER_ERROR, Code.OVERLOADED})
@@ -107,7 +107,7 @@ class BreakerGuard:
         # Another fault, such as a timeout or a 500, may be due to the call's own arguments. If the service asks for a
         # long wait, the workflow waits for so long; the patience of a call alone would be over before. A fallback is
         # there to be called soon.
-        is_down = trouble.is_down and (requested or 0) <= retries.LONGEST_LIMIT
+        is_down = trouble.is_down and (requested or 0) <= LONGEST_LIMIT
         may_wait = may_wait and is_down and not self._has_fallback
         if trouble.code is Code.RATE_LIMITED:
             return lambda breaker, moment: breaker.limited(key, generation, requested, jitter, policy, moment.now)
@@ -158,7 +158,7 @@ class BreakerGuard:
 
     async def _keep_lease(self, generation: int) -> None:
         while True:
-            await asyncio.sleep(retries.TRIAL_LEASE / 3)
+            await asyncio.sleep(TRIAL_LEASE / 3)
             await self._breakers.move(
                 self._service, lambda breaker, moment: breaker.renewed(self._key, generation, moment.now)
             )

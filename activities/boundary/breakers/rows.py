@@ -26,7 +26,7 @@ from temporalio.common import MetricMeter
 
 from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.breakers import tickets
-from activities.boundary.breakers.states import Breaker, BreakerState, Instant
+from activities.boundary.breakers.states import LIMIT_PATIENCE, TRIAL_LEASE, TURN_LEASE, Breaker, BreakerState, Instant
 from activities.boundary.breakers.tickets import Called, Caller
 from activities.storage.store import REPLAN_TABLES, SealedText, clock, insert_new, time_limit, write
 from workflows.account import metrics
@@ -42,6 +42,12 @@ BREAKERS = Table(
 )
 """`state` is a Breaker as JSON; each write adds 1 to `version`, and is made only if the version is the one read."""
 
+BREAKERS_CACHED = 1.0
+"""Seconds for which a worker uses the states of the circuit breakers that it has read from the store."""
+TURN_CALLS = 2
+"""How often a waiting call has its turn; if it is not made even then, it loses its place in the queue."""
+TURNS_CHECKED = 5.0
+"""The most seconds between two checks of a worker for calls whose turn has come."""
 STORE_SECONDS = 2.0
 """The most seconds that a call waits for the store because of its breaker."""
 BLIND_SECONDS = 5.0
@@ -127,7 +133,7 @@ class Breakers:
 
     def known(self, service: str) -> Breaker | None:
         """The breaker as this worker last read it; None if the read is older than BREAKERS_CACHED. For any thread."""
-        if time.monotonic() - self._read_at > retries.BREAKERS_CACHED:
+        if time.monotonic() - self._read_at > BREAKERS_CACHED:
             return None
         return self._rows.get(service, BreakerRow()).breaker
 
@@ -232,7 +238,7 @@ class Breakers:
                 entry = Entered(breaker, breaker.generation)
                 return breaker.taking(now)
             if not is_closed and (key in breaker.live_places(now) or (breaker.room(now) and not before)):
-                made = breaker.admitting(now, retries.TRIAL_LEASE, key)
+                made = breaker.admitting(now, TRIAL_LEASE, key)
                 tickets.take(tx, service, key, now)
                 entry = Entered(made, made.places[key].generation)
                 return made
@@ -270,19 +276,19 @@ class Breakers:
 
     async def call_next(self, service: str) -> DueTurns:
         """Give places to the calls whose turn has come, and return these calls. Raises as `all`."""
-        turns = DueTurns((), retries.TURNS_CHECKED)
+        turns = DueTurns((), TURNS_CHECKED)
 
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             nonlocal turns
             running, undue = breaker.underway(now), breaker.undue(now)
-            tickets.recall(tx, service, list(running), now - retries.TURN_LEASE, retries.TURN_CALLS)
+            tickets.recall(tx, service, list(running), now - TURN_LEASE, TURN_CALLS)
             room, is_trial, namespace = breaker.room(now), int(breaker.window) == 1, self.namespace or ""
             called = tickets.call(tx, service, namespace, room, now, undue, is_trial=is_trial) if room else []
-            next_in = breaker.wait(now) or min([*running.values(), *undue.values()], default=retries.TURNS_CHECKED)
-            turns = DueTurns(called, min(next_in, retries.TURNS_CHECKED))
+            next_in = breaker.wait(now) or min([*running.values(), *undue.values()], default=TURNS_CHECKED)
+            turns = DueTurns(called, min(next_in, TURNS_CHECKED))
             if not called or breaker.state is BreakerState.CLOSED:
                 return breaker.taking(now, len(called))
-            return breaker.admitting(now, retries.TURN_LEASE, *(call.key for call in called))
+            return breaker.admitting(now, TURN_LEASE, *(call.key for call in called))
 
         async with self._lock:
             await self._transacted(service, work)
@@ -392,7 +398,8 @@ class Breakers:
 
 def _patience(breaker: Breaker) -> float:
     """The most seconds that a call waits for its turn, while no call succeeds; alone, it waits as for a limit."""
-    return retries.turn_patience(is_limit=breaker.is_limit or breaker.state is BreakerState.CLOSED)
+    is_limit = breaker.is_limit or breaker.state is BreakerState.CLOSED
+    return LIMIT_PATIENCE if is_limit else retries.STEP_DEADLINE.total_seconds()
 
 
 def _holds(breaker: Breaker, key: str) -> bool:

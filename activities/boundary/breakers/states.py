@@ -20,9 +20,25 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from workflows.faults import retries
+from activities.toolbox.declare.tool import CallLimit
+from workflows.faults.circuit_breaker import CircuitBreaker
 from workflows.faults.fault import Code
-from workflows.faults.retries import CallLimit, CircuitBreaker
+
+MAX_WINDOW = 64
+"""How many calls may be under way at once while a breaker is not closed."""
+STEEP_WINDOW = 4.0
+"""Up to this many calls at once, the window grows by 1 with each success, even after the service limited calls."""
+TRIAL_LEASE = 5.0
+"""Seconds until another trial call may follow that of a worker that died; a live worker renews the lease."""
+TURN_LEASE = 10.0
+"""Seconds from the turn of a call until the next call has its turn, if the call was not made."""
+LIMIT_PATIENCE = 600.0
+"""The most seconds that a call waits for a service that limits its callers, while no call succeeds there."""
+LONGEST_LIMIT = LIMIT_PATIENCE / 2
+"""The longest pause, in seconds, for a service that limits its callers. It is less than LIMIT_PATIENCE, so that no call
+gives up because the service asks for a wrong pause."""
+FIRST_LIMIT = 1.0
+"""The shortest pause, in seconds, for a service that limits its callers; the first pause if it asks for none."""
 
 
 class BreakerState(StrEnum):
@@ -101,7 +117,7 @@ class Breaker(BaseModel, frozen=True):
     """Successful calls since the newest failure."""
     window: float = 1.0
     """How many calls may be under way at once, unless the breaker is closed; a fraction counts as none."""
-    threshold: float = retries.MAX_WINDOW
+    threshold: float = MAX_WINDOW
     """The size from which on the window grows by 1 only after as many successes as it allows calls; set by a limit."""
     places: dict[str, Admission] = {}
     """The calls that may be made, or are under way, by their keys."""
@@ -154,14 +170,14 @@ class Breaker(BaseModel, frozen=True):
         """How many more calls may be made now."""
         if self.wait(now):
             return 0
-        window = retries.MAX_WINDOW
+        window = MAX_WINDOW
         if self.state is not BreakerState.CLOSED:
             window = max(0, int(self.window) - len(self.live_places(now)))
         return min(window, self._limit.calls - len(self._recent(now))) if self._limit else window
 
     def live_places(self, now: float) -> Mapping[str, Admission]:
         """The places whose leases have not expired."""
-        longest = max(retries.TURN_LEASE, retries.TRIAL_LEASE)
+        longest = max(TURN_LEASE, TRIAL_LEASE)
         return {key: place for key, place in self.places.items() if 0 < place.until - now <= longest}
 
     def waits_alone(self, caller: str) -> bool:
@@ -175,9 +191,7 @@ class Breaker(BaseModel, frozen=True):
 
     def underway(self, now: float) -> Mapping[str, float]:
         """By key, the seconds left of the leases of the calls that have a place, or are made again after a wait."""
-        alone = {
-            key: call.lease - now for key, call in self.alone.items() if 0 < call.lease - now <= retries.TRIAL_LEASE
-        }
+        alone = {key: call.lease - now for key, call in self.alone.items() if 0 < call.lease - now <= TRIAL_LEASE}
         return {**alone, **{key: place.until - now for key, place in self.live_places(now).items()}}
 
     def limited_to(self, limit: str | None) -> "Breaker":
@@ -201,11 +215,11 @@ class Breaker(BaseModel, frozen=True):
     def renewed(self, caller: str, generation: int, now: float) -> "Breaker":
         """The breaker after the lease of a call was renewed, since it is still running: as a trial, or after a wait."""
         if self.waits_alone(caller):
-            trying = self.alone[caller].model_copy(update={"lease": now + retries.TRIAL_LEASE})
+            trying = self.alone[caller].model_copy(update={"lease": now + TRIAL_LEASE})
             return self._with(alone={**self.alone, caller: trying})
         if not self._has_place(caller, generation):
             return self
-        place = Admission(generation=generation, until=now + retries.TRIAL_LEASE)
+        place = Admission(generation=generation, until=now + TRIAL_LEASE)
         return self._with(places={**self.places, caller: place})
 
     def released(self, caller: str, generation: int) -> "Breaker":
@@ -229,7 +243,7 @@ class Breaker(BaseModel, frozen=True):
         if self.successes + 1 >= policy.trials and not moment.is_awaited:
             return self.closed(moment.now)
         grown = self.window + (1 if self.window < self.threshold else 1 / self.window)
-        window = min(float(retries.MAX_WINDOW), grown)
+        window = min(float(MAX_WINDOW), grown)
         return freed._with(successes=self.successes + 1, window=window)
 
     def failed(
@@ -263,7 +277,7 @@ class Breaker(BaseModel, frozen=True):
             return counted._open(policy.recovery, now, window=1, successes=0, since=now, alone={})
         call = Alone(failures=self.alone.get(caller, Alone()).failures + 1)
         if may_wait and call.failures > 1:
-            pause = max(requested or 0.0, retries.limit_wait(None, call.failures - 2, policy.recovery, jitter))
+            pause = max(requested or 0.0, limit_wait(None, call.failures - 2, policy.recovery, jitter))
             call = Alone(failures=call.failures, until=now + pause, pause=pause)
         return counted._with(alone={**self.alone, caller: call})
 
@@ -275,21 +289,21 @@ class Breaker(BaseModel, frozen=True):
         `requested` is the wait in seconds that the service asked for, None if it asked for none; `jitter` is a random
         number in [0, 1).
         """
-        pause = retries.limit_wait(requested, self.limits, policy.recovery, jitter)
+        pause = limit_wait(requested, self.limits, policy.recovery, jitter)
         if self._has_place(caller, generation):
             freed = self.given_back(caller)
             if generation < self.opened:
                 return freed
             window = max(1.0, self.window / 2)
-            threshold = max(retries.STEEP_WINDOW, window) if self.window >= 2 else self.threshold
+            threshold = max(STEEP_WINDOW, window) if self.window >= 2 else self.threshold
             changed = {"window": window, "threshold": threshold, "successes": 0, "limits": self.limits + 1}
             return freed._open(pause, now, code=Code.RATE_LIMITED, **changed)
         if self.state is not BreakerState.CLOSED or generation != self.generation:
             return self
         first, until = self.first_limit, now + pause
-        if first is None or first.caller == caller or not now < first.until <= now + retries.LONGEST_LIMIT:
+        if first is None or first.caller == caller or not now < first.until <= now + LONGEST_LIMIT:
             until = now + max(pause, policy.recovery if requested is None else requested)
-            return self._with(first_limit=FirstLimit(caller=caller, until=min(until, now + retries.LONGEST_LIMIT)))
+            return self._with(first_limit=FirstLimit(caller=caller, until=min(until, now + LONGEST_LIMIT)))
         pause = pause if requested is None else max(pause, first.until - now)
         return self._with(failures=0, callers=(), alone={}, first_limit=None)._open(
             pause, now, window=1, successes=0, since=now, code=Code.RATE_LIMITED, limits=1
@@ -314,3 +328,15 @@ class Breaker(BaseModel, frozen=True):
 
     def _with(self, **changed: object) -> "Breaker":
         return self.model_copy(update=changed)
+
+
+def limit_wait(requested: float | None, limits: int, recovery: float, jitter: float) -> float:
+    """Seconds to pause before the next call to a service that limits its callers.
+
+    `requested` is the pause that the service asked for; it is kept between FIRST_LIMIT and LONGEST_LIMIT. If it is
+    None: a second, doubling with each of the `limits` before, but at most `recovery`, and up to a tenth more, which
+    `jitter`, a random number in [0, 1), chooses.
+    """
+    if requested is not None:
+        return min(max(requested, FIRST_LIMIT), LONGEST_LIMIT)
+    return min(recovery, FIRST_LIMIT * 2.0 ** min(limits, 10)) * (1 + jitter / 10)

@@ -21,12 +21,14 @@ from activities.toolbox.declare.conditions import Condition
 from activities.toolbox.declare.form import Form
 from activities.toolbox.declare.tool import DECORATORS, NAMES, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageModel, Transaction
-from workflows.faults import retries
-from workflows.faults.retries import CircuitBreaker
+from workflows.faults.circuit_breaker import CircuitBreaker
 from workflows.json_values import canonical, digest
+from workflows.plans import own_activities
 from workflows.plans.catalogue import ALWAYS, EVERY_CALL, MAX_SAYS, Effect, ToolSpec, is_always_authority
 from workflows.text import nearest, shorten
 
+PURE_TIMEOUT = 1.0
+"""The most seconds that one attempt of a pure tool may take: the workflow task of its step waits for it."""
 DATABASES = ("sqlite", "postgresql")  # databases that can hold the ledger, by SQLAlchemy's names
 BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -204,7 +206,7 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
     if options["approve"] == conditions.NEVER:
         del options["approve"]
     if tool.pure:
-        options |= {"pure": True, "timeout": min(tool.options.timeout, retries.PURE_TIMEOUT)}
+        options |= {"pure": True, "timeout": min(tool.options.timeout, PURE_TIMEOUT)}
     spec = ToolSpec.model_validate(
         {
             "kind": tool.__name__,
@@ -261,7 +263,7 @@ def _declaration_mistakes(tool: Tool[..., Any]) -> Iterator[str]:
         yield f"{name}: there is no docstring: say in one sentence what the tool does, for the planner."
     for option in tool.unknown:
         yield f"{name}: there is no option {option!r}{nearest(option, OPTIONS)}: use one of {', '.join(OPTIONS)}."
-    if name in retries.INTERNAL_KINDS:
+    if name in own_activities.KINDS:
         yield f"{name}: this is the name of one of Replan's own activities: rename the function."
     yield from _option_mistakes(name, options)
     yield from (f"{name}: raises= {wrong}" for wrong in declared.mistakes(options.raises))
@@ -375,6 +377,6 @@ def _pure_mistakes(tool: Tool[..., Any], parameters: Parameters) -> Iterator[str
         if getattr(options, option) != getattr(ToolOptions, option):
             yield f"{name}: a @tool.pure only computes, so {option}= has no meaning: leave it out, {remedy}."
     is_given = options.timeout is not ToolOptions.timeout
-    if is_given and isinstance(options.timeout, int | float) and options.timeout > retries.PURE_TIMEOUT:
-        most = f"at most {retries.PURE_TIMEOUT:g} s"
+    if is_given and isinstance(options.timeout, int | float) and options.timeout > PURE_TIMEOUT:
+        most = f"at most {PURE_TIMEOUT:g} s"
         yield f"{name}: timeout={options.timeout!r} is too long for a @tool.pure: give it {most}, {remedy}."

@@ -22,14 +22,36 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from activities.borders.declared import Raises
 from activities.toolbox.declare.form import Form
 from workflows.faults import retries
-from workflows.faults.retries import CircuitBreaker
+from workflows.faults.circuit_breaker import STANDARD_BREAKER, CircuitBreaker
 from workflows.plans.catalogue import Effect
 
 P = ParamSpec("P")
 Keywords = ParamSpec("Keywords")
 R = TypeVar("R")
 
+MAX_LIMIT = 1000
+"""The highest `calls` of a CallLimit: the time of each call is kept, so that no period has more calls."""
 DAY = retries.STEP_DEADLINE.total_seconds()
+
+
+@dataclass(frozen=True)
+class CallLimit:
+    """The most calls of a service in any period of `seconds`, as a tool declares it: `10/s`, `300/min`, `1000/h`."""
+
+    calls: int
+    seconds: float
+
+    @classmethod
+    def of(cls, text: str) -> "CallLimit":
+        """Read a limit such as `10/s`.
+
+        Raises:
+            ValueError: `text` is no limit, or allows more than MAX_LIMIT calls.
+        """
+        found = re.fullmatch(r"([1-9][0-9]{0,5})/(s|min|h)", text)
+        if found is None or int(found[1]) > MAX_LIMIT:
+            raise ValueError(f"{text!r} is no limit, e.g. 10/s")
+        return cls(int(found[1]), {"s": 1.0, "min": 60.0, "h": 3600.0}[found[2]])
 
 
 @dataclass(frozen=True)
@@ -51,7 +73,7 @@ def _has_valid_numbers(value: CircuitBreaker) -> bool:
 
 def _is_limit(value: object) -> bool:
     try:
-        return isinstance(value, str) and bool(retries.CallLimit.of(value))
+        return isinstance(value, str) and bool(CallLimit.of(value))
     except ValueError:
         return False
 
@@ -77,7 +99,7 @@ _SERVICE = Rule(
 )
 _LIMIT = Rule(
     lambda value: value is None or _is_limit(value),
-    f"e.g. '10/s', '300/min' or '1000/h', at most {retries.MAX_LIMIT} calls",
+    f"e.g. '10/s', '300/min' or '1000/h', at most {MAX_LIMIT} calls",
 )
 _ONE = Rule(lambda value: type(value) is int and value == 1, "1, or left out")
 NAMES = Rule(
@@ -171,7 +193,7 @@ class ToolOptions:
     enforces_timeout: Annotated[bool, _BOOL] = False
     """True if a plain `def` always ends by itself before its `timeout`. The worker cannot stop the thread of a plain
     `def`."""
-    breaker: Annotated[CircuitBreaker | None, _BREAKER] = retries.STANDARD_BREAKER
+    breaker: Annotated[CircuitBreaker | None, _BREAKER] = STANDARD_BREAKER
     """When Replan stops calling the tool because its service is down; None for never."""
     service: Annotated[str | Callable[[Any], str] | None, _SERVICE] = None
     """The name of the service that the tool calls: tools of one service share a circuit breaker and a limit. None if no

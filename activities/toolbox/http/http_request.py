@@ -13,10 +13,9 @@ from activities.borders import judge
 from activities.errors import Refused, ToolError
 from activities.toolbox.declare.tool import tool
 from activities.toolbox.documents import html
-from activities.toolbox.http.network import MAX_URL, read_body
+from activities.toolbox.http.network import MAX_URL, READ_DEADLINE, read_body
 from activities.toolbox.http.services import HEADER_NAME, HEADER_VALUE, Services, service_at
 from activities.toolbox.injection import Key
-from workflows.faults import retries
 from workflows.json_values import canonical, depth
 from workflows.plans.proposal import MAX_DEPTH
 
@@ -117,7 +116,7 @@ def _without_effect(error: Exception) -> Exception:
 async def _read(answer: httpx2.Response) -> HttpReply:
     """Read an answer. Raises httpx2.HTTPStatusError, with the body, if the status is neither a success nor 303."""
     # The effect may have been applied: an error in the body must not hide the status, which tells the outcome.
-    content, cut = await read_body(answer, MAX_READ, retries.HTTP_READ_DEADLINE, keeps_undecodable=True)
+    content, cut = await read_body(answer, MAX_READ, READ_DEADLINE, keeps_undecodable=True)
     if not (answer.is_success or answer.status_code == httpx2.codes.SEE_OTHER):
         plain = {name: value for name, value in answer.headers.items() if name in RETURNED}
         httpx2.Response(answer.status_code, headers=plain, content=content, request=answer.request).raise_for_status()

@@ -17,8 +17,9 @@ import httpx2
 
 from activities import deadline, tracing
 from activities.errors import Refused, Unreachable, unsent
-from workflows.faults import retries
 
+READ_DEADLINE = 20.0
+"""The most seconds for reading the body of a web server's answer; the rest of the body is left out."""
 MAX_URL = 2000  # characters of a URL; browsers and servers accept this many
 
 
@@ -162,8 +163,8 @@ async def resolve(host: str, port: int) -> Sequence[str]:
 class Patience:
     """Time limits of a request, in seconds."""
 
-    silence: float = retries.HTTP_CONNECT_TIMEOUT  # the time to connect, and between two pieces of a page
-    reading: float = retries.HTTP_READ_DEADLINE  # the time to read the body, which is cut then
+    silence: float = deadline.CONNECT_TIMEOUT  # the time to connect, and between two pieces of a page
+    reading: float = READ_DEADLINE  # the time to read the body, which is cut then
 
 
 class Web:
