@@ -153,7 +153,8 @@ _EARLIER: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Any]] = {
 }
 """The functions that may send several requests, and which of their variables holds the earlier requests.
 
-Nothing else shows earlier requests: the exception of a redirected or repeated request has that request only.
+Nothing else shows earlier requests: the exception of a redirected or repeated request has that request only. The
+functions are private: tests/activities/libraries/test_http.py fails if the installed version of a client changed one.
 """
 
 

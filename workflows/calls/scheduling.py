@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -51,14 +51,6 @@ class InternalActivityFailed(Exception):
         super().__init__(fault.reason)
         self.fault = fault
         self.earlier = earlier
-
-
-class ToolReply(NamedTuple):
-    """What one execution of a tool's activity returned, or why it failed."""
-
-    result: StepReturn | Fault
-    earlier: Sequence[Fault]
-    """The known faults of the attempts that were made before the final attempt."""
 
 
 @dataclass
@@ -103,8 +95,8 @@ class ToolExecution:
         """The limit of the budget that is too low for an attempt of this call."""
         return spending.step_limit_reached(*self._account)
 
-    async def run(self, granted: int) -> ToolReply:
-        """Run the activity with at most `granted` attempts.
+    async def run(self, granted: int) -> tuple[StepReturn | Fault, Sequence[Fault]]:
+        """Run the activity with at most `granted` attempts; return also the known faults before the final attempt.
 
         Raises:
             CancelledError: the activity was cancelled; it counts as one attempt.
@@ -115,7 +107,7 @@ class ToolExecution:
             self._settle(granted, None)
             raise
         self._settle(granted, result, earlier)
-        return ToolReply(result, earlier)
+        return result, earlier
 
     def _settle(self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()) -> None:
         """Settle an execution, and add what it used to the journal; `result` is None if the execution was cancelled."""
