@@ -25,7 +25,7 @@ from temporalio.api.history import v1 as api
 from temporalio.api.history.v1 import HistoryEvent, MarkerRecordedEventAttributes
 from temporalio.api.update.v1 import Request
 
-from client.history.decoder import LOCAL_ACTIVITY, RESULT, CallEvent, Decoder
+from client.history.decoder import LOCAL_ACTIVITY, RESULT, CallEvent, Decoder, payloads_of
 from client.history.reader import KNOW_EARLIER_EFFECTS, UNDO_WHEN_CANCELLED
 from client.history.records import CONVERSING, RESULTS, ActivityExecution, CallEnd
 from client.placeholders import Placeholders
@@ -349,23 +349,12 @@ def _shape_of_answer(request: Request) -> Shape:
 
 def _declared_keys(message: Message, shape: Shape) -> Iterator[str]:
     """The keys in a message that tools declare: the arguments of steps and of a `CompanionSpec`, and its paths."""
-    for payload in _payloads(message):
+    for payload in payloads_of(message):
         with suppress(ValueError, RecursionError):
             found = json.loads(payload.data)
             for model in shape:
                 with suppress(ValidationError):
                     yield from _declared_keys_in(model.model_validate(found))
-
-
-def _payloads(message: Message) -> Iterator[Payload]:
-    for field, value in message.ListFields():
-        if isinstance(value, Payload):
-            yield value
-        elif isinstance(message, MarkerRecordedEventAttributes) and field.name == "details":
-            yield from value[RESULT].payloads if RESULT in value else ()
-        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
-            for inner in [value] if isinstance(value, Message) else value:
-                yield from [inner] if isinstance(inner, Payload) else _payloads(inner)
 
 
 def _declared_keys_in(value: Any) -> Iterator[str]:

@@ -98,7 +98,7 @@ class Progress(JournalState):
         """Change the state as the entry says; return the samples that it adds to the metrics."""
         entry.apply(self)
         entry = self._with_standings(entry)
-        self.journal.append(entry)  # type: ignore[arg-type]  # each subclass of Entry is in AnyEntry
+        self.journal.append(entry)
         self.number = entry.number
         kept = metrics.tally(self.counts, entry.samples(self))
         if workflow.in_workflow():
@@ -252,7 +252,7 @@ def _drop_entries(progress: Progress) -> None:
         over[_sort(entry)] -= 1
         progress.dropped = max(progress.dropped, entry.number)
         folded.revisions += 1 if isinstance(entry, PlanInForce) else 0
-        folded.faults += 1 if entry.kind == "attempted" and not entry.is_own else 0
+        folded.faults += 1 if _sort(entry) == ("attempted", False) else 0
     progress.journal = kept
     progress.tell_anew()
 
