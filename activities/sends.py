@@ -73,7 +73,7 @@ class Sends:
     def add(self, changes: bool) -> None:
         """Count a request or a statement; `changes`: it may have changed something."""
         self.all += 1
-        self.changes += changes
+        self.changes += 1 if changes else 0
 
     @property
     def is_complete(self) -> bool:
@@ -151,7 +151,7 @@ class _Process:
         if (sends := _SENDS.get()) is not None:
             sends.add(may_change(method))
         elif not (threading.get_ident() in self._exempt_threads or _is_in_activity() or _is_telemetry_thread()):
-            self.strays += may_change(method)
+            self.strays += 1 if may_change(method) else 0
 
     def watch_libraries(self) -> None:
         for name in set(self.unwatched_libraries()) - self._unknown:

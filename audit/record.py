@@ -219,7 +219,7 @@ class Recording:
                 record.suggested = record.suggested or event.event_id
             case api.WorkflowTaskCompletedEventAttributes():
                 record.stuck.clear()
-                record.tasks_after += record.suggested is not None
+                record.tasks_after += 0 if record.suggested is None else 1
             case api.WorkflowTaskFailedEventAttributes() if found.cause not in HARMLESS | {RESET}:
                 record.stuck.append((event.event_id, failing_of(found.failure)))
             case api.TimerFiredEventAttributes() | api.WorkflowExecutionSignaledEventAttributes():

@@ -177,7 +177,7 @@ def _problem_of_command(words: Sequence[str], commands: Sequence[str]) -> Proble
 def _text_in(words: Sequence[str]) -> str:
     """The text of a task that was typed without quotes: the words after `--task`, else the first ones."""
     parts = [part for word in words for part in (word.split("=", 1) if word.startswith("--task=") else [word])]
-    behind = parts[parts.index("--task") + 1 :] if "--task" in parts else parts[parts[:1] == ["start"] :]
+    behind = parts[parts.index("--task") + 1 :] if "--task" in parts else parts[1 if parts[:1] == ["start"] else 0 :]
     return " ".join(takewhile(lambda word: not word.startswith("-"), behind))
 
 

@@ -143,7 +143,7 @@ class Streams:
         """
         feed, newest = self._feed(handle), ""
         feed.listeners += 1
-        feed.readers += with_words
+        feed.readers += 1 if with_words else 0
         try:
             async for cursor, event in feed.after(last_id, with_words=with_words):
                 if fields := event_fields(event, queue=self._queue, door=as_request):
@@ -153,7 +153,7 @@ class Streams:
                 yield f"{newest or last_id}-{END}", feed.last
         finally:
             feed.listeners -= 1
-            feed.readers -= with_words
+            feed.readers -= 1 if with_words else 0
             if not feed.listeners:
                 asyncio.get_running_loop().call_later(LINGER_SECONDS, self._drop, handle.id, feed)
 

@@ -170,11 +170,10 @@ def _file_system(database: Database) -> CheckResult:
         return CheckResult("file system", "ok", "PostgreSQL keeps the store")
     free = shutil.disk_usage(file.parent).free
     found = f"{database.file_system or 'not known'}, {free // 1_000_000} MB free"
-    if free < 50_000_000:
-        return CheckResult(
-            "file system", "warn", found, "make room: without it no call can be claimed, and none is made"
-        )
-    return CheckResult("file system", "ok", found)
+    if free >= 50_000_000:
+        return CheckResult("file system", "ok", found)
+    remedy = "make room: without it no call can be claimed, and none is made"
+    return CheckResult("file system", "warn", found, remedy)
 
 
 def _folder(desk: Desk) -> CheckResult:

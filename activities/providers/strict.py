@@ -253,7 +253,7 @@ class _Form:
         types = declared if isinstance(declared, list) else [declared]
         if not types:
             raise NotStrict(f"{name} takes any value")
-        self.needs["unions"] += len(types) > 1
+        self.needs["unions"] += 1 if len(types) > 1 else 0
         form["type"] = types if len(types) > 1 else types[0]
         if "object" in types:
             form |= self._object(part, name, depth + 1, refs)

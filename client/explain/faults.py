@@ -44,7 +44,7 @@ def failure_item(story: Story, failure: Failure, failing: AttemptFailure) -> Ite
     """The item that explains a failure: what happened, why the decision was made, and what followed."""
     call, decision, event = failure.call, decision_of(story, failure), _event_of(story, failure)
     # Without a call, the event itself is the first that follows.
-    after = Event(event.run, event.id - (call is None)) if event else Event(1, 1)
+    after = Event(event.run, event.id if call else event.id - 1) if event else Event(1, 1)
     then = tuple(_THEN[decision](story, failure, after)) if decision in _THEN else ()
     if call is None:
         what = said(f"{failure.id} {words.failed_as(failing)}", event)
@@ -210,7 +210,7 @@ def _after_wait(story: Story, failure: Failure, after: Event) -> Iterator[Part]:
     elif timer is None:
         yield said(f"So {again} at once.", *proof)
     else:
-        yield from (said(f"{_wait_clause(timer)}, then {again}.", *proof), Cost(waited=timer.seconds * timer.fired))
+        yield from (said(f"{_wait_clause(timer)}, then {again}.", *proof), Cost(waited=timer.waited))
 
 
 def _is_queued(failing: AttemptFailure) -> bool:
@@ -344,7 +344,7 @@ def reconciliation_parts(found: Reconciliation, verdict: str) -> Iterator[Part]:
     ]
     for timer in found.timers:
         text = f"{_wait_clause(timer)}, until no attempt could still be running."
-        dated.append((timer.started, said(text, *timer.events), Cost(waited=timer.seconds * timer.fired)))
+        dated.append((timer.started, said(text, *timer.events), Cost(waited=timer.waited)))
     for _, sentence, cost in sorted(dated, key=lambda part: part[0]):
         yield from (sentence, cost)
     if found.verdict:

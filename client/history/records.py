@@ -199,6 +199,11 @@ class Timer:
         return (self.started, self.ended) if self.ended else (self.started,)
 
     @property
+    def waited(self) -> float:
+        """Its seconds if it fired; 0 if it was stopped, or has not ended."""
+        return self.seconds if self.fired else 0.0
+
+    @property
     def is_deadline(self) -> bool:
         """Whether the timer ends the task at its deadline."""
         return self.summary == ids.DEADLINE_TIMER

@@ -117,7 +117,7 @@ class Screen:
         return "\r" + (UP.format(rows) if rows else "")
 
     def _rows_above_cursor(self) -> int:
-        return self._rows() - self._is_open
+        return self._rows() - (1 if self._is_open else 0)
 
     def _rows(self) -> int:
         # A terminal that was made narrower has broken the lines of the last frame into more rows.

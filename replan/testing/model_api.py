@@ -299,7 +299,7 @@ async def _stream(
             writer.write(b"0\r\n\r\n")
         await writer.drain()
     finally:
-        api.aborted += leaving.done()
+        api.aborted += 1 if leaving.done() else 0
         leaving.cancel()
 
 

@@ -103,7 +103,7 @@ def _parts(schema: Any, depth: int = 0) -> Iterator[tuple[int, Json]]:
     if not isinstance(schema, dict):
         yield depth, {}
         return
-    inner = depth + ("properties" in schema)
+    inner = depth + 1 if "properties" in schema else depth
     yield inner, schema
     for name in ("properties", "$defs", "definitions"):
         for part in schema.get(name, {}).values():

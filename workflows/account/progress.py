@@ -251,8 +251,8 @@ def _drop_entries(progress: Progress) -> None:
             continue
         over[_sort(entry)] -= 1
         progress.dropped = max(progress.dropped, entry.number)
-        folded.revisions += isinstance(entry, PlanInForce)
-        folded.faults += _sort(entry) == ("attempted", False)
+        folded.revisions += 1 if isinstance(entry, PlanInForce) else 0
+        folded.faults += 1 if _sort(entry) == ("attempted", False) else 0
     progress.journal = kept
     progress.tell_anew()
 

@@ -59,7 +59,8 @@ class AttemptTally:
     """The known faults of the newest execution before its last one."""
 
     def count(self, fault: Fault) -> None:
-        self.used, self.losses = self.used + fault.taken, self.losses + fault.uncounted
+        self.used += fault.taken
+        self.losses += 1 if fault.uncounted else 0
         self.repeated = metrics.last_fault(fault, self.earlier, self.repeated)
 
 

@@ -108,7 +108,7 @@ class _Lines:
             self._pieces.append(" | " if self._pieces else "")
         else:
             self._break(tag)
-            self._pre += tag == "pre"
+            self._pre += 1 if tag == "pre" else 0
             self._prefix = _PREFIX.get(tag, self._prefix)
 
     def end(self, tag: str) -> None:
@@ -119,7 +119,7 @@ class _Lines:
             self._titles = max(self._titles - 1, 0)
         else:
             self._break(tag)
-            self._pre = max(self._pre - (tag == "pre"), 0)
+            self._pre = max(self._pre - 1, 0) if tag == "pre" else self._pre
             self._prefix = "" if tag in _PREFIX else self._prefix
 
     def data(self, text: str) -> None:

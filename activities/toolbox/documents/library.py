@@ -59,7 +59,8 @@ def _as_one(pages: Sequence[Page], title: str) -> Iterator[Passage]:
     for page in pages:
         lines = page.text.split("\n")
         first = next((number for number, line in enumerate(lines) if line.strip()), 0)
-        yield _passage(page, lines, first + (_first_line(page) == title), len(lines), [title])
+        begin = first + 1 if _first_line(page) == title else first
+        yield _passage(page, lines, begin, len(lines), [title])
 
 
 def _first_line(page: Page) -> str:

@@ -186,7 +186,7 @@ def _layout(result: CallToolResult) -> list[Block] | None:
     blocks, parts = list[Block](), 0
     for content in result.content:
         part = parts if _part(content) else None
-        parts += part is not None
+        parts += 0 if part is None else 1
         text = _text_of_block(content)
         blocks.append(Block(text=None if text is None else len(text), part=part, more=_more(content)))
     whole = len(text_of(result))

@@ -519,7 +519,7 @@ class Kept:
                         continue
                     raise fault(connection, kind, error, sent) from None
                 except asyncio.CancelledError:
-                    connection.unanswered += sent.is_late
+                    connection.unanswered += 1 if sent.is_late else 0
                     connection.is_retired |= connection.unanswered >= MAX_UNANSWERED
                     raise
                 finally:
