@@ -201,7 +201,7 @@ async def undo_each(
     Raises:
         Problem: `confirm` raises it.
     """
-    is_confirmed = bool(plan.whole.held) and confirm is not None and await confirm(plan.whole)
+    is_confirmed = bool(plan.whole.to_approve) and confirm is not None and await confirm(plan.whole)
     done, left = list[TaskUndo](), list[tuple[str, PlannedUndo]]()
     for task, planned in plan.tasks:
         confirmed = with_code(planned.code) if is_confirmed else None

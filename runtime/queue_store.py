@@ -133,7 +133,7 @@ async def record(client: Client, queue: str, store: NamedStore, replaced: Record
 
 
 @asynccontextmanager
-async def held(
+async def assigned(
     client: Client, queue: str, store: NamedStore, replaced: Record | None, fail: Callable[[str], None]
 ) -> AsyncIterator[None]:
     """Within the block, the queue has this store: workers that are built in the block may serve it.

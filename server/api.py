@@ -345,7 +345,7 @@ def rollback_fields(found: Rollback | None) -> dict[str, Any]:
     if found is None:
         return {"status": "running", "undo": [], "held": [], "confirm": None}
     records = [record.model_dump(mode="json") for record in found.outcome.undo]
-    return {"status": "complete" if found.is_complete else "incomplete", "undo": records, **found.held_fields}
+    return {"status": "complete" if found.is_complete else "incomplete", "undo": records, **found.planned_fields}
 
 
 async def within(work: Any) -> Any:

@@ -75,8 +75,10 @@ class Capacity(BaseModel, frozen=True):
     threads: int
 
     def __str__(self) -> str:
-        held = f", {self.outlived} of {self.threads} threads held by calls that do not return" if self.outlived else ""
-        return f"{self.calls} of {self.slots} slots{held}"
+        blocked = (
+            f", {self.outlived} of {self.threads} threads held by calls that do not return" if self.outlived else ""
+        )
+        return f"{self.calls} of {self.slots} slots{blocked}"
 
 
 class BreakerCard(BaseModel, frozen=True):

@@ -50,12 +50,12 @@ _ROW = select(LEDGER).where(LEDGER.c.key == bindparam("key"))
 _INSERT = insert(LEDGER)
 _UPDATE = update(LEDGER).where(LEDGER.c.key == bindparam("of_key"))
 _OWNER = select(OWNERS).where(OWNERS.c.id == bindparam("owner"))
-_HELD = (LEDGER.c.key == bindparam("of_key"), LEDGER.c.claim == bindparam("of_claim"))
-_UPDATE_HELD = update(LEDGER).where(*_HELD)
-_MINE = (*_HELD, LEDGER.c.owner == bindparam("of_owner"), LEDGER.c.state == "open")
+_CLAIMED = (LEDGER.c.key == bindparam("of_key"), LEDGER.c.claim == bindparam("of_claim"))
+_UPDATE_CLAIMED = update(LEDGER).where(*_CLAIMED)
+_MINE = (*_CLAIMED, LEDGER.c.owner == bindparam("of_owner"), LEDGER.c.state == "open")
 _UPDATE_MINE = update(LEDGER).where(*_MINE)
 _IS_MINE = select(LEDGER.c.key).where(*_MINE)
-_SETTLE = _UPDATE_HELD.where(LEDGER.c.state.in_(["open", "unknown"]))
+_SETTLE = _UPDATE_CLAIMED.where(LEDGER.c.state.in_(["open", "unknown"]))
 _ABANDON_OPEN = _UPDATE.where(LEDGER.c.asker == bindparam("of_reader"), LEDGER.c.state == "open").values(is_abandoned=1)
 _ABANDON_READ = _UPDATE.where(LEDGER.c.reader == bindparam("of_reader"), LEDGER.c.state == "applied").values(
     reader=None
@@ -521,7 +521,7 @@ class Calls:
             left = max(0.0, (row.expires or now) + GRACE - now)
             return Miss(why=f"it was not found, but may still arrive: that proves something in {left:.0f} s")
         if row.missed_at is None or row.missed_at > now:
-            tx.execute(_UPDATE_HELD, {"of_key": look.key, "of_claim": look.token, "missed_at": now})
+            tx.execute(_UPDATE_CLAIMED, {"of_key": look.key, "of_claim": look.token, "missed_at": now})
             return Miss(look_again_in=settle)
         if now - row.missed_at < settle:
             return Miss(look_again_in=settle - (now - row.missed_at))

@@ -265,10 +265,10 @@ def finished_sentence(call: Call) -> Sentence:
         )
     again = " (a replayed result: it was applied before)" if call.replayed else ""
     at = "at its first attempt" if call.attempt <= 1 else f"at attempt {call.attempt}"
-    held = f"; {words.held(call)}" if call.held else ""
+    hold = f"; {words.hold(call)}" if call.held else ""
     # A result that cannot be read here is not null.
     returned = f" and returned: {words.value(call.result)}" if call.returned or not call.is_step else ""
-    return said(words.stop(f"{faults.call_name(call)} finished {at}{again}{returned}{held}"), call.ended)
+    return said(words.stop(f"{faults.call_name(call)} finished {at}{again}{returned}{hold}"), call.ended)
 
 
 def undone_sentence(call: Call) -> Sentence:

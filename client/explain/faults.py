@@ -185,13 +185,13 @@ def after_attempts(call: Call) -> str:
     numbers = words.listed(str(number) for number in range(2, call.attempt + 1))
     attempts, waits = f"attempt{'s' if call.attempt > 2 else ''} {numbers} followed", retry_waits(call)
     if len(waits) == call.attempt - 1:
-        held = f", and {words.held(call)}" if call.held else ""
-        return f"{attempts} after {words.listed(map(words.seconds, waits))}{held}"
+        hold = f", and {words.hold(call)}" if call.held else ""
+        return f"{attempts} after {words.listed(map(words.seconds, waits))}{hold}"
     if call.started_at is None:
         return attempts
-    last, held = "" if call.attempt == 2 else ", the last one", f", of which {words.held(call)}" if call.held else ""
+    last, hold = "" if call.attempt == 2 else ", the last one", f", of which {words.hold(call)}" if call.held else ""
     took = words.seconds((call.started_at - call.at).total_seconds())
-    return f"{attempts}{last} {took} after the first was scheduled{held}"
+    return f"{attempts}{last} {took} after the first was scheduled{hold}"
 
 
 def _after_wait(story: Story, failure: Failure, after: Event) -> Iterator[Part]:

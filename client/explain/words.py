@@ -234,7 +234,7 @@ def rolled_back(task: str, stands: str) -> Text:
     return Text(f"What it did {how} (workflow {rollback_id(task)}): ", Remedy("effects", task), " says what stands.")
 
 
-def held(call: Call) -> str:
+def hold(call: Call) -> str:
     """How long an operator held a call back: `an operator held it back for 18.4 s (pause or reset)`."""
     return f"an operator held it back for {seconds(call.held)} (pause or reset)"
 

@@ -112,9 +112,9 @@ def _undo_fields(task: TaskUndo) -> dict[str, JsonValue]:
     rollback = task.rollback
     if rollback is None:
         return {"id": task.task_id, "undone": False, "asks": [], "why": [str(task.problem)]}
-    held = [call.kind for call in rollback.planned.calls] if rollback.planned else []
+    to_confirm = [call.kind for call in rollback.planned.calls] if rollback.planned else []
     why = [record.reason for record in rollback.outcome.undo if not record.done]
-    return {"id": task.task_id, "undone": rollback.is_complete and not held, "asks": [*held], "why": [*why]}
+    return {"id": task.task_id, "undone": rollback.is_complete and not to_confirm, "asks": [*to_confirm], "why": [*why]}
 
 
 async def _answer(asked: Asked, args: ReplyArgs) -> dict[str, Any]:

@@ -184,7 +184,7 @@ async def _ask_to_undo(request: Request, task: Handle) -> Response:
         wrong=wrong,
         calls=_call_rows(planned),
         stays=[row for row in effects if not row.is_undone and row.step not in undoes],
-        confirm=planned.code if planned.held else "",
+        confirm=planned.code if planned.to_approve else "",
     )
 
 
@@ -209,8 +209,10 @@ async def act(request: Request, id: str, what: str) -> Response:
             case "undo":
                 confirm = with_code(form.get("confirm") or None)
                 found = await within(undo(client, task, View(), is_attended=False, confirm=confirm))
-                held = _call_rows(found.planned) if found and found.planned else []
-                return render(request, "undone.html", id=task.id, tab="", **{**rollback_fields(found), "held": held})
+                planned = _call_rows(found.planned) if found and found.planned else []
+                return render(
+                    request, "undone.html", id=task.id, tab="", **{**rollback_fields(found), "planned": planned}
+                )
             case _:
                 raise Problem("unknown_id", "There is no such page", "go back to the task")
     except Problem as problem:

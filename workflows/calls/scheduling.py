@@ -195,14 +195,14 @@ async def read(
     revision: int,
     store: str | None = None,
     patience: float = retries.STEP_DEADLINE.total_seconds(),
-    is_held: bool = False,
+    needs_approval: bool = False,
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> StepReturn | Fault:
     """Run a read-only tool that the workflow itself needs.
 
     If a `store` is given, only a worker with this store may answer. `patience` is the most seconds to wait while the
-    circuit breaker of the tool is open; each such wait runs within a `with waiting():` block. With `is_held` the worker
-    does not call the tool: it answers with the fault `needs_approval`, since nobody can approve a read.
+    circuit breaker of the tool is open; each such wait runs within a `with waiting():` block. If it `needs_approval`,
+    the worker does not call the tool: it answers with the fault of that name, since nobody can approve a read.
     """
     header = CallHeader(
         key=ids.idempotency_key(id, progress.first_run),  # not the effect key, which other tasks may have, too
@@ -215,7 +215,7 @@ async def read(
         calls=progress.task.calls,
         started=progress.place_in_queue,
         patience=patience if patience < retries.STEP_DEADLINE.total_seconds() else None,
-        approve="all" if is_held else "declared",
+        approve="all" if needs_approval else "declared",
     )
     title = f"plan {revision}: {title}"
     call = ToolCall(progress, catalogue, spec, args, id=id, title=title, header=header, step=step)
