@@ -19,7 +19,7 @@ import typer
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from activities.boundary.breakers.turns import telling
+from activities.boundary.breakers.admitting import telling
 from activities.boundary.intact import OwnProcess, failure
 from activities.boundary.interceptor import HeaderInterceptor
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts

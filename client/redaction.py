@@ -40,8 +40,8 @@ from workflows.account.records import (
 )
 from workflows.account.task import CONTINUES_MEMO, Task, TaskStatus
 from workflows.agent import OTHERS_MEMO, OUTCOME_MEMO, REQUEST_MEMO
+from workflows.calls.admission import TURN, Turn
 from workflows.calls.header import HEADER, CallHeader
-from workflows.calls.turns import TURN, Turn
 from workflows.faults.fault import FAILURE_TYPES, Fault, Held, Thinking, Working
 from workflows.json_values import digest
 from workflows.marks import Mark

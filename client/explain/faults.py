@@ -98,7 +98,7 @@ def _why(call: Call, failing: AttemptFailure, decision: Action) -> str:
         case "wait" if failing.fault and failing.fault.is_trial:
             return words.WAIT_AFTER_TRIAL
         case "wait" if _is_queued(failing) and failing.code is not Code.CIRCUIT_OPEN:
-            return words.WAIT_FOR_TURN
+            return words.WAIT_FOR_SERVICE
         case "wait" | "end" if failing.fault and failing.fault.lost:
             return words.TOO_LITTLE_LEFT
         case "wait" if call.is_own and failing.code not in UNCOUNTED:

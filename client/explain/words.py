@@ -130,7 +130,7 @@ WAIT_BECAUSE: Mapping[Code | None, str] = {
     **dict.fromkeys((Code.RATE_LIMITED, Code.BUSY), "The tool asked for a longer wait than a retry makes"),
     Code.STORE_UNAVAILABLE: f"The store was not available before anything was done, {UNBLAMED}",
 }
-WAIT_FOR_TURN = "The service is down, or limits its callers, so the call waits for its turn"
+WAIT_FOR_SERVICE = "The service is down, or limits its callers, so the call waits for its turn"
 WAIT_AFTER_TRIAL = (
     "It was a trial call, and found the service still down, or still limiting its callers, so it does not count as an "
     "attempt"

@@ -157,7 +157,7 @@ class _BridgeConnection:
         self._cancelled = dict[Any, None]()
         """The last requests that the agent has cancelled, also those that nothing has begun with yet."""
         self._is_gone = False
-        self._turn = asyncio.Lock()
+        self._writing = asyncio.Lock()
         self._agent = Agent(
             self._desk,
             Session(hello.session, hello.doubt, hello.patience),
@@ -306,7 +306,7 @@ class _BridgeConnection:
             await self._send(_answer(number if request else 0, message.id, text))
 
     async def _send(self, line: bytes) -> None:
-        async with self._turn:
+        async with self._writing:
             self._writer.write(line + b"\n")
             await self._writer.drain()
 

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from temporalio import workflow
 
 from workflows.account import metrics
-from workflows.calls.turns import Turns
+from workflows.calls.admission import Turns
 from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Wait
 from workflows.faults.fault import Fault
@@ -63,9 +63,9 @@ class Tally:
         self.repeated = metrics.last_fault(fault, self.earlier, self.repeated)
 
 
-async def pause(turns: Turns, wait: Wait, key: str, timer: str) -> float:
+async def pause(admissions: Turns, wait: Wait, key: str, timer: str) -> float:
     """Wait as `wait` says before a call is repeated; return the seconds slept, 0 if the turn of the `key` came."""
-    if wait.for_turn:
-        return await turns.wait(key, wait.seconds, timer)
+    if wait.until_admitted:
+        return await admissions.wait(key, wait.seconds, timer)
     await workflow.sleep(retries.timer(wait.seconds), summary=timer)
     return wait.seconds

@@ -22,10 +22,10 @@ from workflows.account.entries_of_steps import Attempted, Resumed, Settled, Star
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord
 from workflows.arguments import read_signal, undecoded
+from workflows.calls.admission import TURN, Turn
 from workflows.calls.attempts import Tally, pause, until_decided
 from workflows.calls.header import CallHeader, made_by_reset
 from workflows.calls.running import raise_if_cancelled, run_activity, run_locally
-from workflows.calls.turns import TURN, Turn
 from workflows.faults import retries
 from workflows.faults.decision import Action, Decision, Escalate, Remaining, Wait, decide
 from workflows.faults.fault import UNCOUNTED, Code, Fault, number_of
@@ -262,7 +262,7 @@ class ReadAttempts(Tally):
         with nullcontext() if fault.uncounted else self.waiting():
             progress.write(Waited(proof=call.id, code=fault.code, seconds=wait.seconds))
             timer = timer_name(ids.retry_timer(call.id, fault.code), progress.number)
-            slept = await pause(progress.turns, wait, call.header.key, timer)
+            slept = await pause(progress.admissions, wait, call.header.key, timer)
             progress.write(Resumed(proof=call.id, slept=slept))
         self.waits, self.waited = self.waits + 1, self.waited + slept
 
@@ -274,9 +274,9 @@ class TakesTurns:
 
     @workflow.signal(name=TURN, description="The turn of a call has come that waits for its service.")
     @undecoded
-    def turn(self, *arguments: Turn | RawValue) -> None:
-        if turn := read_signal(TURN, arguments, Turn):
-            self._progress.turns.come(turn.key)
+    def admit(self, *arguments: Turn | RawValue) -> None:
+        if admitted := read_signal(TURN, arguments, Turn):
+            self._progress.admissions.come(admitted.key)
 
 
 @dataclass

@@ -40,7 +40,7 @@ class Wait(BaseModel, frozen=True):
 
     action: Literal["wait"] = "wait"
     seconds: float
-    for_turn: bool = False
+    until_admitted: bool = False
     """Whether the wait ends early when the turn of the call has come."""
 
 
@@ -256,7 +256,7 @@ def _wait_before_repeat(fault: Fault, remaining: Remaining) -> Wait | None:
         return Wait(seconds=0)  # another worker can take the call at once
     if fault.queued is not None:
         may_wait = remaining.attempts > 0 and fault.queued > 0 and remaining.deadline > 0
-        return Wait(seconds=min(fault.queued, remaining.deadline), for_turn=True) if may_wait else None
+        return Wait(seconds=min(fault.queued, remaining.deadline), until_admitted=True) if may_wait else None
     if fault.uncounted:  # it used no attempt, so these faults have a limit of their own
         may_repeat, seconds = remaining.losses <= retries.MAX_LOSSES, retries.loss_wait(remaining.losses)
     else:

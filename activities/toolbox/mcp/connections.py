@@ -167,7 +167,7 @@ class Kept:
         self._last_failure = CannotOpen("it ended")
         self._mode = "auto"
         self._asks = False
-        self._turn = asyncio.Lock()
+        self._asking_lock = asyncio.Lock()
         self._left = list[_Connection]()
         self._leaving = set[asyncio.Task[None]]()
         self._kept_up = dict[str, tuple[str, Mapping[str, Any]]]()
@@ -539,7 +539,7 @@ class Kept:
         try:
             async with asyncio.timeout(ready_seconds()):
                 if self._asks and can_ask:
-                    await stack.enter_async_context(self._turn)
+                    await stack.enter_async_context(self._asking_lock)
                 connection = await self.connection()
                 if connection.is_stale:
                     connection.is_stale = False
