@@ -1,6 +1,6 @@
-"""Serves a gateway over HTTP in the foreground: the holder of its tools with another door.
+"""Serves a gateway over HTTP in the foreground: the holder of its tools over another transport.
 
-The door finds the sender and the session of each request, and records the delivery of each answer.
+The endpoint finds the sender and the session of each request, and records the delivery of each answer.
 """
 
 import secrets
@@ -92,8 +92,8 @@ def make_app(desk: ToolDesk, access: Access, defaults: Session, *, durable_reads
     agent = Agent(desk, defaults, _origin_of_call, durable_reads=durable_reads, attended=attended)
     desk.on_notification["http"] = agent.tell
     manager = StreamableHTTPSessionManager(agent.server(is_ready=True), max_request_body_size=MAX_BODY)
-    door = _Door(manager.handle_request, desk, access)
-    routes = [Route("/health/live", _live), Route(PATH, door), Route(f"{PATH}/{{session}}", door)]
+    endpoint = _Endpoint(manager.handle_request, desk, access)
+    routes = [Route("/health/live", _live), Route(PATH, endpoint), Route(f"{PATH}/{{session}}", endpoint)]
     return Starlette(routes=routes, lifespan=lambda _: manager.run())
 
 
@@ -160,7 +160,7 @@ class _Exchange:
             self._desk.answer_failed(self.origin.request)
 
 
-class _Door:
+class _Endpoint:
     """The app in front of the SDK's app: checks access, and follows each answer to the client."""
 
     def __init__(self, app: ASGIApp, desk: ToolDesk, access: Access) -> None:

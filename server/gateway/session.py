@@ -81,7 +81,7 @@ MAX_PEERS = 1_000
 
 @dataclass(frozen=True)
 class Origin:
-    """The origin of a request, as far as the gateway's door (socket or HTTP) knows it."""
+    """The origin of a request, as far as the gateway's transport (socket or HTTP) knows it."""
 
     request: str
     """The id of the request, unique in all sessions."""
@@ -100,7 +100,7 @@ class Origin:
 
 
 class Agent:
-    """An MCP server in front of the tools of a desk, for one connection or for all connections of a door."""
+    """An MCP server in front of the tools of a desk, for one connection or for all connections of a transport."""
 
     def __init__(
         self,
