@@ -239,7 +239,7 @@ class Notifier:
 
 def body(notification: Notification, namespace: str, page_base: str | None = None) -> str:
     """The JSON object, as text, that a receiver gets; `page_base` as in Notifier."""
-    place = {"url": request_url(page_base, notification.task, notification.request)} if page_base else {}
+    link = {"url": request_url(page_base, notification.task, notification.request)} if page_base else {}
     data = notification.model_dump(mode="json", exclude={"id", "event", "at", "task"})
     fields: dict[str, Any] = {
         "schema": 1,
@@ -251,7 +251,7 @@ def body(notification: Notification, namespace: str, page_base: str | None = Non
             "task_id": notification.task,
             "namespace": namespace,
             **data,
-            **place,
+            **link,
             "commands": _commands(notification),
         },
     }

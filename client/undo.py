@@ -406,8 +406,8 @@ def over_all_runs(
     left = newest.folded.effects if story.history.deleted else 0
     folded = newest.folded.model_copy(update={"effects": left})
     ended = sorted((record for record in records.values() if record.ended), key=lambda record: record.ended or LONG_AGO)
-    for place, record in enumerate(ended, 1):
-        record.place = place  # the newest effect is undone first, from whichever run
+    for position, record in enumerate(ended, 1):
+        record.place = position  # the newest effect is undone first, from whichever run
     whole = newest.model_copy(update={"records": [*records.values()], "folded": folded}).with_undo(undo)
     return whole if len(whole.model_dump_json()) <= MAX_INPUT else whole.slim(story.history.specs)
 

@@ -224,9 +224,9 @@ async def start_task(request: Request, new: NewTask, key: Key = None) -> Respons
         raise Problem("usage", f"{field} {expected(first)}", "see /openapi.json") from error
     client = client_of(request)
     started = await client.start(task, id=new.id, key=key, again=new.again, continues=new.continues)
-    place = ui_url_of(client.temporal, started.id)
+    ui_url = ui_url_of(client.temporal, started.id)
     path = request.app.url_path_for("get_task", id=quote(started.id, safe=""))
-    return json_response({"task_id": started.id, "ui_url": place}, 201, location=str(path))
+    return json_response({"task_id": started.id, "ui_url": ui_url}, 201, location=str(path))
 
 
 @router.get("/tasks", summary="List tasks, newest first")
@@ -272,7 +272,7 @@ async def _task_to_follow(request: Request, id: Reference, last_id: LastId = "")
     if last_id.endswith(f"-{END}"):
         raise HTTPException(204)  # so that a browser does not connect again
     streams: Streams = request.app.state.streams
-    with streams.place():
+    with streams.listener_slot():
         yield await task_of(request, id)
 
 

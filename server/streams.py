@@ -123,7 +123,7 @@ class Streams:
         self._listeners = 0
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def listener_slot(self) -> Iterator[None]:
         """Take one of the places of listeners for as long as a response lasts. Raises Problem if all are taken."""
         if self._listeners >= self._most:
             remedy = "close some, or try again later"

@@ -336,7 +336,7 @@ def _file_system(file: Path, mounts: str) -> str:
         fields = line.split()
         if len(fields) < 3:
             continue
-        place = fields[1].replace("\\040", " ").rstrip("/") or "/"
-        if (place == "/" or file == Path(place) or Path(place) in file.parents) and len(place) >= len(best):
-            best, found = place, fields[2]
+        mount = fields[1].replace("\\040", " ").rstrip("/") or "/"
+        if (mount == "/" or file == Path(mount) or Path(mount) in file.parents) and len(mount) >= len(best):
+            best, found = mount, fields[2]
     return found

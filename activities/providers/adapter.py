@@ -417,7 +417,7 @@ def with_unique_ids(turns: Iterable[Turn], model: str, *, changes_blocks: bool =
     Where a call changes, its block of Messages changes, too; without `changes_blocks`, the turn's blocks are left out.
     """
     used_ids, new_ids = set[str](), list[str]()
-    for place, turn in enumerate(turns):
+    for number, turn in enumerate(turns):
         if isinstance(turn, UserTurn):
             results = zip(turn.results, new_ids, strict=False)
             yield replace(turn, results=tuple(replace(result, call_id=id) for result, id in results))
@@ -426,7 +426,7 @@ def with_unique_ids(turns: Iterable[Turn], model: str, *, changes_blocks: bool =
         for index, call in enumerate(turn.calls):
             valid = VALID_OWN_ID if turn.blocks else VALID_ID
             is_usable = turn.by == model and valid.fullmatch(call.id) and call.id not in used_ids
-            new_ids.append(call.id if is_usable else f"t{place:05}{index:03}")  # Mistral takes 9 letters or digits
+            new_ids.append(call.id if is_usable else f"t{number:05}{index:03}")  # Mistral takes 9 letters or digits
             used_ids.add(new_ids[-1])  # a server may give all calls of a turn one id, such as the tool's name
         changed = _with_ids(turn, new_ids)
         is_same = changed.calls == turn.calls

@@ -201,27 +201,27 @@ async def _effects(
 
 async def detached(client: Client, handle: Handle, common: Common) -> int:
     """Print that a task was started and how to follow it; returns exit code 0."""
-    place = ui_url_of(client, handle.id)
+    ui_url = ui_url_of(client, handle.id)
     if common.json:
-        print(document.of_start(handle.id, handle.result_run_id, place))
+        print(document.of_start(handle.id, handle.result_run_id, ui_url))
     else:
-        say(printable("  ".join(filter(None, [handle.id, "started", place]))))
+        say(printable("  ".join(filter(None, [handle.id, "started", ui_url]))))
         say(f"Follow: {starter('show', handle.id, '--follow')}")
     return Exit.COMPLETED
 
 
 async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> View:
-    place = ui_url_of(client, handle.id)
+    ui_url = ui_url_of(client, handle.id)
     if jsonl:
-        return EventsView(common, (await handle.describe()).run_id, place, sys.stdout)
+        return EventsView(common, (await handle.describe()).run_id, ui_url, sys.stdout)
     if common.json:
         return StderrView(common)
     if draws_in_place() and common.is_interactive:
         newest = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)  # also after a reset
-        return PromptView(common, handle.id, place, sys.stdout, functools.partial(people.answer, newest))
+        return PromptView(common, handle.id, ui_url, sys.stdout, functools.partial(people.answer, newest))
     if draws_in_place():
-        return LiveView(common, handle.id, place, sys.stdout)
-    return LinesView(common, place, say, _width())
+        return LiveView(common, handle.id, ui_url, sys.stdout)
+    return LinesView(common, ui_url, say, _width())
 
 
 async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:

@@ -385,9 +385,9 @@ def _serve(desk: Desk, port: int, token: str | None) -> int:
     desk.store_id()  # opens the store, so that what is wrong with it is said now
     app = make_store_app(desk, Access(token or None))
 
-    def ready(place: str) -> None:
+    def ready(url: str) -> None:
         how = "with a token" if token else "for this machine only"
-        print(f"ready  {place}  {how}  store {spoken(desk.database.url)}", flush=True)
+        print(f"ready  {url}  {how}  store {spoken(desk.database.url)}", flush=True)
 
     asyncio.run(serve(app, LOOPBACK, port, most_connections(), on_ready=ready, on_stop=lambda: None))
     print("stopped", flush=True)

@@ -226,9 +226,9 @@ def _ranked(groups: Sequence[LineGroup]) -> list[int]:
     newest = max((group.revision for group in groups), default=0)
     ended = [at for at in range(len(groups)) if _status(groups[at]) is StepStatus.COMPLETED]
     ended.sort(key=lambda at: _end_timestamp(groups[at]), reverse=True)
-    age = {at: place for place, at in enumerate(ended)}
+    age = {at: position for position, at in enumerate(ended)}
     pending = [at for at in range(len(groups)) if _status(groups[at]) is StepStatus.PENDING]
-    order = {at: place for place, at in enumerate(pending)}
+    order = {at: position for position, at in enumerate(pending)}
 
     def rank(at: int) -> float:
         group, status = groups[at], _status(groups[at])

@@ -156,12 +156,12 @@ def _fault_cells(faults: int, followed: Mapping[str, int], names: Iterable[str])
 def without_empty(section: Section) -> Section:
     """The section without columns of numbers that are all zero or missing."""
     kept = [
-        place
-        for place, column in enumerate(section.columns)
-        if not column.is_number or any(row[place] not in ("", "0", "0.0", NOTHING) for row in section.rows)
+        index
+        for index, column in enumerate(section.columns)
+        if not column.is_number or any(row[index] not in ("", "0", "0.0", NOTHING) for row in section.rows)
     ]
-    rows = [[row[place] for place in kept] for row in section.rows]
-    return section._replace(columns=[section.columns[place] for place in kept], rows=rows)
+    rows = [[row[index] for index in kept] for row in section.rows]
+    return section._replace(columns=[section.columns[index] for index in kept], rows=rows)
 
 
 def _tools(report: Report) -> Section:

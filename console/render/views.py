@@ -177,7 +177,7 @@ class EventsView(Events):
     def __init__(self, common: Common, run_id: str | None, ui_url: str | None, out: TextIO) -> None:
         super().__init__(self._write)
         self._common = common
-        self._place = {"run_id": run_id, "ui_url": ui_url}
+        self._links = {"run_id": run_id, "ui_url": ui_url}
         self._out = out
 
     def close(self, whole: dict[str, Any]) -> None:
@@ -187,7 +187,7 @@ class EventsView(Events):
     def _write(self, event: TaskEvent, cursor: str) -> None:
         if event_row := event_fields(event, self._common.queue, as_command):
             name, fields = event_row
-            self._write_line(name, **fields, **(self._place if name == "task" else {}))
+            self._write_line(name, **fields, **(self._links if name == "task" else {}))
 
     def _write_line(self, event: str, **fields: Any) -> None:
         self._out.write(document.of_event(event, **fields) + "\n")

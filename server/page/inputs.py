@@ -161,7 +161,7 @@ class Refused(NamedTuple):
         """The text of a field as it was sent; `otherwise` if the form had no such field."""
         return self.form.get(name, otherwise)
 
-    def place(self, name: str) -> str:
+    def element_id(self, name: str) -> str:
         """The id of the HTML element of a wrong field."""
         return f"mistake-{[*self.mistakes].index(name) + 1}"
 
@@ -169,7 +169,7 @@ class Refused(NamedTuple):
         """The HTML attributes of a wrong field, with the focus on the first such field; empty for a right field."""
         if name not in self.mistakes:
             return Markup()
-        told = Markup(' id="{0}" aria-invalid="true" aria-describedby="{0}-words"').format(self.place(name))
+        told = Markup(' id="{0}" aria-invalid="true" aria-describedby="{0}-words"').format(self.element_id(name))
         return told + Markup(" autofocus") if name == next(iter(self.mistakes)) else told
 
 

@@ -116,8 +116,8 @@ async def task_response(
 ) -> Response:
     """The page of a task; `wrong` says why an action on the task was not done, `refused` is the form of the action."""
     client = client_of(request).temporal
-    place = ui_url_of(client, task.id)
-    values: dict[str, Any] = {"id": task.id, "ui_url": place, "wrong": wrong, "refused": refused, "tab": "task"}
+    ui_url = ui_url_of(client, task.id)
+    values: dict[str, Any] = {"id": task.id, "ui_url": ui_url, "wrong": wrong, "refused": refused, "tab": "task"}
     try:
         outcome, snapshot = await fetch_standing(client, task)
     except Problem as problem:
@@ -198,8 +198,8 @@ class Hanging(NamedTuple):
 async def explain_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
     sentences, tabs = await _explanation_and_tabs(client_of(request), task)
-    place = ui_url_of(client_of(request).temporal, task.id)
-    return render(request, "explain.html", id=task.id, tab="explain", sentences=sentences, tabs=tabs, ui_url=place)
+    ui_url = ui_url_of(client_of(request).temporal, task.id)
+    return render(request, "explain.html", id=task.id, tab="explain", sentences=sentences, tabs=tabs, ui_url=ui_url)
 
 
 async def _explanation_and_tabs(client: Client, task: Handle) -> tuple[list[Hanging], Sequence[Tab]]:

@@ -269,9 +269,9 @@ class Reconciled(Attempted, frozen=True):
     kind: Literal["reconciled"] = "reconciled"  # type: ignore[assignment]
 
     def tell(self, told: EntryLists) -> None:
-        place = next((at for at in reversed(range(len(told.faults))) if told.faults[at].step_id == self.step), None)
-        if place is not None:  # a long task may have dropped it
-            told.faults[place] = self.fault
+        index = next((at for at in reversed(range(len(told.faults))) if told.faults[at].step_id == self.step), None)
+        if index is not None:  # a long task may have dropped it
+            told.faults[index] = self.fault
 
     def apply(self, state: JournalState) -> None:
         self.tell(state)
@@ -294,9 +294,9 @@ class Decided(JournalEntry, frozen=True):
     decision: Literal["replan", "escalate"]
 
     def tell(self, told: EntryLists) -> None:
-        for place in reversed(range(len(told.faults))):
-            if told.faults[place].step_id == self.step:
-                told.faults[place] = told.faults[place].model_copy(update={"decision": self.decision})
+        for index in reversed(range(len(told.faults))):
+            if told.faults[index].step_id == self.step:
+                told.faults[index] = told.faults[index].model_copy(update={"decision": self.decision})
                 return
 
 

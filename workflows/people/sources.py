@@ -114,8 +114,8 @@ def shows(text: str, value: JsonValue) -> bool:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return any(number == Decimal(str(value)) for number in _numbers(text))
     words = " ".join(str(value).split()).lower()
-    place = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
-    return bool(words) and place.search(" ".join(text.split()).lower()) is not None
+    pattern = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
+    return bool(words) and pattern.search(" ".join(text.split()).lower()) is not None
 
 
 def _numbers(text: str) -> Iterator[Decimal]:

@@ -335,8 +335,8 @@ def _described(origin: Origin, step: Step) -> str:
     line = f", line {origin.line}" if origin.line else ""
     quote = f": “{origin.quote}”" if origin.quote else ""
     is_tool = origin.source.startswith(OF_TOOL)
-    place = description_words(origin.source.removeprefix(OF_TOOL)) if is_tool else origin.source
-    return f"{shown}{unusual}: only untrusted content shows it ({place}{line}{quote})"
+    source = description_words(origin.source.removeprefix(OF_TOOL)) if is_tool else origin.source
+    return f"{shown}{unusual}: only untrusted content shows it ({source}{line}{quote})"
 
 
 def _shown(value: JsonValue) -> str:
@@ -439,7 +439,7 @@ def unsourced(
     doubted = {name: path for name, path in paths.items() if _is_doubted(progress, specs, record, path)}
     shown = _Shown(progress, specs, record, owner) if doubted else None
     found = [
-        f"{name} comes from untrusted content ({_place(path, record)})"
+        f"{name} comes from untrusted content ({_where(path, record)})"
         for name, path in doubted.items()
         if shown and not (shown.has(args[name]) or _is_own_id(spec, name, path, args[name]))
     ]
@@ -483,7 +483,7 @@ def _is_own_id(spec: ToolSpec, name: str, path: str, value: JsonValue) -> bool:
     return path == "result.id" and is_id and name not in (spec.authority or ()) and not is_always_authority(name)
 
 
-def _place(path: str, record: StepRecord) -> str:
+def _where(path: str, record: StepRecord) -> str:
     root, _, rest = path.partition(".")
     what = "the result" if root == "result" else "the arguments"
     return f"{rest + ' in ' if rest else ''}{what} of {record.step.id!r}"

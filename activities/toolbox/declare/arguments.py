@@ -187,36 +187,36 @@ def _differences(kinds: Mapping[str, Kind], call: NextCall) -> Iterator[str]:
         return
     if difference := changes(kind, call.args, call.effect):
         yield difference
-    for place, reference in _references(call.args):
+    for path, reference in _references(call.args):
         source = kinds.get(call.sources.get(str(reference["$from"]), ""))
-        if source is not None and (difference := _result_change(kind, call.args, place, reference, source)):
+        if source is not None and (difference := _result_change(kind, call.args, path, reference, source)):
             yield difference
     if call.tool is not None:
         yield from _companion_changes(kinds, kind, call.tool)
 
 
-def _references(value: JsonValue, place: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, dict[str, JsonValue]]]:
-    """Each reference in arguments, with its place."""
+def _references(value: JsonValue, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, dict[str, JsonValue]]]:
+    """Each reference in arguments, with its path."""
     if is_reference(value):
-        yield place, value
+        yield path, value
     elif isinstance(value, dict):
         for name, item in value.items():
-            yield from _references(item, (*place, name))
+            yield from _references(item, (*path, name))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _references(item, (*place, index))
+            yield from _references(item, (*path, index))
 
 
 def _result_change(
     kind: Kind,
     args: Mapping[str, JsonValue],
-    place: Sequence[str | int],
+    at: Sequence[str | int],
     reference: Mapping[str, JsonValue],
     source: Kind,
 ) -> str:
     """How the result of a step that is still to come does not fit a reference to it; empty if it fits, or may fit."""
     step, path = reference["$from"], str(reference.get("path", ""))
-    where = f"{validation.place(tuple(place))} is {path!r} of the result of step {step}"
+    where = f"{validation.field_name(tuple(at))} is {path!r} of the result of step {step}"
     try:
         found = _type_in_result(source, path)
     except NoField as error:
@@ -225,11 +225,11 @@ def _result_change(
     if sample is None:
         return ""
     try:
-        kind.parse(_replaced(dict(args), place, sample))
+        kind.parse(_replaced(dict(args), at, sample))
     except ValidationError as error:
         for wrong in error.errors(include_url=False, include_context=False, include_input=False):
             # A number may be in a text, say, and what is at another place may come from another reference.
-            if wrong["type"].endswith("_type") and tuple(wrong["loc"])[: len(place)] == tuple(place):
+            if wrong["type"].endswith("_type") and tuple(wrong["loc"])[: len(at)] == tuple(at):
                 given = found.value if found else ""
                 return f"{where}, which {source.spec.kind} returns as {given}: {validation.expected(wrong)}"
     return ""
@@ -252,12 +252,12 @@ def _type_in_result(kind: Kind, path: str) -> Type | None:
         return Fields(schemas[1], schemas[1]).type(dotted)
 
 
-def _replaced(value: Any, place: Sequence[str | int], item: JsonValue) -> Any:
-    """A copy of `value` with `item` at a place in it."""
-    if not place:
+def _replaced(value: Any, path: Sequence[str | int], item: JsonValue) -> Any:
+    """A copy of `value` with `item` at the path."""
+    if not path:
         return item
     copy: Any = dict(value) if isinstance(value, dict) else list(value)
-    copy[place[0]] = _replaced(copy[place[0]], place[1:], item)
+    copy[path[0]] = _replaced(copy[path[0]], path[1:], item)
     return copy
 
 
@@ -288,13 +288,13 @@ def _companion_changes(kinds: Mapping[str, Kind], kind: Kind, planned: ToolSpec)
 
 def _change(error: Any) -> str:
     """What has changed in a tool, judging by an error of pydantic for arguments that once were valid."""
-    place, kind = validation.place(error["loc"]), str(error["type"])
+    field, kind = validation.field_name(error["loc"]), str(error["type"])
     if kind == "missing":
-        return f"{place} is new and required"
+        return f"{field} is new and required"
     if kind == "extra_forbidden":
-        return f"{place} is gone"
+        return f"{field} is gone"
     what = "has another type" if kind.endswith(("_type", "_parsing")) else "has another rule"
-    return f"{place} {what}: {validation.expected(error)}"
+    return f"{field} {what}: {validation.expected(error)}"
 
 
 def _may_come_from_reference(value: JsonValue, loc: Sequence[int | str], error_type: str) -> bool:

@@ -318,13 +318,13 @@ def _found(values: Mapping[str, Any], dotted: str) -> Any:
     """The value at a dotted path. Raises Undecided if there is none."""
     found: Any = dict(values)
     parts = dotted.split(".")
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if isinstance(found, dict) and part in found:
             found = found[part]
         elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
             found = found[int(part)]
         else:
-            since = f", since {'.'.join(parts[:place])!r} is {type_of(plain(found))} without {part!r}" if place else ""
+            since = f", since {'.'.join(parts[:index])!r} is {type_of(plain(found))} without {part!r}" if index else ""
             raise Undecided(f"The name {dotted!r} has no value{since}.")
     return found
 

@@ -191,7 +191,7 @@ def _layout(result: CallToolResult) -> list[Block] | None:
         blocks.append(Block(text=None if text is None else len(text), part=part, more=_more(content)))
     whole = len(text_of(result))
     plain = [Block(text=whole)] if whole or not parts else []
-    return None if blocks == [*plain, *(Block(part=place) for place in range(parts))] else blocks
+    return None if blocks == [*plain, *(Block(part=index) for index in range(parts))] else blocks
 
 
 def _more(content: BaseModel) -> dict[str, JsonValue]:

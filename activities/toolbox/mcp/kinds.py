@@ -567,5 +567,5 @@ def _unknown_tools(source: Source) -> Iterator[str]:
     for name, places in _named_in_file(source).items():
         if name not in names and name not in source.listing.left_out:
             near = nearest(name, names) or f": it has {', '.join(names[:20])}"
-            for place in places:
-                yield f"{source.place.line(*place)}: {source.name} has no tool {name!r}{near}."
+            for entry in places:
+                yield f"{source.place.line(*entry)}: {source.name} has no tool {name!r}{near}."

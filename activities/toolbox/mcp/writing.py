@@ -207,7 +207,7 @@ def _groups(tools: Iterable["ForeignTool"]) -> Mapping[str, Sequence["ForeignToo
 
 def _with_proposal(text: str, source: "Source", chosen: Sequence[str], others: Collection[str]) -> str:
     """A tools file with a comment in a server's table: patterns for its tools `chosen`, and for none of `others`."""
-    head = next((place for place in tools_file.places(text) if place.path == ("servers", source.name)), None)
+    head = next((entry for entry in tools_file.places(text) if entry.path == ("servers", source.name)), None)
     if head is None or not head.is_table:
         return text
     lines, reads = text.split("\n"), [*source.server.reads, *guesses.patterns(chosen, others)]
@@ -221,19 +221,19 @@ def _with_digest(text: str, found: "ForeignTool") -> str | None:
     """A tools file with the digest of a tool's words in its table; None if the file has no lines for the table."""
     lines, path = text.split("\n"), ("servers", found.source.name, "tools", found.listed.name)
     entry = found.entry
-    places = [place for place in tools_file.places(text) if place.path[:4] == path]
-    for place in places:
-        if place.path == (*path, "reviewed"):
-            lines[place.line - 1] = _REVIEWED.sub(entry, lines[place.line - 1], count=1)
+    places = [row for row in tools_file.places(text) if row.path[:4] == path]
+    for row in places:
+        if row.path == (*path, "reviewed"):
+            lines[row.line - 1] = _REVIEWED.sub(entry, lines[row.line - 1], count=1)
             return "\n".join(lines)
-    for place in places:
-        if place.path == path and place.is_table:
-            lines.insert(place.line, entry)
+    for row in places:
+        if row.path == path and row.is_table:
+            lines.insert(row.line, entry)
             return "\n".join(lines)
-    for place in places:
-        head, dot, _ = lines[place.line - 1].partition("=")[0].rstrip().rpartition(".")
-        if len(place.path) == 5 and not place.is_table and dot:  # tools.NAME.effect = "read"
-            lines.insert(place.line - 1, f"{head}.{entry}")
+    for row in places:
+        head, dot, _ = lines[row.line - 1].partition("=")[0].rstrip().rpartition(".")
+        if len(row.path) == 5 and not row.is_table and dot:  # tools.NAME.effect = "read"
+            lines.insert(row.line - 1, f"{head}.{entry}")
             return "\n".join(lines)
     return None
 
@@ -241,9 +241,9 @@ def _with_digest(text: str, found: "ForeignTool") -> str | None:
 def _table(found: "ForeignTool") -> str:
     """A table for a tool, with what the server tells a model of it, its effect, and the digest."""
     said = [f"# {line}\n" for words in found.words() for line in textwrap.wrap(words, WIDTH, break_on_hyphens=False)]
-    place = ".".join(["servers", found.source.name, "tools", _key(found.listed.name)])
+    table = ".".join(["servers", found.source.name, "tools", _key(found.listed.name)])
     effect = "" if found.is_in_file else f'effect = "{found.effect.value}"  # {_reason(found)}\n'
-    return "".join([*said, f"[{place}]\n{effect}{found.entry}\n"])
+    return "".join([*said, f"[{table}]\n{effect}{found.entry}\n"])
 
 
 def _reason(found: "ForeignTool") -> str:
