@@ -156,8 +156,8 @@ class Failing(NamedTuple):
         if self.timeout:
             return f"timeout ({self.timeout})"
         # The server puts its own failure before one that it has cut.
-        told = next((failing for failing in self.chain if failing.type or not failing.cause), self)
-        return ": ".join(filter(None, (told.type, told.message))) or "no message"
+        shown = next((failing for failing in self.chain if failing.type or not failing.cause), self)
+        return ": ".join(filter(None, (shown.type, shown.message))) or "no message"
 
 
 def _without_numbers(message: str) -> str:

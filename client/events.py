@@ -425,8 +425,8 @@ def _whole(step: OutcomeStep, outcome: Outcome) -> OutcomeStep:
     """The step of the Outcome, as the entries tell it."""
     same = (other for other in outcome.steps if (other.id, other.revision) == (step.id, step.revision))
     whole = next(same, step)
-    told = {"status": step.status, "kind": step.kind, "attempts": step.attempts, "title": whole.title or step.title}
-    return whole.model_copy(update=told)
+    fields = {"status": step.status, "kind": step.kind, "attempts": step.attempts, "title": whole.title or step.title}
+    return whole.model_copy(update=fields)
 
 
 def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[str, Any]] | None:

@@ -267,8 +267,8 @@ def _beside(file: Path) -> Path:
 def _read_mark(file: Path) -> Mark | None:
     """What the file beside a store says of it; None without one."""
     try:
-        seq, _, told = (_beside(file) / "store").read_text(encoding="utf-8").partition(" {")
-        return Mark(json.loads("{" + told)["store"], int(seq))
+        seq, _, mark = (_beside(file) / "store").read_text(encoding="utf-8").partition(" {")
+        return Mark(json.loads("{" + mark)["store"], int(seq))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -141,14 +141,14 @@ def _answers(call: CallRecord, newest: Any) -> Iterator[WhyItem]:
     if not call.joined:
         return
     number = "One later call was" if call.joined == 1 else f"{call.joined} later calls were"
-    told = newest if isinstance(newest, dict) else {}
-    how = "was taken for it" if told.get("joined") else "had its key or its ids"
+    last = newest if isinstance(newest, dict) else {}
+    how = "was taken for it" if last.get("joined") else "had its key or its ids"
     why = (
-        f"The newest that got its result, at {str(told.get('at', ''))[:19]}Z, {how}: this one {told.get('reason', '')}."
-        if told
+        f"The newest that got its result, at {str(last.get('at', ''))[:19]}Z, {how}: this one {last.get('reason', '')}."
+        if last
         else None
     )
-    yield WhyItem(f"{number} taken for it.", why, "answered", told)
+    yield WhyItem(f"{number} taken for it.", why, "answered", last)
 
 
 def following(desk: Desk, call: CallRecord) -> Following:

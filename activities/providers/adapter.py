@@ -241,7 +241,7 @@ class ModelAdapter(ABC):
         arriving.words = lambda: spoken.words(draft, request)
 
         def tell() -> None:
-            arriving.written, arriving.told, arriving.has_begun = draft.written, draft.counted(), True
+            arriving.written, arriving.counted, arriving.has_begun = draft.written, draft.counted(), True
             arriving.shows_all = not (self._hides_reasoning or draft.hides_thoughts)
             if draft.failed:
                 raise self._error(stream.response, draft.failed)
@@ -363,11 +363,11 @@ def counts(
     details = field_of(used, f"{output}_tokens_details")
     thought = (count(details, "reasoning_tokens"), count(details, "thinking_tokens"), count(used, "reasoning_tokens"))
     cached, total, reasoning = read + written, count(used, "total_tokens"), max(thought)
-    is_told = is_documented or total >= prompt + completion > 0
-    if is_told and cached <= prompt and not is_cache_apart:
+    is_counted = is_documented or total >= prompt + completion > 0
+    if is_counted and cached <= prompt and not is_cache_apart:
         prompt -= cached
     beyond_input = max(0, total - prompt - cached)
-    whole = completion if is_told and reasoning <= completion else completion + reasoning
+    whole = completion if is_counted and reasoning <= completion else completion + reasoning
     # If neither the output nor the total is a number, it is estimated.
     billed = max(whole, beyond_input) if completion or beyond_input else 0
     return Usage(prompt, billed, read, written, reasoning, beside=billed - completion if billed else 0)

@@ -14,7 +14,7 @@ from client.wording import count, expiry_words, pause_words
 from workflows.limits.budget import LIMITS, Limits
 from workflows.plans.proposal import GiveUp, Question
 
-TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "replans", "no_progress")
+EXPLAINED_ELSEWHERE = ("plan_refused", "proposals_rejected", "replans", "no_progress")
 """Outcome codes of tasks whose end another Item explains, such as the Item about a rejected proposal."""
 PROPOSED_ENDS = ("question", "gave_up")
 """Outcome codes of tasks whose end the planner proposed."""
@@ -44,7 +44,7 @@ def _is_explained_by_other_item(story: Story, end: End) -> bool:
         return True  # the item of a failed call says why a person has to act
     if end.code in PROPOSED_ENDS:  # a hand-written one came without a request
         return any(isinstance(turn.proposal, Question | GiveUp) for turn in story.turns)
-    return end.code in TOLD_ELSEWHERE
+    return end.code in EXPLAINED_ELSEWHERE
 
 
 def _how_it_ended(story: Story, end: End) -> Sentence:

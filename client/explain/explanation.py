@@ -150,7 +150,7 @@ def explain_task(history: History) -> Explanation:
     items = tuple(sorted([*found, *endings.ending_items(story)], key=lambda item: item.at))
     held = sum(call.held for call in history.calls)
     asides = [*map(endings.reset_sentence, history.resets), *planning.compactions(story)]
-    entries = (ASIDES[entry.kind](story, entry) for entry, _ in story.told if entry.kind in ASIDES)
+    entries = (ASIDES[entry.kind](story, entry) for entry, _ in story.happened if entry.kind in ASIDES)
     return Explanation(
         story=story,
         status=status(history),

@@ -270,7 +270,7 @@ def _after_rejection(story: Story, failure: Failure, after: Event) -> Iterator[P
 
 def _is_first_of_replan(story: Story, failure: Failure) -> bool:
     """Whether a fault is the first of those that led to one request for a new plan: only its item gets the cost."""
-    led = (entry.rejected for entry, _ in story.told if isinstance(entry, Executed))
+    led = (entry.rejected for entry, _ in story.happened if isinstance(entry, Executed))
     return next((ids[0] for ids in led if failure.id in ids), failure.id) == failure.id
 
 

@@ -183,8 +183,8 @@ def _end_rows(explained: Explanation) -> Iterator[Row]:
     outcome, end = explained.story.history.outcome, explained.story.history.end
     has_result = outcome is not None and outcome.result is not None
     # An item that cites the last event has told the end already.
-    is_told = any(end is not None and end.event in item.events for item in explained.items)
-    if end is None or (is_told and not (has_result and end.status == "over_budget")):
+    is_in_items = any(end is not None and end.event in item.events for item in explained.items)
+    if end is None or (is_in_items and not (has_result and end.status == "over_budget")):
         return
     if outcome is not None and has_result:
         yield "", said(f"Result: {words.value(outcome.result, 300)}", end.event)

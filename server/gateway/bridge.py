@@ -133,10 +133,10 @@ class HolderPlace:
 
 def name_of(hello: dict[str, Any], environment: "os._Environ[str] | dict[str, str]") -> str:
     """A name that is equal for agents that share a holder. It reveals no value of the environment."""
-    told = {name: value for name, value in server_variables(environment).items() if not VOLATILE.fullmatch(name)}
+    variables = {name: value for name, value in server_variables(environment).items() if not VOLATILE.fullmatch(name)}
     store = {name: environment.get(name) for name in OF_STORE}
     where = hello["cwd"] if hello["command"] else ""
-    asked = [hello["session"], hello["tools"], hello["command"], hello.get("timeout"), where, store, told]
+    asked = [hello["session"], hello["tools"], hello["command"], hello.get("timeout"), where, store, variables]
     asked += [hello.get("tasks"), hello.get("durable_reads")]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 

@@ -355,9 +355,9 @@ def _of_tasks(hello: Hello, server: TaskServer, state: Path, tools: Any) -> tupl
 
 
 async def run(
-    place: HolderPlace, told: dict[str, Any], idle: float, listener: socket.socket, process: ServerProcess | None
+    place: HolderPlace, data: dict[str, Any], idle: float, listener: socket.socket, process: ServerProcess | None
 ) -> None:
     """Be the holder at `place`, whose lock is ours, until nobody needs it."""
-    hello, record = Hello.model_validate(told), Path(place.file("servers"))
+    hello, record = Hello.model_validate(data), Path(place.file("servers"))
     async with made_desk(Path(place.state), hello, process, record, session=hello.session) as desk:
         await Holder(place, desk, idle).run(listener)

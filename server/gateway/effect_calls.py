@@ -172,8 +172,8 @@ class EffectCalls:
         reporting = asyncio.create_task(call.report()) if request.report else None
         try:
             answer = await call.make()
-        except Unanswered as told:
-            return told.answer
+        except Unanswered as unanswered:
+            return unanswered.answer
         except (EffectError, StoreUnavailable) as error:
             return call.refused(error, fault)
         except Exception as error:
@@ -184,8 +184,8 @@ class EffectCalls:
             if reporting is not None:
                 reporting.cancel()
         shown = fault(**answer.fault) if answer.fault else results.success(answer.result, is_structured=is_structured)
-        if call.told:
-            return results.with_note(shown, _joined_note(call.told[-1]))
+        if call.joined:
+            return results.with_note(shown, _joined_note(call.joined[-1]))
         return results.with_note(shown, SHARED) if call.client.joined_by else shown
 
     async def read(self, offer: Offer, args: dict[str, JsonValue]) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class AgentCall:
     """The checked arguments."""
     args: dict[str, JsonValue]
     request: Request
-    told: list[Joined] = field(default_factory=list)
+    joined: list[Joined] = field(default_factory=list)
     """The earlier call for which it was taken."""
     client: Running = field(default_factory=Running)
 
@@ -441,7 +441,7 @@ class AgentCall:
             settle=spec.settle,
             remedy=self.calls.store.remedy,
             is_earlier=lambda claim: spec.effect is Effect.KEYED and claim.is_unproven,
-            on_joined=self.told.append,
+            on_joined=self.joined.append,
             later=self.calls.store.later,
             note=self.calls.store.database.note,
             is_over=lambda error: self.calls.tools.is_over(self.kind),
@@ -467,12 +467,12 @@ class AgentCall:
             raise Failed(fault, verdict, error) from error
         return Answer(result)
 
-    def _pass_progress(self, loop: asyncio.AbstractEventLoop, report: Report, told: Working) -> None:
+    def _pass_progress(self, loop: asyncio.AbstractEventLoop, report: Report, progress: Working) -> None:
         """Report to the agent what the server reports, from whatever thread that is."""
 
         async def passed() -> None:
             with suppress(Exception):  # the agent may have its answer, or have left
-                await report(told.done, told.total, told.words)
+                await report(progress.done, progress.total, progress.words)
 
         asyncio.run_coroutine_threadsafe(passed(), loop)
 

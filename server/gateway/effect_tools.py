@@ -117,7 +117,7 @@ def _applied(record: CallRecord) -> Applied:
 
 
 async def _effects(asked: AskedOfStore, args: OfSession) -> dict[str, Any]:
-    told: list[JsonValue] = [
+    rows: list[JsonValue] = [
         {
             "id": record.key,
             "kind": record.function,
@@ -127,7 +127,7 @@ async def _effects(asked: AskedOfStore, args: OfSession) -> dict[str, Any]:
         }
         for record in await asked.records()
     ]
-    return results.success({"effects": told}, is_structured=True)
+    return results.success({"effects": rows}, is_structured=True)
 
 
 async def _explain(asked: AskedOfStore, args: OfCall) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from workflows.text import legible
 
 MAX_NAME = 64
 """The most characters of a tool's name in model APIs."""
-MAX_TOLD, MAX_WORDS = 10, 200
+MAX_LEFT, MAX_WORDS = 10, 200
 """The most tools that cannot be offered and are named, and the most characters of a name and of a reason."""
 
 
@@ -149,9 +149,9 @@ def not_offered(left_out: Mapping[str, str]) -> str:
     """A note about the tools of the servers that cannot be offered, and why: so an agent can tell its user."""
     if not left_out:
         return ""
-    told = [f"{legible(name, MAX_WORDS)} ({legible(why, MAX_WORDS)})" for name, why in [*left_out.items()][:MAX_TOLD]]
-    more = [f"{len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
-    return f"Tools that cannot be offered here: {'; '.join([*told, *more])}."
+    names = [f"{legible(name, MAX_WORDS)} ({legible(why, MAX_WORDS)})" for name, why in [*left_out.items()][:MAX_LEFT]]
+    more = [f"{len(left_out) - MAX_LEFT} more"] if len(left_out) > MAX_LEFT else []
+    return f"Tools that cannot be offered here: {'; '.join([*names, *more])}."
 
 
 def server_name(command: Sequence[str]) -> str:

@@ -211,9 +211,9 @@ class _Endpoint:
         body = message.get("body", b"") if client[1] else b""
         if b"cancelled" in body and len(body) < MAX_CANCEL:
             with suppress(ValueError, AttributeError, TypeError):
-                told = from_json(body)
-                if told["method"] == "notifications/cancelled":
-                    self._note_cancel(client, told["params"]["requestId"])
+                notice = from_json(body)
+                if notice["method"] == "notifications/cancelled":
+                    self._note_cancel(client, notice["params"]["requestId"])
         return message
 
     def _visitor(self, headers: Mapping[str, str]) -> Visitor:
@@ -228,9 +228,9 @@ class _Endpoint:
         """The Origin of a request. Raises Denied if its session name or key cannot be used."""
         connection: Connection = scope["state"]["connection"]
         path = scope.get("path_params", {}).get("session", "")
-        told = headers.get(SESSION_HEADER, "") or path
-        if told and not SESSION_NAME.fullmatch(told):
-            reason = f"{told[:MAX_SESSION]!r} is no name of a session"
+        session = headers.get(SESSION_HEADER, "") or path
+        if session and not SESSION_NAME.fullmatch(session):
+            reason = f"{session[:MAX_SESSION]!r} is no name of a session"
             raise Denied(400, "usage", reason, f"use a name like {SESSION_NAME.pattern}")
         key = headers.get(KEY_HEADER, "")
         if len(key) > MAX_KEY:
@@ -253,7 +253,7 @@ class _Endpoint:
         return Origin(
             number,
             proof,
-            told or (f"http-{digest(of_agent)[:16]}" if of_agent else f"http-{connection.id}"),
+            session or (f"http-{digest(of_agent)[:16]}" if of_agent else f"http-{connection.id}"),
             key,
             owner=digest(visitor.name)[:12] if visitor.name else "",
         )

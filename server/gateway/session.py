@@ -129,7 +129,7 @@ class Agent:
         self._of_prompt = dict[str, str]()
         self._peers = dict[str, Any]()
         """By connection, the SDK's session of its newest request, to which notifications go."""
-        self._told = set[asyncio.Future[None]]()
+        self._notifying = set[asyncio.Future[None]]()
         self._bus = InMemorySubscriptionBus()
         """Carries notifications to agents of the protocol of 2026-07-28, which subscribe to them."""
         self._listening = ListenHandler(self._bus)
@@ -145,7 +145,7 @@ class Agent:
         behind = list(self._desk.servers.values())
         only = behind[0] if len(behind) == 1 else None
         info = (only["info"] if only else None) or {}
-        said = [told["instructions"] for told in behind if told.get("instructions")]
+        said = [about["instructions"] for about in behind if about.get("instructions")]
         server: Server[Any] = Server(
             info.get("name") or "replan",
             version=info.get("version") or "1",
@@ -162,7 +162,7 @@ class Agent:
         return server
 
     def _has_server_for(self, method: str) -> bool:
-        has = [told["capabilities"].get(_feature(method)) for told in self._desk.servers.values()]
+        has = [about["capabilities"].get(_feature(method)) for about in self._desk.servers.values()]
         if method in ("resources/subscribe", "resources/unsubscribe"):
             return any(one.get("subscribe") for one in has if one)
         return any(one is not None for one in has)
@@ -172,8 +172,8 @@ class Agent:
         if (event := _event(method, params)) is not None:
             await self._bus.publish(event)
         notification = types.server_notification_adapter.validate_python({"method": method, "params": params})
-        told = [peer.send_notification(notification) for peer in self._peers.values()]
-        await asyncio.gather(*told, return_exceptions=True)  # some of them may have left
+        sent = [peer.send_notification(notification) for peer in self._peers.values()]
+        await asyncio.gather(*sent, return_exceptions=True)  # some of them may have left
 
     def tell(self, method: str, params: dict[str, Any]) -> None:
         """Pass a notification on in the background; `tools/list_changed` only if agents have listed other tools."""
@@ -188,10 +188,10 @@ class Agent:
             self._tell(each, params)
 
     def _tell(self, method: str, params: dict[str, Any]) -> None:
-        told = asyncio.ensure_future(self.notify(method, params))
-        self._told.add(told)
-        told.add_done_callback(self._told.discard)
-        told.add_done_callback(lambda done: done.cancelled() or done.exception())
+        notifying = asyncio.ensure_future(self.notify(method, params))
+        self._notifying.add(notifying)
+        notifying.add_done_callback(self._notifying.discard)
+        notifying.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _register_for_notifications(self, context: Any) -> None:
         connection = str(getattr(context.request, "headers", {}).get("mcp-session-id", ""))
@@ -243,9 +243,9 @@ class Agent:
         offer = self._desk.offers.get(params.name)
         if request.attended and params.request_state is not None and offer is not None:
             said = (params.input_responses or {}).get(attending.INPUT)
-            told = said.model_dump() if isinstance(said, types.ElicitResult) else {}
+            fields = said.model_dump() if isinstance(said, types.ElicitResult) else {}
             resumed: dict[str, Any] = await self._desk.resume(
-                offer, params.arguments or {}, params.request_state, told, request
+                offer, params.arguments or {}, params.request_state, fields, request
             )
             return resumed
         if offer is None:
@@ -264,18 +264,18 @@ class Agent:
         return await self._desk.call(offer, params.arguments or {}, request)
 
     def _request(self, context: Any, meta: Mapping[str, Any]) -> Request:
-        def told(name: str, most: int) -> str:
+        def text(name: str, most: int) -> str:
             value = meta.get(name, "")
             if not isinstance(value, str) or len(value) > most:
                 raise MCPError(types.INVALID_PARAMS, f"{name} is a text of at most {most} characters")
             return value
 
         origin = self._origin(context)
-        name = told(SESSION_META, 200) or origin.session
+        name = text(SESSION_META, 200) or origin.session
         if not SESSION_NAME.fullmatch(name):
             raise MCPError(types.INVALID_PARAMS, f"A session's name is {SESSION_NAME.pattern}")
         session = replace(self._defaults, name=f"{name}.{origin.owner}" if origin.owner else name)
-        key, run = told(KEY_META, MAX_KEY) or origin.key, told(RUN_META, MAX_KEY)
+        key, run = text(KEY_META, MAX_KEY) or origin.key, text(RUN_META, MAX_KEY)
         report = self._reporter(context) if "progress_token" in meta or "progressToken" in meta else None
         full_key = f"{run}\n{key}" if key and run else key
         resent = origin.request if origin.is_resent else ""
@@ -311,7 +311,7 @@ class Agent:
     async def _route(self, method: str, params: dict[str, Any]) -> Any:
         """Send a request to the server that can answer it, or to all that might, and return the result."""
         feature = _feature(method)
-        able = [name for name, told in self._desk.servers.items() if told["capabilities"].get(feature) is not None]
+        able = [name for name, about in self._desk.servers.items() if about["capabilities"].get(feature) is not None]
         if method == "logging/setLevel":
             for server in able:
                 await self._desk.pass_on(method, params, server, None)

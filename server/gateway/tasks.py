@@ -106,8 +106,8 @@ class Tasks:
         return connecting.cancelled() or connecting.exception() is not None
 
     async def _connect(self) -> Client:
-        told = self.server
-        return Client(await connected(told.address, told.namespace, told.profile), queue=told.queue)
+        server = self.server
+        return Client(await connected(server.address, server.namespace, server.profile), queue=server.queue)
 
     @property
     def start_worker(self) -> str:

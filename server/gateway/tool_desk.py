@@ -185,9 +185,9 @@ class ToolDesk:
             from server.gateway import task_calls
 
             is_structured = "outputSchema" in offer.tool
-            told = await task_calls.resume(self._tasks, asked, said, request, is_structured=is_structured)
-            if told is not None:
-                return told
+            resumed = await task_calls.resume(self._tasks, asked, said, request, is_structured=is_structured)
+            if resumed is not None:
+                return resumed
             answered = True
         else:
             answered = await calls.answer(asked, said, request)

@@ -169,8 +169,8 @@ class Refused(NamedTuple):
         """The HTML attributes of a wrong field, with the focus on the first such field; empty for a right field."""
         if name not in self.mistakes:
             return Markup()
-        told = Markup(' id="{0}" aria-invalid="true" aria-describedby="{0}-words"').format(self.element_id(name))
-        return told + Markup(" autofocus") if name == next(iter(self.mistakes)) else told
+        markup = Markup(' id="{0}" aria-invalid="true" aria-describedby="{0}-words"').format(self.element_id(name))
+        return markup + Markup(" autofocus") if name == next(iter(self.mistakes)) else markup
 
 
 def arguments(form: Mapping[str, str]) -> dict[str, JsonValue]:

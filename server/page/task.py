@@ -258,6 +258,6 @@ async def transcript_page(request: Request, id: str) -> Response:
         turns += found.transcript
         has_more = found.more
     names = {call.id: call.name for turn in turns for call in turn.calls}
-    told = f"{count(len(turns), 'turn')}, {sum(turn.tokens for turn in turns):,} tokens"
+    totals = f"{count(len(turns), 'turn')}, {sum(turn.tokens for turn in turns):,} tokens"
     values: dict[str, Any] = {"id": task.id, "tab": "transcript", "tabs": [TRANSCRIPT]}
-    return render(request, "transcript.html", **values, turns=turns, names=names, told=told, is_cut=has_more)
+    return render(request, "transcript.html", **values, turns=turns, names=names, totals=totals, is_cut=has_more)

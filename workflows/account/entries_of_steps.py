@@ -206,9 +206,9 @@ class Attempted(JournalEntry, frozen=True):
     def is_told_later(self) -> bool:
         return not self.fallback
 
-    def tell(self, told: EntryLists) -> None:
+    def tell(self, lists: EntryLists) -> None:
         if not self.is_check:
-            faults = told.own_faults if self.is_own else told.faults
+            faults = lists.own_faults if self.is_own else lists.faults
             faults.append(self.fault)
             del faults[: -MAX_FAULTS if self.is_own else 0]
 
@@ -268,10 +268,10 @@ class Reconciled(Attempted, frozen=True):
 
     kind: Literal["reconciled"] = "reconciled"  # type: ignore[assignment]
 
-    def tell(self, told: EntryLists) -> None:
-        index = next((at for at in reversed(range(len(told.faults))) if told.faults[at].step_id == self.step), None)
+    def tell(self, lists: EntryLists) -> None:
+        index = next((at for at in reversed(range(len(lists.faults))) if lists.faults[at].step_id == self.step), None)
         if index is not None:  # a long task may have dropped it
-            told.faults[index] = self.fault
+            lists.faults[index] = self.fault
 
     def apply(self, state: JournalState) -> None:
         self.tell(state)
@@ -293,10 +293,10 @@ class Decided(JournalEntry, frozen=True):
     kind: Literal["decided"] = "decided"
     decision: Literal["replan", "escalate"]
 
-    def tell(self, told: EntryLists) -> None:
-        for index in reversed(range(len(told.faults))):
-            if told.faults[index].step_id == self.step:
-                told.faults[index] = told.faults[index].model_copy(update={"decision": self.decision})
+    def tell(self, lists: EntryLists) -> None:
+        for index in reversed(range(len(lists.faults))):
+            if lists.faults[index].step_id == self.step:
+                lists.faults[index] = lists.faults[index].model_copy(update={"decision": self.decision})
                 return
 
 

@@ -126,8 +126,8 @@ class FailedOver(JournalEntry, frozen=True):
     kind: Literal["failed_over"] = "failed_over"
     failover: Failover
 
-    def tell(self, told: EntryLists) -> None:
-        told.failovers.append(self.failover)
+    def tell(self, lists: EntryLists) -> None:
+        lists.failovers.append(self.failover)
 
 
 class ConversationCompacted(JournalEntry, frozen=True):
@@ -137,8 +137,8 @@ class ConversationCompacted(JournalEntry, frozen=True):
     compaction: Compaction
     branch: int = 0
 
-    def tell(self, told: EntryLists) -> None:
-        told.compactions.append(self.compaction)
+    def tell(self, lists: EntryLists) -> None:
+        lists.compactions.append(self.compaction)
 
     def apply(self, state: JournalState) -> None:
         self.tell(state)
@@ -153,8 +153,8 @@ class RejectedPlan(JournalEntry, frozen=True):
     rejection: Rejection
     mistakes: int
 
-    def tell(self, told: EntryLists) -> None:
-        told.rejections.append(self.rejection)
+    def tell(self, lists: EntryLists) -> None:
+        lists.rejections.append(self.rejection)
 
     def lines(self, state: JournalState) -> Iterator[LogLine]:
         yield "proposal_rejected", {"revision": state.revision + 1, "reasons": self.mistakes}
@@ -171,8 +171,8 @@ class PlanInForce(JournalEntry, frozen=True):
     records: tuple[StepRecord, ...] = Field(default=(), exclude=True)
     contract: Contract | None = Field(default=None, exclude=True)
 
-    def tell(self, told: EntryLists) -> None:
-        told.revisions.append(self.revision)
+    def tell(self, lists: EntryLists) -> None:
+        lists.revisions.append(self.revision)
 
     def apply(self, state: JournalState) -> None:
         state.add_plan(record.model_copy() for record in self.records)
@@ -267,8 +267,8 @@ class EffectUndone(JournalEntry, frozen=True):
     kind: Literal["undone"] = "undone"
     undo: UndoRecord
 
-    def tell(self, told: EntryLists) -> None:
-        told.undo.append(self.undo)
+    def tell(self, lists: EntryLists) -> None:
+        lists.undo.append(self.undo)
 
     def apply(self, state: JournalState) -> None:
         self.tell(state)

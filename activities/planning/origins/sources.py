@@ -107,7 +107,7 @@ class Sources:
         situations = [*(turn.situation for turn in past if not turn.is_summary), situation]
         self._kinds = kinds
         self._steps = set[str]()
-        self._tainted = {record.step.id for told in situations for record in told.records if record.is_tainted}
+        self._tainted = {record.step.id for each in situations for record in each.records if record.is_tainted}
         self.user = list[str]()
         """What people wrote; these texts are in `trusted`, too."""
         self.trusted = list[str]()
@@ -122,8 +122,8 @@ class Sources:
         for name, kind in kinds.items():
             if kind.spec.unread:
                 self._distrust(f"{OF_TOOL}{name}", [name, kind.description, kind.args_schema, kind.result_schema])
-        for told in situations:
-            self._add(told)
+        for each in situations:
+            self._add(each)
 
     def _add(self, situation: Situation) -> None:
         self._add_user(situation.text)

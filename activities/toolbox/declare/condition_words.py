@@ -74,8 +74,8 @@ class _Clauses:
             case ast.Call(func=ast.Name(id=name), args=[operand]) if name == TRUTH_FUNCTION:
                 return self.clause(operand, is_true=is_true)
             case ast.Name(id=name) if name in self._condition.lookups:
-                told = _name_words(self._condition.lookups[name]).removeprefix("the ")
-                return f"{told} is {'true' if is_true else 'false'}"
+                noun = _name_words(self._condition.lookups[name]).removeprefix("the ")
+                return f"{noun} is {'true' if is_true else 'false'}"
             case ast.Compare(left=left, ops=[operation], comparators=[right]):
                 first, second = self._operand(left), self._operand(right)
                 return f"{first} {_SAYS[type(operation)][not is_true]} {second}" if first and second else ""
@@ -88,8 +88,8 @@ class _Clauses:
             case ast.Name(id=name) if name in self._condition.lookups:
                 return _name_words(self._condition.lookups[name])
             case ast.Call(func=ast.Name(id="len"), args=[operand]):
-                told = self._operand(operand)
-                return told and f"the length of {told}"
+                shown = self._operand(operand)
+                return shown and f"the length of {shown}"
             case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _OPERATORS:
                 first, second = self._operand(left), self._operand(right)
                 return f"{first} {_OPERATORS[type(operation)]} {second}" if first and second else ""

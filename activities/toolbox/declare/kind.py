@@ -156,9 +156,9 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
     promised = spec.model_copy(update={"authority": None}) if is_private else spec
     whole: JsonValue = [promised.model_dump(mode="json"), args.model_json_schema(), result.json_schema(), description]
     # Of what is in the digest already; and whether a person has read it changes nothing for calls under way.
-    told = {"asks": _asks(spec), "says": _says(spec, description), "unread": tool.origin.unread}
+    facts = {"asks": _asks(spec), "says": _says(spec, description), "unread": tool.origin.unread}
     return Kind(
-        spec=spec.model_copy(update={"digest": digest(whole), **told}),
+        spec=spec.model_copy(update={"digest": digest(whole), **facts}),
         description=description,
         function=tool.function,
         args=args,

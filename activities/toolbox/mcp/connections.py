@@ -196,7 +196,7 @@ class Kept:
             await self._leave(self._connection)
         if (wait := self._not_before - time.monotonic()) > 0:
             last = self._last_failure
-            raise CannotOpen(f"{last.why}; it is started again in {wait:.0f} s", last.told, last.code)
+            raise CannotOpen(f"{last.why}; it is started again in {wait:.0f} s", last.words, last.code)
         self._opened_at = time.monotonic()
         try:
             try:
@@ -247,7 +247,7 @@ class Kept:
         await connection.close()
         if time.monotonic() - self._opened_at > STABLE_SECONDS:
             self._failures = 0
-        self._failed(CannotOpen(connection.link.why, connection.link.told))
+        self._failed(CannotOpen(connection.link.why, connection.link.words))
 
     async def _close_when_idle(self, connection: _Connection) -> None:
         while connection.link.calls and not connection.link.ended.is_set():  # noqa: ASYNC110  # for minutes
@@ -261,7 +261,7 @@ class Kept:
         self._failures += 1
         self._not_before, self._last_failure = time.monotonic() + wait, why
         if self._logs:
-            log.warning("mcp_server_ended", server=self._config.name, reason=why.why, wait=wait, line=why.told)
+            log.warning("mcp_server_ended", server=self._config.name, reason=why.why, wait=wait, line=why.words)
 
     async def _open(self) -> _Connection:
         """Open a connection. Raises CannotOpen if that fails, or takes too long."""
@@ -312,7 +312,7 @@ class Kept:
         except BaseException as error:
             link.end(*faults.why_of(error, link))
             if not opened.done():
-                opened.set_exception(CannotOpen(link.why, link.told, faults.code_of(link)))
+                opened.set_exception(CannotOpen(link.why, link.words, faults.code_of(link)))
                 opened.exception()  # it may be that nobody waits any more
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
                 raise

@@ -28,7 +28,7 @@ def unreachable(kind: str, error: CannotOpen, url: str) -> ToolError:
         reason = f"The server of {kind}{place(url)} cannot be reached: {error.why}."
     else:
         reason = f"The server of {kind} takes no calls: {error.why}. Check its credentials in the tools file."
-    return unsent(tool_error(error.code, reason, error.told, proves_none=True))
+    return unsent(tool_error(error.code, reason, error.words, proves_none=True))
 
 
 def place(url: str) -> str:
@@ -116,7 +116,7 @@ def why_of(error: BaseException, link: Link) -> tuple[str, str]:
     if isinstance(error, FileNotFoundError | PermissionError):
         return f"{error.filename} cannot be started: {error.strerror}", ""
     if isinstance(error, CannotOpen):
-        return error.why, error.told
+        return error.why, error.words
     if isinstance(error, MCPError):
         return f"it answered with the error {error.code}", text_of(error.message, str, 200)
     return f"its connection failed with {type(error).__name__}", text_of(error, str, 200)

@@ -136,7 +136,7 @@ class Link:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     why: str = ""
     """Why the connection ended, in words for people; empty while it is open."""
-    told: str = ""
+    words: str = ""
     """The last words of the server itself, which are untrusted."""
     through: str = ""
     """The proxy to the server, as part of a sentence: ` through the proxy HOST:PORT`; empty without one."""
@@ -145,10 +145,10 @@ class Link:
     is_too_large: bool = False
     """Whether the connection ended because the server sent a message of more than `MAX_MESSAGE` bytes."""
 
-    def end(self, why: str, told: str = "") -> None:
+    def end(self, why: str, words: str = "") -> None:
         """Record that the connection has ended; only the first reason is kept."""
         if not self.why:
-            self.why, self.told = why, told
+            self.why, self.words = why, words
         self.ended.set()
 
     def sent(self, message: Any) -> Sent | None:
@@ -192,7 +192,7 @@ async def over_pipes(link: Link, server: str, process: ServerProcess, *, logs: b
         await asyncio.gather(*tasks, return_exceptions=True)
         if process.popen.returncode:
             link.why = f"its process ended with {process.popen.returncode}"
-            link.told = text_of(explaining_line([*link.stderr]), str, MAX_LINE)
+            link.words = text_of(explaining_line([*link.stderr]), str, MAX_LINE)
         for pipe in (reader, errors):  # where a grandchild holds a pipe, they have no end
             pipe._transport.close()  # type: ignore[attr-defined]
 

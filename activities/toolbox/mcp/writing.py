@@ -67,7 +67,7 @@ def write(path: Path, texts: Mapping[str, str], classified: Sequence["ForeignToo
     missing = [found for found in classified if not found.is_in_file]
     return (
         f"{path} has a table for each of {len(classified)} tools, {len(missing)} of them new: correct their effects,"
-        f" and start the worker with --tools {path}.{_told_to_read(classified)}{_told_of_errors(classified)}"
+        f" and start the worker with --tools {path}.{_to_read(classified)}{_error_reports(classified)}"
     )
 
 
@@ -108,10 +108,10 @@ def _update(path: Path, text: str, classified: Sequence["ForeignTool"]) -> str:
     finally:
         new.unlink(missing_ok=True)
     tables = f" It has {len(missing)} new tables: correct their effects." if missing else ""
-    return f"{path} was updated; restart the worker.{tables}{_told_to_read(classified)}{_told_of_errors(classified)}"
+    return f"{path} was updated; restart the worker.{tables}{_to_read(classified)}{_error_reports(classified)}"
 
 
-def _told_to_read(classified: Iterable["ForeignTool"]) -> str:
+def _to_read(classified: Iterable["ForeignTool"]) -> str:
     """What a model is told of each tool that no person has read until now, for the person who reads the answer."""
     unread = [found for found in classified if found.unread]
     if not unread:
@@ -125,7 +125,7 @@ def _told_to_read(classified: Iterable["ForeignTool"]) -> str:
     )
 
 
-def _told_of_errors(classified: Iterable["ForeignTool"]) -> str:
+def _error_reports(classified: Iterable["ForeignTool"]) -> str:
     """Which tools may report an error as a success, and what of it is noticed; a line each, or for a server."""
     lines, silent = list[str](), dict[str, int]()
     for found in classified:
@@ -133,8 +133,8 @@ def _told_of_errors(classified: Iterable["ForeignTool"]) -> str:
             continue
         if found.listed.output_schema is None:
             silent[found.source.name] = silent.get(found.source.name, 0) + 1
-        elif told := _errors_of(found.listed.output_schema):
-            lines.append(f"  {found.kind} {told}.")
+        elif errors := _errors_of(found.listed.output_schema):
+            lines.append(f"  {found.kind} {errors}.")
     for server, count in silent.items():
         lines.append(
             f"  {server} has tools that are no reads and have no output schema ({count}). An error that is plain text,"
@@ -155,8 +155,8 @@ def _errors_of(schema: Mapping[str, Any]) -> str:
     if says:
         beside = " or ".join(why or sorted(MESSAGES))
         return f"failed if its result has {' or '.join(says)}, and {beside}: any other result counts as a success"
-    told = [name for name in why if name.startswith("error")]
-    return f"returns {' and '.join(told)}, which alone counts as a success" if told else ""
+    errors = [name for name in why if name.startswith("error")]
+    return f"returns {' and '.join(errors)}, which alone counts as a success" if errors else ""
 
 
 def _require_digests(path: Path, classified: Iterable["ForeignTool"]) -> None:
@@ -211,9 +211,9 @@ def _with_proposal(text: str, source: "Source", chosen: Sequence[str], others: C
     if head is None or not head.is_table:
         return text
     lines, reads = text.split("\n"), [*source.server.reads, *guesses.patterns(chosen, others)]
-    told = f"{len(chosen)} {'tool looks like a read' if len(chosen) == 1 else 'tools look like reads'} by the name"
+    finding = f"{len(chosen)} {'tool looks like a read' if len(chosen) == 1 else 'tools look like reads'} by the name"
     remedy = "check, and delete `effect` in the tables below"
-    lines.insert(head.line, f"# reads = {json.dumps(reads, ensure_ascii=False)}  # {told}: {remedy}")
+    lines.insert(head.line, f"# reads = {json.dumps(reads, ensure_ascii=False)}  # {finding}: {remedy}")
     return "\n".join(lines)
 
 
