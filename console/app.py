@@ -233,8 +233,8 @@ def with_store(work: Callable[..., int], options: type[Any]) -> Callable[..., No
 
     @functools.wraps(work)
     def run(**values: Any) -> None:
-        given = options(**{field.name: values.pop(field.name) for field in fields(options)})
-        raise typer.Exit(work(**values, options=given))
+        chosen = options(**{field.name: values.pop(field.name) for field in fields(options)})
+        raise typer.Exit(work(**values, options=chosen))
 
     _sign(run, [*own, *shared])
     return run

@@ -120,16 +120,16 @@ class Arguments:
 
     def call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
         """Call `function` with these values of its parameters."""
-        given = {name: values[name] for name in self.signature.parameters if name in values}
-        bound = inspect.BoundArguments(self.signature, given)
+        passed = {name: values[name] for name in self.signature.parameters if name in values}
+        bound = inspect.BoundArguments(self.signature, passed)
         return function(*bound.args, **bound.kwargs)
 
     def decode(self, arguments: Mapping[str, JsonValue], bound: "Bound") -> dict[str, Any]:
         """The recorded arguments of an earlier call as values, and those that are not recorded from `bound`."""
-        given = {
+        decoded = {
             name: self._adapters[name].validate_python(value) for name, value in arguments.items() if name in self.own
         }
-        return {**bound.values, **given}
+        return {**bound.values, **decoded}
 
     def differ_in_words(self, one: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> bool:
         """Whether two calls have different arguments, but only in what is words."""

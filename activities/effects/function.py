@@ -268,15 +268,15 @@ class Function:
 
         def look(step: Look) -> Callable[[], Any]:
             values = {**self.arguments.decode(step.arguments, bound), "key": Key(step.key)}
-            given = {name: values[name] for name in wanted if name in values}
+            taken = {name: values[name] for name in wanted if name in values}
 
             if not self.is_async:
-                return lambda: self._found(reconcile(**given))
+                return lambda: self._found(reconcile(**taken))
 
             async def call() -> Any:
                 if inspect.iscoroutinefunction(reconcile):
-                    return self._found(await reconcile(**given))
-                return self._found(await asyncio.to_thread(reconcile, **given))
+                    return self._found(await reconcile(**taken))
+                return self._found(await asyncio.to_thread(reconcile, **taken))
 
             return call
 

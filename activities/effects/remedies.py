@@ -28,11 +28,11 @@ def to_settle(key: str, missing: str, store: str) -> str:
 
 def to_see(store: str, command: str, *words: str, **options: str) -> str:
     """A command about a store, in backticks: `replan effects --store agent.db`."""
-    given = [*(f"--{name} {shlex.quote(value)}" for name, value in options.items()), f"--store {as_argument(store)}"]
+    switches = [*(f"--{name} {shlex.quote(value)}" for name, value in options.items()), f"--store {as_argument(store)}"]
     if any(word.startswith("-") for word in words):  # else it would be taken for an option
-        parts = [command, *given, "--", *map(shlex.quote, words)]
+        parts = [command, *switches, "--", *map(shlex.quote, words)]
     else:
-        parts = [command, *map(shlex.quote, words), *given]
+        parts = [command, *map(shlex.quote, words), *switches]
     return f"`{STARTER} {' '.join(parts)}`"
 
 

@@ -32,9 +32,9 @@ def check_undo(name: str, function: Function) -> None:
     """Raise TypeError if the `undo=` of a function cannot undo it."""
     undo = undo_of(function)
     if undo is None or undo.store is not function.store:
-        given = getattr(function.options.undo, "__name__", repr(function.options.undo))
+        other = getattr(function.options.undo, "__name__", repr(function.options.undo))
         raise TypeError(
-            f"undo= of {name} is {given}, which is no function of the same Effects: decorate it too, as in"
+            f"undo= of {name} is {other}, which is no function of the same Effects: decorate it too, as in"
             f" @effects.idempotent, above {name}."
         )
     known = {*function.arguments.own, RESULT}

@@ -246,10 +246,10 @@ class Story:
         ours = {entry.proof for entry in entries if isinstance(entry, Answered) and entry.request == request}
         ours |= {entry.proof for entry in entries if isinstance(entry, Extended) and entry.at == answer.at}
         ours |= {answer.resolution}
-        alike = (given for given in self.history.answers if given.choice is answer.choice)
+        alike = (known for known in self.history.answers if known.choice is answer.choice)
         # Without the journal, the first one since then: the handler of an Update runs before its event is written.
-        accepted = (given for given in alike if given.id in ours or (not any(ours) and given.at >= answer.at))
-        return next((given.event for given in accepted), None)
+        accepted = (known for known in alike if known.id in ours or (not any(ours) and known.at >= answer.at))
+        return next((known.event for known in accepted), None)
 
     @property
     def failed(self) -> list[Call]:

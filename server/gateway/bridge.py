@@ -569,13 +569,13 @@ def options_of(words: list[str]) -> dict[str, Any] | None:
             return None
         value = value if is_joined else rest.popleft()
         try:
-            given: Any = float(value) if name in NUMBERS else value
+            parsed: Any = float(value) if name in NUMBERS else value
         except ValueError:
             return None
         if name == "--tools":
             found["tools"].append(value)
         else:
-            found[name[2:].replace("-", "_")] = given
+            found[name[2:].replace("-", "_")] = parsed
     return found if _are_usable(found) else None
 
 

@@ -326,7 +326,7 @@ async def made_desk(
     """
     environment = dict(os.environ)
     read_secrets()
-    given, tasks = os.environ.get("REPLAN_STORE"), None
+    url, tasks = os.environ.get("REPLAN_STORE"), None
     tools: Any = LocalTools(hello, environment, process, record)
     if hello.tasks is not None:
         os.environ["REPLAN_STATE"] = str(state)
@@ -337,7 +337,7 @@ async def made_desk(
         desk.fail(why)
         yield desk
         return
-    store, url = given or str(state / "store.db"), given or sqlite_url(state)
+    store, url = url or str(state / "store.db"), url or sqlite_url(state)
     async with desk.opened(store, url, os.environ.get("REPLAN_KEYS")):
         yield desk
 

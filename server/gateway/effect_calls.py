@@ -134,7 +134,7 @@ class EffectCalls:
     """By request, the calls without an answer."""
     _answered: dict[str, float] = field(default_factory=dict)
     """By row's key, when the last calls were answered, the newest at the end."""
-    _given: dict[str, dict[str, float]] = field(default_factory=dict)
+    _unread: dict[str, dict[str, float]] = field(default_factory=dict)
     """By connection, the answers that its agent may not have read: by row's key, when they were given."""
 
     @property
@@ -217,7 +217,7 @@ class EffectCalls:
 
     def connection_closed(self, connection: str) -> None:
         """Note that the agent has left, or was lost: nobody knows whether it has read its last answers."""
-        self._given.pop(connection, None)
+        self._unread.pop(connection, None)
         self.store.rows.askers.pop(self.asker(connection), None)
         if self.store.rows.read:
             self.store.later(self.store.rows.go_on)
@@ -226,15 +226,15 @@ class EffectCalls:
         """Note that the answer to a request could not be written."""
         if found := self._keys.pop(request, None):
             connection, key = found
-            self._given.get(connection, {}).pop(key, None)
+            self._unread.get(connection, {}).pop(key, None)
             self.store.not_read(key, self.asker(connection))
 
     def _note_key(self, request: Request, key: str) -> None:
         if key:
             self._keys[request.id] = request.connection, key
             self._answered.pop(key, None)
-            self._answered[key] = self._given.setdefault(request.connection, {})[key] = time.monotonic()
-            for known in (self._keys, self._answered, self._given, self._given[request.connection]):
+            self._answered[key] = self._unread.setdefault(request.connection, {})[key] = time.monotonic()
+            for known in (self._keys, self._answered, self._unread, self._unread[request.connection]):
                 while len(known) > MAX_ANSWERS:
                     known.pop(next(iter(known)))
 
@@ -246,9 +246,9 @@ class EffectCalls:
 
     def went_on(self, connection: str, at: float) -> None:
         """Note that the agent has asked for something else on this connection: it has the answers given before `at`."""
-        given = self._given.get(connection, {})
-        for key in [key for key, since in given.items() if since < at]:
-            del given[key]
+        unread = self._unread.get(connection, {})
+        for key in [key for key, since in unread.items() if since < at]:
+            del unread[key]
             self.store.rows.read[key] = self.asker(connection)
 
     async def answer(self, asked: Asked, said: Mapping[str, Any], request: Request) -> bool:

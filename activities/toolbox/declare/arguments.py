@@ -56,19 +56,19 @@ def changes(kind: Kind, args: JsonValue, effect: Effect | None) -> str:
     return "; ".join(found[:MAX_CHANGES]) + more
 
 
-def added_arguments(kind: Kind, args: BaseModel, given: JsonValue) -> dict[str, JsonValue]:
-    """The arguments that a call has in addition to those that were `given`, by name: the defaults of the tool's model.
+def added_arguments(kind: Kind, args: BaseModel, passed: JsonValue) -> dict[str, JsonValue]:
+    """The arguments that a call has in addition to those that were `passed`, by name: the defaults of the tool's model.
 
     An argument that was given without some of its parts is returned whole, with the defaults of these parts. Not
     returned are secrets, as the model declares them, arguments that only a person may give, and values that are made
     anew for each call, such as the time. Empty if the model cannot be written as JSON.
     """
-    if not isinstance(given, dict):
+    if not isinstance(passed, dict):
         return {}
     try:
         whole, again = (
-            _completed(model, given, model.model_dump(mode="json", by_alias=True, warnings=False))
-            for model in (args, kind.parse(given))
+            _completed(model, passed, model.model_dump(mode="json", by_alias=True, warnings=False))
+            for model in (args, kind.parse(passed))
         )
     except Exception:  # a serializer or validator is code of the tool, and may raise anything
         return {}
@@ -76,12 +76,12 @@ def added_arguments(kind: Kind, args: BaseModel, given: JsonValue) -> dict[str, 
     found = dict[str, JsonValue]()
     for name, value in whole.items():
         declared = properties.get(name, {})
-        if name in kind.for_people or is_secret(declared) or (name in given and value == given[name]):
+        if name in kind.for_people or is_secret(declared) or (name in passed and value == passed[name]):
             continue
         if value != again.get(name) or name in _made_anew(args):
             continue
         # The model of a foreign tool leaves the defaults to its server.
-        found[name] = declared.get("default") if value is None and name not in given else value
+        found[name] = declared.get("default") if value is None and name not in passed else value
     return found
 
 
@@ -92,32 +92,32 @@ def _made_anew(model: BaseModel) -> set[str]:
     return {name for field, info in made for name in _names(type(model), field, info)}
 
 
-def _completed(model: BaseModel, given: Mapping[str, JsonValue], dumped: Any) -> dict[str, JsonValue]:
-    """The arguments `given` for a model, with the fields that were left out; `dumped` is the whole model as JSON."""
-    found = dict(given)
+def _completed(model: BaseModel, passed: Mapping[str, JsonValue], dumped: Any) -> dict[str, JsonValue]:
+    """The arguments `passed` to a model, with the fields that were left out; `dumped` is the whole model as JSON."""
+    found = dict(passed)
     for field, info in type(model).model_fields.items():
         names, written = _names(type(model), field, info), info.serialization_alias or info.alias or field
         value: Any = getattr(model, field)
         is_shown = info.repr and not isinstance(value, Secret | SecretStr | SecretBytes)
         if not names or not is_shown or not isinstance(dumped, dict) or written not in dumped:
             continue
-        name = next((name for name in names if name in given), None)
+        name = next((name for name in names if name in passed), None)
         if name is None:
             found[names[0]] = dumped[written]
         else:
-            found[name] = _with_parts(value, given[name], dumped[written])
+            found[name] = _with_parts(value, passed[name], dumped[written])
     return found
 
 
-def _with_parts(value: Any, given: JsonValue, dumped: Any) -> JsonValue:
-    """`given`, with the fields that were left out of the models in it; `dumped` is the validated `value` as JSON."""
-    if isinstance(value, BaseModel) and isinstance(given, dict):
-        return _completed(value, given, dumped)
-    if not (isinstance(value, list | tuple) and isinstance(given, list) and isinstance(dumped, list)):
-        return given
-    if len(value) == len(given) == len(dumped):
-        return [_with_parts(*parts) for parts in zip(value, given, dumped, strict=True)]
-    return given
+def _with_parts(value: Any, passed: JsonValue, dumped: Any) -> JsonValue:
+    """`passed`, with the fields that were left out of the models in it; `dumped` is the validated `value` as JSON."""
+    if isinstance(value, BaseModel) and isinstance(passed, dict):
+        return _completed(value, passed, dumped)
+    if not (isinstance(value, list | tuple) and isinstance(passed, list) and isinstance(dumped, list)):
+        return passed
+    if len(value) == len(passed) == len(dumped):
+        return [_with_parts(*parts) for parts in zip(value, passed, dumped, strict=True)]
+    return passed
 
 
 def _names(model: type[BaseModel], field: str, info: FieldInfo) -> list[str]:
@@ -230,8 +230,8 @@ def _result_change(
         for wrong in error.errors(include_url=False, include_context=False, include_input=False):
             # A number may be in a text, say, and what is at another place may come from another reference.
             if wrong["type"].endswith("_type") and tuple(wrong["loc"])[: len(at)] == tuple(at):
-                given = found.value if found else ""
-                return f"{where}, which {source.spec.kind} returns as {given}: {validation.expected(wrong)}"
+                type_name = found.value if found else ""
+                return f"{where}, which {source.spec.kind} returns as {type_name}: {validation.expected(wrong)}"
     return ""
 
 

@@ -574,9 +574,9 @@ class Kept:
         if connection.is_newer and method in ("resources/subscribe", "resources/unsubscribe"):
             await self._subscribe(connection, str(params.get("uri")), ends=method == "resources/unsubscribe")
             return {}
-        given, meta = dict[str, Any](), {**params.get("_meta", {}), CALL_NAME: token}
+        resumed, meta = dict[str, Any](), {**params.get("_meta", {}), CALL_NAME: token}
         for _ in range(MAX_ROUNDS):
-            request = Request[dict[str, Any], str](method=method, params={**params, **given, "_meta": meta})
+            request = Request[dict[str, Any], str](method=method, params={**params, **resumed, "_meta": meta})
             deadline.check()
             found: dict[str, Any] = await connection.client.session.send_request(
                 request, _RAW, progress_callback=report
@@ -590,7 +590,7 @@ class Kept:
             if question is not None:
                 return question
             plain = to_jsonable_python(responses, by_alias=True, exclude_none=True)
-            given = {"inputResponses": plain, "requestState": asked.request_state}
+            resumed = {"inputResponses": plain, "requestState": asked.request_state}
         return questions.ServerQuestion("the same again and again", {})
 
     async def _subscribe(self, connection: _Connection, uri: str, *, ends: bool) -> None:
