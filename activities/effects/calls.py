@@ -515,8 +515,8 @@ class Calls:
         row, now = self.row(tx, look.key), self.clock(tx)
         if row is None or row.claim != look.token or row.state not in (State.OPEN, State.UNKNOWN):
             return Miss(is_void=True)  # somebody else has settled it: begin again
-        seen = self.evidence_of(tx, row.owner, now)
-        is_over = seen.life in (Life.DEAD, Life.ENDED) and not seen.has_started_processes
+        evidence = self.evidence_of(tx, row.owner, now)
+        is_over = evidence.life in (Life.DEAD, Life.ENDED) and not evidence.has_started_processes
         if not is_over and not (row.expires is not None and now > row.expires + GRACE):
             left = max(0.0, (row.expires or now) + GRACE - now)
             return Miss(why=f"it was not found, but may still arrive: that proves something in {left:.0f} s")

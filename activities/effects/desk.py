@@ -182,8 +182,8 @@ class Desk:
         if row.state != State.DOUBTFUL and is_doubt:
             reason = f"The call {key} is not doubtful: nobody knows whether it was applied"
             raise EffectRefused("other_answer", key, reason, "settle it as applied or not-applied")
-        if row.state == State.OPEN and (seen := self._process(tx, row)) is not None and seen.life in _LIVES:
-            reason = f"The call {key} still runs in {place(seen)}"
+        if row.state == State.OPEN and (process := self._process(tx, row)) is not None and process.life in _LIVES:
+            reason = f"The call {key} still runs in {place(process)}"
             raise EffectRefused("still_running", key, reason, "wait for it, or end that process")
         if answer == "same":
             self._check_earlier(tx, row)

@@ -189,9 +189,9 @@ def observed(failing: AttemptFailure) -> str:
     if failing.fault is None:
         return ""
     observation = failing.fault.observed
-    seen = "" if observation is None else f" Observed: {stop(value(observation))}"
+    shown = "" if observation is None else f" Observed: {stop(value(observation))}"
     words = one_line(failing.fault.words)
-    return seen if not words or words in seen else f"{seen} {stop(one_line(service_words(words)))}"
+    return shown if not words or words in shown else f"{shown} {stop(one_line(service_words(words)))}"
 
 
 def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:

@@ -35,7 +35,7 @@ class Card(NamedTuple):
     """What a person must know of an open request, as the page shows it; empty for a request that was closed."""
     fields: Sequence[Field]
     """The arguments as fields of the form that edits them."""
-    is_seen: bool
+    is_known: bool
     """Whether the call that is to be approved is known."""
     answered: str
     """Who answered what, or why the request was closed without an answer; empty for an open request."""
@@ -51,7 +51,7 @@ def card_of(task: Asker, asked: HumanRequest, schema: Schema | None = None, outc
     call, known = asked.call, facts(asked, task) if asked.is_open else []
     answered = answer_words(asked.answer) if asked.answer else closing_words(asked) if asked.closed else ""
     words = next((fact.text for fact in known if fact.about == CALL), "") or shorten(asked.reason, MAX_CALL)
-    is_seen = call is not None or asked.kind is not RequestKind.APPROVAL
+    is_known = call is not None or asked.kind is not RequestKind.APPROVAL
     fields = fields_of(call, schema) if call and asked.is_open else []
     calls = asked_calls(outcome, asked) if outcome and answered else []
     return Card(
@@ -63,7 +63,7 @@ def card_of(task: Asker, asked: HumanRequest, schema: Schema | None = None, outc
         words,
         _on_page(known, asked),
         fields,
-        is_seen,
+        is_known,
         answered,
         calls,
     )

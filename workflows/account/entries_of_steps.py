@@ -32,11 +32,11 @@ class Observed(JournalEntry, frozen=True):
     observation: Observation = Field(default=LEFT_OUT, exclude=True)
 
     def apply(self, state: JournalState) -> None:
-        seen, record = self.observation, state.record_of(self.step)
-        state.observations.append(seen)
-        if not seen.stale:
+        shown, record = self.observation, state.record_of(self.step)
+        state.observations.append(shown)
+        if not shown.stale:
             fault = next(fault for fault in state.rejecting_faults if fault.step_id == self.step)
-            read = seen.kind, seen.args, seen.value
+            read = shown.kind, shown.args, shown.value
             state.guard.observed(record.kind, record.args or {}, *read, fault.observed, state.effects)
 
 

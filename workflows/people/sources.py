@@ -21,7 +21,7 @@ from workflows.text import few, shorten
 
 MAX_LEAVES = 200
 """The most values within one argument whose sources are looked for."""
-MAX_SEEN = 2_000
+MAX_LOOKED_AT = 2_000
 """The most values of one result that are looked at."""
 MAX_SOURCES = 3
 """The most sources that are named of one argument."""
@@ -128,7 +128,7 @@ def _numbers(text: str) -> Iterator[Decimal]:
 
 
 def _has_leaf(result: JsonValue, value: JsonValue) -> bool:
-    leaves = islice(_leaves(result), MAX_SEEN)
+    leaves = islice(_leaves(result), MAX_LOOKED_AT)
     return any(leaf == value and isinstance(leaf, bool) == isinstance(value, bool) for leaf in leaves)
 
 

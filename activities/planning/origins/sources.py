@@ -84,12 +84,12 @@ class UntrustedText(NamedTuple):
 
 def may_compute(kind: str, kinds: Mapping[str, Kind]) -> bool:
     """Whether this is the kind of a pure tool, or one is its fallback."""
-    seen = set[str]()
-    while kind in kinds and kind not in seen:
+    visited = set[str]()
+    while kind in kinds and kind not in visited:
         spec = kinds[kind].spec
         if spec.pure:
             return True
-        seen.add(kind)
+        visited.add(kind)
         kind = spec.fallback or ""
     return False
 
