@@ -302,9 +302,9 @@ async def answer(request: Request, id: Reference, new: NewAnswer) -> Response:
     by = visitor_of(request).answers_as(new.by)
     if wrong := [name for name in values if name not in CHOICES[new.choice].given.model_fields]:
         raise Problem("usage", f"{wrong[0]} does not go with {new.choice.value}", "leave it out")
-    words = await people.answer(task, new.choice, **values, by=by)
-    fields = {"task_id": task.id, "answer": new.choice.value, "by": by, "said": words}
-    return json_response({**fields, "checked": words is not None})
+    said = await people.answer(task, new.choice, **values, by=by)
+    fields = {"task_id": task.id, "answer": new.choice.value, "by": by, "said": said}
+    return json_response({**fields, "checked": said is not None})
 
 
 @router.post("/tasks/{id}/extend", summary="Give a running task more than its limits")
@@ -313,8 +313,8 @@ async def extend(request: Request, id: Reference, more: Extension, key: Key = No
     task = await task_of(request, id)
     by = visitor_of(request).answers_as(more.by)
     values = {**more.model_dump(exclude_unset=True), "by": by}
-    words = await people.answer(task, Choice.EXTEND, key, **values)
-    return json_response({"task_id": task.id, "by": by, "said": words, "checked": words is not None})
+    said = await people.answer(task, Choice.EXTEND, key, **values)
+    return json_response({"task_id": task.id, "by": by, "said": said, "checked": said is not None})
 
 
 @router.post("/tasks/{id}/cancel", status_code=202, summary="Ask a task to stop")

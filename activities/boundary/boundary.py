@@ -39,7 +39,7 @@ from activities.providers.metering import total
 from activities.storage.store import time_limit
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.arguments import added_arguments, changes
-from activities.toolbox.declare.condition_words import applies
+from activities.toolbox.declare.condition_clauses import applies
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import Transaction
 from activities.toolbox.resources import Resources

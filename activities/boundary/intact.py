@@ -89,9 +89,9 @@ class OwnProcess:
 
 def _leave_child(calls: Iterable[str]) -> NoReturn:
     named = ", ".join(filter(None, calls)) or "A tool"
-    words = (
+    text = (
         f"{named} forked the worker's process, and went on in the child (process {os.getpid()}), which serves nothing."
         " The child ends, and the worker goes on: end a child with os._exit, or start a program instead.\n"
     )
-    os.write(2, words.encode(errors="replace"))
+    os.write(2, text.encode(errors="replace"))
     os._exit(1)

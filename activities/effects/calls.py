@@ -147,7 +147,7 @@ class CallRequest:
     key: str
     """The key of its row, if it gets a new one."""
     timeout: float
-    differs_in_words: Callable[[Mapping[str, JsonValue]], bool]
+    differs_in_prose: Callable[[Mapping[str, JsonValue]], bool]
     """Whether its arguments differ from these only in words."""
     can_look: bool = False
     """Whether `reconcile=`, or the database of a transactional function, can say whether a call was applied."""
@@ -723,7 +723,7 @@ def _related(request: CallRequest, rows: Sequence[Any]) -> Iterator[tuple[Any, b
             continue
         is_equal = row.digest == identity.digest
         is_named = identity.key is not None and row.caller_key == identity.key
-        is_reworded = not is_equal and request.differs_in_words(json.loads(row.arguments) if row.arguments else {})
+        is_reworded = not is_equal and request.differs_in_prose(json.loads(row.arguments) if row.arguments else {})
         if is_equal or is_named or is_reworded:
             yield row, is_reworded
 

@@ -19,7 +19,7 @@ from activities.effects.calls import (
     Undone,
     Wait,
 )
-from activities.effects.desk import CallRecord, Desk, in_words, place
+from activities.effects.desk import CallRecord, Desk, clause_about, place
 from activities.effects.flow import Running
 from activities.effects.recognition import Identity
 from activities.effects.remedies import IDENTITY, OUTCOME, RESULT, to_settle
@@ -78,7 +78,7 @@ class Explained(NamedTuple):
 
 def explain(desk: Desk, call: CallRecord) -> Explained:
     """Explain a call; raises StoreUnavailable, or EffectRefused if it is gone."""
-    summary = f"{call.function} of the session {call.session!r} {in_words(call)}."
+    summary = f"{call.function} of the session {call.session!r} {clause_about(call)}."
     return Explained(call, summary, list(items_of(call)), following(desk, call), list(todo_of(desk, call)))
 
 
@@ -169,7 +169,7 @@ def following(desk: Desk, call: CallRecord) -> Following:
             timeout=0,
             client=Running(),
             # Only the program knows which arguments are words; a doubtful call was compared with its earlier one.
-            differs_in_words=lambda arguments: arguments == earlier,
+            differs_in_prose=lambda arguments: arguments == earlier,
         )
         return viewer.begin(tx, request, None, has_looked=False)
 

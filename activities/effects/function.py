@@ -169,7 +169,7 @@ class Function:
             arguments=bound.json,
             key=key,
             timeout=self.options.timeout,
-            differs_in_words=lambda earlier: self.arguments.differ_in_words(bound.json, earlier),
+            differs_in_prose=lambda earlier: self.arguments.differ_in_prose(bound.json, earlier),
             can_look=self.options.reconcile is not None or self.effect is Effect.TRANSACTIONAL,
             returns_nothing=self.arguments.returns in (None, type(None)),
             client=client,

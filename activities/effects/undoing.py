@@ -17,7 +17,7 @@ from sqlalchemy import Connection, update
 from activities.effects import identity
 from activities.effects.arguments import Bound
 from activities.effects.calls import State
-from activities.effects.desk import CallRecord, Desk, in_words
+from activities.effects.desk import CallRecord, Desk, clause_about
 from activities.effects.errors import EffectRefused
 from activities.effects.function import Function
 from activities.effects.ledger import LEDGER
@@ -120,7 +120,7 @@ def plan_undo(desk: Desk, functions: Mapping[str, Function], key: str) -> UndoCa
         return None
     if call.state is not State.APPLIED:
         remedy = "settle it first" if call.is_unsettled else "there is nothing to undo"
-        raise EffectRefused("not_applied", key, f"The call {key} {in_words(call)}", remedy)
+        raise EffectRefused("not_applied", key, f"The call {key} {clause_about(call)}", remedy)
     function = functions.get(call.function)
     if function is None:
         reason = f"This Effects has no function {call.function}, which made the call {key}"

@@ -318,7 +318,7 @@ def _with_summary(turn: UserTurn, summary: RecordedTurn, goal: Situation | None)
 
 def _without_closing(turn: Turn, closings: Iterable[str]) -> Turn:
     """The turn without its closing lines (time, calls left), which were true only when it was sent."""
-    closing = next((words for words in closings if turn.text.endswith(words)), "")
+    closing = next((line for line in closings if turn.text.endswith(line)), "")
     return replace(turn, text=turn.text.removesuffix(closing).strip())
 
 

@@ -456,8 +456,8 @@ def replace_surrogates(turn: AssistantTurn) -> AssistantTurn:
         for call in turn.calls
     )
     blocks = turn.blocks if _replaced([*turn.blocks]) == [*turn.blocks] else ()
-    words = {"text": _replaced(turn.text), "aside": _replaced(turn.aside), "vendor": _replaced(turn.vendor)}
-    return replace(turn, calls=calls, blocks=blocks, **words)
+    texts = {"text": _replaced(turn.text), "aside": _replaced(turn.aside), "vendor": _replaced(turn.vendor)}
+    return replace(turn, calls=calls, blocks=blocks, **texts)
 
 
 def _replaced(value: Any) -> Any:

@@ -299,12 +299,12 @@ def _messages(request: Request, model: str, *, keeps_after_summary: bool) -> lis
 
 
 def _message(turn: Turn, model: str, *, keeps_after_summary: bool) -> dict[str, Any]:
-    words = [{"type": "text", "text": turn.text}] if turn.text.strip() else []
+    blocks = [{"type": "text", "text": turn.text}] if turn.text.strip() else []
     if isinstance(turn, AssistantTurn):
         # Anthropic's signatures are valid only with the turns that the summary replaced; others want thoughts always.
         own = turn.by == model and turn.blocks and (keeps_after_summary or not turn.follows_summary)
-        return {"role": "assistant", "content": [*turn.blocks] if own else [*words, *map(_tool_use, turn.calls)]}
-    return {"role": "user", "content": [*map(_tool_result, turn.results), *words]}
+        return {"role": "assistant", "content": [*turn.blocks] if own else [*blocks, *map(_tool_use, turn.calls)]}
+    return {"role": "user", "content": [*map(_tool_result, turn.results), *blocks]}
 
 
 def _tool_use(call: ToolCall) -> dict[str, Any]:

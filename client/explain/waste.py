@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from client.explain.words import Sentence, listed
+from client.explain.prose import Sentence, listed
 from client.history.records import Call, Event
 from client.history.story import Story
 from client.wording import count

@@ -15,7 +15,7 @@ from temporalio.client import Client, WorkflowExecutionDescription
 
 from client import document, people, tasks, tree
 from client.connection import ui_url_of
-from client.explain import words, world
+from client.explain import prose, world
 from client.follow import Follower, View, fetch_standing
 from client.history import fetch
 from client.history.decoder import calls_in
@@ -43,7 +43,7 @@ from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow
 from workflows.inquiries import PayloadInquiry
 from workflows.plans.catalogue import Effect
-from workflows.plans.contract import contract_words
+from workflows.plans.contract import contract_text
 from workflows.text import nearest
 
 
@@ -170,12 +170,12 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     lines = tree.body(outcome, ui_url_of(client, handle.id), _width(), live)
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
     lines += [*tree.waiting_lines(outcome), *tree.paused_lines(outcome), *requests.lines(outcome)]
-    lines += [cut(one_line(contract_words(outcome.contract)), MAX_CLOSING_REASON)] if outcome.contract else []
+    lines += [cut(one_line(contract_text(outcome.contract)), MAX_CLOSING_REASON)] if outcome.contract else []
     lines += closing_lines(outcome)
     if snapshot and snapshot.is_replayed:
         start = worker(description.task_queue)
         lines.append(f"No worker answers, so this is what its history tells: `{start}` goes on with it.")
-    lines += [printable(render(words.rolled_back(handle.id, rolled_back), as_command))] if rolled_back else []
+    lines += [printable(render(prose.rolled_back(handle.id, rolled_back), as_command))] if rolled_back else []
     print_lines(lines + await _effects(client, handle, description, outcome, is_rolled_back=bool(rolled_back)))
     return exit_code(outcome)
 
@@ -192,7 +192,7 @@ async def _effects(
         return []
     story = await fetch.fetch_story(client, handle)
     sentences = [*(world.unknown(story) if is_unknown else ()), *world.earlier(story)]
-    resets = [words.moment(reset.at) for reset in story.history.resets]
+    resets = [prose.moment(reset.at) for reset in story.history.resets]
     timed = [f"It was reset at {at}; its time counts from the start." for at in resets[-1:]]
     lines = [printable(render(sentence.text, as_command)) for sentence in sentences]
     lines += [f"See what stands: {starter('effects', handle.id)}"] if lines else []

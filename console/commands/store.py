@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from activities.effects.calls import State
 from activities.effects.database import Database
-from activities.effects.desk import UNSAID, CallRecord, Desk, in_words
+from activities.effects.desk import UNSAID, CallRecord, Desk, clause_about
 from activities.effects.errors import EffectError, EffectRefused
 from activities.effects.explanation import explain, items_of, todo_of
 from activities.effects.floor import Effects
@@ -33,7 +33,7 @@ from console.render.checks import Check, Status, check_lines
 from console.render.terminal import print_lines
 from runtime.named_object import LOADABLE, CannotLoad, named_object
 from workflows.json_values import canonical
-from workflows.people.card import args_words
+from workflows.people.card import args_text
 
 if TYPE_CHECKING:
     from client.placeholders import Placeholders
@@ -402,10 +402,10 @@ def _lines(desk: Desk, call: CallRecord) -> list[str]:
     """A call in a few lines."""
     kind = f" ({call.effect})" if call.effect else ""
     often = f", attempt {call.attempts}" if call.attempts > 1 else ""
-    lines = [f"{_moment(call.at)}  {call.function}{kind}  {in_words(call)}{often}"]
+    lines = [f"{_moment(call.at)}  {call.function}{kind}  {clause_about(call)}{often}"]
     lines.append(f"    key {call.key}, session {call.session}")
     if call.arguments:
-        lines.append(f"    with {one_line(args_words(call.arguments))}")
+        lines.append(f"    with {one_line(args_text(call.arguments))}")
     if call.has_result:
         lines.append(f"    {cut(one_line(canonical(call.result)), MAX_RESULT)}")
     if call.joined:

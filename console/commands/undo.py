@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from client import document, sessions, undo as undoing
 from client.connection import ui_url_of
-from client.explain.words import moment
+from client.explain.prose import moment
 from client.remedy import as_command
 from client.sessions import SessionTasks, SessionUndo
 from client.snapshot import Snapshot

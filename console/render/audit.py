@@ -152,7 +152,7 @@ def _findings(report: AuditReport, width: int) -> Iterator[str]:
             yield from _wrapped(line, width, "   ", first="   ")
         yield from _wrapped(f"To change: {finding.remedy}", width, "   ", first="   ")
         for place in finding.examples[:EXAMPLES]:
-            yield from _wrapped(f"- {place_words(place)}", width, "     ", first="   ")
+            yield from _wrapped(f"- {place_text(place)}", width, "     ", first="   ")
         if finding.places > EXAMPLES:
             yield f"   - and {finding.places - EXAMPLES:,} more"
 
@@ -166,7 +166,7 @@ def how_many(finding: FindingCount) -> str:
     return f"{places} in {count(finding.histories, 'history', 'histories')}{calls}: {sure}."
 
 
-def place_words(place: Place) -> str:
+def place_text(place: Place) -> str:
     """A place in one line."""
     activity = f"{place.activity}: " if place.activity else ""
     args = f"; arguments {place.args}" if place.args else ""

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from client.explain.words import listed, moment, seconds
+from client.explain.prose import listed, moment, seconds
 from client.report.report import FaultCount, Report, Spread
 from client.report.row import Recovery
 from client.text import one_line, printable

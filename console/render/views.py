@@ -13,7 +13,7 @@ from client.remedy import as_command
 from client.snapshot import Snapshot
 from client.text import one_line, printable, worker
 from client.tree import WIDTH, RowLayout
-from client.wording import pause_words
+from client.wording import pause_text
 from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import requests
@@ -40,7 +40,7 @@ class StderrView(View):
             if (which := (pause.activity, pause.since)) not in self._pauses:
                 self._pauses.add(which)
                 name = one_line(pause.activity or "the task")
-                self._warn(f"{name} is {pause_words(pause)}; resume: {pause.resume}")
+                self._warn(f"{name} is {pause_text(pause)}; resume: {pause.resume}")
 
     def silence(self, who: Silent) -> None:
         self._warn(no_answer(who, self._common.queue))

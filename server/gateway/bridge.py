@@ -549,13 +549,13 @@ SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 IDLE_SECONDS, PATIENCE, LIST_WAIT = 60.0, 30.0, 25.0
 
 
-def options_of(words: list[str]) -> dict[str, Any] | None:
+def options_of(args: list[str]) -> dict[str, Any] | None:
     """The options of `mcp WORDS`, by name without dashes; None if the whole command line has to read them.
 
     That one knows all options, and says what is wrong with them.
     """
     found: dict[str, Any] = {"tools": [], "command": []}
-    rest = deque(words)
+    rest = deque(args)
     while rest:
         word = rest.popleft()
         if word == "--":

@@ -19,7 +19,7 @@ from activities.borders import judge, validation
 from activities.borders.proof import proves_no_effect
 from activities.borders.table import Verdict
 from activities.boundary.attempt import FaultRaised
-from activities.effects.arguments import differ_in_words
+from activities.effects.arguments import differ_in_prose
 from activities.effects.calls import CallRequest, Claim, Look, State
 from activities.effects.database import Database
 from activities.effects.desk import Desk, Settlement
@@ -340,9 +340,9 @@ class AgentCall:
         person, key = self.request.attended, error.key
         if person is None or isinstance(error, ResultUnknown):
             return False
-        words = [f"{self.offer.name} {canonical(self.args)[:MAX_SHOWN]}", error.what]
-        words += [f"{choice}: {meaning}" for choice, meaning in choices.items()]
-        question = Question(key, "", "", "\n".join(map(legible, words)), [*choices])
+        lines = [f"{self.offer.name} {canonical(self.args)[:MAX_SHOWN]}", error.what]
+        lines += [f"{choice}: {meaning}" for choice, meaning in choices.items()]
+        question = Question(key, "", "", "\n".join(map(legible, lines)), [*choices])
         if not person.is_inline:
             raise Unanswered(question.as_result(self.request.id))
         reply = reply_of(await person.ask(question), question.choices)
@@ -422,7 +422,7 @@ class AgentCall:
             arguments=self.args,
             key=row_key(session, kind, identity, new_key(self.offer.name)),
             timeout=spec.timeout,
-            differs_in_words=lambda earlier: differ_in_words(self.args, earlier, spec.authority, spec.content),
+            differs_in_prose=lambda earlier: differ_in_prose(self.args, earlier, spec.authority, spec.content),
             can_look=spec.reconcile is not None,
             client=client,
             asker=client.asker,
@@ -446,7 +446,7 @@ class AgentCall:
             note=self.calls.store.database.note,
             is_over=lambda error: self.calls.tools.is_over(self.kind),
             name_of=lambda error: type(error.error if isinstance(error, Failed) else error).__name__,
-            key_words="`replan/key` in the `_meta` of the call",
+            key_hint="`replan/key` in the `_meta` of the call",
         )
 
     async def _call_tool(self, claim: Claim, attempt: _Attempt) -> Answer:

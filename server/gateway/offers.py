@@ -102,7 +102,7 @@ class OwnTool:
     """A tool of the gateway itself as it is listed; what answers its calls is imported later."""
 
     args: type[OwnArgs]
-    words: str
+    about: str
     is_read: bool = True
 
 
@@ -133,7 +133,7 @@ def listed(own_tools: Mapping[str, OwnTool], taken: Collection[str], *, note: st
     tools: list[dict[str, Any]] = [
         {
             "name": name,
-            "description": tool.words,
+            "description": tool.about,
             "inputSchema": tool.args.model_json_schema(),
             "annotations": {"readOnlyHint": tool.is_read},
         }
@@ -156,9 +156,9 @@ def not_offered(left_out: Mapping[str, str]) -> str:
 
 def server_name(command: Sequence[str]) -> str:
     """A short name for the server that a command starts; the kinds of the server's tools begin with it."""
-    words = [word for word in command if not word.startswith("-")]
-    named = [word for word in words[1:] if re.search("mcp|server", word, re.IGNORECASE)]
-    word = (named or words[1:2] or words[:1] or ["server"])[0]
+    args = [word for word in command if not word.startswith("-")]
+    named = [word for word in args[1:] if re.search("mcp|server", word, re.IGNORECASE)]
+    word = (named or args[1:2] or args[:1] or ["server"])[0]
     base = re.split("[@=<>~]", os.path.basename(word.rstrip("/")).lower())[0]  # noqa: PTH119  # also of packages
     base = re.sub(r"\.(py|js|mjs|cjs|ts|exe)$", "", base)
     short = re.sub("[^a-z0-9_]+", "-", re.sub("mcp|server", "", base)).strip("-_")

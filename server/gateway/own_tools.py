@@ -160,5 +160,5 @@ _ANSWERS: Mapping[str, Callable[[Asked, Any], Awaitable[dict[str, Any]]]] = {
     "replan_answer": _answer,
 }
 BY_NAME: Mapping[str, StoreTool] = {
-    name: StoreTool(entry.args, entry.words, _safe(_ANSWERS[name]), entry.is_read) for name, entry in OF_TASKS.items()
+    name: StoreTool(entry.args, entry.about, _safe(_ANSWERS[name]), entry.is_read) for name, entry in OF_TASKS.items()
 }

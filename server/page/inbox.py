@@ -170,8 +170,8 @@ def _chips(
     """The filters as links: the address, the words, the number of cards, and whether the filter is in use."""
     kinds = [("", "All", counts.total()), *((one.value, KINDS[one], counts[one]) for one in RequestKind if counts[one])]
     chips = [
-        (f"/ui/inbox?{urlencode(_query(value, mine=mine))}", words, number, value == kind)
-        for value, words, number in kinds
+        (f"/ui/inbox?{urlencode(_query(value, mine=mine))}", label, number, value == kind)
+        for value, label, number in kinds
     ]
     if mine or has_owners:
         chips.append((f"/ui/inbox?{urlencode(_query(kind, mine=not mine))}", "Started by me", own_cards, mine))

@@ -261,7 +261,7 @@ def misfits(args: Mapping[str, JsonValue], schema: Mapping[str, Any] | None) -> 
     whole = schema or {}
     known = whole.get("properties", {})
     found = {name: _misfit(value, plain(known.get(name, {}), whole)) for name, value in args.items()}
-    return {name: f"{name} {words}." for name, words in found.items() if words}
+    return {name: f"{name} {problem}." for name, problem in found.items() if problem}
 
 
 def _misfit(value: JsonValue, schema: Mapping[str, Any]) -> str:

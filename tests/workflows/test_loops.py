@@ -114,7 +114,7 @@ class Told:
                 effect,
                 revision=self.turn,
                 changes=self.effects,
-                words=self.words,
+                sent=self.words,
                 has_waited=kind == waits,
                 is_by_model=kind == model,
             )
@@ -182,5 +182,5 @@ def test_another_fault_is_progress_and_the_same_fault_is_none() -> None:
         for turn, fault in enumerate(faults, 1):
             taken = task.take(("a", 0) if turn % 2 else ("b", 0))
             if taken:
-                task.guard.note_fault("book", ARGS, fault, revision=task.turn, changes=0, words=0)
+                task.guard.note_fault("book", ARGS, fault, revision=task.turn, changes=0, sent=0)
         assert task.turn + task.take(("a", 0)) == turns, faults

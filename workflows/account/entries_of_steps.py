@@ -231,7 +231,7 @@ class Attempted(JournalEntry, frozen=True):
         elif fault.code is not Code.REPEATED_CALL and not fault.by_id:  # in both cases the call was not made
             state.guard.remember(record.kind, args, state.effects)
         if fault.code is not Code.REPEATED_CALL:
-            about = {"revision": record.revision, "changes": state.effects, "words": len(state.words)}
+            about = {"revision": record.revision, "changes": state.effects, "sent": len(state.words)}
             state.loops.note_fault(record.kind, args, [fault.code.value, fault.observed], **about)
 
     def samples(self, state: JournalState) -> Iterator[Sample]:
@@ -367,7 +367,7 @@ class StepEnded(JournalEntry, frozen=True):
                 record.effect,
                 revision=record.revision,
                 changes=state.effects,
-                words=len(state.words),
+                sent=len(state.words),
                 has_waited=self.has_waited,
                 is_by_model=self.is_by_model,
             )

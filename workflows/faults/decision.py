@@ -156,7 +156,7 @@ def words_of(decision: str) -> DecisionWords:
     return DECISIONS.get(decision, unknown)
 
 
-def plan_words(text: str, *, in_turns: bool) -> str:
+def plan_text(text: str, *, in_turns: bool) -> str:
     """The text with `a new plan` in place of `{plan}` or, if `in_turns`, with `the model's next turn`."""
     return text.format(plan="the model's next turn" if in_turns else "a new plan")
 
@@ -171,7 +171,7 @@ def what_follows(
     texts = words_of(decision).follows
     because, then = next((texts[fact] for fact in _facts(fault, reconciled) if fact in texts), texts[""])
     reasons = dict.fromkeys(filter(None, (_FOUND.get(reconciled or ""), because)))
-    then = then.format(plan="").lstrip(", ") if is_over else plan_words(then, in_turns=in_turns)
+    then = then.format(plan="").lstrip(", ") if is_over else plan_text(then, in_turns=in_turns)
     return ", and ".join(reasons), then
 
 

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from workflows.account.progress import Progress
 from workflows.account.records import StepRecord, StepStatus
 from workflows.json_values import items
-from workflows.plans.contract import OF_TOOL, Origin, description_words
+from workflows.plans.contract import OF_TOOL, Origin, description_text
 from workflows.plans.references import is_reference
 from workflows.text import few, shorten
 
@@ -32,7 +32,7 @@ UNKNOWN = "chosen by the planner"
 class Source(NamedTuple):
     """Where a value comes from."""
 
-    words: str
+    text: str
     is_untrusted: bool = False
     """Whether no trusted source has it, so that untrusted content may have chosen it."""
 
@@ -46,9 +46,9 @@ def sources_of(progress: Progress, record: StepRecord, args: Mapping[str, JsonVa
             continue
         planned = record.step.args.get(name, value)
         sources = dict.fromkeys(_sources(progress, record, name, planned))
-        words = few([source.words for source in sources], MAX_SOURCES, "; ")
-        found[name] = Source(words, any(source.is_untrusted for source in sources))
-    return {name: source for name, source in found.items() if source.words}
+        text = few([source.text for source in sources], MAX_SOURCES, "; ")
+        found[name] = Source(text, any(source.is_untrusted for source in sources))
+    return {name: source for name, source in found.items() if source.text}
 
 
 def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonValue) -> Iterator[Source]:
@@ -84,7 +84,7 @@ def _source_of_suspect(origin: Origin) -> Source:
         origin.source, f"the untrusted result of step {origin.source}"
     )
     if origin.source.startswith(OF_TOOL):
-        where = description_words(origin.source.removeprefix(OF_TOOL))
+        where = description_text(origin.source.removeprefix(OF_TOOL))
     line = f", line {origin.line}" if origin.line else ""
     quote = f": “{shorten(origin.quote, MAX_QUOTE)}”" if origin.quote else ""
     return Source(f"found in {where}{line}{quote}{unusual}", is_untrusted=True)
@@ -113,9 +113,9 @@ def shows(text: str, value: JsonValue) -> bool:
     """Whether a text contains a value as whole words; a number may be spelt in any usual way."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return any(number == Decimal(str(value)) for number in _numbers(text))
-    words = " ".join(str(value).split()).lower()
-    pattern = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
-    return bool(words) and pattern.search(" ".join(text.split()).lower()) is not None
+    shown = " ".join(str(value).split()).lower()
+    pattern = re.compile(rf"(?<!\w){re.escape(shown)}(?!\w)")
+    return bool(shown) and pattern.search(" ".join(text.split()).lower()) is not None
 
 
 def _numbers(text: str) -> Iterator[Decimal]:

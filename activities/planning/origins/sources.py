@@ -10,7 +10,7 @@ from activities.planning.origins.numbers import plain_number
 from activities.planning.planner import RecordedTurn
 from activities.toolbox.declare.kind import Kind
 from workflows.account.records import StepRecord
-from workflows.people.card import args_words
+from workflows.people.card import args_text
 from workflows.planning.situation import Situation
 from workflows.plans.addresses import MAX_KEY as MAX_KEY, MAX_PATH as MAX_PATH, path_of
 from workflows.plans.contract import OF_TOOL
@@ -96,7 +96,7 @@ def may_compute(kind: str, kinds: Mapping[str, Kind]) -> bool:
 
 def computation(kind: str, args: JsonValue) -> str:
     """The call of a pure tool in words, such as `add from a 100, b 200`."""
-    return f"{kind} from {args_words(args)}" if args else kind
+    return f"{kind} from {args_text(args)}" if args else kind
 
 
 class Sources:

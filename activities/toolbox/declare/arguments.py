@@ -8,7 +8,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic.fields import FieldInfo
 
 from activities.borders import validation
-from activities.toolbox.declare.condition_words import words_of
+from activities.toolbox.declare.condition_clauses import clause_of
 from activities.toolbox.declare.conditions import Condition, Undecided, condition_value
 from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.declare.kind import Kind
@@ -146,7 +146,7 @@ def _approval(kind: Kind, args: Mapping[str, JsonValue]) -> ApprovalNeed:
         is_asked = kind.approve.holds(values)
     except (ValidationError, Undecided):
         return ApprovalNeed(asks="may", why=kind.spec.asks)
-    return ApprovalNeed(asks="yes", why=words_of(kind.approve, values)) if is_asked else ApprovalNeed(asks="no")
+    return ApprovalNeed(asks="yes", why=clause_of(kind.approve, values)) if is_asked else ApprovalNeed(asks="no")
 
 
 def _without(model: type[BaseModel], names: Collection[str]) -> type[BaseModel]:

@@ -300,9 +300,9 @@ def counted(failings: Sequence[AttemptFailure]) -> str:
     return ", ".join(f"{name} {times(number[name])} ({reason(failing)})" for name, failing in last.items())
 
 
-def listed(words: Iterable[str], limit: int = 12) -> str:
+def listed(items: Iterable[str], limit: int = 12) -> str:
     """`a`, `a and b`, `a, b and c`; words after the first `limit` are only counted."""
-    all = [one_line(word) for word in words]
+    all = [one_line(word) for word in items]
     if len(all) > limit:
         return f"{', '.join(all[:limit])} and {len(all) - limit} more"
     return " and ".join(filter(None, [", ".join(all[:-1]), *all[-1:]]))
