@@ -100,11 +100,11 @@ class Origin:
 
 
 class Agent:
-    """An MCP server in front of the tools of a desk, for one connection or for all connections of a transport."""
+    """An MCP server in front of the tools of a holder, for one connection or for all connections of a transport."""
 
     def __init__(
         self,
-        desk: ToolDesk,
+        tools: ToolDesk,
         defaults: Session,
         origin: Callable[[Any], Origin],
         *,
@@ -115,7 +115,7 @@ class Agent:
         """`origin` makes the Origin of a request from the SDK's context; `defaults` has the doubt and patience of a
         session. With `durable_reads`, reads are tasks, too. At `attended` clients, persons may be asked. A list waits
         at most `list_wait` seconds for the tools."""
-        self._desk = desk
+        self._tools = tools
         self._attended = attended
         self._defaults = defaults
         self._origin = origin
@@ -136,13 +136,13 @@ class Agent:
 
     async def serve(self, read: Any, write: Any) -> None:
         """Serve one connection until its streams end."""
-        server = self.server(is_ready=await self._desk.ready(HELLO_SECONDS))
+        server = self.server(is_ready=await self._tools.ready(HELLO_SECONDS))
         changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
         await server.run(read, write, server.create_initialization_options(changes))
 
     def server(self, *, is_ready: bool) -> Server[Any]:
         """Make the SDK's server, with what the servers behind it report about themselves if the tools are known."""
-        behind = list(self._desk.servers.values())
+        behind = list(self._tools.servers.values())
         only = behind[0] if len(behind) == 1 else None
         info = (only["info"] if only else None) or {}
         said = [about["instructions"] for about in behind if about.get("instructions")]
@@ -162,7 +162,7 @@ class Agent:
         return server
 
     def _has_server_for(self, method: str) -> bool:
-        has = [about["capabilities"].get(_feature(method)) for about in self._desk.servers.values()]
+        has = [about["capabilities"].get(_feature(method)) for about in self._tools.servers.values()]
         if method in ("resources/subscribe", "resources/unsubscribe"):
             return any(one.get("subscribe") for one in has if one)
         return any(one is not None for one in has)
@@ -181,7 +181,7 @@ class Agent:
         # with each answer: so an agent that waits for its first list is not told that there is another.
         methods = [method]
         if method == TOOLS_CHANGED:
-            methods = [] if self._listed in (None, self._desk.offers) else methods
+            methods = [] if self._listed in (None, self._tools.offers) else methods
             methods += sorted(self._early)
             self._early.clear()
         for each in methods:
@@ -201,7 +201,7 @@ class Agent:
             self._peers.pop(next(iter(self._peers)))
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        offer = self._desk.offers.get(name)
+        offer = self._tools.offers.get(name)
         return offer.tool.get("inputSchema") if offer else None
 
     async def _listen(self, context: Any, params: types.SubscriptionsListenRequestParams) -> Any:
@@ -212,12 +212,12 @@ class Agent:
 
     async def _list_tools(self, context: Any, params: Any) -> Any:
         self._register_for_notifications(context)
-        is_ready = await self._desk.ready(self._list_wait)
-        self._listed = self._desk.offers if is_ready else self._desk.last_offers
+        is_ready = await self._tools.ready(self._list_wait)
+        self._listed = self._tools.offers if is_ready else self._tools.last_offers
         shown = [dict(offer.tool) for offer in self._listed.values()]
         starting = LISTED_BEFORE if shown else NOT_LISTED
-        note = offers.not_offered(self._desk.left_out) if is_ready else starting
-        own = offers.listed(self._desk.own_tools, set(self._listed), note=note)
+        note = offers.not_offered(self._tools.left_out) if is_ready else starting
+        own = offers.listed(self._tools.own_tools, set(self._listed), note=note)
         listed = {"tools": [*shown, *own]}
         return types.ListToolsResult.model_validate(listed, by_name=False)
 
@@ -232,36 +232,36 @@ class Agent:
             raise MCPError(types.CONNECTION_CLOSED, "The connection ended before the call was begun") from None
         except asyncio.CancelledError:
             # The agent does not wait for the answer any more; the call goes on.
-            self._desk.answer_failed(request.id)
+            self._tools.answer_failed(request.id)
             raise
         kind = types.InputRequiredResult if found.get("resultType") == "input_required" else types.CallToolResult
         return kind.model_validate(found, by_name=False)
 
     async def _answer(self, params: types.CallToolRequestParams, request: Request) -> dict[str, Any]:
-        if not await self._desk.ready(CALL_SECONDS):
+        if not await self._tools.ready(CALL_SECONDS):
             return results.fault(Do.WAIT, code="not_ready", reason=NOT_READY, is_structured=True, wait=30)
-        offer = self._desk.offers.get(params.name)
+        offer = self._tools.offers.get(params.name)
         if request.attended and params.request_state is not None and offer is not None:
             said = (params.input_responses or {}).get(attending.INPUT)
             fields = said.model_dump() if isinstance(said, types.ElicitResult) else {}
-            resumed: dict[str, Any] = await self._desk.resume(
+            resumed: dict[str, Any] = await self._tools.resume(
                 offer, params.arguments or {}, params.request_state, fields, request
             )
             return resumed
         if offer is None:
-            own = self._desk.own_tools.get(params.name)
+            own = self._tools.own_tools.get(params.name)
             if own is None:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
             if own.is_read:
-                self._desk.went_on(request.connection, request.arrived)
-            return await self._desk.call_own(params.name, params.arguments or {}, request)
+                self._tools.went_on(request.connection, request.arrived)
+            return await self._tools.call_own(params.name, params.arguments or {}, request)
         is_passed = offer.effect is Effect.READ and offer.server and not offer.asks and not self._durable_reads
         if is_passed:
-            self._desk.went_on(request.connection, request.arrived)
+            self._tools.went_on(request.connection, request.arrived)
             passed = {"name": offer.name_there, "arguments": params.arguments or {}}
-            found = await self._desk.pass_on("tools/call", passed, offer.server or "", request.report)
+            found = await self._tools.pass_on("tools/call", passed, offer.server or "", request.report)
             return results.presentable(found)
-        return await self._desk.call(offer, params.arguments or {}, request)
+        return await self._tools.call(offer, params.arguments or {}, request)
 
     def _request(self, context: Any, meta: Mapping[str, Any]) -> Request:
         def text(name: str, most: int) -> str:
@@ -297,7 +297,7 @@ class Agent:
     def _pass_handler(self, method: str) -> Callable[[Any, AnyParams], Awaitable[Any]]:
         async def handle(context: Any, params: AnyParams) -> Any:
             self._register_for_notifications(context)
-            is_ready = await self._desk.ready(self._list_wait)
+            is_ready = await self._tools.ready(self._list_wait)
             if not is_ready and method in LISTS:
                 self._early.add(f"notifications/{_feature(method)}/list_changed")
             if not is_ready:
@@ -311,10 +311,10 @@ class Agent:
     async def _route(self, method: str, params: dict[str, Any]) -> Any:
         """Send a request to the server that can answer it, or to all that might, and return the result."""
         feature = _feature(method)
-        able = [name for name, about in self._desk.servers.items() if about["capabilities"].get(feature) is not None]
+        able = [name for name, about in self._tools.servers.items() if about["capabilities"].get(feature) is not None]
         if method == "logging/setLevel":
             for server in able:
-                await self._desk.pass_on(method, params, server, None)
+                await self._tools.pass_on(method, params, server, None)
             return {}
         if method in LISTS and len(able) != 1:
             return await self._joined(method, params, able)
@@ -325,7 +325,7 @@ class Agent:
         last: MCPError | None = None
         for server in able:  # of an address in no list, each server is asked
             try:
-                return await self._desk.pass_on(method, params, server, None)
+                return await self._tools.pass_on(method, params, server, None)
             except MCPError as error:
                 last = error
         raise last or MCPError(types.METHOD_NOT_FOUND, f"No server here has {method}")
@@ -336,7 +336,7 @@ class Agent:
         for server in servers:
             cursor: str | None = None
             while True:
-                page = await self._desk.pass_on(method, {**params, "cursor": cursor} if cursor else {}, server, None)
+                page = await self._tools.pass_on(method, {**params, "cursor": cursor} if cursor else {}, server, None)
                 for one in page[name]:
                     self._of_uri.setdefault(str(one.get("uri", "")), server)
                     self._of_prompt.setdefault(str(one.get("name", "")), server)
