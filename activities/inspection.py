@@ -54,7 +54,6 @@ from workflows.inquiries import (
     CallsFindings,
     CallsInquiry,
     Capacity,
-    Claim,
     ClaimsFindings,
     ClaimsInquiry,
     EffectCard,
@@ -62,11 +61,12 @@ from workflows.inquiries import (
     EffectsInquiry,
     Findings,
     InquiryInput,
+    PayloadClaim,
     PayloadFindings,
     PayloadInquiry,
     Place,
     PlanInquiry,
-    Pruned,
+    PrunedPayloads,
     PruneFindings,
     PruneInquiry,
     RowsFindings,
@@ -319,7 +319,7 @@ class Inspector:
             before = _card(service, (await breakers.reset(service)).before, now)
         return BreakersFindings(planner=self.planner, breakers=await _cards(breakers), kinds=kinds, before=before)
 
-    async def _prune(self, older_than: datetime, after: str, by: str) -> Pruned:
+    async def _prune(self, older_than: datetime, after: str, by: str) -> PrunedPayloads:
         """Delete old data of ended tasks among the next MAX_TASKS tasks with ids above `after`; `by` is who asked."""
         before = min(older_than, datetime.now(UTC) - MARGIN)
         with_turns = await self.transcript.tasks(before, after, MAX_TASKS) if self.transcript else []
@@ -340,7 +340,7 @@ class Inspector:
         }
         return pruned.model_copy(update=found)
 
-    async def _lacks(self, claims: Sequence[Claim]) -> str:
+    async def _lacks(self, claims: Sequence[PayloadClaim]) -> str:
         """Why one of the payloads that `claims` refer to cannot be fetched; empty if all can be fetched."""
         # The vault checks its own claims with one query each, and without the data.
         in_vault = [StorageDriverClaim(claim.data) for claim in claims if claim.driver == self.vault.name()]

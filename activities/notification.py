@@ -87,7 +87,7 @@ def receiver_of(option: str | None, environment: Mapping[str, str]) -> Receiver 
         shown = args[0] if args[0].startswith(("/", ".", "~")) else args[0].partition("/")[0]
         remedy = "give a URL that begins with https:// or http://, or the path of a program that may be run"
         raise BadReceiver(f"--notify: there is no command {shown!r}: {remedy}.")
-    return Command(program, tuple(args[1:]))
+    return CommandReceiver(program, tuple(args[1:]))
 
 
 def _url(text: str) -> httpx2.URL:
@@ -161,7 +161,7 @@ class Webhook:
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandReceiver:
     """A command that is run without a shell, takes a notification as its input, and ends with the exit code 0."""
 
     program: str

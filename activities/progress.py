@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 
 from activities.scrubbing import text_of
-from workflows.faults.fault import Working
+from workflows.faults.fault import ProgressReport
 from workflows.text import legible
 
 MAX_WORDS = 100
@@ -17,9 +17,9 @@ MAX_WORDS = 100
 class CallProgress:
     """The progress of one call."""
 
-    last: Working | None = None
+    last: ProgressReport | None = None
     """The newest report; None before the first."""
-    heard: Callable[[Working], None] | None = None
+    heard: Callable[[ProgressReport], None] | None = None
     """What is called with each report."""
 
     def report(self, done: float, total: float | None = None, words: str | None = None) -> None:
@@ -31,7 +31,7 @@ class CallProgress:
             return
         shown = text_of(legible(words or "", MAX_WORDS), str, MAX_WORDS)
         is_known = total is not None and math.isfinite(total)
-        self.last = Working(done=done, total=total if is_known else None, words=shown)
+        self.last = ProgressReport(done=done, total=total if is_known else None, words=shown)
         if self.heard is not None:
             self.heard(self.last)
 

@@ -52,7 +52,7 @@ BAD_OPTIONS = (*(BadBreak, BadReach, BadReceiver, StoreUnavailable, ToolMistakes
 
 
 # A protocol, since `activities` never imports `runtime`.
-class Options(Protocol):
+class WorkerOptions(Protocol):
     """The fields of `runtime.settings.Settings` that are read here."""
 
     @property
@@ -136,7 +136,7 @@ class Abilities:
     @classmethod
     def of(
         cls,
-        options: Options,
+        options: WorkerOptions,
         environment: Mapping[str, str],
         models: ModelOptions,
         demo: Iterable[Tool[..., Any]] = (),
@@ -155,14 +155,13 @@ class Abilities:
         offered = builtin.tools(has_model=has_model)
         files = [name for name in options.tools if name.endswith(SUFFIX)]
         loaded = {**dict.fromkeys(own, ""), **load_all(name for name in options.tools if name not in files)}
-        others, reach = [*offered, *loaded], Reach.of(options.allow_hosts)
-        foreign = load_servers(files, environment, others, reach)
+        foreign = load_servers(files, environment, [*offered, *loaded], Reach.of(options.allow_hosts))
         registry = Registry({**loaded, **foreign.tools}, builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
-        notify = receiver_of(options.notify, environment), page_base(options.notify_base)
-        return cls(selection, registry, faults, environment, *notify, foreign)
+        receiver, base = receiver_of(options.notify, environment), page_base(options.notify_base)
+        return cls(selection, registry, faults, environment, receiver, base, foreign)
 
-    def answer(self, options: Options) -> str | None:
+    def answer(self, options: WorkerOptions) -> str | None:
         """What the worker prints instead of serving tasks: for `--classify` and `--check`; None without them.
 
         Raises UnknownClass for no such class, and ToolMistakes if the file of `--write-tools` cannot be written.
@@ -274,7 +273,7 @@ class WorkerParts:
 
 
 @asynccontextmanager
-async def _opened(options: Options, registry: Registry, cipher: Cipher | None) -> AsyncIterator[Datasources]:
+async def _opened(options: WorkerOptions, registry: Registry, cipher: Cipher | None) -> AsyncIterator[Datasources]:
     async with AsyncExitStack() as stack:
         store = await open_store(options.store or sqlite_url(options.state), cipher)
         stack.push_async_callback(store.dispose)
@@ -286,7 +285,7 @@ async def _opened(options: Options, registry: Registry, cipher: Cipher | None) -
 @asynccontextmanager
 async def open_parts(
     abilities: Abilities,
-    options: Options,
+    options: WorkerOptions,
     namespace: str,
     is_searchable: bool,
     buckets: Sequence[StorageDriver],

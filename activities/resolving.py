@@ -17,7 +17,7 @@ from activities.boundary.attempt import attempt_of
 from activities.errors import Busy, NeedsPerson, Unreachable
 from workflows.account.progress import Progress
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
-from workflows.people.incidents import Batch, Fate, Look, Search, Seen, Told, Waiting, fate_of, waiting_query
+from workflows.people.incidents import Batch, Fate, Look, Search, Seen, Told, WaitingTasks, fate_of, waiting_query
 from workflows.people.requests import HumanRequest, Requests
 from workflows.people.updates import RESOLVE
 from workflows.plans import own_activities
@@ -30,7 +30,7 @@ LATER = frozenset(
 
 
 @activity.defn(name=own_activities.FIND_WAITING.kind)
-async def find_waiting(search: Search) -> Waiting:
+async def find_waiting(search: Search) -> WaitingTasks:
     """Count the tasks that wait because of a cause, and find the task that has waited longest."""
     async with attempt_of(own_activities.FIND_WAITING):
         tasks, again, first = 0, 0, None
@@ -44,7 +44,7 @@ async def find_waiting(search: Search) -> Waiting:
                 since = min((waiting_request.since for waiting_request in about), default=row.start_time)
                 if row.id not in search.not_ and (first is None or since < first[0]):
                     first = since, row.id
-        return Waiting(tasks=tasks, again=again, first=first[1] if first else None)
+        return WaitingTasks(tasks=tasks, again=again, first=first[1] if first else None)
 
 
 @activity.defn(name=own_activities.LOOK_AT_CANARY.kind)

@@ -164,7 +164,7 @@ def _without_numbers(message: str) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|[0-9a-f-]{16,}|\d+", "#", message)
 
 
-class Verdict(NamedTuple):
+class Diagnosis(NamedTuple):
     """How Replan would classify a failure."""
 
     code: Code
@@ -187,7 +187,7 @@ class Verdict(NamedTuple):
         return FOLLOWS[self.quadrant]
 
 
-def verdict(failing: Failing, *, of_model: bool = False) -> Verdict | None:
+def verdict(failing: Failing, *, of_model: bool = False) -> Diagnosis | None:
     """Classify a failure by the first failure in its `chain` that has a verdict; None if none of them has.
 
     With `of_model`, the failed call was sent to a model API, where HTTP statuses have other meanings.
@@ -195,11 +195,11 @@ def verdict(failing: Failing, *, of_model: bool = False) -> Verdict | None:
     return next(filter(None, (_verdict_by_rules(one, of_model=of_model) for one in failing.chain)), None)
 
 
-def _verdict_by_rules(failing: Failing, *, of_model: bool) -> Verdict | None:
+def _verdict_by_rules(failing: Failing, *, of_model: bool) -> Diagnosis | None:
     if failing.timeout:
         return _of_timeout(failing.timeout)
     if failing.is_server and failing.cause is None:  # with one, the server only cut the failure's traceback
-        return Verdict(Code.TOO_LARGE, "The server refused what the attempt returned.", Confidence.CERTAIN)
+        return Diagnosis(Code.TOO_LARGE, "The server refused what the attempt returned.", Confidence.CERTAIN)
     if failing.is_replans:
         return _of_replan(failing)
     if failing.fault is not None:
@@ -207,26 +207,26 @@ def _verdict_by_rules(failing: Failing, *, of_model: bool) -> Verdict | None:
     return _by_class(failing, of_model=of_model) or _by_status(failing, of_model=of_model) or _by_message(failing)
 
 
-def _of_timeout(timeout: str) -> Verdict:
+def _of_timeout(timeout: str) -> Diagnosis:
     if timeout == "heartbeat":
-        return Verdict(Code.WORKER_LOST, "The worker sent no heartbeat in time.", Confidence.CERTAIN)
+        return Diagnosis(Code.WORKER_LOST, "The worker sent no heartbeat in time.", Confidence.CERTAIN)
     proves = Proof.NOT_SENT if timeout == "schedule to start" else Proof.UNKNOWN
-    return Verdict(Code.TIMEOUT, f"The timeout ({timeout}) passed.", Confidence.CERTAIN, proves)
+    return Diagnosis(Code.TIMEOUT, f"The timeout ({timeout}) passed.", Confidence.CERTAIN, proves)
 
 
-def _of_replan(failing: Failing) -> Verdict:
+def _of_replan(failing: Failing) -> Diagnosis:
     """The verdict that a worker of Replan recorded; without a recorded code, the first code of the same quadrant."""
     fitting = (code for code, quadrant in QUADRANT.items() if quadrant.value == failing.type)
     code = Code(failing.code) if failing.code in set(Code) else next(fitting)
-    return Verdict(code, failing.message, Confidence.CERTAIN)
+    return Diagnosis(code, failing.message, Confidence.CERTAIN)
 
 
-def _of_plugin(fault: Fault) -> Verdict | None:
+def _of_plugin(fault: Fault) -> Diagnosis | None:
     """The verdict that `replan.FaultsPlugin` recorded; None if no table knew the error."""
     if not fault.is_known:
         return None
     proves = Proof.UNKNOWN if fault.applied is not Applied.NONE else Proof.REFUSED
-    return Verdict(fault.code, fault.reason, Confidence.GUESSED if fault.guessed else Confidence.CERTAIN, proves)
+    return Diagnosis(fault.code, fault.reason, Confidence.GUESSED if fault.guessed else Confidence.CERTAIN, proves)
 
 
 def fault_of(failing: Failing) -> Fault:
@@ -246,12 +246,12 @@ def fault_of(failing: Failing) -> Fault:
     return Fault(found.quadrant, found.code, found.reason, applied, retry_after=failing.named_wait)
 
 
-def _by_tables(failing: Failing) -> Verdict | None:
+def _by_tables(failing: Failing) -> Diagnosis | None:
     """The verdict on the first exception of a chain of causes that has one; None below a mistake, as in the tables."""
     for one in failing.chain:
         short = one.type.rpartition(".")[2]
         if short == WORKER_SHUTDOWN:
-            return Verdict(INTEGRATIONS[short], f"The type is {short}.", Confidence.LIKELY)
+            return Diagnosis(INTEGRATIONS[short], f"The type is {short}.", Confidence.LIKELY)
         if found := _by_row(one, of_model=False):
             return found
         if short in _BUGS:
@@ -259,20 +259,20 @@ def _by_tables(failing: Failing) -> Verdict | None:
     return None
 
 
-def _by_class(failing: Failing, *, of_model: bool) -> Verdict | None:
+def _by_class(failing: Failing, *, of_model: bool) -> Diagnosis | None:
     if found := _by_row(failing, of_model=of_model):
         return found
     short = failing.type.rpartition(".")[2]
     if _rows_of(failing.type)[0]:
         return None
     if short in INTEGRATIONS:
-        return Verdict(INTEGRATIONS[short], f"The type is {short}.", Confidence.LIKELY)
+        return Diagnosis(INTEGRATIONS[short], f"The type is {short}.", Confidence.LIKELY)
     if short in _BUGS and not _NETWORK.search(failing.message):
-        return Verdict(Code.BUG, f"{short} is a mistake in the code of the tool.", Confidence.LIKELY)
+        return Diagnosis(Code.BUG, f"{short} is a mistake in the code of the tool.", Confidence.LIKELY)
     return None
 
 
-def _by_row(failing: Failing, *, of_model: bool) -> Verdict | None:
+def _by_row(failing: Failing, *, of_model: bool) -> Diagnosis | None:
     """The verdict of the rows for the class of a failure; None if there are none, or if they disagree."""
     rows, package = _rows_of(failing.type)
     traced = [row for row in rows if row.partition(".")[0] in failing.packages]
@@ -290,7 +290,7 @@ def _rows_of(type: str) -> tuple[Sequence[str], str]:
     return [row for row in rows if package in ("", row.partition(".")[0])], package
 
 
-def _agreed_verdict(found: Sequence[Verdict]) -> Verdict | None:
+def _agreed_verdict(found: Sequence[Diagnosis]) -> Diagnosis | None:
     """The verdict of libraries whose classes have the same name; None if they disagree on whether a retry helps."""
     known = [verdict for verdict in found if verdict.code is not Code.BUG] or found
     # A verdict that the message has chosen says more than a verdict for the whole class.
@@ -305,7 +305,7 @@ def _agreed_verdict(found: Sequence[Verdict]) -> Verdict | None:
     return agreed if is_proven else agreed._replace(proves=Proof.UNKNOWN)
 
 
-def _of_named_row(row_name: str, failing: Failing, *, of_model: bool) -> Verdict | None:
+def _of_named_row(row_name: str, failing: Failing, *, of_model: bool) -> Diagnosis | None:
     """The verdict of the table entry `row_name`; for a model API, that of the message, if the message has a verdict."""
     name, _, sqlstate = row_name.partition(" ")
     entry = table_of(name.partition(".")[0])[name]
@@ -314,13 +314,13 @@ def _of_named_row(row_name: str, failing: Failing, *, of_model: bool) -> Verdict
     return _of_entry(entry, failing, sqlstate)
 
 
-def _of_entry(entry: Entry, failing: Failing, sqlstate: str = "") -> Verdict:
+def _of_entry(entry: Entry, failing: Failing, sqlstate: str = "") -> Diagnosis:
     """The verdict of the entry's row that `sqlstate` or the message chooses; without such a row, of its default row.
 
     The verdict of the default row is a guess if the rows of the entry disagree on whether a retry helps.
     """
     if isinstance(entry, Row):
-        return Verdict(entry.code, entry.reason, Confidence.CERTAIN, entry.proves)
+        return Diagnosis(entry.code, entry.reason, Confidence.CERTAIN, entry.proves)
     tokens = set(re.findall(r"[\w.-]+", failing.message))
     status = status_in(failing.message)
     # The class of an SQLSTATE is its first two characters.
@@ -329,13 +329,13 @@ def _of_entry(entry: Entry, failing: Failing, sqlstate: str = "") -> Verdict:
     if chosen is None and status is not None and any(value.isdigit() for value in entry.rows):
         chosen = http.by_status(status)
     if chosen:
-        return Verdict(chosen.code, chosen.reason, Confidence.LIKELY, chosen.proves)
+        return Diagnosis(chosen.code, chosen.reason, Confidence.LIKELY, chosen.proves)
     rows = [*entry.rows.values(), entry.otherwise]
     row = entry.rows.get("nothing", entry.otherwise)  # was sent before by the same call
     is_one = len({QUADRANT[other.code].is_transient for other in rows}) == 1
     is_proven = row is not entry.otherwise or len({other.proves for other in rows}) == 1
     confidence = Confidence.LIKELY if is_one else Confidence.GUESSED
-    return Verdict(row.code, row.reason, confidence, row.proves if is_proven else Proof.UNKNOWN)
+    return Diagnosis(row.code, row.reason, confidence, row.proves if is_proven else Proof.UNKNOWN)
 
 
 @cache
@@ -355,7 +355,7 @@ def _rows_by_class_name() -> Mapping[str, Sequence[str]]:
     return found
 
 
-def _by_status(failing: Failing, *, of_model: bool, confidence: Confidence = Confidence.GUESSED) -> Verdict | None:
+def _by_status(failing: Failing, *, of_model: bool, confidence: Confidence = Confidence.GUESSED) -> Diagnosis | None:
     status = status_in(failing.message)
     if of_model:
         # An integration may name the status alone, and keep the answer of the API as the cause.
@@ -366,11 +366,11 @@ def _by_status(failing: Failing, *, of_model: bool, confidence: Confidence = Con
         means = means or model_errors.meaning_of_words(text, status or 0)
         if means is None and status is not None:
             means = model_errors.meaning_of(None, status)
-        return Verdict(means.code, f"The model's API {means.says}.", confidence) if means else None
+        return Diagnosis(means.code, f"The model's API {means.says}.", confidence) if means else None
     if status is None:
         return None
     found = http.by_status(status)
-    return Verdict(found.code, found.reason, confidence, found.proves)
+    return Diagnosis(found.code, found.reason, confidence, found.proves)
 
 
 def status_in(message: str) -> int | None:
@@ -381,9 +381,9 @@ def status_in(message: str) -> int | None:
     return None
 
 
-def _by_message(failing: Failing) -> Verdict | None:
+def _by_message(failing: Failing) -> Diagnosis | None:
     if _NETWORK.search(failing.message):
-        return Verdict(Code.UNREACHABLE, "The message speaks of a lost connection.", Confidence.GUESSED)
+        return Diagnosis(Code.UNREACHABLE, "The message speaks of a lost connection.", Confidence.GUESSED)
     if _SLOW.search(failing.message):
-        return Verdict(Code.TIMEOUT, "The message speaks of a timeout.", Confidence.GUESSED)
+        return Diagnosis(Code.TIMEOUT, "The message speaks of a timeout.", Confidence.GUESSED)
     return None

@@ -1,7 +1,7 @@
 """What an audit can find in a history: one table, one small function for each row.
 
 A new finding is a row of FINDINGS: its sentence, its remedy, its highest possible confidence, and the function that
-finds it in a Record. The name of this function is the name of the finding, and its heading in docs/audit.md.
+finds it in an AuditedHistory. The name of this function is the name of the finding, and its heading in docs/audit.md.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from activities.borders.table import Proof
 from activities.scrubbing import text_of
-from audit.errors import CAPS, Failing, Verdict, verdict
-from audit.record import MAX_SHOWN, Call, Record
+from audit.errors import CAPS, Diagnosis, Failing, verdict
+from audit.record import MAX_SHOWN, AuditedCall, AuditedHistory
 from audit.tools import Confidence, weaker
 from client.history.records import CallEnd
 from client.text import one_line
@@ -51,7 +51,7 @@ class Group(StrEnum):
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundPlace:
     """One place where a finding holds."""
 
     events: tuple[int, ...]
@@ -75,7 +75,7 @@ class Finding(NamedTuple):
     remedy: str
     confidence: Confidence
     """The highest confidence that a place of this finding can have."""
-    find: Callable[[Record], Iterator[Found]]
+    find: Callable[[AuditedHistory], Iterator[FoundPlace]]
 
     @property
     def name(self) -> str:
@@ -88,13 +88,13 @@ def shown(text: str) -> str:
     return one_line(text_of(text, str, MAX_SHOWN))
 
 
-def _persistent(failing: Failing | None, *, of_model: bool) -> Verdict | None:
+def _persistent(failing: Failing | None, *, of_model: bool) -> Diagnosis | None:
     """The verdict on `failing` if it is persistent; None if it is transient, cancelled, unclassified or absent."""
     found = verdict(failing, of_model=of_model) if failing and not failing.is_cancelled else None
     return found if found and not found.is_transient else None
 
 
-def retried_for_nothing(record: Record) -> Iterator[Found]:
+def retried_for_nothing(record: AuditedHistory) -> Iterator[FoundPlace]:
     for call in record.calls:
         # One that a retry helped could pass after all, and a cancel says nothing of it.
         if call.attempt < 2 or call.closed not in (CallEnd.FAILED, None) or call.is_local:
@@ -109,19 +109,19 @@ def retried_for_nothing(record: Record) -> Iterator[Found]:
             f"{count(times, 'retry', 'retries')} after {last.code.value}: {shown(call.last.words)}"
             f"{f', which attempt {call.attempt} got again' if is_each else ''}"
         )
-        yield Found(call.event_ids, detail, confidence, call.name, call.args, times, last.follows)
+        yield FoundPlace(call.event_ids, detail, confidence, call.name, call.args, times, last.follows)
 
 
-def same_failure_each_time(record: Record) -> Iterator[Found]:
+def same_failure_each_time(record: AuditedHistory) -> Iterator[FoundPlace]:
     for call in record.calls:
         if call.is_completed or call.attempt < SAME_MANY or call.last is None or call.is_replans:
             continue
         if call.last_verdict is None and not call.last.timeout and call.last.is_same(call.failing):
             detail = f"attempts {call.retries} and {call.attempt} failed alike: {shown(call.last.words)}"
-            yield Found(call.event_ids, detail, Confidence.GUESSED, call.name, call.args, call.retries)
+            yield FoundPlace(call.event_ids, detail, Confidence.GUESSED, call.name, call.args, call.retries)
 
 
-def limit_not_waited_for(record: Record) -> Iterator[Found]:
+def limit_not_waited_for(record: AuditedHistory) -> Iterator[FoundPlace]:
     for call in record.calls:
         known = call.verdict
         if call.closed is not CallEnd.FAILED or known is None or known.code is not Code.RATE_LIMITED:
@@ -131,21 +131,21 @@ def limit_not_waited_for(record: Record) -> Iterator[Found]:
             asked = f", where the answer asked for {named:g} s" if named else ""
             detail = f"{count(call.retries, 'retry', 'retries')} within {call.waits:g} s of waits{asked}"
             sure = weaker(known.confidence, Confidence.LIKELY) if named else Confidence.GUESSED
-            yield Found(call.event_ids, detail, sure, call.name, "", call.retries, known.follows)
+            yield FoundPlace(call.event_ids, detail, sure, call.name, "", call.retries, known.follows)
 
 
-def ran_again_after_unknown_outcome(record: Record) -> Iterator[Found]:
+def ran_again_after_unknown_outcome(record: AuditedHistory) -> Iterator[FoundPlace]:
     for call in record.calls:
         if (sure := _writes(call)) and call.attempt > 1 and (why := _unknown_outcome(call.last, call)):
             detail = f"attempt {call.attempt} ran after {why[0]}"
-            yield Found(call.event_ids, detail, weaker(sure, why[1]), call.name, call.args)
+            yield FoundPlace(call.event_ids, detail, weaker(sure, why[1]), call.name, call.args)
     for before, call in _repetitions(record):
         if (sure := _writes(call)) and not before.is_completed and (why := _unknown_outcome(before.failing, before)):
             detail = f"scheduled again with the same arguments after {why[0]}"
-            yield Found((*before.event_ids, *call.event_ids), detail, weaker(sure, why[1]), call.name, call.args)
+            yield FoundPlace((*before.event_ids, *call.event_ids), detail, weaker(sure, why[1]), call.name, call.args)
 
 
-def _writes(call: Call) -> Confidence | None:
+def _writes(call: AuditedCall) -> Confidence | None:
     """How sure it is that a retry may repeat an effect of the call; None for reads, model calls and Replan's own."""
     if call.tool.writes is None or call.is_model or call.is_replans:
         return None
@@ -153,7 +153,7 @@ def _writes(call: Call) -> Confidence | None:
     return Confidence.GUESSED if call.tool.is_keyed else call.tool.writes
 
 
-def _unknown_outcome(failing: Failing | None, call: Call) -> tuple[str, Confidence] | None:
+def _unknown_outcome(failing: Failing | None, call: AuditedCall) -> tuple[str, Confidence] | None:
     """Why the outcome of an attempt of `call` is unknown, and how sure that is.
 
     None if the outcome is known, or if the failure is missing, cancelled, persistent or unclassified.
@@ -169,9 +169,9 @@ def _unknown_outcome(failing: Failing | None, call: Call) -> tuple[str, Confiden
     return f"{known.code.value} ({shown(failing.words)}), which leaves it open", known.confidence
 
 
-def _repetitions(record: Record) -> Iterator[tuple[Call, Call]]:
+def _repetitions(record: AuditedHistory) -> Iterator[tuple[AuditedCall, AuditedCall]]:
     """Pairs of calls with the same type and the same arguments, the second scheduled after the first had ended."""
-    before = dict[tuple[str, str], Call]()
+    before = dict[tuple[str, str], AuditedCall]()
     for call in record.calls:
         if call.digest and not call.is_model and not call.is_replans:
             earlier = before.get((call.kind, call.digest))
@@ -180,7 +180,7 @@ def _repetitions(record: Record) -> Iterator[tuple[Call, Call]]:
             before[call.kind, call.digest] = call
 
 
-def repeated_call(record: Record) -> Iterator[Found]:
+def repeated_call(record: AuditedHistory) -> Iterator[FoundPlace]:
     asked = [call.ended for call in record.calls if call.is_model and call.ended]
     changes = [call.ended for call in record.calls if call.tool.writes and call.is_completed and call.ended]
     for before, call in _repetitions(record):
@@ -197,24 +197,24 @@ def repeated_call(record: Record) -> Iterator[Found]:
         after = f"it had failed with {failed.code.value}" if failed else "it had given the same result"
         detail = f"the model asked for it again after {after}"
         sure = weaker(Confidence.LIKELY, failed.confidence) if failed else Confidence.LIKELY
-        yield Found((*before.event_ids, *call.event_ids), detail, sure, call.name, call.args)
+        yield FoundPlace((*before.event_ids, *call.event_ids), detail, sure, call.name, call.args)
 
 
-def turns_after_cap(record: Record) -> Iterator[Found]:
+def turns_after_cap(record: AuditedHistory) -> Iterator[FoundPlace]:
     """Calls of a model after an earlier call met a limit: a maximum of the agent, or a quota of the model."""
-    reached: Call | None = None
+    reached: AuditedCall | None = None
     for call in record.calls:
         if reached and call.is_model and call.scheduled > (reached.ended or reached.scheduled):
             why = shown(reached.failing.words if reached.failing else "")
             detail = f"asked again after a limit was reached: {why}"
-            yield Found((*reached.event_ids[-1:], *call.event_ids), detail, Confidence.LIKELY, call.name)
+            yield FoundPlace((*reached.event_ids[-1:], *call.event_ids), detail, Confidence.LIKELY, call.name)
         is_cap = call.failing is not None and any(one.type in CAPS for one in call.failing.chain)
         known = call.verdict if call.is_model else None
         if is_cap or (known and known.code is Code.QUOTA_EXHAUSTED):
             reached = call
 
 
-def no_new_plan(record: Record) -> Iterator[Found]:
+def no_new_plan(record: AuditedHistory) -> Iterator[FoundPlace]:
     """Rejected calls of a failed workflow, if its model was not called again after the rejection."""
     if record.status != "failed" or not any(call.is_model for call in record.calls):
         return
@@ -225,55 +225,55 @@ def no_new_plan(record: Record) -> Iterator[Found]:
         if not any(later.is_model and later.scheduled > (call.ended or call.scheduled) for later in record.calls):
             detail = f"{rejected.code.value} ended the workflow: {shown(call.failing.words if call.failing else '')}"
             events = (*call.event_ids, *((record.ended,) if record.ended else ()))
-            yield Found(events, detail, rejected.confidence, call.name, call.args, 1, rejected.follows)
+            yield FoundPlace(events, detail, rejected.confidence, call.name, call.args, 1, rejected.follows)
 
 
-def workflow_ran_again(record: Record) -> Iterator[Found]:
+def workflow_ran_again(record: AuditedHistory) -> Iterator[FoundPlace]:
     if record.attempt > 1 and record.continued:
         detail = f"run {record.attempt} of the workflow began anew after: {shown(record.continued.words)}"
-        yield Found((1,), detail, Confidence.CERTAIN)
+        yield FoundPlace((1,), detail, Confidence.CERTAIN)
 
 
-def unbounded_retries(record: Record) -> Iterator[Found]:
+def unbounded_retries(record: AuditedHistory) -> Iterator[FoundPlace]:
     for call in _first_call_of_each_type(record):
         if not call.is_local and not call.allowed and not call.schedule_to_close:
             detail = "no maximum of attempts, and no schedule-to-close timeout"
-            yield Found(call.event_ids[:1], detail, Confidence.CERTAIN, call.name)
+            yield FoundPlace(call.event_ids[:1], detail, Confidence.CERTAIN, call.name)
 
 
-def no_timeout(record: Record) -> Iterator[Found]:
+def no_timeout(record: AuditedHistory) -> Iterator[FoundPlace]:
     for call in _first_call_of_each_type(record):
         if not call.is_local and not call.heartbeat and call.start_to_close >= DAY_SECONDS:
             hours = f"{call.start_to_close / 3600:,.0f} h"
             detail = f"an attempt may take {hours}, without heartbeats: so long a lost worker goes unnoticed"
-            yield Found(call.event_ids[:1], detail, Confidence.CERTAIN, call.name)
+            yield FoundPlace(call.event_ids[:1], detail, Confidence.CERTAIN, call.name)
 
 
-def long_without_heartbeat(record: Record) -> Iterator[Found]:
+def long_without_heartbeat(record: AuditedHistory) -> Iterator[FoundPlace]:
     for call in record.calls:
         if call.is_local or call.heartbeat or not (call.started_at and call.ended_at):
             continue
         seconds = (call.ended_at - call.started_at).total_seconds()
         if seconds >= LONG_SECONDS:
             detail = f"the attempt took {seconds:,.0f} s, and its timeout is {call.start_to_close:,.0f} s"
-            yield Found(call.event_ids, detail, Confidence.CERTAIN, call.name)
+            yield FoundPlace(call.event_ids, detail, Confidence.CERTAIN, call.name)
 
 
-def _first_call_of_each_type(record: Record) -> Iterator[Call]:
+def _first_call_of_each_type(record: AuditedHistory) -> Iterator[AuditedCall]:
     """The first call of each type of activity, since a policy is written once for all calls of a type."""
-    first = dict[str, Call]()
+    first = dict[str, AuditedCall]()
     for call in record.calls:
         first.setdefault(call.kind, call)
     yield from first.values()
 
 
-def secret_in_payload(record: Record) -> Iterator[Found]:
+def secret_in_payload(record: AuditedHistory) -> Iterator[FoundPlace]:
     for secret, event, where in record.secrets:
         detail = f"{secret.what} in {where}: {one_line(secret.masked)[:MAX_SHOWN]}"
-        yield Found((event,), detail, secret.confidence)
+        yield FoundPlace((event,), detail, secret.confidence)
 
 
-def near_limit(record: Record) -> Iterator[Found]:
+def near_limit(record: AuditedHistory) -> Iterator[FoundPlace]:
     """A history, or a payload in it, whose size is near a limit of the server."""
     size, event = record.largest
     parts = {
@@ -282,12 +282,12 @@ def near_limit(record: Record) -> Iterator[Found]:
     }
     for detail, part in parts.items():
         if part >= 1 / NEAR:
-            yield Found((record.events,), f"the history has {detail}", Confidence.CERTAIN)
+            yield FoundPlace((record.events,), f"the history has {detail}", Confidence.CERTAIN)
     if size >= MAX_PAYLOAD / 2:
-        yield Found((event,), f"a payload has {size / 2**20:.1f} of {MAX_PAYLOAD // 2**20} MB", Confidence.CERTAIN)
+        yield FoundPlace((event,), f"a payload has {size / 2**20:.1f} of {MAX_PAYLOAD // 2**20} MB", Confidence.CERTAIN)
 
 
-def carried_conversation(record: Record) -> Iterator[Found]:
+def carried_conversation(record: AuditedHistory) -> Iterator[FoundPlace]:
     """Activities of models whose inputs consist for the most part of the input before."""
     for activity, carried in record.carried.items():
         if carried.bytes >= CARRIED_BYTES and 2 * carried.bytes >= carried.all:
@@ -295,20 +295,20 @@ def carried_conversation(record: Record) -> Iterator[Found]:
                 f"{carried.bytes / 1024:,.0f} of {carried.all / 1024:,.0f} KB of its inputs repeat the input before,"
                 f" in {count(len(carried.events), 'call')}"
             )
-            yield Found(tuple(carried.events[:1] + carried.events[1:][-1:]), detail, Confidence.CERTAIN, activity)
+            yield FoundPlace(tuple(carried.events[:1] + carried.events[1:][-1:]), detail, Confidence.CERTAIN, activity)
 
 
-def no_continue_as_new(record: Record) -> Iterator[Found]:
+def no_continue_as_new(record: AuditedHistory) -> Iterator[FoundPlace]:
     if record.suggested and record.tasks_after >= TASKS_AFTER and record.status != "continued":
         detail = f"{record.tasks_after:,} workflow tasks followed the server's suggestion"
-        yield Found((record.suggested,), detail, Confidence.CERTAIN)
+        yield FoundPlace((record.suggested,), detail, Confidence.CERTAIN)
 
 
-def stuck_workflow_task(record: Record) -> Iterator[Found]:
+def stuck_workflow_task(record: AuditedHistory) -> Iterator[FoundPlace]:
     if record.stuck and record.status == "running":
         event, failing = record.stuck[-1]
         detail = f"the workflow task fails and is tried without end: {shown(failing.words)}"
-        yield Found((event,), detail, Confidence.CERTAIN)
+        yield FoundPlace((event,), detail, Confidence.CERTAIN)
 
 
 FINDINGS: tuple[Finding, ...] = (
@@ -429,7 +429,7 @@ FINDINGS: tuple[Finding, ...] = (
 """All findings, in the order in which they are shown."""
 
 
-def findings_in(record: Record) -> Iterator[tuple[Finding, Found]]:
+def findings_in(record: AuditedHistory) -> Iterator[tuple[Finding, FoundPlace]]:
     """Yield each finding that applies to a history, once for each place where it applies."""
     for finding in FINDINGS:
         for found in finding.find(record):

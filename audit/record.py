@@ -24,11 +24,11 @@ from temporalio.exceptions import RetryState
 
 from activities.borders.meaning import fault_in
 from activities.scrubbing import text_of
-from audit.errors import Failing, Verdict, verdict
+from audit.errors import Diagnosis, Failing, verdict
 from audit.secrets import Secret, secrets_in
-from audit.tools import Tool, is_model, tokens_of, tool_of
+from audit.tools import CalledTool, is_model, tokens_of, tool_of
 from client.history.decoder import RUN_ENDS, CallEvent, Decoder, is_encrypted, parts_of
-from client.history.records import CallEnd, Event, Execution
+from client.history.records import ActivityExecution, CallEnd, Event
 from client.text import one_line
 from client.workflow_task import HARMLESS, RESET
 from workflows.account.search_attributes import TYPES
@@ -44,18 +44,18 @@ MAX_SECRETS = 20
 _PACKAGE = re.compile(
     r"(?:site-packages|dist-packages|node_modules)[\\/](@?[\w.-]+)|lib[\\/]python3[.\d]*[\\/](?!site-packages|dist-packages)(\w+)"
 )
-NO_TOOL = Tool("", None, False)
+NO_TOOL = CalledTool("", None, False)
 
 
 @dataclass
-class Call(Execution):
+class AuditedCall(ActivityExecution):
     """One activity execution, ordinary or local, with all its attempts, and what an audit keeps of its payloads."""
 
     args: str = ""
     """The arguments for people, scrubbed and cut; empty if they cannot be read."""
     digest: str = ""
     """The digest of the arguments: equal arguments have equal digests."""
-    tool: Tool = NO_TOOL
+    tool: CalledTool = NO_TOOL
     is_model: bool = False
     last: Failing | None = None
     """The failure of the attempt before the last one."""
@@ -88,12 +88,12 @@ class Call(Execution):
         return tuple(event.id for event in self.events)
 
     @property
-    def verdict(self) -> Verdict | None:
+    def verdict(self) -> Diagnosis | None:
         """The verdict on the failure that ended the call; None without a failure, or if nothing classifies it."""
         return verdict(self.failing, of_model=self.is_model) if self.failing else None
 
     @property
-    def last_verdict(self) -> Verdict | None:
+    def last_verdict(self) -> Diagnosis | None:
         """The verdict on the failure of the attempt before the last one; None as for `verdict`."""
         return verdict(self.last, of_model=self.is_model) if self.last else None
 
@@ -131,7 +131,7 @@ class Leak(NamedTuple):
 
 
 @dataclass
-class Record:
+class AuditedHistory:
     """One history, reduced to what findings need."""
 
     # Set by the first event
@@ -158,7 +158,7 @@ class Record:
     """Events of a type that this version does not know."""
 
     # Set by the events of activities
-    calls: list[Call] = field(default_factory=list)
+    calls: list[AuditedCall] = field(default_factory=list)
     carried: dict[str, Carried] = field(default_factory=dict)
 
     # Set by the events of workflow tasks, timers and messages
@@ -186,11 +186,11 @@ class Record:
 
 
 class Recording:
-    """Builds the Record of a history from its events, which `add` takes one by one."""
+    """Builds an AuditedHistory from its events, which `add` takes one by one."""
 
     def __init__(self, name: str) -> None:
-        self.record = Record(name)
-        self._decoder = Decoder(Call)
+        self.record = AuditedHistory(name)
+        self._decoder = Decoder(AuditedCall)
         self._inputs = dict[str, bytes]()
 
     def add(self, event: HistoryEvent) -> None:
@@ -233,7 +233,7 @@ class Recording:
         """Yield each text in a message after its place, and count the payloads; `where` is the place of the message."""
         if isinstance(message, Payload):
             self.record.payloads += 1
-            self.record.opaque += is_encrypted(message)
+            self.record.opaque += 1 if is_encrypted(message) else 0
             self.record.largest = max(self.record.largest, (len(message.data), event))
             if _is_readable(message):
                 yield where, message.data.decode(errors="replace")
@@ -244,7 +244,7 @@ class Recording:
             elif descriptor.name in ("message", "stack_trace", "reason"):
                 yield where or "failure", part
 
-    def _add_call_event(self, call: Call, payloads: Sequence[Payload], failure: Failure | None) -> None:
+    def _add_call_event(self, call: AuditedCall, payloads: Sequence[Payload], failure: Failure | None) -> None:
         if call.scheduled == self._decoder.event:
             self.record.calls.append(call)
             self._set_arguments(call, () if call.is_local else payloads)  # a marker has none
@@ -259,7 +259,7 @@ class Recording:
         elif failure:
             call.last = failing_of(failure)
 
-    def _set_arguments(self, call: Call, payloads: Sequence[Payload]) -> None:
+    def _set_arguments(self, call: AuditedCall, payloads: Sequence[Payload]) -> None:
         values = [_value(payload) for payload in payloads]
         known = [value for value in values if value is not None]
         call.tool, call.is_model = tool_of(call.kind, values), is_model(call.kind)
@@ -273,7 +273,7 @@ class Recording:
         if call.is_model and not call.is_local and not any(map(is_encrypted, payloads)):
             self._carry(call, b"".join(payload.data for payload in payloads)[:MAX_VALUE])
 
-    def _carry(self, call: Call, text: bytes) -> None:
+    def _carry(self, call: AuditedCall, text: bytes) -> None:
         """Count the bytes at the beginning that an input of a model's activity shares with the input before."""
         carried = self.record.carried.setdefault(call.kind, Carried())
         carried.all += len(text)

@@ -10,10 +10,10 @@ from pydantic import BaseModel
 from activities.borders.described import PROVES
 from activities.borders.meaning import Effect, Next, follows
 from activities.borders.table import Proof
-from audit.errors import Verdict, fault_of
-from audit.findings import FINDINGS, Finding, Found, findings_in, ran_again_after_unknown_outcome
-from audit.record import Call, Record, Recording
-from audit.sources import Begin, Item, Unreadable
+from audit.errors import Diagnosis, fault_of
+from audit.findings import FINDINGS, Finding, FoundPlace, findings_in, ran_again_after_unknown_outcome
+from audit.record import AuditedCall, AuditedHistory, Recording
+from audit.sources import Begin, Item, UnreadableHistory
 from audit.tools import Confidence
 from client.history.records import CallEnd
 
@@ -30,7 +30,7 @@ Spared = Literal["spared", "spared_doubtful", "spared_helped", "left"]
 """What `replan.FaultsPlugin` would have made of a retry; ActivityCount says more of each."""
 
 
-class Place(BaseModel, frozen=True):
+class FindingExample(BaseModel, frozen=True):
     """Where a finding holds: a history and its events."""
 
     history: str
@@ -66,7 +66,7 @@ class FindingCount(BaseModel, frozen=True):
     guessed: int
     activities: dict[str, int]
     """By type of activity, the number of places; those with the most first."""
-    examples: tuple[Place, ...]
+    examples: tuple[FindingExample, ...]
     """The first places of each confidence, the surest first; `places` counts all."""
 
 
@@ -158,7 +158,7 @@ class AuditReport(BaseModel, frozen=True):
         return self.could_not / self.retries if self.retries else 0.0
 
 
-def retries_of(call: Call) -> Counter[Sort]:
+def retries_of(call: AuditedCall) -> Counter[Sort]:
     """The retries of a call, counted by their result as far as its history shows it."""
     number = call.retries
     if call.is_completed:
@@ -174,7 +174,7 @@ def retries_of(call: Call) -> Counter[Sort]:
     return found
 
 
-def spared_of(call: Call, effect: Effect | None = None) -> Counter[Spared]:
+def spared_of(call: AuditedCall, effect: Effect | None = None) -> Counter[Spared]:
     """The retries of a call, counted by what `replan.FaultsPlugin` would have made of them for this effect."""
     number = call.retries
     fault = fault_of(call.last) if call.last and number else None
@@ -211,9 +211,9 @@ class _PlaceCounts:
     def __init__(self) -> None:
         self.all = self.histories = self.times = 0
         self.sure, self.activities = Counter[Confidence](), Counter[str]()
-        self.examples = defaultdict[Confidence, list[Place]](list)
+        self.examples = defaultdict[Confidence, list[FindingExample]](list)
 
-    def add(self, record: Record, places: list[Found]) -> None:
+    def add(self, record: AuditedHistory, places: list[FoundPlace]) -> None:
         self.histories += 1
         for found in places:
             self.all += 1
@@ -223,7 +223,7 @@ class _PlaceCounts:
                 self.activities[found.activity] += 1
             if len(examples := self.examples[found.confidence]) < MAX_PLACES:
                 of = {"workflow_id": record.workflow_id, "run_id": record.run_id, "workflow": record.workflow}
-                examples.append(Place(history=record.name, **of, **vars(found)))
+                examples.append(FindingExample(history=record.name, **of, **vars(found)))
 
 
 class Audit:
@@ -246,7 +246,7 @@ class Audit:
             case Begin(name):
                 self._complete()
                 self._recording = Recording(name)
-            case Unreadable(name, reason):
+            case UnreadableHistory(name, reason):
                 if self._recording and self._recording.record.name == name:
                     self._recording = None
                 self._complete()
@@ -270,7 +270,7 @@ class Audit:
         is_replans = record.is_replans
         for call in record.calls:
             self._count_call(call, is_replans=is_replans)
-        by_name = defaultdict[str, list[Found]](list)
+        by_name = defaultdict[str, list[FoundPlace]](list)
         for finding, found in findings_in(record):
             by_name[finding.name].append(found)
             is_sure = found.confidence is not Confidence.GUESSED
@@ -279,7 +279,7 @@ class Audit:
         for name, places in by_name.items():
             self._places[name].add(record, places)
 
-    def _count_call(self, call: Call, *, is_replans: bool) -> None:
+    def _count_call(self, call: AuditedCall, *, is_replans: bool) -> None:
         name = call.name if call.name in self._activities or len(self._activities) < MAX_ACTIVITIES else OTHERS
         row = self._activities.setdefault(name, _ActivitySums(OTHERS if name is OTHERS else call.kind))
         for effect in _SPARING if not is_replans else ():
@@ -335,7 +335,7 @@ _SPARED: tuple[Spared, ...] = get_args(Spared)
 _SPARING: tuple[Effect | None, ...] = (None, "unkeyed")
 
 
-def _code_and_decision(call: Call, failed: Verdict) -> tuple[str, str]:
+def _code_and_decision(call: AuditedCall, failed: Diagnosis) -> tuple[str, str]:
     """The code of a failed call for the report, and what Replan does after such a fault."""
     writes = call.tool.writes is not None and not call.is_model
     if writes and failed.is_transient and failed.proves is Proof.UNKNOWN:

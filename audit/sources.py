@@ -54,7 +54,7 @@ with suppress(ImportError):  # a Python may lack lzma, and reads all other archi
     BROKEN_ARCHIVE += (LZMAError,)
 
 
-class Unreadable(NamedTuple):
+class UnreadableHistory(NamedTuple):
     """A file, or a history in one, that cannot be read."""
 
     name: str
@@ -69,8 +69,8 @@ class Begin(NamedTuple):
     """The file, and the place of the history in it; for a server, the id of the workflow."""
 
 
-Item = Begin | HistoryEvent | Unreadable
-"""What sources yield: a history is its Begin and its events. An Unreadable with the same name withdraws it."""
+Item = Begin | HistoryEvent | UnreadableHistory
+"""What sources yield: a history is its Begin and its events. An UnreadableHistory with the same name withdraws it."""
 
 
 class _NoHistory(ValueError):
@@ -146,9 +146,9 @@ def of_files(files: Iterable[Path], extent: Extent) -> Iterator[Item]:
                     extent.done = before + (opened.tell() if opened.seekable() else 0)
                     yield item
         except IsADirectoryError:
-            yield Unreadable(str(file), NO_FILE)
+            yield UnreadableHistory(str(file), NO_FILE)
         except OSError as error:
-            yield Unreadable(str(file), f"cannot be read ({error.strerror or error})")
+            yield UnreadableHistory(str(file), f"cannot be read ({error.strerror or error})")
         extent.done = before + _size(file)
 
 
@@ -174,9 +174,9 @@ def _of_stream(stream: Any, name: str) -> Iterator[Item]:
         else:
             yield from _of_json_or_binary(rest, name)
     except _NoHistory as error:
-        yield Unreadable(name, str(error))
+        yield UnreadableHistory(name, str(error))
     except BROKEN_ARCHIVE as error:
-        yield Unreadable(name, f"is a broken archive ({one_line(str(error))})")
+        yield UnreadableHistory(name, f"is a broken archive ({one_line(str(error))})")
 
 
 def _of_archive(stream: BufferedReader, name: str) -> Iterator[Item]:
@@ -189,9 +189,9 @@ def _of_archive(stream: BufferedReader, name: str) -> Iterator[Item]:
                 with archive.open(entry) as opened:
                     yield from _of_stream(opened, inside)
             except BROKEN_ARCHIVE as error:  # of these, NotImplementedError is a RuntimeError
-                yield Unreadable(inside, f"is broken ({one_line(str(error))})")
+                yield UnreadableHistory(inside, f"is broken ({one_line(str(error))})")
             except RuntimeError:  # of a password
-                yield Unreadable(inside, "is encrypted: unpack the archive first")
+                yield UnreadableHistory(inside, "is encrypted: unpack the archive first")
 
 
 class _Rewound:
@@ -335,7 +335,7 @@ class _Json:
         self._opened = self._opened[:-1]
         self._keys.pop()
         self._at = end
-        self.texts += not self._opened
+        self.texts += 0 if self._opened else 1
         if self._start is None or len(self._opened) > self._around:
             return None
         value, self._start = self._text[self._start : end], None
@@ -367,7 +367,7 @@ def _of_json(stream: Any, name: str) -> Iterator[Item]:
     except _NoHistory as error:
         yield histories.mark_unreadable((texts.texts, -1), str(error))
     if not histories.number:
-        yield Unreadable(name, "holds no history: no list `events` with events is in it")
+        yield UnreadableHistory(name, "holds no history: no list `events` with events is in it")
 
 
 class _Histories:
@@ -395,12 +395,12 @@ class _Histories:
                 raise _NoHistory(f"has more than {MAX_EVENTS:,} events")
             yield _event_of(event, self._events)
 
-    def mark_unreadable(self, key: tuple[int, int], reason: str) -> Unreadable:
+    def mark_unreadable(self, key: tuple[int, int], reason: str) -> UnreadableHistory:
         """Mark the history with this key as unreadable, so that the rest of its events is skipped."""
         if key[0] != (self._key or (-1, -1))[0]:
             self._begin_history(key)
         self._is_broken = True
-        return Unreadable(self._name, reason)
+        return UnreadableHistory(self._name, reason)
 
     def _begin_history(self, key: tuple[int, int]) -> None:
         self._key, self._events, self._is_broken = key, 0, False

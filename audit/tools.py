@@ -66,7 +66,7 @@ def weaker(*confidences: Confidence) -> Confidence:
     return max(confidences, key=tuple(Confidence).index)
 
 
-class Tool(NamedTuple):
+class CalledTool(NamedTuple):
     """What an activity calls."""
 
     name: str
@@ -89,12 +89,12 @@ def is_model(activity: str) -> bool:
     return MODEL.search(" ".join(parts_of(activity))) is not None
 
 
-def tool_of(activity: str, args: list[JsonValue]) -> Tool:
+def tool_of(activity: str, args: list[JsonValue]) -> CalledTool:
     """The tool that an activity calls, by its type and its arguments; an argument that cannot be decoded is None."""
     name, own = _named_tool(activity, args)
     fields = list(_fields(args if own is None else own))
     is_keyed = any(KEY_FIELDS.search(field) and isinstance(value, str) and value for field, value in fields)
-    return Tool(name, _writes_by_arguments(fields) or _writes_by_name(name), is_keyed, own)
+    return CalledTool(name, _writes_by_arguments(fields) or _writes_by_name(name), is_keyed, own)
 
 
 def _named_tool(activity: str, args: list[JsonValue]) -> tuple[str, JsonValue]:

@@ -21,7 +21,7 @@ from client.history.records import Call, CallEnd, Event, Timer
 from client.history.story import Story
 from client.workflow_task import FailingTask
 from workflows import ids
-from workflows.calls.reconciling import Verdict
+from workflows.calls.reconciling import CallOutcome
 from workflows.faults.fault import Applied, applied_by_call
 from workflows.inquiries import AppliedEffect, EffectCard
 from workflows.plans.catalogue import IN_LEDGER, SAFE, Effect, ToolSpec
@@ -45,7 +45,7 @@ class Reconciliation:
 
     reads: tuple[Call, ...]
     timers: tuple[Timer, ...]
-    verdict: Verdict | None
+    verdict: CallOutcome | None
     """What the workflow found out; None if the reconciliation still goes on, or was cancelled."""
 
 
@@ -83,7 +83,7 @@ def reconciliation_of(story: Story, call: Call) -> Reconciliation | None:
     until = following.scheduled if following else Event(story.history.runs + 1, 0)
     reads = tuple(read for read in story.history.reconciles(call.owner) if after < read.scheduled < until)
     timers = (timer for timer in story.history.timers if timer.reconciles(call) and after < timer.started < until)
-    verdict = Verdict(record.reconciled) if record and record.reconciled else None
+    verdict = CallOutcome(record.reconciled) if record and record.reconciled else None
     return Reconciliation(reads, tuple(timers), verdict) if reads or verdict else None
 
 

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.converter import DataConverter
 
 from client.history.decoder import is_encrypted, payloads_of
-from client.history.reader import Reading
+from client.history.reader import HistoryBuilder
 from client.history.records import History
 from client.redaction import Redaction
 from client.tasks import Handle, converter_of
@@ -46,7 +46,7 @@ async def export(client: Client, handle: Handle, *, redact: bool) -> Export:
         events = redaction.events(events)
         converter = replace(converter, payload_codec=None)
     # Read from the redacted events, so that an explanation made from it holds no original value.
-    reading = Reading(task_id, converter, journal=True)
+    reading = HistoryBuilder(task_id, converter, journal=True)
     for event in events:
         await reading.add(event)
     continues = fetched.events[0].workflow_execution_started_event_attributes.continued_execution_run_id

@@ -82,12 +82,11 @@ class Known:
 
         `run` is the newest run that is known.
         """
-        page = JournalPage(run=run, entries=(), number=0)
-        with suppress(WorkflowQueryFailedError):  # an older worker knows no such query; else the next one fails, too
-            found = await query_journal(handle, self.cursor) if self.is_followed else page
-            if found is None or (self.outcome and not found.entries and not found.restarted):
-                return found
-            page = found
+        page: JournalPage | None = JournalPage(run=run, entries=(), number=0)
+        if self.is_followed:
+            page = await query_journal(handle, self.cursor)
+        if page is None or (self.outcome and not page.entries and not page.restarted):
+            return page
         return self._take(page, await query_progress(handle))
 
     async def replay(self, client: Client, description: WorkflowExecutionDescription) -> JournalPage | None:

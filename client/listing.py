@@ -127,7 +127,7 @@ def status_named(name: str | None) -> TaskStatus | None:
     return TaskStatus(meant)
 
 
-class Listing(NamedTuple):
+class TaskList(NamedTuple):
     """Tasks, and a note about how far the list can be relied on."""
 
     tasks: list[Listed]
@@ -137,7 +137,7 @@ class Listing(NamedTuple):
 
 async def list_tasks(
     client: Client, *, status: TaskStatus | None = None, query: str | None = None, limit: int = 20
-) -> Listing:
+) -> TaskList:
     """The newest tasks, newest first; with the status WAITING, the tasks that have waited longest, longest wait first.
 
     `query` is a list filter of Temporal. Raises Problem if it cannot be used.
@@ -148,7 +148,7 @@ async def list_tasks(
     listed = [task for task in await asyncio.gather(*rows) if task is not None and status in (None, task.status)]
     sealed = f"the tasks named {ENCRYPTED} can be read with `--keys` or `--codec`, as the workers have them"
     notes = [note, sealed if any(task.task == ENCRYPTED for task in listed) else ""]
-    return Listing(listed, "; ".join(filter(None, notes)))
+    return TaskList(listed, "; ".join(filter(None, notes)))
 
 
 async def _rows_and_note(

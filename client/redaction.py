@@ -25,9 +25,9 @@ from temporalio.api.history import v1 as api
 from temporalio.api.history.v1 import HistoryEvent, MarkerRecordedEventAttributes
 from temporalio.api.update.v1 import Request
 
-from client.history.decoder import LOCAL_ACTIVITY, RESULT, CallEvent, Decoder
+from client.history.decoder import LOCAL_ACTIVITY, RESULT, CallEvent, Decoder, payloads_of
 from client.history.reader import KNOW_EARLIER_EFFECTS, UNDO_WHEN_CANCELLED
-from client.history.records import CONVERSING, RESULTS, CallEnd, Execution
+from client.history.records import CONVERSING, RESULTS, ActivityExecution, CallEnd
 from client.placeholders import Placeholders
 from client.start import DIGEST_MEMO
 from client.tasks import BY_MEMO, TASK_MEMO
@@ -42,13 +42,13 @@ from workflows.account.task import CONTINUES_MEMO, Task, TaskStatus
 from workflows.agent import OTHERS_MEMO, OUTCOME_MEMO, REQUEST_MEMO
 from workflows.calls.admission import TURN, Turn
 from workflows.calls.header import HEADER, CallHeader
-from workflows.faults.fault import FAILURE_TYPES, Fault, Held, Thinking, Working
+from workflows.faults.fault import FAILURE_TYPES, Fault, Held, ProgressReport, ReplyProgress
 from workflows.json_values import digest
 from workflows.marks import Mark
 from workflows.people.requests import CHOICES, Choice, HumanRequest, Resolution
 from workflows.people.updates import RESOLVE
 from workflows.planning.situation import Situation
-from workflows.plans.catalogue import ALWAYS, Companion, ToolSpec
+from workflows.plans.catalogue import ALWAYS, CompanionSpec, ToolSpec
 from workflows.plans.contract import Term
 from workflows.plans.guards import ProgressGuard, RepeatGuard
 from workflows.plans.proposal import NewSteps, Step, StepReturn
@@ -237,7 +237,7 @@ class Redaction:
 
     def __init__(self) -> None:
         self._values = Values()
-        self._decoder = Decoder(Execution)
+        self._decoder = Decoder(ActivityExecution)
         self.opaque = 0
         """The number of payloads that were left unchanged: a codec encrypted them, or they are in external storage."""
 
@@ -290,7 +290,7 @@ class Redaction:
                 self._redact_details(message.application_failure_info)
             case Failure() if message.HasField("timeout_failure_info"):
                 for payload in message.timeout_failure_info.last_heartbeat_details.payloads:
-                    self._redact_message(payload, (Fault, Held, Thinking, Working))
+                    self._redact_message(payload, (Fault, Held, ReplyProgress, ProgressReport))
         for field, value in message.ListFields():
             self._redact_field(message, field, value, shape)
 
@@ -339,7 +339,7 @@ class Redaction:
                 if encoding in JSON:
                     return json.dumps(self._values.of(json.loads(payload.data), shape), ensure_ascii=False).encode()
             return self.text(payload.data.hex()).encode()
-        self.opaque += bool(payload.data)
+        self.opaque += 1 if payload.data else 0
         return payload.data
 
 
@@ -348,8 +348,8 @@ def _shape_of_answer(request: Request) -> Shape:
 
 
 def _declared_keys(message: Message, shape: Shape) -> Iterator[str]:
-    """The keys in a message that tools declare: the arguments of steps and of a `Companion`, and its paths."""
-    for payload in _payloads(message):
+    """The keys in a message that tools declare: the arguments of steps and of a `CompanionSpec`, and its paths."""
+    for payload in payloads_of(message):
         with suppress(ValueError, RecursionError):
             found = json.loads(payload.data)
             for model in shape:
@@ -357,22 +357,11 @@ def _declared_keys(message: Message, shape: Shape) -> Iterator[str]:
                     yield from _declared_keys_in(model.model_validate(found))
 
 
-def _payloads(message: Message) -> Iterator[Payload]:
-    for field, value in message.ListFields():
-        if isinstance(value, Payload):
-            yield value
-        elif isinstance(message, MarkerRecordedEventAttributes) and field.name == "details":
-            yield from value[RESULT].payloads if RESULT in value else ()
-        elif field.message_type is not None and not field.message_type.GetOptions().map_entry:
-            for inner in [value] if isinstance(value, Message) else value:
-                yield from [inner] if isinstance(inner, Payload) else _payloads(inner)
-
-
 def _declared_keys_in(value: Any) -> Iterator[str]:
     match value:
         case Step():
             yield from value.args
-        case Companion():
+        case CompanionSpec():
             yield from value.args
             yield from (part for path in value.args.values() for part in path.split("."))
         case BaseModel():

@@ -47,7 +47,7 @@ from client.undo import Confirm, record_of, require_closed, undo_steps
 from client.workers import ask
 from workflows.account.records import StepRecord, StepStatus
 from workflows.agent import AgentWorkflow
-from workflows.inquiries import Claim, ClaimsInquiry, EffectsInquiry
+from workflows.inquiries import ClaimsInquiry, EffectsInquiry, PayloadClaim
 from workflows.json_values import canonical
 from workflows.plans.proposal import Step
 from workflows.text import nearest
@@ -446,10 +446,10 @@ def _refuse_late(story: Story) -> None:
 
 
 async def _require_payloads(client: Client, queue: str, events: Sequence[HistoryEvent]) -> None:
-    claims = dict[str, Claim]()
+    claims = dict[str, PayloadClaim]()
     for reference in (reference_of(payload) for event in events for payload in payloads_of(event)):
         if reference is not None:
-            claim = Claim(driver=reference.driver_name, data=dict(reference.claim_data))
+            claim = PayloadClaim(driver=reference.driver_name, data=dict(reference.claim_data))
             claims[claim.model_dump_json()] = claim
     if not claims:
         return

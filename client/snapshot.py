@@ -29,7 +29,7 @@ from workflows import ids
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
-from workflows.faults.fault import Working, parse_faults, parse_thinking, parse_working
+from workflows.faults.fault import ProgressReport, parse_faults, parse_thinking, parse_working
 from workflows.plans import own_activities
 from workflows.text import legible
 from workflows.unfinished import Unfinished
@@ -73,7 +73,7 @@ class Snapshot:
     """For each open request to the planner, and each other activity of Replan's own, by its id: the newest attempt."""
     thinking: Mapping[str, int] = field(default_factory=dict)
     """For each activity that waits for a model's reply, by its id: how many tokens of the reply have come."""
-    working: Mapping[str, Working] = field(default_factory=dict)
+    working: Mapping[str, ProgressReport] = field(default_factory=dict)
     """For each activity whose call reports progress, by the id of the activity: the newest report."""
     queued: frozenset[str] = frozenset()
     """The ids of the tools' activities that no worker has taken from the task queue yet."""
@@ -94,7 +94,7 @@ class Snapshot:
 async def snapshot_of(client: Client, outcome: Outcome, description: WorkflowExecutionDescription) -> Snapshot:
     running = {step.id: step for step in outcome.steps if step.status in OPEN}
     attempts, requests, doing, queued = dict[str, Attempt](), dict[str, Attempt](), list[str](), set[str]()
-    thinking, working, converter = dict[str, int](), dict[str, Working](), converter_of(client, description.id)
+    thinking, working, converter = dict[str, int](), dict[str, ProgressReport](), converter_of(client, description.id)
     for activity in description.raw_description.pending_activities:
         kind = activity.activity_type.name
         is_scheduled = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -140,7 +140,7 @@ def thinking_text(tokens: int) -> str:
     return f"thinking, {tokens:,} {'token' if tokens == 1 else 'tokens'}" if tokens else "thinking"
 
 
-def working_text(working: Working) -> str:
+def working_text(working: ProgressReport) -> str:
     """The progress of a call, such as `3 of 10: copying files`; the text after the colon is from the called server."""
     far = f"{working.done:,g}" + (f" of {working.total:,g}" if working.total is not None else "")
     return ": ".join([far, *filter(None, [legible(working.words)])])

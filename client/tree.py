@@ -24,7 +24,7 @@ from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.account.records import Compaction, FaultRecord, Pause, Rejection, Revision, StepStatus, UndoRecord
 from workflows.account.task import TaskStatus
 from workflows.faults.decision import what_follows
-from workflows.faults.fault import Code, Working
+from workflows.faults.fault import Code, ProgressReport
 from workflows.plans.proposal import BY_HAND
 from workflows.text import legible, service_words, without_repeats
 from workflows.unfinished import Unfinished
@@ -64,7 +64,7 @@ class LiveState:
     attempts: Mapping[str, Attempt] = field(default_factory=dict)
     thinking: Mapping[str, int] = field(default_factory=dict)
     """For each step that asks a model, by its id: how many tokens of the reply have come."""
-    working: Mapping[str, Working] = field(default_factory=dict)
+    working: Mapping[str, ProgressReport] = field(default_factory=dict)
     """For each step whose call reports progress, by the id of the step: the newest report."""
 
     @classmethod

@@ -63,7 +63,7 @@ MAX_INPUT = 1024 * 1024
 """Bytes; a larger state of a task is shortened before it becomes the input of a rollback. The server takes 2 MB."""
 
 
-class PlannedCall(UndoCall):
+class PlannedUndoCall(UndoCall):
     """A call of a rollback, before the rollback is started."""
 
     approve: str = ""
@@ -79,10 +79,10 @@ class PlannedCall(UndoCall):
 class PlannedUndo(BaseModel, frozen=True):
     """The calls with which a rollback would undo the effects of a task, the newest effect first."""
 
-    calls: tuple[PlannedCall, ...] = ()
+    calls: tuple[PlannedUndoCall, ...] = ()
 
     @property
-    def to_approve(self) -> list[PlannedCall]:
+    def to_approve(self) -> list[PlannedUndoCall]:
         """The calls that may need a person's approval: without a confirmation, a rollback may leave them out."""
         return [call for call in self.calls if call.approve]
 
@@ -232,7 +232,7 @@ async def _without_undone(client: Client, story: Story, planned: PlannedUndo) ->
 
 def planned_undo(account: Progress, specs: Mapping[str, ToolSpec]) -> PlannedUndo:
     """The calls that undo the effects of `account`, the state of a task."""
-    calls = list[PlannedCall]()
+    calls = list[PlannedUndoCall]()
     for record in newest_first(account):
         is_certain = record.status is StepStatus.COMPLETED
         may_be_applied = _is_open(record) and last_fault(account, record).applied is not Applied.NONE
@@ -243,7 +243,7 @@ def planned_undo(account: Progress, specs: Mapping[str, ToolSpec]) -> PlannedUnd
             reasons = _why_approval_needed(specs[call.kind], account.task), why_outside(account, specs, record, call)
             asks = "; ".join(filter(None, reasons))
             undone = {"undoes_kind": record.kind, "undoes_args": record.shown_args}
-            calls.append(PlannedCall(**dict(call), approve=asks, is_certain=is_certain, **undone))
+            calls.append(PlannedUndoCall(**dict(call), approve=asks, is_certain=is_certain, **undone))
     return PlannedUndo(calls=tuple(calls))
 
 

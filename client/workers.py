@@ -36,7 +36,7 @@ from workflows.inquiries import (
     F,
     Inquiry,
     Place,
-    Pruned,
+    PrunedPayloads,
     PruneInquiry,
     RowsInquiry,
     ToolCard,
@@ -267,14 +267,14 @@ async def list_breakers(client: Client, queue: str, reset: str | None = None) ->
     return found
 
 
-async def prune(client: Client, queue: str, before: datetime) -> Pruned:
+async def prune(client: Client, queue: str, before: datetime) -> PrunedPayloads:
     """Delete what closed tasks stored before `before`, and return the totals. Raises Problem if no worker answers."""
-    all = Pruned(payloads=0, size=0)
+    all = PrunedPayloads(payloads=0, size=0)
     inquiry = PruneInquiry(older_than=before, by=client.identity)
     while True:
         found = (await ask(client, queue, inquiry)).pruned
         counts = {name: getattr(all, name) + getattr(found, name) for name in ("payloads", "size", "turns", "kept")}
-        all = Pruned.model_validate({**counts, "ownerless": found.ownerless})
+        all = PrunedPayloads.model_validate({**counts, "ownerless": found.ownerless})
         if found.after is None:  # each answer covers a part; `after` is where the next part begins
             return all
         inquiry = inquiry.model_copy(update={"after": found.after})

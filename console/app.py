@@ -181,7 +181,7 @@ class Command(_Switches, TyperCommand):
     """A Typer command whose help shows switches without a value."""
 
 
-class Group(_Switches, TyperGroup):
+class CommandGroup(_Switches, TyperGroup):
     """The Typer group of all commands; it imports the module of a command when the user chooses the command."""
 
     # The modules of the commands import the SDK, which takes half a second that `--help` does not have.
@@ -275,7 +275,7 @@ def _register(typer_app: typer.Typer, name: str, function: Any, entry: Entry) ->
 
 
 app = typer.Typer(
-    cls=Group,
+    cls=CommandGroup,
     add_completion=False,  # Typer's own completes programs, and ours may be a script
     no_args_is_help=True,
     pretty_exceptions_enable=False,

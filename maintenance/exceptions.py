@@ -6,7 +6,7 @@ from pathlib import Path
 
 from activities.borders import WIRES, table_of
 from activities.borders.described import rows_of
-from activities.borders.table import Choice, Entry, Row
+from activities.borders.table import Cases, Entry, Row
 
 PAGE = Path(__file__).parents[1] / "docs" / "errors.md"
 BEGIN, END = "<!-- From the tables, by `python -m maintenance.exceptions`. -->", "<!-- End of the tables. -->"
@@ -28,7 +28,7 @@ FEW = 4
 
 def listing() -> str:
     """The list as Markdown: for each package, which of its classes become which code, and what they prove."""
-    choices = dict[str, Choice]()
+    choices = dict[str, Cases]()
     parts = [line for wire in TITLES for line in _wire_table(wire, choices)]
     parts += [line for title, choice in choices.items() for line in _choice_table(title, choice)]
     return "\n".join(parts).strip()
@@ -40,7 +40,7 @@ def page() -> str:
     return f"{before}{BEGIN}\n\n{listing()}\n\n{END}{rest.partition(END)[2]}"
 
 
-def _wire_table(wire: str, choices: dict[str, Choice]) -> Iterator[str]:
+def _wire_table(wire: str, choices: dict[str, Cases]) -> Iterator[str]:
     yield f"### {TITLES[wire]}\n"
     yield "| package | exception | code | proves |"
     yield "|---|---|---|---|"
@@ -54,7 +54,7 @@ def _wire_table(wire: str, choices: dict[str, Choice]) -> Iterator[str]:
     yield ""
 
 
-def _cells(entry: Entry, choices: dict[str, Choice]) -> tuple[str, str]:
+def _cells(entry: Entry, choices: dict[str, Cases]) -> tuple[str, str]:
     """The cells `code` and `proves` of an entry; a choice of more than FEW verdicts is added to `choices`."""
     if isinstance(entry, Row):
         return f"`{entry.code.value}`", entry.proves.value
@@ -70,14 +70,14 @@ def _cells(entry: Entry, choices: dict[str, Choice]) -> tuple[str, str]:
     return f"{link}, else `{entry.otherwise.code.value}`", entry.otherwise.proves.value
 
 
-def _section_title(by: str, choices: Mapping[str, Choice]) -> str:
+def _section_title(by: str, choices: Mapping[str, Cases]) -> str:
     """The title of a new section about rows that are chosen `by` something; no other title in `choices` equals it."""
     plain = "By " + "".join(letter for letter in by if letter.isalnum() or letter == " ")
     number = sum(title.startswith(plain) for title in choices)
     return f"{plain} {number + 1}" if number else plain
 
 
-def _choice_table(title: str, choice: Choice) -> Iterator[str]:
+def _choice_table(title: str, choice: Cases) -> Iterator[str]:
     by_verdict = defaultdict[tuple[str, str], list[str]](list)
     for value, row in choice.rows.items():
         by_verdict[row.code.value, row.proves.value].append(value)

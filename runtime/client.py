@@ -1,7 +1,7 @@
 """Connects to a Temporal server; the message of each error is one sentence with a remedy.
 
 NotConnected
-├── Unreachable     no server answers, or it rejects the client
+├── NoServer        no server answers, or it rejects the client
 │   └── NoNamespace a server answers, and has no such namespace
 └── Misconfigured   an address, the environment, a profile or a config file cannot be used
 """
@@ -74,11 +74,11 @@ class NotConnected(WithRemedy, RuntimeError):
     """No connection could be made."""
 
 
-class Unreachable(NotConnected):
+class NoServer(NotConnected):
     """No Temporal server answers at the address, or it rejects the client."""
 
 
-class NoNamespace(Unreachable):
+class NoNamespace(NoServer):
     """The server answers, and does not know the namespace."""
 
 
@@ -105,7 +105,7 @@ async def connect(
     `plain`, variables and file are ignored. `keys` and `codec` are as `runtime.keys.codec_of` takes them.
 
     Raises:
-        Unreachable: no connection within CONNECT_SECONDS, no answer within RPC_TIMEOUT after it, or a rejection.
+        NoServer: no connection within CONNECT_SECONDS, no answer within RPC_TIMEOUT after it, or a rejection.
         Misconfigured: a setting cannot be used.
     """
     # `plain` is for a server that `--dev` started, which has neither TLS nor keys.
@@ -237,39 +237,39 @@ def unpause(info: WorkflowExecutionInfo) -> bool:
 
 def _translated(text: str, address: str) -> NotConnected:
     """The error for `text`, a message of the SDK's core; the first known phrase in `text` decides."""
-    refused = Unreachable(f"The server at {address} refuses these credentials", CHECK_CREDENTIALS)
+    refused = NoServer(f"The server at {address} refuses these credentials", CHECK_CREDENTIALS)
     failures = {
         "Connection refused": _nothing_there(address),
-        "dns error": Unreachable(f"The host name in {address} is not known", CORRECT_ADDRESS),
+        "dns error": NoServer(f"The host name in {address} is not known", CORRECT_ADDRESS),
         "ParseError": Misconfigured("The TLS certificate or key is not PEM text", "check the profile's TLS settings"),
-        "InvalidContentType": Unreachable(f"{address} answers, but without TLS", "set TEMPORAL_TLS=false"),
-        "InvalidCertificate": Unreachable(
+        "InvalidContentType": NoServer(f"{address} answers, but without TLS", "set TEMPORAL_TLS=false"),
+        "InvalidCertificate": NoServer(
             f"The certificate of {address} is not trusted", "set TEMPORAL_TLS_SERVER_CA_CERT_PATH"
         ),
         "PermissionDenied": refused,
         "Unauthenticated": refused,
-        "Unavailable": Unreachable(f"The server at {address} is not ready", "try again in a moment"),
-        "after connection": Unreachable(
+        "Unavailable": NoServer(f"The server at {address} is not ready", "try again in a moment"),
+        "after connection": NoServer(
             f"What answers at {address} is no Temporal server, or wants TLS", "check the port, or set TEMPORAL_TLS=true"
         ),
     }
-    silent = Unreachable(f"No Temporal server answers at {address} within {CONNECT_SECONDS:.0f} s", START_ONE)
+    silent = NoServer(f"No Temporal server answers at {address} within {CONNECT_SECONDS:.0f} s", START_ONE)
     return next((failure for mark, failure in failures.items() if mark in text), silent)
 
 
 def _nothing_there(address: str) -> NotConnected:
     if not address.rpartition(":")[2].isdecimal():
-        return Unreachable(f"No Temporal server answers at {address}, which has no port", HOST_PORT)
-    return Unreachable(f"No Temporal server answers at {address} (nothing listens there)", START_ONE)
+        return NoServer(f"No Temporal server answers at {address}, which has no port", HOST_PORT)
+    return NoServer(f"No Temporal server answers at {address} (nothing listens there)", START_ONE)
 
 
-def _refused(status: RPCStatusCode, namespace: str, address: str) -> Unreachable:
+def _refused(status: RPCStatusCode, namespace: str, address: str) -> NoServer:
     if status is RPCStatusCode.NOT_FOUND:
         remedy = f"create it with `temporal operator namespace create -n {namespace}`, or set TEMPORAL_NAMESPACE"
         return NoNamespace(f"The server at {address} has no namespace {namespace!r}", remedy)
     if status in REFUSALS:
-        return Unreachable(f"The server at {address} rejects this client in namespace {namespace!r}", CHECK_CREDENTIALS)
-    return Unreachable(f"The server at {address} does not answer for namespace {namespace!r}", "try again in a moment")
+        return NoServer(f"The server at {address} rejects this client in namespace {namespace!r}", CHECK_CREDENTIALS)
+    return NoServer(f"The server at {address} does not answer for namespace {namespace!r}", "try again in a moment")
 
 
 async def register_search_attributes(client: Client, attributes: Mapping[str, str]) -> bool:

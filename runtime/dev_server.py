@@ -32,7 +32,7 @@ from runtime.client import (
 )
 from runtime.temporal_cli import Say, ServerUnavailable, find_cli
 
-__all__ = ["DevServer", "LocalServer", "ServerSpec", "ServerUnavailable", "dev_server", "find_cli", "free_port"]
+__all__ = ["DevServer", "RunningDevServer", "ServerSpec", "ServerUnavailable", "dev_server", "find_cli", "free_port"]
 
 START_SECONDS = 60.0
 STEADY_SECONDS = 10.0
@@ -243,7 +243,7 @@ def _reserve(port: int) -> None:
 
 
 @dataclass(frozen=True)
-class LocalServer:
+class RunningDevServer:
     """The server that `--dev` uses; connect to it with `plain=True`."""
 
     address: str
@@ -261,7 +261,7 @@ async def dev_server(
     address: str | None = None,
     usual: str = DEFAULT_ADDRESS,
     attributes: Mapping[str, str] | None = None,
-) -> AsyncIterator[LocalServer]:
+) -> AsyncIterator[RunningDevServer]:
     """Use the server of `folder`, which listens at `address` if given; else start one there.
 
     Without an `address`, the server at TEMPORAL_ADDRESS is used, if set. A new server keeps its database in `folder`.
@@ -294,14 +294,14 @@ async def dev_server(
     spec = ServerSpec(folder, host, port, ui_port, attributes=attributes or {})
     if running:
         await _connect_and_register(spec)
-        yield LocalServer(
+        yield RunningDevServer(
             spec.address, spec.ui_url, "was running already" + (", not ours" if named and not address else "")
         )
         return
     async with DevServer(spec, await find_cli(say)) as server:
         keeper = asyncio.create_task(_keep_running(server, say, fail))
         try:
-            yield LocalServer(spec.address, spec.ui_url, whose)
+            yield RunningDevServer(spec.address, spec.ui_url, whose)
         finally:
             keeper.cancel()
             await asyncio.wait([keeper])

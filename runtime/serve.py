@@ -19,7 +19,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 
 from runtime import process
 from runtime.client import connect, namespace_id, register_search_attributes
-from runtime.dev_server import LocalServer, dev_server
+from runtime.dev_server import RunningDevServer, dev_server
 from runtime.settings import Settings
 from runtime.temporal_cli import Say
 from workflows.account.search_attributes import TYPES
@@ -52,7 +52,7 @@ class Server:
     """A Temporal server that answers, and the worker's namespace there."""
 
     client: Client
-    local: LocalServer | None
+    local: RunningDevServer | None
     """The server on this machine that `--dev` uses; None without `--dev`."""
     namespace_id: str
     """The id of the namespace; unlike the name, it is unique among all servers."""

@@ -11,7 +11,7 @@ EXAMPLE = "Example: "
 """How the epilog of a command's help begins."""
 
 
-class Mistake(NamedTuple):
+class BadUsage(NamedTuple):
     reason: str
     remedy: str
     extra: str = ""
@@ -20,27 +20,27 @@ class Mistake(NamedTuple):
     """The option that the command does not have."""
 
 
-def mistake(error: typer.TyperException, program: str) -> Mistake:
+def mistake(error: typer.TyperException, program: str) -> BadUsage:
     """The mistake that Typer found; `program` is the command as its user types it, such as `python starter.py show`."""
     # Typer exports the classes of these errors only as `typer.BadParameter`, so their attributes tell which one it is.
     context, parameter = getattr(error, "ctx", None), getattr(error, "param", None)
     remedy = f"`{program} --help` shows what it takes"
     if hasattr(error, "possibilities"):
-        return Mistake(error.format_message(), remedy, option=getattr(error, "option_name", ""))
+        return BadUsage(error.format_message(), remedy, option=getattr(error, "option_name", ""))
     if hasattr(error, "option_name"):
         has_no_value = "requires" in error.message
         reason = f"{error.option_name} {'needs a value, and none follows it' if has_no_value else 'takes no value'}"
-        return Mistake(reason, remedy if has_no_value else f"write {error.option_name} alone")
+        return BadUsage(reason, remedy if has_no_value else f"write {error.option_name} alone")
     if hasattr(error, "param_type") and parameter is not None:
         help = (parameter.help or "").rstrip(".")
         example = (context.command.epilog or "").removeprefix(EXAMPLE) if context else ""
         remedy = f"write it, as in `{example}`" if example else remedy
-        return Mistake(f"{_typed(parameter)} is missing ({help})", remedy)
+        return BadUsage(f"{_typed(parameter)} is missing ({help})", remedy)
     if error.message.startswith(EXTRA) and context is not None:
         extra = error.message.removeprefix(EXTRA).removesuffix(")")
         taken = " ".join(_typed(one) for one in context.command.params if one.param_type_name == "argument")
-        return Mistake(f"`{program}` takes only {taken or 'options'}, and not {extra!r}", remedy, extra)
-    return Mistake(_bad_value(error) or error.format_message().replace(": Value error, ", ": ").rstrip(".?"), remedy)
+        return BadUsage(f"`{program}` takes only {taken or 'options'}, and not {extra!r}", remedy, extra)
+    return BadUsage(_bad_value(error) or error.format_message().replace(": Value error, ", ": ").rstrip(".?"), remedy)
 
 
 def _bad_value(error: typer.TyperException) -> str:

@@ -34,7 +34,7 @@ from workflows.account.metrics import (
 from workflows.account.progress import Progress
 from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
-from workflows.limits.budget import Budget
+from workflows.limits.budget import TaskBudget
 from workflows.plans.catalogue import FORM
 
 BUFFERED = 500_000
@@ -129,7 +129,7 @@ async def check_journal(client: Client, handle: WorkflowHandle[Any, Any]) -> Non
         snapshot = Progress.model_validate(given)
     else:
         task, at = Task.model_validate(given), begun_at(events[0])
-        budget = Budget(limits=task.limits)
+        budget = TaskBudget(limits=task.limits)
         snapshot = Progress(task=task, task_id=handle.id, started_at=at, budget=budget, form=FORM)
     for entry in replayed.journal:
         if entry.number > snapshot.number:

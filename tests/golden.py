@@ -39,7 +39,7 @@ from workflows.people.incidents import (
     Search,
     Seen,
     Told,
-    Waiting,
+    WaitingTasks,
 )
 from workflows.people.notifications import Notification
 from workflows.people.requests import CHOICES, Resolution
@@ -73,7 +73,7 @@ MODELS: Mapping[str, TypeAdapter[Any]] = {
     **{f"Answer-{choice.value}": TypeAdapter(row.given) for choice, row in CHOICES.items()},
     "LogLine": log_lines.schema(),
     "ToolsFile": TypeAdapter(ToolsFile),
-    "Resolving": TypeAdapter(Search | Waiting | Look | Seen | Batch | Told),
+    "Resolving": TypeAdapter(Search | WaitingTasks | Look | Seen | Batch | Told),
     "Findings": TypeAdapter(
         WorkerFindings
         | PlanFindings

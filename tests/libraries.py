@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType
 
 from activities.borders import WIRES, entry_of, table_of
-from activities.borders.table import Choice, Entry, qualified
+from activities.borders.table import Cases, Entry, qualified
 from workflows.faults.fault import QUADRANT, Quadrant
 
 ROOT = Path(__file__).parents[1]
@@ -170,7 +170,7 @@ def _counts(classes: Iterable[Recorded]) -> str:
         elif entry is None:
             counts["no entry"] += 1
         else:
-            counts["by data" if isinstance(entry, Choice) else QUADRANT[entry.code]] += 1
+            counts["by data" if isinstance(entry, Cases) else QUADRANT[entry.code]] += 1
     return "".join(f"{counts[column]:>13}" for column in _COLUMNS) + f"{counts.total():>13}"
 
 

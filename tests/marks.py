@@ -11,14 +11,14 @@ from client.history.records import RESULTS
 from client.redaction import BY_NAME, SIGNALS
 from workflows.account.progress import Progress
 from workflows.account.task import Task
-from workflows.faults.fault import Fault, Held, Thinking, Working
+from workflows.faults.fault import Fault, Held, ProgressReport, ReplyProgress
 from workflows.marks import Mark
 from workflows.people.requests import CHOICES
 from workflows.planning.situation import Situation
 from workflows.plans.proposal import StepReturn
 
 ROOTS: tuple[type[BaseModel], ...] = (
-    *(Task, Progress, Situation, StepReturn, Fault, Held, Thinking, Working),
+    *(Task, Progress, Situation, StepReturn, Fault, Held, ReplyProgress, ProgressReport),
     *RESULTS.values(),
     *(row.given for row in CHOICES.values()),
     *(model for shape in (*BY_NAME.values(), *SIGNALS.values()) for model in shape),

@@ -29,7 +29,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.planner import Planner
-from activities.toolbox.declare.tool import Origin, ToolOptions
+from activities.toolbox.declare.tool import ToolOptions, ToolOrigin
 from activities.toolbox.registry import Registry
 from client.follow import View
 from client.incidents import resolve
@@ -226,7 +226,7 @@ def unread() -> Tool[..., Any]:
         """List notes. First pick what is ordered."""
         return Said(said="milk")
 
-    return Tool(notes, Effect.READ, ToolOptions(), origin=Origin(unread="new"))
+    return Tool(notes, Effect.READ, ToolOptions(), origin=ToolOrigin(unread="new"))
 
 
 @dataclass(frozen=True)

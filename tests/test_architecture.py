@@ -70,7 +70,7 @@ def shown(kind, code, choice):
     task = Asker("t", "a task")
     request = HumanRequest(id="r1", reason="Which?", call=call if kind == "approval" else None, **given)
     told = Notification(id="n", event=Event.OPENED, at=now, task="t", queue="q", request="r1", step=None, **given)
-    card = rendering.environment().get_template("request.html").module.shown(cards.card_of(task, request))
+    card = rendering.environment().get_template("request.html").module.shown(cards.card_of(task, request, None, None))
     return {
         "terminal": requests.choices(request, task, is_alone=True),
         "prompt": [*answers.typed_answers(request), answers.text_option(request, Choice(choice)).asks],

@@ -17,7 +17,6 @@ from workflows import ids
 from workflows.account import search_attributes
 from workflows.account.journal import (
     EarlierKnown,
-    EffectUndone,
     Executed,
     JournalPage,
     MovedOn,
@@ -27,6 +26,7 @@ from workflows.account.journal import (
     TaskClosed,
     Turned,
     UndoAsked,
+    UndoEnded,
 )
 from workflows.account.outcome import REFUSED, Ending, Outcome, TaskEnded, ending_of_unasked_question, refusal
 from workflows.account.progress import MAX_RECORDS, Progress, fits_continue_as_new, fold
@@ -203,7 +203,7 @@ class AgentWorkflow(Answers, TakesTurns):
         try:
             undoing.result()
         except TaskEnded as early:
-            progress.write(EffectUndone(undo=UndoRecord(step_id="all steps", reason=early.ending.reason)))
+            progress.write(UndoEnded(undo=UndoRecord(step_id="all steps", reason=early.ending.reason)))
         undone = ", ".join(undo_record.step_id for undo_record in progress.undo if undo_record.done)
         results = [f"Undone: {undone}."] if undone else []
         results += [f"Not undone: {progress.not_undone}."] if progress.not_undone else []

@@ -29,7 +29,7 @@ from workflows.plans.catalogue import Effect, Price, ToolSpec
 from workflows.plans.proposal import NewSteps, Proposal
 
 
-class Claim(BaseModel, frozen=True):
+class PayloadClaim(BaseModel, frozen=True):
     """The reference in a history to a payload in external storage."""
 
     driver: str
@@ -176,7 +176,7 @@ class TurnCard(BaseModel, frozen=True):
     """For a summary: how many of the oldest turns it replaces; 0 for an ordinary turn."""
 
 
-class Pruned(BaseModel, frozen=True):
+class PrunedPayloads(BaseModel, frozen=True):
     """What `prune` has deleted from a store, and how much it kept."""
 
     payloads: int
@@ -229,7 +229,7 @@ class Misfit(BaseModel, frozen=True):
     """How the tool differs from the one that the call was planned for."""
 
 
-class PlannedCall(BaseModel, frozen=True):
+class PlannedStep(BaseModel, frozen=True):
     """A step of a plan that has not started."""
 
     step: str
@@ -302,7 +302,7 @@ class ClaimsFindings(Findings):
 
 
 class PruneFindings(Findings):
-    pruned: Pruned
+    pruned: PrunedPayloads
 
 
 class EffectsFindings(Findings):
@@ -392,7 +392,7 @@ class ClaimsInquiry(Inquiry[ClaimsFindings]):
 
     findings = ClaimsFindings
     about: Literal["claims"] = "claims"
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[PayloadClaim, ...] = ()
 
 
 class PruneInquiry(Inquiry[PruneFindings]):
@@ -456,7 +456,7 @@ class ApprovalsInquiry(Inquiry[ApprovalsFindings]):
 
     findings = ApprovalsFindings
     about: Literal["approvals"] = "approvals"
-    calls: tuple[PlannedCall, ...] = ()
+    calls: tuple[PlannedStep, ...] = ()
 
 
 class InquiryInput(

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 
 from workflows import ids
 from workflows.account.entries_of_steps import Attempted, Reconciled, StepEnded
-from workflows.account.journal import Allowed, EffectUndone, JournalPage, TaskClosed, UndoBegun
+from workflows.account.journal import Allowed, JournalPage, TaskClosed, UndoBegun, UndoEnded
 from workflows.account.outcome import Ending, Outcome, TaskEnded, refusal
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
@@ -27,8 +27,8 @@ from workflows.calls.asking import read_catalogue
 from workflows.calls.execution import Execution
 from workflows.calls.reconciling import (
     APPLIED_BY,
-    Finding,
-    Verdict,
+    CallOutcome,
+    FoundOutcome,
     left_thread_behind,
     reconcile,
     since_reconciled,
@@ -127,11 +127,11 @@ async def roll_back(progress: Progress, catalogue: Catalogue, changed: Callable[
     for record in newest_first(progress):
         if record.status is StepStatus.COMPLETED:
             undo = await _undo(progress, catalogue, record, changed)
-            progress.write(EffectUndone(step=record.step.id, undo=undo))
+            progress.write(UndoEnded(step=record.step.id, undo=undo))
             changed()
     if progress.folded.effects:
         reason = f"{progress.folded.effects} of a long task are not kept any more: `effects` lists them"
-        progress.write(EffectUndone(undo=UndoRecord(step_id="earlier steps", reason=reason)))
+        progress.write(UndoEnded(undo=UndoRecord(step_id="earlier steps", reason=reason)))
     undone = sum(undo_record.done for undo_record in progress.undo)
     workflow.logger.info("rollback", extra={"undone": undone, "left": len(progress.undo) - undone})
 
@@ -142,7 +142,7 @@ def _report_first_kind(progress: Progress, record: StepRecord) -> None:
     if record.is_fallback and any(fault_record.applied is not Applied.NONE for fault_record in since_reconciled(first)):
         reason = f"it may have been applied as {record.step.kind} before {record.kind} took over"
         undo = UndoRecord(step_id=record.step.id, kind=record.step.kind, reason=reason)
-        progress.write(EffectUndone(step=record.step.id, undo=undo))
+        progress.write(UndoEnded(step=record.step.id, undo=undo))
 
 
 def newest_first(progress: Progress) -> list[StepRecord]:
@@ -176,18 +176,18 @@ async def _settle_outcome(
     if record.status is not before:  # `reconcile` changes it while it waits
         progress.write(StepEnded(step=record.step.id, status=before))
     match finding.verdict:
-        case Verdict.APPLIED:
+        case CallOutcome.APPLIED:
             _complete(progress, record, finding.result)
-        case Verdict.CANNOT_TELL:
+        case CallOutcome.CANNOT_TELL:
             reason = f"nobody knows whether it was applied: {finding.because}"
-            progress.write(EffectUndone(step=record.step.id, undo=UndoRecord(step_id=record.step.id, reason=reason)))
-        case Verdict.NOT_APPLIED:
+            progress.write(UndoEnded(step=record.step.id, undo=UndoRecord(step_id=record.step.id, reason=reason)))
+        case CallOutcome.NOT_APPLIED:
             pass  # there is nothing to undo
         case unreachable:
             assert_never(unreachable)
 
 
-def _note_finding(progress: Progress, record: StepRecord, fault: Fault, finding: Finding) -> None:
+def _note_finding(progress: Progress, record: StepRecord, fault: Fault, finding: FoundOutcome) -> None:
     """Record what was found out about the last call of a step, in place of the record of its fault."""
     found = fault.model_copy(update={"applied": APPLIED_BY[finding.verdict]})
     known = fault if isinstance(fault, FaultRecord) else None

@@ -1,4 +1,7 @@
-"""The names of the task queues beside that of the tools, for clients and workers alike."""
+"""The names of the task queues beside that of the tools, for clients and workers alike.
+
+Used when a worker begins, and when a task or a client schedules something for them.
+"""
 
 CONTROL = "-control"
 """The suffix of the names of control queues."""

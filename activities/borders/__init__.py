@@ -17,7 +17,7 @@ from activities.borders import declared, guessed_status, http
 from activities.borders.address import address_of
 from activities.borders.table import (
     MAX_CARRIED,
-    Choice,
+    Cases,
     Entry,
     Proof,
     Row,
@@ -99,7 +99,7 @@ def judge(error: BaseException, raises: declared.Entries | None = None) -> Verdi
         cause, verdict = next(found, (error, None))
         if verdict:
             return _with_address(_by_status(verdict, cause, known), cause)
-        passed = next((entry for entry in _entries(error, known) if isinstance(entry, Choice)), None)
+        passed = next((entry for entry in _entries(error, known) if isinstance(entry, Cases)), None)
         return passed.otherwise.verdict() if passed else _of_unknown_class(class_name(error))
     except BaseException:  # of an attribute: an exception is code of anybody
         return _of_unknown_class(class_name(error))

@@ -8,7 +8,7 @@ from typing import Any
 from activities.borders import service_api as api
 from activities.borders.service_api import answered, behind, code_in, field, refused, some, statuses, unknown, unsent
 from activities.borders.table import (
-    Choice,
+    Cases,
     Proof,
     Row,
     Table,
@@ -215,7 +215,7 @@ _AWS_ARGUMENTS = unsent(
 )
 _AWS_CUT = unsent(Code.UNREACHABLE, "No connection to AWS could be made; nothing was sent.")
 
-_S3_UPLOAD = Choice(
+_S3_UPLOAD = Cases(
     "the ClientError that it carries",
     _AWS_STATUSES,
     _by_carried,
@@ -225,10 +225,10 @@ _S3_UPLOAD = Choice(
 TABLE: Table = {
     **of_module(
         "botocore.exceptions",
-        (Choice("its error code, else its HTTP status", _AWS_STATUSES, _client_error, api.NO_CODE), "ClientError"),
+        (Cases("its error code, else its HTTP status", _AWS_STATUSES, _client_error, api.NO_CODE), "ClientError"),
         # It arrives in the middle of a response, so the request was accepted.
         (
-            Choice(
+            Cases(
                 "its error code",
                 {code: replace(row, proves=Proof.UNKNOWN) for code, row in AWS.items()},
                 _aws_event,
@@ -237,13 +237,13 @@ TABLE: Table = {
             "EventStreamError",
         ),
         (
-            Choice("the error code of its last response", {"a failed state": _WAITER_FAILED, **AWS}, _waiter, _WAITED),
+            Cases("the error code of its last response", {"a failed state": _WAITER_FAILED, **AWS}, _waiter, _WAITED),
             "WaiterError",
         ),
         # botocore makes these before a request is written; they do not tell whether it retried one that was.
         (_AWS_CUT, "ConnectionError EndpointConnectionError ConnectTimeoutError ProxyConnectionError"),
         (
-            Choice("whether the certificate was rejected", {"rejected": api.CERTIFICATE}, _by_certificate, api.BROKEN),
+            Cases("whether the certificate was rejected", {"rejected": api.CERTIFICATE}, _by_certificate, api.BROKEN),
             "SSLError",
         ),
         (api.NO_ANSWER, "ReadTimeoutError"),

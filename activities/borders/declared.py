@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from activities.borders.http import STATUS, with_answer
-from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict, parents, qualified
+from activities.borders.table import Cases, Entry, Proof, Row, Table, Verdict, parents, qualified
 from activities.errors import RESERVED_CODES, ToolError
 from workflows.faults.fault import QUADRANT, Code, Quadrant
 from workflows.text import nearest
@@ -180,7 +180,7 @@ def _entry(raised: type[BaseException] | int, declaration: Declared, source: str
 
     passed = f"{no_fault}, since a NoneType is no fault, and no table knows the exception either: correct the function."
     otherwise = Row(Code.BUG, passed, Proof.UNKNOWN)
-    return Choice("a function", {}, decide, otherwise, may_pass=True)
+    return Cases("a function", {}, decide, otherwise, may_pass=True)
 
 
 def _name(raised: type[BaseException] | int) -> str:

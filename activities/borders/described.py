@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping
 
 from activities.borders import KNOWN, declared, entries_of, entry_of, guessed_status, table_of
-from activities.borders.table import Choice, Entry, Proof, Row, class_names, qualified, tells_its_cause
+from activities.borders.table import Cases, Entry, Proof, Row, class_names, qualified, tells_its_cause
 from activities.errors import ToolError
 from workflows.faults.fault import QUADRANT, Quadrant
 from workflows.text import nearest
@@ -71,7 +71,7 @@ def describe(name: str, tools: Mapping[str, declared.Entries]) -> str:
 def _may_carry(names: list[str], status: int) -> bool:
     """Whether exceptions of a class may carry an HTTP status: its entry decides by it, or no table knows the class."""
     entry = entry_of(names)
-    return entry is None or (isinstance(entry, Choice) and str(status // 100 * 100) in entry.rows)
+    return entry is None or (isinstance(entry, Cases) and str(status // 100 * 100) in entry.rows)
 
 
 def _special(raised: type[BaseException]) -> str:

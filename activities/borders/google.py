@@ -9,7 +9,7 @@ from typing import Any
 
 from activities.borders import service_api as api
 from activities.borders.service_api import answered, behind, code_in, field, refused, some, statuses, unknown, unsent
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, as_words, class_names, frames, named, of_module
+from activities.borders.table import Cases, Proof, Row, Table, Verdict, as_words, class_names, frames, named, of_module
 from activities.borders.waits import wait_of
 from workflows.faults.fault import Code, Quadrant
 
@@ -196,7 +196,7 @@ def _valid_duration(seconds: Any, nanos: Any) -> float | None:
 
 
 _GRPC_NO_STATUS = unknown(Code.BUG, "The gRPC call failed without a status: fix the tool, or add it to `raises=`.")
-_BY_GRPC_STATUS = Choice("its gRPC status", _GRPC_ROWS, _by_grpc_status, _GRPC_NO_STATUS)
+_BY_GRPC_STATUS = Cases("its gRPC status", _GRPC_ROWS, _by_grpc_status, _GRPC_NO_STATUS)
 
 _GRPC_TABLE: Table = {
     **of_module(
@@ -262,7 +262,7 @@ def _google_wait(detail: Any) -> float | None:
     return None if delay is None else _valid_duration(delay.seconds, delay.nanos)
 
 
-def _google(status: str = "") -> Choice:
+def _google(status: str = "") -> Cases:
     """The entry for a class of errors of a Google API, by gRPC or HTTP `status`; if that is "", by each error's own."""
     row_of_status = GRPC.get(status) or (api.by_status(int(status)) if status else None)
 
@@ -284,7 +284,7 @@ def _google(status: str = "") -> Choice:
 
     own = {name: row for name, row in _GRPC_ROWS.items() if status and name.startswith(status)}
     rows = own or ({status: row_of_status} if row_of_status else {**_GRPC_ROWS, **statuses()})
-    return Choice("its status and reason", rows, decide, row_of_status or api.NO_CODE)
+    return Cases("its status and reason", rows, decide, row_of_status or api.NO_CODE)
 
 
 def _google_retry(error: Any) -> Verdict | None:
@@ -352,7 +352,7 @@ _GOOGLE_TABLE: Table = {
     },
     **of_module(
         "google.api_core.exceptions",
-        (Choice("the error that was retried", {**_GRPC_ROWS, **statuses()}, _google_retry, _RETRIED), "RetryError"),
+        (Cases("the error that was retried", {**_GRPC_ROWS, **statuses()}, _google_retry, _RETRIED), "RetryError"),
         (api.CLIENT_BUG, "GoogleAPIError UnseekableStreamError"),
         (api.CLIENT_BUG_UNSENT, "DuplicateCredentialArgs AsyncRestUnsupportedParameterError"),
         (api.BROKEN, "ResumableTransferError UploadCancelledError"),
@@ -373,7 +373,7 @@ _GOOGLE_TABLE: Table = {
         (api.UNREADABLE, "ResponseError"),
         # After an answer 401 the token is renewed, so the call itself may have been sent and refused.
         (
-            Choice("whether it says that a retry can help", {"a retry can": _TOKEN_LATER}, _by_retryable, _TOKEN),
+            Cases("whether it says that a retry can help", {"a retry can": _TOKEN_LATER}, _by_retryable, _TOKEN),
             "RefreshError ReauthFailError ReauthSamlChallengeFailError OAuthError",
         ),
         (

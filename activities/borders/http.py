@@ -15,7 +15,7 @@ from pydantic_core import from_json, to_json
 
 from activities import sends
 from activities.borders.table import (
-    Choice,
+    Cases,
     Proof,
     Row,
     Table,
@@ -153,7 +153,8 @@ _EARLIER: Mapping[tuple[str, str], Callable[[Mapping[str, Any]], Any]] = {
 }
 """The functions that may send several requests, and which of their variables holds the earlier requests.
 
-Nothing else shows earlier requests: the exception of a redirected or repeated request has that request only.
+Nothing else shows earlier requests: the exception of a redirected or repeated request has that request only. The
+functions are private: tests/activities/libraries/test_http.py fails if the installed version of a client changed one.
 """
 
 
@@ -210,12 +211,12 @@ def _after_earlier_request(row: Row) -> Row:
     return replace(row, reason=reason, proves=Proof.UNKNOWN)
 
 
-def _unsent_entry(code: Code, reason: str) -> Choice:
+def _unsent_entry(code: Code, reason: str) -> Cases:
     """An entry for an exception that is raised before the request is sent."""
     row = _unsent_row(code, reason)
     after = _after_earlier_request(row)
     by = "what the same call had sent before, as for a redirect"
-    return Choice(by, {"nothing": row, "something": after}, lambda error: _if_alone(row, error), otherwise=after)
+    return Cases(by, {"nothing": row, "something": after}, lambda error: _if_alone(row, error), otherwise=after)
 
 
 def _unsent_row(code: Code, reason: str) -> Row:
@@ -432,7 +433,7 @@ _BY_PROXY: Mapping[str, Row] = {
     "407": _NO_PROXY_LOGIN,
 }
 
-_BY_STATUS = Choice(
+_BY_STATUS = Cases(
     "its HTTP status",
     {
         **{str(status): by_status(status) for status in STATUS},
@@ -444,7 +445,7 @@ _BY_STATUS = Choice(
     _status,
     otherwise=by_status(599),
 )
-_CONNECTION = Choice(
+_CONNECTION = Cases(
     "the exception that it wraps, and where that was raised",
     {
         "while connecting": _UNREACHED,
@@ -456,7 +457,7 @@ _CONNECTION = Choice(
     _connection,
     otherwise=_BROKEN,
 )
-_NO_CONNECTION = Choice(
+_NO_CONNECTION = Cases(
     "the exception that it wraps", {"certificate not accepted": _UNTRUSTED}, _no_connection, otherwise=_UNREACHED
 )
 _LATE_CONNECTION = _unsent_entry(Code.UNREACHABLE, "No connection was made in time.")
@@ -466,10 +467,10 @@ _SCHEME = _unsent_entry(Code.INVALID_INPUT, "The address must begin with http://
 _WRONG_PROXY = _unsent_entry(
     Code.NEEDS_PERSON, "The address of the proxy is wrong: correct the settings of the worker."
 )
-_URL_ERROR = Choice(
+_URL_ERROR = Cases(
     "its reason: an exception, or a text", {**_CONNECTION.rows, "text": _NO_ADDRESS}, _url_error, otherwise=_BROKEN
 )
-_HEADER = Choice("whose header it is", {"the request's": _WRONG_HEADER}, _header, otherwise=_GARBLED)
+_HEADER = Cases("whose header it is", {"the request's": _WRONG_HEADER}, _header, otherwise=_GARBLED)
 
 _SHARED = (
     (_SILENT, "TimeoutException"),
@@ -582,14 +583,14 @@ TABLE: Table = {
         (_BY_STATUS, "ClientResponseError"),
         (_ENDLESS, "TooManyRedirects"),
         # The proxy rejects the tunnel, and the request comes after that. Its statuses say nothing of the service.
-        (Choice("the HTTP status of the proxy", _BY_PROXY, _by_proxy, otherwise=_NO_TUNNEL), "ClientHttpProxyError"),
+        (Cases("the HTTP status of the proxy", _BY_PROXY, _by_proxy, otherwise=_NO_TUNNEL), "ClientHttpProxyError"),
         (_BROKEN, "ClientConnectionError"),
         # The connector alone raises the first, for whatever errno, before it has a connection.
         (_NO_CONNECTION, "ClientConnectorError ServerFingerprintMismatch"),
         (_SILENT, "ServerTimeoutError"),
         (_LATE_CONNECTION, "ConnectionTimeoutError"),
         (
-            Choice("the exception that it wraps", {"not decoded": _UNDECODABLE}, _payload, otherwise=_BROKEN),
+            Cases("the exception that it wraps", {"not decoded": _UNDECODABLE}, _payload, otherwise=_BROKEN),
             "ClientPayloadError",
         ),
         (_BROKEN, "UploadAbortedError"),

@@ -11,7 +11,7 @@ from typing import Any
 
 from activities.borders import service_api as api
 from activities.borders.service_api import answered, field, refused, unknown, unsent
-from activities.borders.table import Choice, Entry, Proof, Row, Table, Verdict, class_name, named, of_module
+from activities.borders.table import Cases, Entry, Proof, Row, Table, Verdict, class_name, named, of_module
 from workflows.faults.fault import Code
 
 _LOST = unknown(Code.UNREACHABLE, "The broker of Kafka cannot be reached, or no longer leads the partition.")
@@ -70,7 +70,7 @@ LIBRDKAFKA: Mapping[str, Row] = named(
 """Rows by the number of an error of librdkafka."""
 
 
-def _by_number(otherwise: Row) -> Choice:
+def _by_number(otherwise: Row) -> Cases:
     """The entry for an error of a broker: by its number, else by the flag `retriable`, else `otherwise`."""
 
     def decide(error: Any) -> Verdict:
@@ -79,10 +79,10 @@ def _by_number(otherwise: Row) -> Choice:
             row = _LOST if field(error, "retriable") is True else otherwise
         return answered("Kafka answered with", class_name(error), row)
 
-    return Choice("the number of Kafka's error", {**KAFKA, "any other, retriable": _LOST}, decide, otherwise)
+    return Cases("the number of Kafka's error", {**KAFKA, "any other, retriable": _LOST}, decide, otherwise)
 
 
-def _by_kafka_error(otherwise: Row) -> Choice:
+def _by_kafka_error(otherwise: Row) -> Cases:
     """The entry for an exception of confluent-kafka: by the KafkaError that is its first argument, else `otherwise`."""
 
     def decide(error: Any) -> Verdict | None:
@@ -97,13 +97,13 @@ def _by_kafka_error(otherwise: Row) -> Choice:
         return answered("Kafka answered with", str(inner.name()), row)
 
     rows = {**KAFKA, **LIBRDKAFKA, "any other, retriable": _LOST, "fatal": _FATAL, "to be aborted": _ABORTED}
-    return Choice("the number of its KafkaError", rows, decide, otherwise)
+    return Cases("the number of its KafkaError", rows, decide, otherwise)
 
 
 _REJECTED = replace(api.REJECTED, proves=Proof.UNKNOWN)
 _COMMITTED = unknown(Code.BUSY, "The group gave the partitions to other members before the offsets were committed.")
 
-_BY_FLAG = Choice(
+_BY_FLAG = Cases(
     "the flag `retriable` of its class",
     {"retriable": _LOST},
     lambda error: _LOST.verdict() if error.retriable is True else None,

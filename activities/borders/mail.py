@@ -6,7 +6,7 @@ from typing import Any
 
 from activities.borders import service_api as api
 from activities.borders.service_api import field, refused, some, unsent
-from activities.borders.table import Choice, Row, Table, Verdict, as_words, named, of_module
+from activities.borders.table import Cases, Row, Table, Verdict, as_words, named, of_module
 from workflows.faults.fault import Code
 
 _LATER = refused(Code.BUSY, "The mail server cannot take the message at the moment.")
@@ -37,13 +37,13 @@ def _row(code: object) -> Row | None:
     return SMTP.get(str(code)) or {4: _LATER, 5: _NOT_TAKEN}.get(code // 100)
 
 
-def _by_reply_code(otherwise: Row) -> Choice:
+def _by_reply_code(otherwise: Row) -> Cases:
     def decide(error: Any) -> Verdict | None:
         row = _row(field(error, "smtp_code"))
         words = as_words(field(error, "smtp_error"))
         return replace(row.verdict(observed={"smtp_code": error.smtp_code}), words=words) if row else None
 
-    return Choice(
+    return Cases(
         "the code of the server's reply", {**SMTP, "another 4xx": _LATER, "another 5xx": _NOT_TAKEN}, decide, otherwise
     )
 
@@ -60,7 +60,7 @@ def _by_recipients(error: Any) -> Verdict | None:
 TABLE: Table = of_module(
     "smtplib",
     (_by_reply_code(api.REJECTED), "SMTPResponseException SMTPSenderRefused SMTPDataError"),
-    (Choice("the code of the reply for the first recipient", SMTP, _by_recipients, _ADDRESS), "SMTPRecipientsRefused"),
+    (Cases("the code of the reply for the first recipient", SMTP, _by_recipients, _ADDRESS), "SMTPRecipientsRefused"),
     (_by_reply_code(_LOGIN), "SMTPAuthenticationError"),
     (_by_reply_code(_NO_SERVICE), "SMTPConnectError SMTPHeloError"),
     (_UNSUPPORTED, "SMTPNotSupportedError"),

@@ -8,7 +8,7 @@ import httpx2
 
 from activities.borders.http import is_unsent
 from activities.borders.model_errors import STATUS, Meaning, codes, meaning_of
-from activities.borders.table import Choice, Entry, Proof, Row, Verdict
+from activities.borders.table import Cases, Entry, Proof, Row, Verdict
 from activities.borders.waits import wait_of
 from workflows.faults.fault import QUADRANT
 
@@ -32,7 +32,7 @@ def _by(
 ) -> Entry:
     """An entry that chooses between the rows of a provider by `decide`; `what` says for people what decides."""
     named = {means.code.value: _row(provider, means) for means in rows}
-    return Choice(what, named, decide, _row(provider, otherwise))
+    return Cases(what, named, decide, _row(provider, otherwise))
 
 
 def _row(provider: str, means: Meaning) -> Row:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from activities.borders import service_api as api
 from activities.borders.service_api import answered, code_in, field, refused, some, unknown, unsent
-from activities.borders.table import Choice, Proof, Row, Table, Verdict, named, of_module
+from activities.borders.table import Cases, Proof, Row, Table, Verdict, named, of_module
 from workflows.faults.fault import Code
 
 _TRANSIENT = "TransientTransactionError"
@@ -56,7 +56,7 @@ MONGODB: Mapping[str, Row] = named(
 """Rows by the number of an error of the server."""
 
 
-def _by_code(otherwise: Row, *, is_sure: bool = True) -> Choice:
+def _by_code(otherwise: Row, *, is_sure: bool = True) -> Cases:
     """The table's entry for an error of the server: the row of its number, else `otherwise`.
 
     If `is_sure` is False, the error proves nothing: writes may have been applied.
@@ -72,7 +72,7 @@ def _by_code(otherwise: Row, *, is_sure: bool = True) -> Choice:
         return answered("MongoDB answered with error", number, row, _observed(error))
 
     rows = MONGODB if is_sure else {number: replace(row, proves=Proof.UNKNOWN) for number, row in MONGODB.items()}
-    return Choice("the number of MongoDB's error", {**rows, _TRANSIENT: api.BUSY}, decide, otherwise)
+    return Cases("the number of MongoDB's error", {**rows, _TRANSIENT: api.BUSY}, decide, otherwise)
 
 
 _ABORTED = "MongoDB aborted the transaction, as it does when another one changes the same documents."

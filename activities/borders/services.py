@@ -9,7 +9,7 @@ from typing import Any
 from activities.borders import http, service_api as api
 from activities.borders.service_api import answered, behind, code_in, field, refused, statuses, unknown, unsent
 from activities.borders.table import (
-    Choice,
+    Cases,
     Proof,
     Row,
     Table,
@@ -76,7 +76,7 @@ _STRIPE_OAUTH: tuple[tuple[Row, str], ...] = (
 )
 
 
-def _stripe(otherwise: Row, *, by_status: bool = False) -> Choice:
+def _stripe(otherwise: Row, *, by_status: bool = False) -> Cases:
     """The entry for a class of Stripe's errors: by code, else (with `by_status`) by HTTP status, else `otherwise`."""
 
     def decide(error: Any) -> Verdict | None:
@@ -97,7 +97,7 @@ def _stripe(otherwise: Row, *, by_status: bool = False) -> Choice:
         verdict = answered("Stripe answered with", called, row, observed, wait_of(error.headers))
         return replace(verdict, words=as_words(field(body, "message") or field(error, "user_message")))
 
-    return Choice("its code", {**STRIPE, **(statuses(http.by_status) if by_status else {})}, decide, otherwise)
+    return Cases("its code", {**STRIPE, **(statuses(http.by_status) if by_status else {})}, decide, otherwise)
 
 
 _STRIPE_TABLE: Table = {
@@ -182,7 +182,7 @@ def _by_slack_code(error: Any) -> Verdict:
 _SLACK_REJECTED = replace(api.REJECTED, proves=Proof.UNKNOWN)
 _SLACK_TABLE: Table = of_module(
     "slack_sdk.errors",
-    (Choice("its error code", {**SLACK, **statuses()}, _by_slack_code, _SLACK_REJECTED), "SlackApiError"),
+    (Cases("its error code", {**SLACK, **statuses()}, _by_slack_code, _SLACK_REJECTED), "SlackApiError"),
     (
         unsent(Code.UNAUTHORIZED, "The token of Slack could not be renewed: install the app again."),
         "SlackTokenRotationError",
@@ -220,7 +220,7 @@ _SCRIPTS = frozenset({"EVAL", "EVALSHA", "FCALL", "EXEC"})
 """Commands of several steps: when a step fails, Redis does not roll back the steps before."""
 
 
-def _redis(row: Row, codes: Mapping[str, Row] = {}) -> Choice:
+def _redis(row: Row, codes: Mapping[str, Row] = {}) -> Cases:
     """The entry for an answer of Redis: by its code if that is in `codes`, else `row`."""
 
     def decide(error: Any) -> Verdict | None:
@@ -230,7 +230,7 @@ def _redis(row: Row, codes: Mapping[str, Row] = {}) -> Choice:
         # redis-py puts the command of a pipeline there; others of them may have been done
         return verdict if first != "Command" and _is_alone(error) else replace(verdict, proves=Proof.UNKNOWN)
 
-    return Choice("its error code", {**codes, _OF_SEVERAL: replace(row, proves=Proof.UNKNOWN)}, decide, row)
+    return Cases("its error code", {**codes, _OF_SEVERAL: replace(row, proves=Proof.UNKNOWN)}, decide, row)
 
 
 def _is_alone(error: Any) -> bool:
@@ -257,7 +257,7 @@ def _is_retry(frame: FrameType, error: Any) -> bool:
     return isinstance(failures, int) and failures > is_one_itself
 
 
-def _redis_connection(row: Row) -> Choice:
+def _redis_connection(row: Row) -> Cases:
     """The entry for a lost connection: no command was sent if the client was still waiting for a connection."""
     unsent = replace(row, proves=Proof.NOT_SENT, reason="No connection to Redis could be made; nothing was sent.")
 
@@ -272,7 +272,7 @@ def _redis_connection(row: Row) -> Choice:
         return (_REDIS_NO_CONNECTION if waited else unsent).verdict()
 
     rows = {"no connection": unsent, "no free connection": _REDIS_NO_CONNECTION, "too many clients": _REDIS_FULL}
-    return Choice("whether there was a connection", rows, decide, row)
+    return Cases("whether there was a connection", rows, decide, row)
 
 
 def _is_waited(error: BaseException) -> bool:
@@ -340,14 +340,14 @@ _REDIS_TABLE: Table = {
         (_redis(refused(Code.BUG, "This is a cluster: use the cluster client.")), "MovedError"),
         (_redis(refused(Code.BUG, "The keys are in several slots: give them one hash tag.")), "ClusterCrossSlotError"),
         (_redis(refused(Code.BUG, "The module of Redis rejected the command: fix the tool.")), "ModuleError"),
-        (Choice("where it was raised", {"with lock": _LOCKED}, _redis_lock, api.CLIENT_BUG), "LockError"),
+        (Cases("where it was raised", {"with lock": _LOCKED}, _redis_lock, api.CLIENT_BUG), "LockError"),
         # The lock ended before the work under it did.
         (unknown(Code.BUSY, "The lock expired too early: give it a longer timeout."), "LockNotOwnedError"),
         (api.UNREADABLE, "InvalidResponse InvalidPipelineStack"),
         (api.CLIENT_BUG_UNSENT, "DataError ChildDeadlockedError CrossSlotTransactionError IncorrectPolicyType"),
         (api.CLIENT_BUG, "RedisError PubSubError"),
         (
-            Choice("whether a connection failed", {"it failed": _CLUSTER_DOWN}, _redis_cluster, api.CLIENT_BUG),
+            Cases("whether a connection failed", {"it failed": _CLUSTER_DOWN}, _redis_cluster, api.CLIENT_BUG),
             "RedisClusterException",
         ),
         (_CLUSTER_DOWN, "ClusterError SlotNotCoveredError"),
@@ -362,7 +362,7 @@ _REDIS_TABLE: Table = {
     **of_module("redis.sentinel", (_REDIS_LOST, "MasterNotFoundError SlaveNotFoundError")),
     **of_module("redis.asyncio.sentinel", (_REDIS_LOST, "MasterNotFoundError SlaveNotFoundError")),
     "redis.event.EventException": unknown(Code.UNAUTHORIZED, "The token for Redis could not be renewed."),
-    "redis.http.http_client.HttpError": Choice("its HTTP status", statuses(), _by_redis_http_status, api.FAILED),
+    "redis.http.http_client.HttpError": Cases("its HTTP status", statuses(), _by_redis_http_status, api.FAILED),
     **of_module(
         "redis.multidb.exception",
         (

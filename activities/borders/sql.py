@@ -20,7 +20,7 @@ from sqlalchemy import exc
 from activities.borders import entry_of, judge
 from activities.borders.service_api import refused, unknown, unsent
 from activities.borders.table import (
-    Choice,
+    Cases,
     Proof,
     Row,
     Table,
@@ -247,16 +247,16 @@ _LACKING = ("42P01", "42703", "SQLITE_ERROR")
 _OURS = re.compile(r"\breplan_(ledger|store|payloads)\b")
 
 
-def _driver(rows: Mapping[str, Row], otherwise: Row) -> Choice:
+def _driver(rows: Mapping[str, Row], otherwise: Row) -> Cases:
     """The entry for a driver's exception: its code decides, or `otherwise` if no table has the code."""
 
     def decide(error: Any) -> Verdict:
         return _unless_in_part((_row(error) or otherwise).verdict(observed=_names(error)), error)
 
-    return Choice("the code of the database", rows, decide, otherwise)
+    return Cases("the code of the database", rows, decide, otherwise)
 
 
-def _wrapper(otherwise: Row) -> Choice:
+def _wrapper(otherwise: Row) -> Cases:
     """The entry for an exception of SQLAlchemy: the wrapped exception decides, or `otherwise` if no table has it."""
 
     def decide(error: Any) -> Verdict:
@@ -272,7 +272,7 @@ def _wrapper(otherwise: Row) -> Choice:
         return _LOST.verdict() if is_lost else _unless_in_part(verdict, error)
 
     rows = {**_TABLES, **{f"errno {number}": row for number, row in _ERRNO.items()}}
-    return Choice("the exception that it wraps", rows, decide, otherwise)
+    return Cases("the exception that it wraps", rows, decide, otherwise)
 
 
 _IN_PART = re.compile(
@@ -434,7 +434,7 @@ def _drivers(package: str, rows: Mapping[str, Row], *, operational: Row = _LOST,
 TABLE: Table = {
     **_drivers("sqlite3", _SQLITE),
     **_drivers("psycopg", _POSTGRESQL),
-    "psycopg.DataError": Choice(
+    "psycopg.DataError": Cases(
         "the code of the database, or where it was raised",
         {**_POSTGRESQL, "while reading the result": _NOT_READ, "in execute()": _VALUE},
         _of_psycopg,
@@ -446,7 +446,7 @@ TABLE: Table = {
     ),
     "psycopg.errors.PipelineAborted": _ABORTED,
     "psycopg.Rollback": _BUG,  # for the inside of `Connection.transaction()`, which catches it
-    "psycopg_pool.PoolTimeout": Choice(
+    "psycopg_pool.PoolTimeout": Cases(
         "whether the pool has ever connected", {"never": _NEVER_CONNECTED}, _of_pool, otherwise=_IN_USE
     ),
     "psycopg_pool.TooManyRequests": _IN_USE,
@@ -492,7 +492,7 @@ TABLE: Table = {
     "sqlalchemy.exc.DisconnectionError": _LOST,
     "sqlalchemy.exc.TimeoutError": _IN_USE,
     "sqlalchemy.exc.NoResultFound": _NO_ROW,
-    "sqlalchemy.exc.MultipleResultsFound": Choice(
+    "sqlalchemy.exc.MultipleResultsFound": Cases(
         "the statement", {"SELECT": _SEVERAL}, _several, otherwise=replace(_SEVERAL, proves=Proof.UNKNOWN)
     ),
     "sqlalchemy.orm.exc.StaleDataError": refused(

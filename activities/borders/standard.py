@@ -14,7 +14,7 @@ from typing import Any
 
 from activities.borders import judge
 from activities.borders.service_api import refused, unknown, unsent
-from activities.borders.table import MAX_CARRIED, Choice, Proof, Row, Table, Verdict, frames, qualified
+from activities.borders.table import MAX_CARRIED, Cases, Proof, Row, Table, Verdict, frames, qualified
 from workflows.faults.fault import Code
 
 _CUT = unknown(Code.UNREACHABLE, "The connection broke or could not be made.")
@@ -103,13 +103,13 @@ def _by_errno(error: OSError) -> Verdict:
     return row.verdict()
 
 
-def _unless_connecting(row: Row) -> Choice:
+def _unless_connecting(row: Row) -> Cases:
     """The entry with `row`, or with _UNSENT if the exception was raised while a connection was made."""
 
     def decide(error: BaseException) -> Verdict:
         return (_UNSENT if _was_connecting(error) else row).verdict()
 
-    return Choice("where it was raised", {"while connecting": _UNSENT}, decide, otherwise=row)
+    return Cases("where it was raised", {"while connecting": _UNSENT}, decide, otherwise=row)
 
 
 def _by_look_up_number(error: OSError) -> Verdict:
@@ -182,7 +182,7 @@ _QUEUE_FULL = refused(Code.BUSY, "A queue of the tool is full.")
 
 TABLE: Table = {
     # The number of a library's own class may be the library's, too: SSLError(1, ...).
-    "builtins.OSError": Choice("its errno", _BY_ERRNO, _by_errno, otherwise=_REJECTED, covers_children=False),
+    "builtins.OSError": Cases("its errno", _BY_ERRNO, _by_errno, otherwise=_REJECTED, covers_children=False),
     "builtins.TimeoutError": _unless_connecting(_TIMEOUT),
     "builtins.ConnectionError": _unless_connecting(_CUT),
     "builtins.ConnectionRefusedError": _BY_ERRNO["ECONNREFUSED"],
@@ -190,7 +190,7 @@ TABLE: Table = {
     "builtins.InterruptedError": _BY_ERRNO["EINTR"],
     "builtins.ChildProcessError": _BY_ERRNO["ECHILD"],
     "builtins.ProcessLookupError": _BY_ERRNO["ESRCH"],
-    "builtins.FileNotFoundError": Choice(
+    "builtins.FileNotFoundError": Cases(
         "where it was raised", {"while a program was started": _NO_PROGRAM}, _while_starting, _BY_ERRNO["ENOENT"]
     ),
     "builtins.FileExistsError": _BY_ERRNO["EEXIST"],
@@ -198,7 +198,7 @@ TABLE: Table = {
     "builtins.NotADirectoryError": _BY_ERRNO["ENOTDIR"],
     "builtins.PermissionError": _BY_ERRNO["EACCES"],
     "builtins.MemoryError": _bug("The tool ran out of memory: let it hold less at once, or give the worker more."),
-    "socket.gaierror": Choice("its number", _BY_LOOK_UP, _by_look_up_number, otherwise=_NO_LOOK_UP),
+    "socket.gaierror": Cases("its number", _BY_LOOK_UP, _by_look_up_number, otherwise=_NO_LOOK_UP),
     "socket.herror": _NO_LOOK_UP,
     "json.decoder.JSONDecodeError": unknown(Code.UNEXPECTED_RESULT, "The response is no JSON."),
     "asyncio.exceptions.IncompleteReadError": unknown(
@@ -221,10 +221,10 @@ TABLE: Table = {
     "concurrent.futures._base.BrokenExecutor": _POOL,
     "subprocess.SubprocessError": _bug("A program that the tool runs could not be started: fix the tool."),
     "subprocess.TimeoutExpired": unknown(Code.TIMEOUT, "A program that the tool ran did not end in time."),
-    "subprocess.CalledProcessError": Choice(
+    "subprocess.CalledProcessError": Cases(
         "its exit code", {"below 0, a signal": _KILLED}, _by_exit_code, otherwise=_FAILED
     ),
-    "tenacity.RetryError": Choice(
+    "tenacity.RetryError": Cases(
         "the exception of its last attempt", {"a result": _NEVER_RIGHT}, _by_last_attempt, otherwise=_UNREADABLE
     ),
     "tenacity.TryAgain": unknown(Code.BUSY, "The tool asks to be called again."),

@@ -82,7 +82,7 @@ def shows_down(code: Code, proves: Proof) -> bool:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Cases:
     """An entry whose verdict depends on data in the exception, such as an HTTP status or a SQLSTATE."""
 
     by: str
@@ -104,7 +104,7 @@ class Choice:
             return self.otherwise.verdict()
 
 
-Entry = Row | Choice
+Entry = Row | Cases
 
 
 def as_words(text: object) -> str:
@@ -117,7 +117,7 @@ def as_words(text: object) -> str:
 
 def verdict_of(entry: Entry, error: BaseException) -> Verdict | None:
     """The verdict of an entry on an exception; None if the entry leaves the exception to the next one that fits."""
-    return entry.decide(error) if isinstance(entry, Choice) and entry.may_pass else entry(error)
+    return entry.decide(error) if isinstance(entry, Cases) and entry.may_pass else entry(error)
 
 
 Table = Mapping[str, Entry]

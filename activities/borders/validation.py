@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_core.core_schema import ErrorType
 
 from activities.borders.service_api import unknown
-from activities.borders.table import Choice, Table, Verdict
+from activities.borders.table import Cases, Table, Verdict
 from workflows.faults.fault import Code
 
 MAX_NAMED = 5
@@ -72,7 +72,7 @@ TABLE: Table = {
     "pydantic.v1.errors.ConfigError": _WRONG_MODEL,
     "pydantic.v1.errors.PydanticErrorMixin": _WRONG_MODEL,
     "pydantic_core._pydantic_core.SchemaError": _WRONG_MODEL,
-    "pydantic_core._pydantic_core.ValidationError": Choice("the wrong fields", {}, _by_wrong_fields, otherwise=_SHAPE),
+    "pydantic_core._pydantic_core.ValidationError": Cases("the wrong fields", {}, _by_wrong_fields, otherwise=_SHAPE),
     "pydantic_core._pydantic_core.PydanticSerializationError": unknown(
         Code.UNSERIALISABLE, "The tool's result cannot be written as JSON: return a pydantic model of plain values."
     ),

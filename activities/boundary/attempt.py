@@ -43,7 +43,7 @@ from workflows.faults.fault import (
     Fault,
     Held,
     Quadrant,
-    Thinking,
+    ReplyProgress,
     applied_by_call,
     number_of,
     parse_faults,
@@ -79,7 +79,7 @@ class FaultRaised(Exception):
 
 
 @dataclass
-class Attempt:
+class CallAttempt:
     """The state of one attempt of one call."""
 
     # Set when the attempt begins
@@ -200,7 +200,7 @@ class Attempt:
 
 
 @contextlib.asynccontextmanager
-async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[Attempt]:
+async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[CallAttempt]:
     """Surround one attempt: send heartbeats, write one log line, and turn every exception into a Fault.
 
     Every other log line that is written meanwhile has the fields that identify the attempt.
@@ -220,8 +220,8 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
     late = 0.0 if info.is_local else _seconds_late(info, before)
     if late < 0 and faults and faults[-1].waited is not None:  # an operator ended the backoff
         faults = (*faults[:-1], faults[-1].model_copy(update={"waited": max(0.0, faults[-1].waited + late)}))
-    known, held = [fault.model_dump(mode="json") for fault in faults], before.held if before else 0.0
-    attempt = Attempt(spec, call, number, known, meter=meter, progress=progress, held=held + max(0.0, late), kind=kind)
+    known, held = [fault.model_dump(mode="json") for fault in faults], (before.held if before else 0.0) + max(0.0, late)
+    attempt = CallAttempt(spec, call, number, known, meter=meter, progress=progress, held=held, kind=kind)
     # For all lines of this attempt, also of its threads. The context of an activity ends with it.
     structlog.contextvars.bind_contextvars(
         task=call.task or info.workflow_id,
@@ -260,14 +260,14 @@ async def attempt_of(spec: ToolSpec, kind: Kind | None = None) -> AsyncIterator[
             heartbeats.cancel()
 
 
-async def _send_heartbeats(attempt: Attempt) -> None:
+async def _send_heartbeats(attempt: CallAttempt) -> None:
     """Send a heartbeat at intervals, so that a cancel or a crash is noticed before the attempt's timeout."""
     # Not at once: it would cost the server a write for every call, and it keeps the last one of the attempt before.
     while True:
         await asyncio.sleep(HEARTBEAT_EVERY.total_seconds())
         # The server keeps only the last heartbeat, so each one repeats the earlier faults.
         tokens = attempt.meter.tokens_arriving
-        thinking = [] if tokens is None else [Thinking(thinking=tokens).model_dump()]
+        thinking = [] if tokens is None else [ReplyProgress(thinking=tokens).model_dump()]
         working = [attempt.progress.last.model_dump()] if attempt.progress.last else []
         activity.heartbeat(*attempt.earlier, *thinking, *working)
 
@@ -319,7 +319,7 @@ def _seconds_late(info: activity.Info, last: Held | None) -> float:
     return late if abs(late) > SHORTEST_HOLD else 0.0
 
 
-async def _failure(attempt: Attempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
+async def _failure(attempt: CallAttempt, fault: Fault, began: float, error: BaseException) -> ApplicationError:
     """Log the fault, and make the error with which the activity fails; its details are this fault and earlier faults.
 
     If the attempt will be retried, the fault is also sent with a heartbeat. `began` is a time of `time.monotonic`.
@@ -387,7 +387,7 @@ def _observed(value: JsonValue) -> JsonValue:
     return plain
 
 
-def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = None) -> None:
+def _log(attempt: CallAttempt, outcome: str, began: float, fault: Fault | None = None) -> None:
     """Write the log line of an attempt, and record the attempt in the metrics and its span."""
     seconds = time.monotonic() - began
     counting.count(Sample(ATTEMPT_DURATION, (attempt.spec.kind, outcome), seconds))
@@ -409,7 +409,7 @@ def _log(attempt: Attempt, outcome: str, began: float, fault: Fault | None = Non
     log.log(level, "step", **about, **attempt.more)
 
 
-def _fault_of_exception(attempt: Attempt, error: BaseException) -> Fault:
+def _fault_of_exception(attempt: CallAttempt, error: BaseException) -> Fault:
     """The fault of an exception; the attempt's log line gets the exception's class and, for a bug, its place."""
     verdict, spec = attempt.judge(error), attempt.spec
     attempt.more["error"] = class_name(error)

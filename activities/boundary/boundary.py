@@ -25,7 +25,7 @@ from temporalio.common import RawValue
 from activities import deadline, sends
 from activities.borders import validation
 from activities.borders.sql import DATABASE_ERRORS
-from activities.boundary.attempt import Attempt, FaultRaised, attempt_of, is_interruption
+from activities.boundary.attempt import CallAttempt, FaultRaised, attempt_of, is_interruption
 from activities.boundary.breakers.guard import BreakerGuard
 from activities.boundary.breakers.rows import Breakers
 from activities.boundary.effects import StepEffects
@@ -154,7 +154,7 @@ class Boundary:
         finally:
             self.running.remove(call)
 
-    async def _run(self, kind: Kind, payload: RawValue, attempt: Attempt, guard: BreakerGuard) -> StepReturn:
+    async def _run(self, kind: Kind, payload: RawValue, attempt: CallAttempt, guard: BreakerGuard) -> StepReturn:
         value, args = _decode(kind, payload, attempt)
         if await self._effects.has_undone(attempt):  # then nothing is called, which nobody has to approve
             attempt.replayed = True
@@ -197,7 +197,7 @@ class Boundary:
             lasted=lasted if lasted >= WAITED else 0.0,
         )
 
-    async def _compute(self, kind: Kind, payload: RawValue, attempt: Attempt) -> StepReturn:
+    async def _compute(self, kind: Kind, payload: RawValue, attempt: CallAttempt) -> StepReturn:
         """Call a pure tool in a thread: a tool that blocks the tools' event loop must not delay a workflow task."""
 
         def work() -> JsonValue:  # validators, too, are code of the tool
@@ -289,7 +289,7 @@ class Boundary:
         self._faults.stop(kind.spec.kind, Failpoint.BEFORE_COMMIT)
         return result
 
-    def _raise_injected(self, attempt: Attempt, failpoint: Failpoint) -> None:
+    def _raise_injected(self, attempt: CallAttempt, failpoint: Failpoint) -> None:
         fault = self._faults.fault(attempt.spec.kind, failpoint)
         if fault is not None:
             attempt.reached = True  # the fault is the answer of the service
@@ -317,7 +317,7 @@ class _Call:
     """A call of a tool, with its validated arguments."""
 
     kind: Kind
-    attempt: Attempt
+    attempt: CallAttempt
     args: BaseModel
     digest: str
     """The digest of the kind and of the arguments as they were sent."""
@@ -327,7 +327,7 @@ class _Call:
         return conditions.condition_value(self.args.model_dump) if self.kind.ensure else None
 
 
-async def _uninterrupted(work: Callable[[], Coroutine[Any, Any, StepReturn]], attempt: Attempt) -> StepReturn:
+async def _uninterrupted(work: Callable[[], Coroutine[Any, Any, StepReturn]], attempt: CallAttempt) -> StepReturn:
     """Await `work`, and pass every cancel on to it, except an operator's pause or reset of a call that was made.
 
     Such a call may not be repeated, so it would leave an unknown outcome behind if it were cut off.
@@ -358,7 +358,7 @@ def _unknown_kind(is_elsewhere: Callable[[str], Awaitable[bool]] | None) -> Call
     return activity.defn(dynamic=True)(run)
 
 
-def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue, BaseModel]:
+def _decode(kind: Kind, payload: RawValue, attempt: CallAttempt) -> tuple[JsonValue, BaseModel]:
     """Decode and validate the arguments; return them as the JSON that was sent, and as the tool's model.
 
     Raises FaultRaised if the arguments cannot be decoded, or are invalid.
@@ -388,7 +388,7 @@ def _decode(kind: Kind, payload: RawValue, attempt: Attempt) -> tuple[JsonValue,
     return value, args
 
 
-def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: Attempt) -> None:
+def _check_approved(kind: Kind, value: JsonValue, args: BaseModel, attempt: CallAttempt) -> None:
     """Reject a call that a person must approve, unless this very call was approved in this run of the workflow.
 
     The same holds for an undo: the approval of an effect does not approve the call that undoes the effect.
@@ -414,7 +414,7 @@ def _needs_approval(kind: Kind, args: BaseModel, call: CallHeader) -> str | None
     return WHY_OF_TASK[call.approve] if kind.spec.needs_approval(call.approve) else None
 
 
-def _note_return(attempt: Attempt, value: Any) -> None:
+def _note_return(attempt: CallAttempt, value: Any) -> None:
     """Record that the tool returned `value`, unless that is an iterator: nobody knows what a generator's body has done.
 
     Raises FaultRaised if the value is an iterator, or too large or too deep.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from temporalio import activity
 
-from activities.boundary.attempt import Attempt, FaultRaised, attempt_of
+from activities.boundary.attempt import CallAttempt, FaultRaised, attempt_of
 from activities.effects import ledger
 from activities.effects.errors import EffectUndone, KeyConflict, OutcomeUnknown
 from activities.effects.ledger import EffectResult, LedgerEntry, Work
@@ -36,7 +36,7 @@ class StepEffects:
     ledgers: Sequence[AsyncEngine] = ()
     """The databases with a ledger that this worker has open."""
 
-    def check_store(self, attempt: Attempt) -> None:
+    def check_store(self, attempt: CallAttempt) -> None:
         """Raise FaultRaised if the task works with another store, since the task's effects are in the ledger there."""
         store = attempt.call.store
         if store and self.store and store != self.store:
@@ -44,12 +44,12 @@ class StepEffects:
             remedy = "Start the worker with the --store or --state of the task, and end this one."
             raise FaultRaised(Fault.of(Code.WRONG_STORE, f"{reason} {remedy}"))
 
-    async def has_undone(self, attempt: Attempt) -> bool:
+    async def has_undone(self, attempt: CallAttempt) -> bool:
         """Whether this call is made to undo an effect, and an earlier attempt of the call has already undone it."""
         undoes = attempt.call.undoes
         return undoes is not None and await ledger.undone_by(self.ledgers, undoes.key) == attempt.call.key
 
-    async def mark_undone(self, attempt: Attempt) -> None:
+    async def mark_undone(self, attempt: CallAttempt) -> None:
         """If this call undid an effect, mark that effect in the ledger, so that its result is not returned again."""
         undone, task = attempt.call.undoes, attempt.call.task or activity.info().workflow_id or ""
         if undone is not None:
@@ -57,7 +57,7 @@ class StepEffects:
             await ledger.mark_undone(self.ledgers, entry, by=attempt.call.key)
 
     async def apply(
-        self, attempt: Attempt, arguments_digest: str, work: Work, tx: AsyncConnection | None
+        self, attempt: CallAttempt, arguments_digest: str, work: Work, tx: AsyncConnection | None
     ) -> EffectResult:
         """Apply the effect, or return its recorded result; `tx` is the transaction of a transactional call, else None.
 
@@ -88,7 +88,7 @@ class StepEffects:
             reason = f"{what}: find out whether it took effect."
             raise FaultRaised(Fault.of(Code.WORKER_LOST, reason, applied=Applied.UNKNOWN)) from None
 
-    async def record_late(self, attempt: Attempt, arguments_digest: str, work: Work) -> None:
+    async def record_late(self, attempt: CallAttempt, arguments_digest: str, work: Work) -> None:
         """Record the result of a call that outlived its attempt; `work` waits for that result."""
         if attempt.spec.effect is Effect.UNKEYED:
             entry = _entry(attempt, arguments_digest)
@@ -97,13 +97,13 @@ class StepEffects:
             await work()
 
 
-def _entry(attempt: Attempt, arguments_digest: str) -> LedgerEntry:
+def _entry(attempt: CallAttempt, arguments_digest: str) -> LedgerEntry:
     info, call = activity.info(), attempt.call
     task = call.task or info.workflow_id or ""
     return LedgerEntry(call.key, task, info.activity_id, attempt.spec.kind, arguments_digest, call.fencing_token)
 
 
-def _conflict(attempt: Attempt, reason: str) -> FaultRaised:
+def _conflict(attempt: CallAttempt, reason: str) -> FaultRaised:
     """The fault of a call whose key the ledger has for other arguments, or for an effect that was undone."""
     # A new id would take the call out of the effect key, which is there to prevent a second effect.
     if attempt.call.has_effect_key:
@@ -112,7 +112,7 @@ def _conflict(attempt: Attempt, reason: str) -> FaultRaised:
     return FaultRaised(Fault.of(Code.CONFLICT, f"{reason}: {_SAME_CALL}", by_id=True), is_certain=True)
 
 
-def _proves_no_effect(attempt: Attempt, error: BaseException) -> bool:
+def _proves_no_effect(attempt: CallAttempt, error: BaseException) -> bool:
     """Whether it is certain that an attempt that ended with `error` had no effect."""
     if not attempt.called:
         return True

@@ -189,7 +189,7 @@ class Recorded(NamedTuple):
     caller_key: str | None
 
 
-class Wait(NamedTuple):
+class RunningCall(NamedTuple):
     """The call runs, in this process or in another one."""
 
     key: str
@@ -197,7 +197,7 @@ class Wait(NamedTuple):
     where: str
 
 
-class Look(NamedTuple):
+class UnresolvedCall(NamedTuple):
     """The outcome of an earlier call has to be found out first."""
 
     key: str
@@ -221,13 +221,13 @@ class Conflict(NamedTuple):
     key: str
 
 
-class Undone(NamedTuple):
+class UndoneCall(NamedTuple):
     """The call was applied and undone."""
 
     key: str
 
 
-Step = Claim | Recorded | Wait | Look | Doubt | Conflict | Undone
+Step = Claim | Recorded | RunningCall | UnresolvedCall | Doubt | Conflict | UndoneCall
 
 
 class Miss(NamedTuple):
@@ -323,7 +323,7 @@ class Calls:
         """What follows if the call is the earlier one."""
         match earlier.standing:
             case CallStanding.RUNNING:
-                return Wait(row.key, is_joined, self.place_of(tx, row))
+                return RunningCall(row.key, is_joined, self.place_of(tx, row))
             case CallStanding.STOPPED if request.effect is Effect.UNKEYED:
                 return self._look(tx, row)
             case CallStanding.STOPPED:
@@ -334,7 +334,7 @@ class Calls:
             case CallStanding.VOID:
                 return self._take_over(tx, request, row, is_unproven=False)
             case CallStanding.UNDONE:
-                return Undone(row.key)
+                return UndoneCall(row.key)
             case _:
                 return self._answer(tx, request, row, earlier.standing, is_joined=is_joined)
 
@@ -390,7 +390,7 @@ class Calls:
         claim = {
             "claim": row.claim + 1,
             "is_unproven": int(is_unproven),
-            "joined": (row.joined or 0) + is_joined,
+            "joined": (row.joined or 0) + (1 if is_joined else 0),
             "digest": request.identity.digest,
             "arguments": json.dumps(dict(request.arguments)),
             **self._claimed(tx, request, seq),
@@ -433,14 +433,14 @@ class Calls:
         for row in _doubts(request, rows, State.SAME):
             if (about := self.row(tx, row.about)) is not None:
                 if self._standing(tx, about) is CallStanding.UNDONE:
-                    return Undone(about.key)
+                    return UndoneCall(about.key)
                 tx.execute(_UPDATE, {"of_key": row.key, "state": State.VOID.value})
                 return self._answer(tx, request, about, CallStanding.UNREAD, is_joined=True)
         return None
 
-    def _look(self, tx: Connection, row: Any) -> Look:
+    def _look(self, tx: Connection, row: Any) -> UnresolvedCall:
         arguments = json.loads(row.arguments) if row.arguments else {}
-        return Look(row.key, row.claim, arguments, self._clause(tx, row, CallStanding.STOPPED))
+        return UnresolvedCall(row.key, row.claim, arguments, self._clause(tx, row, CallStanding.STOPPED))
 
     def is_mine(self, tx: Connection, claim: Claim) -> bool:
         """Whether this process still holds its claim: nobody has settled the call meanwhile, or taken it over."""
@@ -500,14 +500,14 @@ class Calls:
             for key in read:
                 self.read.pop(key, None)
 
-    def found(self, tx: Connection, look: Look, result: str | None, *, reader: str | None = None) -> bool:
+    def found(self, tx: Connection, look: UnresolvedCall, result: str | None, *, reader: str | None = None) -> bool:
         """Record that a look found the effect; `reader`: who gets the result of the very call, None for nobody."""
         done = {"state": State.APPLIED.value, "result": result, "reader": reader, "read_seq": self._newest(tx)}
         # A client may not take what a look has found for the answer, and call again: it says when it has gone on.
         done["is_abandoned"] = int(reader is not None and reader != self.owner)
         return self._settle(tx, look, {**done, "why": _why(FOUND, "It was found by reconcile=.")})
 
-    def missed(self, tx: Connection, look: Look, settle: float) -> Miss:
+    def missed(self, tx: Connection, look: UnresolvedCall, settle: float) -> Miss:
         """What follows if a look did not find the effect; `settle` is in seconds.
 
         That proves something only if nothing can send any more, and only if it is seen twice, `settle` seconds apart.
@@ -529,7 +529,7 @@ class Calls:
         self._settle(tx, look, {"state": State.VOID.value, "why": why})
         return Miss(is_void=True)
 
-    def _settle(self, tx: Connection, look: Look, values: Mapping[str, Any]) -> bool:
+    def _settle(self, tx: Connection, look: UnresolvedCall, values: Mapping[str, Any]) -> bool:
         return tx.execute(_SETTLE, {"of_key": look.key, "of_claim": look.token, **values}).rowcount == 1
 
     def row(self, tx: Connection, key: str) -> Any:

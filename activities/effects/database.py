@@ -57,7 +57,7 @@ FROZEN_SECONDS = 10
 _DIGITS = 20
 
 
-class Mark(NamedTuple):
+class StoreMark(NamedTuple):
     """What a file beside a SQLite store says of it, to notice that another or an older file took its place."""
 
     store: str
@@ -112,7 +112,7 @@ class Database:
         return _file_system(self.file, _mounts()) if self.file else ""
 
     @property
-    def mark(self) -> Mark | None:
+    def mark(self) -> StoreMark | None:
         """What the file beside a SQLite store says of it; None without one."""
         return _read_mark(self.file) if self.file else None
 
@@ -264,16 +264,16 @@ def _beside(file: Path) -> Path:
     return file.with_name(f"{file.name}.owners")
 
 
-def _read_mark(file: Path) -> Mark | None:
+def _read_mark(file: Path) -> StoreMark | None:
     """What the file beside a store says of it; None without one."""
     try:
         seq, _, mark = (_beside(file) / "store").read_text(encoding="utf-8").partition(" {")
-        return Mark(json.loads("{" + mark)["store"], int(seq))
+        return StoreMark(json.loads("{" + mark)["store"], int(seq))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _check_place(file: Path, marked: Mark | None) -> None:
+def _check_place(file: Path, marked: StoreMark | None) -> None:
     """Raise StoreUnavailable if the file is on a network, or was here before and is gone."""
     if kind := file_system_of(file, _mounts()):
         raise StoreUnavailable(
@@ -287,7 +287,7 @@ def _check_place(file: Path, marked: Mark | None) -> None:
         )
 
 
-def _check_mark(engine: Engine, file: Path, marked: Mark | None) -> Mark:
+def _check_mark(engine: Engine, file: Path, marked: StoreMark | None) -> StoreMark:
     """Compare the store with the mark beside it, and return what the mark should be.
 
     Raises StoreUnavailable if it is another store, or an older copy.
@@ -305,10 +305,10 @@ def _check_mark(engine: Engine, file: Path, marked: Mark | None) -> Mark:
             f"The store {file} was replaced by an older copy: it has effects up to number {newest}, and number"
             f" {marked.seq} was recorded: bring the newer one back. {accept}"
         )
-    return Mark(id, newest)
+    return StoreMark(id, newest)
 
 
-def _open_mark(file: Path, marked: Mark | None, right: Mark) -> int:
+def _open_mark(file: Path, marked: StoreMark | None, right: StoreMark) -> int:
     """Open the mark beside a store, which is made if there is none, to be kept up to date."""
     _beside(file).mkdir(exist_ok=True)
     mark = os.open(_beside(file) / "store", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -12,12 +12,12 @@ from activities.effects.calls import (
     Claim,
     Conflict,
     Doubt,
-    Look,
     Recorded,
+    RunningCall,
     State,
     Step,
-    Undone,
-    Wait,
+    UndoneCall,
+    UnresolvedCall,
 )
 from activities.effects.desk import CallRecord, Desk, clause_about, place
 from activities.effects.flow import Running
@@ -186,16 +186,16 @@ def _following(call: CallRecord, step: Step) -> Following:
             return Following("answered", f"It is not made. The result of {step.key} is not known: OutcomeUnknown.")
         case Recorded():
             return Following("answered", f"It is not made, and gets the result of {step.key}, which {step.why}.")
-        case Wait():
+        case RunningCall():
             return Following("waits", f"It waits for {step.key}, which runs in {step.where}, and gets its result.")
-        case Look():
+        case UnresolvedCall():
             text = f"First it is found out with reconcile= whether {step.key} was applied; without it: OutcomeUnknown."
             return Following("found_out_first", text)
         case Doubt():
             return Following("doubtful", f"It is not made (DoubtfulCall): {step.about} {step.what}.")
         case Conflict():
             return Following("conflict", f"It is not made (KeyConflict): {step.key} has its key.")
-        case Undone():
+        case UndoneCall():
             return Following("undone", f"It is not made (EffectUndone): {step.key} was undone.")
 
 

@@ -25,11 +25,11 @@ from activities.effects.calls import (
     Claim,
     Conflict,
     Doubt,
-    Look,
     Recorded,
+    RunningCall,
     State,
-    Undone,
-    Wait,
+    UndoneCall,
+    UnresolvedCall,
 )
 from activities.effects.errors import DoubtfulCall, EffectUndone, KeyConflict, OutcomeUnknown, ResultUnknown
 from activities.effects.remedies import IDENTITY, OUTCOME, RESULT
@@ -124,7 +124,7 @@ class Work:
     encode: Callable[[Any], str | None]
     """The result as JSON; None if it cannot be recorded."""
     decode: Callable[[str | None], Any]
-    look: Callable[[Look], Callable[[], Any]] | None
+    look: Callable[[UnresolvedCall], Callable[[], Any]] | None
     """Gives the function that looks whether a call was applied: it returns the result, or None."""
     proves_no_effect: Callable[[BaseException], bool]
     raises_unknown: bool
@@ -159,17 +159,17 @@ def calling(request: CallRequest, rows: Calls, work: Work, client: Running) -> F
                 return (yield from _make(request, rows, work, client, step))
             case Recorded():
                 return _answered(request, rows, work, client, step)
-            case Wait():
+            case RunningCall():
                 yield from _wait(request, rows, work, client, step, until)
                 follow = step.key
-            case Look():
+            case UnresolvedCall():
                 follow, has_looked = None, (yield from _settle(request, rows, work, client, step))
             case Doubt():
                 what = _doubt(request, step)
                 raise DoubtfulCall(step.key, _doubtful(step, work, what), step.about, what)
             case Conflict():
                 raise KeyConflict(step.key, _conflict(request, step.key))
-            case Undone():
+            case UndoneCall():
                 raise EffectUndone(step.key, f"{request.function} was applied and undone: its key is used up.")
 
 
@@ -266,7 +266,7 @@ def _failed(request: CallRequest, rows: Calls, work: Work, client: Running, clai
         work.later(lambda tx: rows.fail(tx, claim, state, why, is_over=is_over))
     if is_void or not work.raises_unknown or not isinstance(error, Exception):
         raise error
-    look = Look(claim.key, claim.token, request.arguments, raised)
+    look = UnresolvedCall(claim.key, claim.token, request.arguments, raised)
     known = ""
     if work.look is not None:
         try:
@@ -299,7 +299,7 @@ def _tell(request: CallRequest, work: Work, key: str, at: datetime, why: str) ->
     work.on_joined(Joined(key, request.function, request.session, request.arguments, at, why))
 
 
-def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: Wait, until: float) -> Flow:
+def _wait(request: CallRequest, rows: Calls, work: Work, client: Running, step: RunningCall, until: float) -> Flow:
     """Wait until a running call of this or another process ends, as long as a call may last."""
     here, client.waits_for = rows.running.get(step.key), step.key
     if here is not None and any(here is parent for parent in client.parents):
@@ -325,7 +325,7 @@ POLL_SECONDS, POLLS = 0.05, 10
 """Seconds between two looks at the row of a call of another process, and how many before a look at the process."""
 
 
-def _settle(request: CallRequest, rows: Calls, work: Work, client: Running, step: Look) -> Flow:
+def _settle(request: CallRequest, rows: Calls, work: Work, client: Running, step: UnresolvedCall) -> Flow:
     """Find out whether an earlier call was applied; returns True if that stays unknown and the call is reworded."""
     is_equal, client.waits_for = not request.differs_in_prose(step.arguments), step.key
     while work.look is not None:
@@ -346,7 +346,7 @@ def _settle(request: CallRequest, rows: Calls, work: Work, client: Running, step
 
 
 def _stays_unknown(
-    request: CallRequest, work: Work, step: Look, why: str, is_equal: bool, error: Exception | None
+    request: CallRequest, work: Work, step: UnresolvedCall, why: str, is_equal: bool, error: Exception | None
 ) -> bool:
     """Raise OutcomeUnknown for an equal call; a reworded one is doubtful."""
     if not is_equal:

@@ -22,7 +22,7 @@ from activities.borders.proof import proves_no_effect
 from activities.borders.sql import DATABASE_ERRORS
 from activities.effects import ledger
 from activities.effects.arguments import Arguments, Bound
-from activities.effects.calls import CallRequest, Claim, Look
+from activities.effects.calls import CallRequest, Claim, UnresolvedCall
 from activities.effects.database import unavailable
 from activities.effects.driving import drive, in_task, run
 from activities.effects.effect_store import EffectStore
@@ -257,7 +257,7 @@ class Function:
 
         return apply_here
 
-    def _looker(self, bound: Bound) -> Callable[[Look], Callable[[], Any]] | None:
+    def _looker(self, bound: Bound) -> Callable[[UnresolvedCall], Callable[[], Any]] | None:
         """Gives what looks for an earlier call: in the database of a transactional function, or with `reconcile=`."""
         if self.effect is Effect.TRANSACTIONAL:
             return self._look_in_database
@@ -266,7 +266,7 @@ class Function:
             return None
         wanted = inspect.signature(reconcile).parameters
 
-        def look(step: Look) -> Callable[[], Any]:
+        def look(step: UnresolvedCall) -> Callable[[], Any]:
             values = {**self.arguments.decode(step.arguments, bound), "key": Key(step.key)}
             taken = {name: values[name] for name in wanted if name in values}
 
@@ -293,7 +293,7 @@ class Function:
             )
         return value
 
-    def _look_in_database(self, step: Look) -> Callable[[], Any]:
+    def _look_in_database(self, step: UnresolvedCall) -> Callable[[], Any]:
         datasource = self.datasource
         if isinstance(datasource, AsyncEngine):
 

@@ -54,7 +54,7 @@ def undo_of(function: Function) -> Function | None:
 
 
 @dataclass(frozen=True)
-class Undoing:
+class UndoRow:
     """What the row of a call says while another call undoes it: `begin`, then `end` or `take_back`."""
 
     desk: Desk
@@ -92,7 +92,7 @@ class Undoing:
 
 
 @dataclass(frozen=True)
-class UndoCall(Undoing):
+class UndoFunctionCall(UndoRow):
     """The call that undoes another one: `begin`, `make`, then `end` or `take_back`."""
 
     session: str
@@ -110,7 +110,7 @@ class UndoCall(Undoing):
             await self.function.wrapper()(**self.values)
 
 
-def plan_undo(desk: Desk, functions: Mapping[str, Function], key: str) -> UndoCall | None:
+def plan_undo(desk: Desk, functions: Mapping[str, Function], key: str) -> UndoFunctionCall | None:
     """The call that undoes the call with this key; None if it is undone already.
 
     Raises EffectRefused if it was not applied, or nothing can undo it.
@@ -128,7 +128,7 @@ def plan_undo(desk: Desk, functions: Mapping[str, Function], key: str) -> UndoCa
     undo = undo_of(function)
     if undo is None:
         raise EffectRefused("no_undo", key, f"{call.function} has no undo=", "name a function that undoes it")
-    return UndoCall(
+    return UndoFunctionCall(
         desk, key, undo.key_of(call.session, f"undo/{key}"), call.session, undo, _values(call, function, undo)
     )
 

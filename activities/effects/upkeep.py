@@ -127,7 +127,7 @@ def _orphans(database: Database, tx: Connection) -> Iterator[str]:
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The result of one check."""
 
     name: str
@@ -139,18 +139,18 @@ class Finding:
 CHECKS = ("store", "revision", "keys", "file system", "owners folder", "owners", "unknown", "doubtful", "clock")
 
 
-def check(desk: Desk) -> list[Finding]:
+def check(desk: Desk) -> list[CheckResult]:
     """Whether a store can be used, and what in it waits for a person."""
     database = desk.database
     try:
         identity = desk.store_id()
         calls = desk.calls()
     except StoreUnavailable as error:
-        return [_unusable(error), *(Finding(name, "skipped", "the store cannot be used") for name in CHECKS[1:])]
+        return [_unusable(error), *(CheckResult(name, "skipped", "the store cannot be used") for name in CHECKS[1:])]
     return [
-        Finding("store", "ok", f"{spoken(database.url)}, with {_count(len(calls), 'call')} ({identity})"),
-        Finding("revision", "ok", ", ".join(f"{stream} {stream.newest}" for stream in Stream) + ", the newest"),
-        Finding("keys", "ok", f"encrypted with {database.cipher.ids[0]}" if database.cipher else "not encrypted"),
+        CheckResult("store", "ok", f"{spoken(database.url)}, with {_count(len(calls), 'call')} ({identity})"),
+        CheckResult("revision", "ok", ", ".join(f"{stream} {stream.newest}" for stream in Stream) + ", the newest"),
+        CheckResult("keys", "ok", f"encrypted with {database.cipher.ids[0]}" if database.cipher else "not encrypted"),
         _file_system(database),
         _folder(desk),
         _owners(desk),
@@ -160,34 +160,36 @@ def check(desk: Desk) -> list[Finding]:
     ]
 
 
-def _unusable(error: StoreUnavailable) -> Finding:
+def _unusable(error: StoreUnavailable) -> CheckResult:
     found, _, remedy = str(error).removesuffix(".").rpartition(": ")
-    return Finding("store", "fail", found, remedy)
+    return CheckResult("store", "fail", found, remedy)
 
 
-def _file_system(database: Database) -> Finding:
+def _file_system(database: Database) -> CheckResult:
     if (file := database.file) is None:
-        return Finding("file system", "ok", "PostgreSQL keeps the store")
+        return CheckResult("file system", "ok", "PostgreSQL keeps the store")
     free = shutil.disk_usage(file.parent).free
     found = f"{database.file_system or 'not known'}, {free // 1_000_000} MB free"
     if free < 50_000_000:
-        return Finding("file system", "warn", found, "make room: without it no call can be claimed, and none is made")
-    return Finding("file system", "ok", found)
+        return CheckResult(
+            "file system", "warn", found, "make room: without it no call can be claimed, and none is made"
+        )
+    return CheckResult("file system", "ok", found)
 
 
-def _folder(desk: Desk) -> Finding:
+def _folder(desk: Desk) -> CheckResult:
     """The folder with the locks of owners, and beside a SQLite file the mark that another file does not replace it."""
     folder, name = desk.database.folder, "owners folder"
     if not folder.is_dir():
-        return Finding(name, "warn", f"{folder} is not there", "the next program that uses the store makes it")
+        return CheckResult(name, "warn", f"{folder} is not there", "the next program that uses the store makes it")
     if not os.access(folder, os.W_OK):
-        return Finding(name, "fail", f"{folder} cannot be written by this user", "run as the user who owns it")
+        return CheckResult(name, "fail", f"{folder} cannot be written by this user", "run as the user who owns it")
     mark, locks = desk.database.mark, len(list(folder.glob("*.lock")))
     seq = f", mark {mark.seq}" if mark else ", without a mark" if desk.database.file else ""
-    return Finding(name, "ok", f"{folder}: {_count(locks, 'lock file')}{seq}")
+    return CheckResult(name, "ok", f"{folder}: {_count(locks, 'lock file')}{seq}")
 
 
-def _owners(desk: Desk) -> Finding:
+def _owners(desk: Desk) -> CheckResult:
     database = desk.database
 
     def work(tx: Connection) -> list[tuple[Any, Life]]:
@@ -198,23 +200,23 @@ def _owners(desk: Desk) -> Finding:
     found = ", ".join(f"{lives.count(life)} {life.value}" for life in Life if life in lives) or "none"
     if Life.UNKNOWN in lives:
         remedy = "on other machines, without a sign of life: look there whether their processes run"
-        return Finding("owners", "warn", found, remedy)
-    return Finding("owners", "ok", found)
+        return CheckResult("owners", "warn", found, remedy)
+    return CheckResult("owners", "ok", found)
 
 
-def _unknown(desk: Desk, calls: Sequence[CallRecord]) -> Finding:
+def _unknown(desk: Desk, calls: Sequence[CallRecord]) -> CheckResult:
     found = [call for call in calls if call.is_unsettled and call.state is not State.DOUBTFUL]
     if not found:
-        return Finding("unknown", "ok", "no call has an unknown outcome")
+        return CheckResult("unknown", "ok", "no call has an unknown outcome")
     first = "the program settles what it can when it makes the calls again. "
-    return Finding("unknown", "warn", _named(found), first + _commands(desk, found, OUTCOME))
+    return CheckResult("unknown", "warn", _named(found), first + _commands(desk, found, OUTCOME))
 
 
-def _doubtful(desk: Desk, calls: Sequence[CallRecord]) -> Finding:
+def _doubtful(desk: Desk, calls: Sequence[CallRecord]) -> CheckResult:
     found = [call for call in calls if call.state is State.DOUBTFUL]
     if not found:
-        return Finding("doubtful", "ok", "no call is doubtful")
-    return Finding("doubtful", "warn", _named(found), _commands(desk, found, IDENTITY))
+        return CheckResult("doubtful", "ok", "no call is doubtful")
+    return CheckResult("doubtful", "warn", _named(found), _commands(desk, found, IDENTITY))
 
 
 def _named(calls: Sequence[CallRecord]) -> str:
@@ -227,16 +229,16 @@ def _commands(desk: Desk, calls: Sequence[CallRecord], missing: str) -> str:
     return " ".join(to_settle(call.key, missing, desk.database.url) for call in calls[:MAX_NAMED]).removesuffix(".")
 
 
-def _clock(desk: Desk) -> Finding:
+def _clock(desk: Desk) -> CheckResult:
     database = desk.database
     now = database.read(database.now)
     if not database.is_local:
         apart = abs(now - time.time())
         found = f"of the database, {apart:.1f} s from this machine's, which decides nothing"
-        return Finding("clock", "ok", found)
+        return CheckResult("clock", "ok", found)
     earlier = select(func.count()).select_from(OWNERS).where(OWNERS.c.boot != boot_id())
     before = database.read(lambda tx: tx.execute(earlier).scalar_one())
-    return Finding(
+    return CheckResult(
         "clock", "ok", f"{socket.gethostname()} is up for {now:.0f} s; {_count(before, 'owner')} of other boots"
     )
 

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from temporalio import activity
 
 from activities import tracing
-from activities.boundary.attempt import Attempt, FaultRaised, attempt_of
+from activities.boundary.attempt import CallAttempt, FaultRaised, attempt_of
 from activities.boundary.failpoints import Failpoint, FaultInjection
 from activities.boundary.step_spans import turn_span
 from activities.errors import NeedsPerson
@@ -26,7 +26,7 @@ from activities.providers.prices import highest_price
 from activities.providers.registry import UnknownPlanner
 from activities.toolbox.declare.kind import Kind
 from workflows.faults import retries
-from workflows.faults.fault import Code, Fault, Found, ModelUse, parse_faults
+from workflows.faults.fault import Code, Fault, ModelUse, RecordedModelUse, parse_faults
 from workflows.planning.situation import Situation
 from workflows.plans import own_activities
 from workflows.plans.catalogue import FORM, Catalogue, Price, ToolSpec
@@ -142,7 +142,7 @@ class Planning:
             longest = planner.longest_reply
             return found.model_copy(update={"converses": True, "is_clean": is_clean, **sizes, "longest_reply": longest})
 
-    async def _open(self, planner: Planner, opening: Situation, this: Attempt) -> Proposed | None:
+    async def _open(self, planner: Planner, opening: Situation, this: CallAttempt) -> Proposed | None:
         """Return the first proposal (a hand-written plan without its steps); None if the planner needs I/O for it."""
         if opening.plan is None and not isinstance(planner, OfflinePlanner):
             return None
@@ -192,7 +192,7 @@ class Planning:
                 kinds += [spec.fallback] if spec.fallback else []
         return found
 
-    async def _propose(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
+    async def _propose(self, planner: Planner, situation: Situation, spec: ToolSpec, this: CallAttempt) -> Proposed:
         self._inject_fault(spec, Failpoint.BEFORE_CLAIM)
         if self._is_unread and situation.plan is None and not isinstance(planner, OfflinePlanner):
             situation = situation.model_copy(update={"is_tainted": True})
@@ -237,7 +237,7 @@ class Planning:
             return found
         raise FaultRaised(_left_to_another(mistake))
 
-    async def _converse(self, planner: Planner, situation: Situation, spec: ToolSpec, this: Attempt) -> Proposed:
+    async def _converse(self, planner: Planner, situation: Situation, spec: ToolSpec, this: CallAttempt) -> Proposed:
         # The situation has only what is new in the conversation: without it, the planner would not know the task.
         if not isinstance(planner, ConversationalPlanner) or self._recorder is None:
             raise NeedsPerson(f"{planner.name} keeps no conversation: start a worker with the planner of the task.")
@@ -280,7 +280,7 @@ class Planning:
         if fault is not None:
             raise FaultRaised(fault)
 
-    def _reach(self, spec: ToolSpec, situation: Situation, this: Attempt, point: Failpoint) -> None:
+    def _reach(self, spec: ToolSpec, situation: Situation, this: CallAttempt, point: Failpoint) -> None:
         """Act as `--break` says at this failpoint; raise FaultRaised if lost replies used up what a request needs."""
         limit, billed = situation.max_lost_replies, _earlier_bills(this)
         if point is Failpoint.AFTER_CLAIM and limit is not None and billed > limit:
@@ -314,7 +314,7 @@ def _with_use(proposed: Proposed, uses: Iterable[ModelUse]) -> Proposed:
 
 
 def _with_earlier_use(
-    proposed: Proposed, this: Attempt, more: Sequence[ModelUse], *, was_recorded: bool = False
+    proposed: Proposed, this: CallAttempt, more: Sequence[ModelUse], *, was_recorded: bool = False
 ) -> Proposed:
     """Add the cost of `more` requests of this attempt, and of those of earlier attempts without a usable reply.
 
@@ -330,7 +330,7 @@ def _with_earlier_use(
     elif was_recorded and silent + len(unreported):  # it is one of those whose use nobody knew
         silent -= 1
     elif was_recorded and own.calls:
-        found = [Found(found=own).model_dump(mode="json")]
+        found = [RecordedModelUse(found=own).model_dump(mode="json")]
     models = [*(fault.lost_model for fault in lost if fault.lost_model), *(reply.model for reply in this.meter.lost)]
     return _with_use(proposed, [own, *uses, *more]).model_copy(
         update={
@@ -341,14 +341,14 @@ def _with_earlier_use(
     )
 
 
-def _earlier_bills(this: Attempt) -> int:
+def _earlier_bills(this: CallAttempt) -> int:
     """The number of requests of earlier attempts that the provider bills, or may bill although the reply was lost."""
     faults = parse_faults(this.earlier)
     paid = sum(fault.model_use is not None and fault.model_use.tokens > 0 for fault in faults)
     return _silent_attempts(this) + paid + sum(map(_is_lost, faults))
 
 
-def _silent_attempts(this: Attempt) -> int:
+def _silent_attempts(this: CallAttempt) -> int:
     """The number of attempts that ended without a reported fault (crash or timeout); each may have sent a request."""
     return this.number - 1 - len(this.earlier)
 

@@ -40,8 +40,8 @@ from activities.providers.messages import (
 from activities.providers.metering import current_reply
 from activities.providers.prices import of_model
 from activities.providers.property_names import RequestNames
-from activities.providers.streaming import IDLE_TIMEOUT, WRONG_SHAPE, Draft, plain
-from activities.providers.strict import Standing
+from activities.providers.streaming import IDLE_TIMEOUT, WRONG_SHAPE, ReplyDraft, plain
+from activities.providers.strict import SchemaStanding
 from workflows.faults.fault import Code
 from workflows.limits.spending import MAX_OUTPUT
 from workflows.plans import own_activities
@@ -86,7 +86,7 @@ class AdapterOptions:
     """By model, the vendor's fields that its server wants in each message or call, as long as this process runs."""
     without_vendor_fields: set[str] = field(default_factory=set)
     """The names of the models whose server rejected its own fields, as long as this process runs."""
-    standings: dict[str, dict[str, Standing]] = field(default_factory=dict)
+    standings: dict[str, dict[str, SchemaStanding]] = field(default_factory=dict)
     """By model, what its provider did with strict schemas, as long as this process runs (see `StrictModel`)."""
 
     def are_calls_text(self, model: str, chosen: str | None) -> bool:
@@ -235,7 +235,7 @@ class ModelAdapter(ABC):
         current_reply().rejected += 1
         return await self._send(client, request, None)
 
-    async def _received(self, stream: Any, draft: Draft, request: Request) -> Any:
+    async def _received(self, stream: Any, draft: ReplyDraft, request: Request) -> Any:
         """Read the whole stream, or the JSON in its place; raise NoReply if it stalls or ends in the middle."""
         arriving = current_reply()
         arriving.words = lambda: spoken.words(draft, request)
@@ -267,7 +267,7 @@ class ModelAdapter(ABC):
             raise self._failure(self._error(stream.response, failed), used)
         return body
 
-    def _whole_count(self, draft: Draft, request: Request) -> Usage | None:
+    def _whole_count(self, draft: ReplyDraft, request: Request) -> Usage | None:
         """The tokens of a reply that cannot be read, if the server has counted the whole reply."""
         counted = draft.whole_count()
         if counted is None and (found := _usage_in(draft.sent)):
@@ -296,7 +296,7 @@ class ModelAdapter(ABC):
         """The most tokens that the reply may have; None (no limit) only if `Endpoint.url` is set, not `needs_limit`."""
         return request.max_output or (None if self._endpoint.url and not self.needs_limit else MAX_OUTPUT)
 
-    def _most_output(self, request: Request, draft: Draft) -> int:
+    def _most_output(self, request: Request, draft: ReplyDraft) -> int:
         """The most output tokens that the provider can bill for an uncounted reply; 0 without a limit or `_is_own`."""
         limit = self._limit(request)
         if not self._is_own or limit is None:
@@ -314,7 +314,7 @@ class ModelAdapter(ABC):
         """Send the request in the provider's form, and return the SDK's stream; `limit` is what `_limit` returned."""
 
     @abstractmethod
-    def _draft(self) -> Draft:
+    def _draft(self) -> ReplyDraft:
         """An empty draft, for the events of a stream."""
 
     @abstractmethod
@@ -379,7 +379,7 @@ def stop_word(reason: object) -> str | None:
     return None if word in ("", "null", "none") else word
 
 
-def _end_of(draft: Draft) -> End:
+def _end_of(draft: ReplyDraft) -> End:
     return End.BROKEN_OFF if draft.has_begun or OF_REPLY.search(draft.sent) else End.NO_REPLY
 
 

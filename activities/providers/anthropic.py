@@ -15,7 +15,7 @@ from activities.providers.adapter import (
 )
 from activities.providers.arguments import is_too_deep, parse_call
 from activities.providers.messages import AssistantTurn, Reply, Request, StopReason, ToolCall, ToolResult, Turn, Usage
-from activities.providers.streaming import Draft, object_in, objects_of, text_of
+from activities.providers.streaming import ReplyDraft, object_in, objects_of, text_of
 from activities.providers.strict import ANTHROPIC
 from activities.providers.vendor_fields import joined, vendor_fields
 
@@ -104,7 +104,7 @@ class AnthropicModel(ModelAdapter):
             **_format(request),
         )
 
-    def _draft(self) -> Draft:
+    def _draft(self) -> ReplyDraft:
         return _AnthropicDraft()
 
     def _translate(self, response: Mapping[str, Any], limit: int | None) -> Reply:
@@ -126,7 +126,7 @@ class AnthropicModel(ModelAdapter):
         return _usage(response)
 
 
-class _AnthropicDraft(Draft):
+class _AnthropicDraft(ReplyDraft):
     """Joins the events of a reply: the parts of each block's text, reasoning or arguments."""
 
     arguments_fields = ("input", "partial_json")

@@ -165,7 +165,7 @@ def _end_of_object(body: bytes, at: int) -> int | None:
     """The index after the object that begins at `at`; None if its end is missing."""
     depth = 0
     for token in TOKEN.finditer(body, at):
-        depth += (token[0] in b"{[") - (token[0] in b"}]")
+        depth += 1 if token[0] in b"{[" else -1 if token[0] in b"}]" else 0
         if not depth:
             return token.end()
     return None

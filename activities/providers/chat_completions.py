@@ -33,7 +33,7 @@ from activities.providers.messages import (
     Usage,
 )
 from activities.providers.metering import current_reply
-from activities.providers.streaming import Draft, object_in, objects_of, text_of
+from activities.providers.streaming import ReplyDraft, object_in, objects_of, text_of
 from activities.providers.vendor_fields import joined, joined_items, vendor_fields
 from workflows.json_values import canonical
 
@@ -163,7 +163,7 @@ class ChatCompletions(ModelAdapter):
             if turn.text:
                 yield {"role": "user", "content": turn.text}
 
-    def _draft(self) -> Draft:
+    def _draft(self) -> ReplyDraft:
         return _ChatDraft(self._counts)
 
     def _translate(self, response: Mapping[str, Any], limit: int | None) -> Reply:
@@ -205,7 +205,7 @@ class ChatCompletions(ModelAdapter):
         )
 
 
-class _ChatDraft(Draft):
+class _ChatDraft(ReplyDraft):
     """Joins the chunks of a reply: the parts of the text, of each call's arguments, and of what the vendor adds."""
 
     def __init__(self, counts: Callable[[Any], Usage]) -> None:

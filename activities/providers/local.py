@@ -34,7 +34,7 @@ class NotPulled(Exception):
 
 
 @dataclass(frozen=True)
-class LocalServer:
+class LocalProgram:
     """A program that serves models on the user's own machine, with OpenAI's API."""
 
     program: str
@@ -132,8 +132,8 @@ def _assumed_window(longest: int | None) -> int | None:
     return min(longest, SMALLEST_WINDOW) if longest else None
 
 
-LOCAL_SERVERS: Mapping[str, LocalServer] = {
-    "ollama": LocalServer("Ollama", "http://localhost:11434/v1", "OLLAMA_HOST", "ollama pull", _ollama),
-    "lmstudio": LocalServer("LM Studio", "http://localhost:1234/v1", "LMSTUDIO_BASE_URL", "lms get", _lm_studio),
+LOCAL_SERVERS: Mapping[str, LocalProgram] = {
+    "ollama": LocalProgram("Ollama", "http://localhost:11434/v1", "OLLAMA_HOST", "ollama pull", _ollama),
+    "lmstudio": LocalProgram("LM Studio", "http://localhost:1234/v1", "LMSTUDIO_BASE_URL", "lms get", _lm_studio),
 }
 """The servers, by the word with which the names of their models begin."""

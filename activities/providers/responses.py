@@ -31,7 +31,7 @@ from activities.providers.messages import (
     Usage,
     UserTurn,
 )
-from activities.providers.streaming import Draft, object_in, objects_of, text_of
+from activities.providers.streaming import ReplyDraft, object_in, objects_of, text_of
 from workflows.json_values import canonical
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
@@ -65,7 +65,7 @@ class Responses(ModelAdapter):
             **_format(request),
         )
 
-    def _draft(self) -> Draft:
+    def _draft(self) -> ReplyDraft:
         return _ResponsesDraft(self._event_error, self._usage)
 
     def _translate(self, response: Mapping[str, Any], limit: int | None) -> Reply:
@@ -121,7 +121,7 @@ class _Item:
         return self.index if isinstance(self.index, int) else math.inf
 
 
-class _ResponsesDraft(Draft):
+class _ResponsesDraft(ReplyDraft):
     def __init__(self, error: Callable[[Any], Exception], usage: Callable[[Mapping[str, Any]], Usage]) -> None:
         self._error, self._usage = error, usage
         self._text = list[str]()

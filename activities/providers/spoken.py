@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from activities.providers.messages import Request
-from activities.providers.streaming import WRONG_SHAPE, Draft
+from activities.providers.streaming import WRONG_SHAPE, ReplyDraft
 
 MAX_READ = 2**18
 """Of a longer text, only the last MAX_READ characters are read; a call with longer arguments is not read. A usable
@@ -37,7 +37,7 @@ def split_thoughts(text: str) -> tuple[str, str]:
     return ("\n".join(filter(None, thoughts)), left.strip()) if thoughts else ("", text)
 
 
-def words(draft: Draft, request: Request) -> tuple[int, str]:
+def words(draft: ReplyDraft, request: Request) -> tuple[int, str]:
     """The text for people in a draft so far: the number of its characters, and its end, about MAX_READ at most.
 
     While the draft grows, text is only added at the end: earlier characters stay where they are.

@@ -31,7 +31,7 @@ LINE_ENDS = (b"\r", b"\n")
 _LINE = re.compile(rb"(?<=[\r\n])")
 
 
-class Draft(ABC):
+class ReplyDraft(ABC):
     """A reply of which some events have come."""
 
     arguments_fields: ClassVar[Sequence[str]] = ("arguments",)
@@ -181,7 +181,7 @@ def _is_error(data: bytes) -> bool:
 
 
 async def read(
-    stream: Any, draft: Draft, idle_timeout: float, on_event: Callable[[], None], *, waits_for_words: bool = False
+    stream: Any, draft: ReplyDraft, idle_timeout: float, on_event: Callable[[], None], *, waits_for_words: bool = False
 ) -> None:
     """Add all events of an SDK's stream to `draft` until the reply is whole, and call `on_event` after each.
 

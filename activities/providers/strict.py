@@ -100,7 +100,7 @@ class NotStrict(ValueError):
     """A schema has no strict form; the message says why."""
 
 
-class Standing(StrEnum):
+class SchemaStanding(StrEnum):
     """What a provider did with a set of strict schemas."""
 
     ACCEPTED = "accepted"
@@ -112,7 +112,7 @@ class Standing(StrEnum):
 class StrictModel:
     """A model that gets strict schemas; if its provider rejects them, the request is sent once more without them."""
 
-    def __init__(self, model: LanguageModel, rules: Rules, standings: dict[str, Standing]) -> None:
+    def __init__(self, model: LanguageModel, rules: Rules, standings: dict[str, SchemaStanding]) -> None:
         """`standings` has the standing of each set of schemas so far in this process, by the digest of the set."""
         self.name = model.name
         self.plain = model
@@ -124,26 +124,26 @@ class StrictModel:
         strict, _ = with_strict_schemas(request, self._rules)
         schemas = [dict(tool.schema) for tool in [strict.answer, *strict.tools] if tool and tool.strict]
         sent = digest(*schemas)
-        before, rejected = self._standings.get(sent), [*self._standings.values()].count(Standing.REJECTED)
-        if not schemas or before is Standing.REJECTED or rejected >= MAX_REJECTED:
+        before, rejected = self._standings.get(sent), [*self._standings.values()].count(SchemaStanding.REJECTED)
+        if not schemas or before is SchemaStanding.REJECTED or rejected >= MAX_REJECTED:
             return await self.plain.reply(request)
-        if before is Standing.LATE:
+        if before is SchemaStanding.LATE:
             del self._standings[sent]
         else:
             try:
                 reply = await self.plain.reply(strict)
             except Exception as error:  # total: `classify` knows every exception
                 if before is None and classify(error).code is Code.TIMEOUT:
-                    self._standings[sent] = Standing.LATE
+                    self._standings[sent] = SchemaStanding.LATE
                 if not _is_rejection(error):
                     raise
                 current_reply().rejected += 1
             else:
-                self._standings[sent] = Standing.ACCEPTED
+                self._standings[sent] = SchemaStanding.ACCEPTED
                 return reply
         reply = await self.plain.reply(request)
         # Only now: without a reply, the schemas may not be what was wrong.
-        self._standings[sent] = Standing.REJECTED
+        self._standings[sent] = SchemaStanding.REJECTED
         log.warning("no_strict", model=self.name, remedy="set strict = false for it in the settings file")
         return reply
 

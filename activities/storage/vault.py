@@ -40,7 +40,7 @@ from activities.borders import classify
 from activities.borders.sql import DATABASE_ERRORS
 from activities.storage.store import REPLAN_TABLES, Moment, insert_new, reading, translated_outage, write
 from workflows.faults.fault import Code, Fault
-from workflows.inquiries import Pruned
+from workflows.inquiries import PrunedPayloads
 from workflows.plans.references import PRUNED_ENCODING
 
 PAYLOADS = Table(
@@ -160,7 +160,7 @@ class Vault(StorageDriver):
         async with reading(self._engine).begin() as tx:
             return list(await tx.scalars(query.order_by(PAYLOADS.c.task).limit(limit)))
 
-    async def prune(self, tasks: EndedTasks, before: datetime, by: str) -> Pruned:
+    async def prune(self, tasks: EndedTasks, before: datetime, by: str) -> PrunedPayloads:
         """Delete payloads of ended tasks of this namespace that are older than `before`; `by` is the person who asked.
 
         The rows of closed tasks stay without their data, since the histories of these tasks can still be read.
@@ -170,12 +170,12 @@ class Vault(StorageDriver):
         kept = PAYLOADS.c.pruned.is_(None)
         left = {"data": b"", "pruned": datetime.now(UTC), "pruned_by": by[:200]}
 
-        def delete_old(tx: Connection) -> Pruned:
+        def delete_old(tx: Connection) -> PrunedPayloads:
             sizes = select(func.count(), func.sum(PAYLOADS.c.size)).where(old, kept, closed | gone)
             count, size = tx.execute(sizes).one()
             tx.execute(update(PAYLOADS).where(old, kept, closed).values(left))
             tx.execute(delete(PAYLOADS).where(old, gone))
-            return Pruned(payloads=count, size=size or 0)
+            return PrunedPayloads(payloads=count, size=size or 0)
 
         return await write(self._engine, delete_old)
 

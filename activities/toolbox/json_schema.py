@@ -27,7 +27,7 @@ from activities.toolbox.schemas.drafts import (
     target,
     validator_class,
 )
-from activities.toolbox.schemas.reading import DYNAMIC, MAX_WORDS, Reading, require_bounded
+from activities.toolbox.schemas.reading import DYNAMIC, MAX_WORDS, SchemaReader, require_bounded
 from workflows.json_values import canonical
 
 MAX_SCHEMA = 32 * 1024
@@ -98,7 +98,7 @@ class JsonSchema:
         try:
             made._schema = deepcopy(dict(schema))
             require_bounded(made._schema)
-            made.draft, made.unchecked = Reading(made._schema).read(str(schema.get("$schema")))
+            made.draft, made.unchecked = SchemaReader(made._schema).read(str(schema.get("$schema")))
         except RecursionError:
             raise BadSchema("it is nested too deeply") from None
         return made

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from client.effects import EffectState, effect_of, reconciliation_of
 from client.explain import faults, people, prose
 from client.explain.prose import Item, Sentence, said
-from client.history.records import Call, CallEnd, End, Event, Reset
+from client.history.records import Call, CallEnd, Event, Reset, RunEnd
 from client.history.story import Story
 from client.wording import count, expiry_text, pause_text
 from workflows.limits.budget import LIMITS, Limits
@@ -39,7 +39,7 @@ def ending_items(story: Story) -> Iterator[Item]:
         yield Item.of(_how_it_ended(story, end), _why_it_ended(story, end), "end", *then)
 
 
-def _is_explained_by_other_item(story: Story, end: End) -> bool:
+def _is_explained_by_other_item(story: Story, end: RunEnd) -> bool:
     if end.status == "escalated" and story.failed:
         return True  # the item of a failed call says why a person has to act
     if end.code in PROPOSED_ENDS:  # a hand-written one came without a request
@@ -47,7 +47,7 @@ def _is_explained_by_other_item(story: Story, end: End) -> bool:
     return end.code in EXPLAINED_ELSEWHERE
 
 
-def _how_it_ended(story: Story, end: End) -> Sentence:
+def _how_it_ended(story: Story, end: RunEnd) -> Sentence:
     history, reason = story.history, prose.sentence(end.outcome.reason if end.outcome else end.reason or NO_REASON)
     if end.status == "cancelled":
         what = "to stop and to undo its effects" if history.undo_asked else "to stop"
@@ -59,7 +59,7 @@ def _how_it_ended(story: Story, end: End) -> Sentence:
     return said(f"The task ended as {end.status.replace('_', ' ')}: {reason}", end.event)
 
 
-def _why_it_ended(story: Story, end: End) -> str:
+def _why_it_ended(story: Story, end: RunEnd) -> str:
     limits = story.history.task.limits if story.history.task else Limits()
     if end.code and end.code in LIMITS and (why := LIMITS[end.code].why):
         return why.format(count=count(getattr(limits, end.code) or 0, LIMITS[end.code].unit))

@@ -10,11 +10,11 @@ from client.effects import Reconciliation, reconciliation_of
 from client.explain import people, prose
 from client.explain.prose import Cost, Item, Part, Sentence, said
 from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
-from client.history.story import Failure, Plan, Story, Turn, diff
+from client.history.story import Failure, Plan, PlannerTurn, Story, diff
 from client.wording import times
 from workflows import ids
 from workflows.account.journal import Executed
-from workflows.calls.reconciling import Verdict
+from workflows.calls.reconciling import CallOutcome
 from workflows.faults.decision import Action
 from workflows.faults.fault import UNCOUNTED, Code, Fault
 from workflows.people.requests import Choice
@@ -54,7 +54,7 @@ def failure_item(story: Story, failure: Failure, failing: AttemptFailure) -> Ite
     follows = partial(prose.follows, decision, failing, in_turns=story.in_turns, is_over=is_over)
     why = _why(call, failing, decision) or follows()
     found = reconciliation_of(story, call)
-    if found and (found.reads or found.verdict is not Verdict.CANNOT_TELL):
+    if found and (found.reads or found.verdict is not CallOutcome.CANNOT_TELL):
         why = prose.why_doubted(failing, is_over=found.verdict is not None)
         then = (*reconciliation_parts(found, follows(found.verdict)), *then)
     cost = cost_of_attempts(call, failing.fault.taken if failing.fault else call.attempt)
@@ -332,7 +332,7 @@ _THEN: Mapping[Action, Callable[[Story, Failure, Event], Iterator[Part]]] = {
 """By decision, what says what followed after an event, and what that cost."""
 
 
-def replan_after(story: Story, after: Event) -> Turn | None:
+def replan_after(story: Story, after: Event) -> PlannerTurn | None:
     """The first request for a new plan that was scheduled after an event; None if there is none."""
     return next((turn for turn in story.turns if turn.is_replan and turn.call.scheduled > after), None)
 

@@ -6,6 +6,7 @@ Made when an explanation is complete, for the terminal or for the page of a task
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum, auto
 from itertools import groupby
 
 from rich.cells import cell_len
@@ -28,25 +29,34 @@ MAX_SPANS = 6
 MIN_COLUMNS = 40
 """The least number of columns for a sentence, also on a narrower terminal."""
 INDENT = " " * 5
-FINISHED = 2
-"""The rank (see RowGroup) of a row that says that a step finished."""
 Row = tuple[str, Sentence]
 """The text before a sentence, such as ` 1.  `, and the sentence."""
 
 
+class RowOrder(IntEnum):
+    """What the rows of a group tell of; of the groups at one event, the lowest comes first."""
+
+    FAILOVER = auto()
+    """Who was asked comes before what they said."""
+    PLAN = auto()
+    ITEM = auto()
+    FINISHED_STEP = auto()
+    ASIDE = auto()
+
+
 @dataclass(frozen=True)
 class RowGroup:
-    """Rows that belong to the event `at`; of two groups at one event, the group with the lower `rank` is first."""
+    """Rows that belong to the event `at`."""
 
     at: Event
-    rank: int
+    order: RowOrder
     rows: list[Row]
     plan: Plan | None = None
 
     @property
     def is_routine(self) -> bool:
         """Whether the rows say only that the model made calls in a turn, or that a step finished."""
-        return self.rank == FINISHED or (self.plan is not None and self.plan.move is not None)
+        return self.order is RowOrder.FINISHED_STEP or (self.plan is not None and self.plan.move is not None)
 
 
 def page_lines(explained: Explanation, width: int | None) -> list[str]:
@@ -95,14 +105,16 @@ def _event_rows(explained: Explanation) -> Iterator[Row]:
     story, groups = explained.story, list[RowGroup]()
     for diff in explained.plans:
         plan = story.plans[diff.number - 1]
-        groups.append(RowGroup(plan.turn.call.ended or plan.turn.call.scheduled, 0, plan_rows(story, diff), plan))
+        at = plan.turn.call.ended or plan.turn.call.scheduled
+        groups.append(RowGroup(at, RowOrder.PLAN, plan_rows(story, diff), plan))
     for number, item in enumerate(explained.items, 1):
-        rank = -1 if item.decision == "failover" else 1  # who was asked comes before what they said
-        groups.append(RowGroup(item.at, rank, item_rows(number, item)))
+        order = RowOrder.FAILOVER if item.decision == "failover" else RowOrder.ITEM
+        groups.append(RowGroup(item.at, order, item_rows(number, item)))
     if not explained.is_plain:  # otherwise each step did what its plan says
-        groups += [RowGroup(event, FINISHED, [row]) for event, row in _finished(explained)]
-    groups += [RowGroup(min(aside.events, default=Event(1, 1)), 3, [("", aside)]) for aside in explained.asides]
-    for group in fold_routine(story, sorted(groups, key=lambda group: (group.at, group.rank))):
+        groups += [RowGroup(event, RowOrder.FINISHED_STEP, [row]) for event, row in _finished(explained)]
+    for aside in explained.asides:
+        groups.append(RowGroup(min(aside.events, default=Event(1, 1)), RowOrder.ASIDE, [("", aside)]))
+    for group in fold_routine(story, sorted(groups, key=lambda group: (group.at, group.order))):
         yield from group.rows
 
 
@@ -127,7 +139,7 @@ def _together(row: Sequence[RowGroup], plans: Sequence[Plan]) -> RowGroup:
     first, last = plans[0].turn.call.scheduled, row[-1].at
     proof = (Event(first.run, id) for id in range(first.id, last.id + 1))
     text = f"Turns {plans[0].move}-{plans[-1].move}: {calls}, of {counted}."
-    return RowGroup(row[0].at, row[0].rank, [("", said(text, *proof))])
+    return RowGroup(row[0].at, row[0].order, [("", said(text, *proof))])
 
 
 def item_rows(number: int, item: Item) -> list[Row]:

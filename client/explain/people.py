@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from client.explain import prose
 from client.explain.prose import Item, Sentence, said
 from client.history.records import Call, CallEnd
-from client.history.story import Exchange, Story
+from client.history.story import RecordedRequest, Story
 from client.remedy import Remedy, Text
 from client.text import one_line
 from client.wording import change_text
@@ -31,7 +31,7 @@ def request_items(story: Story) -> Iterator[Item]:
         yield Item.of(said(what, *exchange.events), "", "ask", *answer_sentences(story, exchange), steps=request.steps)
 
 
-def answer_sentences(story: Story, exchange: Exchange) -> Iterator[Sentence]:
+def answer_sentences(story: Story, exchange: RecordedRequest) -> Iterator[Sentence]:
     """Sentences about the answer to a request, or about the end of a request without an answer, and what followed."""
     request, answer, timer = exchange.request, exchange.request.answer, exchange.timer
     together = f", about {prose.listed(request.steps)} together" if request.others else ""
@@ -60,7 +60,7 @@ def answer_sentences(story: Story, exchange: Exchange) -> Iterator[Sentence]:
         yield from _what_followed(story, exchange, answer.choice)
 
 
-def _last_call_while_open(story: Story, exchange: Exchange) -> Call | None:
+def _last_call_while_open(story: Story, exchange: RecordedRequest) -> Call | None:
     timer, calls = exchange.timer, reversed(story.history.of_step(exchange.request.step or ""))
     made = (call for call in calls if timer and timer.started < call.scheduled <= (timer.ended or call.scheduled))
     return next(made, None)
@@ -94,7 +94,7 @@ _BECAME = {
 }
 
 
-def _what_followed(story: Story, exchange: Exchange, choice: Choice) -> Iterator[Sentence]:
+def _what_followed(story: Story, exchange: RecordedRequest, choice: Choice) -> Iterator[Sentence]:
     if choice in _WITHOUT_CALL:
         yield said(_WITHOUT_CALL[choice])
     answered, step = exchange.answered, exchange.request.step

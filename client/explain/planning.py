@@ -9,7 +9,7 @@ from itertools import groupby
 from client.explain import faults, people, prose
 from client.explain.prose import Cost, Item, Sentence, said
 from client.history.records import Call, CallEnd
-from client.history.story import Failure, ProposalVerdict, Story, Turn
+from client.history.story import Failure, PlannerTurn, ProposalVerdict, Story
 from client.wording import count, suggested
 from workflows.faults.fault import QUADRANT, Code
 from workflows.people.requests import RequestKind
@@ -79,7 +79,7 @@ def _outage_item(story: Story, outage: Sequence[Failure]) -> Item:
     return first.model_copy(update={**last, "cost": sum((item.cost for item in later), first.cost)})
 
 
-def _rejected_item(story: Story, turn: Turn) -> Item:
+def _rejected_item(story: Story, turn: PlannerTurn) -> Item:
     end, after, reasons = story.history.end, _next_turn(story, turn), prose.sentence(*map(str, turn.reasons))
     who = f"{_turn_name(story, turn).capitalize()} of the {_planner_word(story)}"
     if is_call := bool(story.history.task and story.history.task.is_call):  # its reader has written no step
@@ -105,14 +105,14 @@ def _rejected_item(story: Story, turn: Turn) -> Item:
     )
 
 
-def _steps_of_rejected(turn: Turn) -> Iterator[str]:
+def _steps_of_rejected(turn: PlannerTurn) -> Iterator[str]:
     """The ids of the steps that the mistakes of a rejected proposal name; all its steps if a mistake names no step."""
     planned = turn.proposal.steps if isinstance(turn.proposal, NewSteps) else ()
     wrong = {mistake.step for mistake in turn.reasons}
     yield from (step for step in dict.fromkeys(step.id for step in planned) if "" in wrong or step in wrong)
 
 
-def _next_turn(story: Story, turn: Turn) -> Turn | None:
+def _next_turn(story: Story, turn: PlannerTurn) -> PlannerTurn | None:
     """The next request for a proposal after `turn`; skips requests that were repeated, or too long for the model."""
     later = (later_turn for later_turn in story.turns if later_turn.call.scheduled > turn.call.scheduled)
     proposals = (later_turn for later_turn in later if later_turn.verdict is not ProposalVerdict.TOO_LONG)
@@ -129,7 +129,7 @@ _BECAME: Mapping[ProposalVerdict, str] = {
 }
 
 
-def _sent_back_sentence(story: Story, after: Turn | None) -> Sentence:
+def _sent_back_sentence(story: Story, after: PlannerTurn | None) -> Sentence:
     if after is None:
         return said("It is not decided yet what follows.")
     plan = next((plan for plan in story.plans if plan.turn.call is after.call), None)
@@ -138,7 +138,7 @@ def _sent_back_sentence(story: Story, after: Turn | None) -> Sentence:
     return said(f"{lead} {_turn_name(story, after)} {became}.", *after.call.events)
 
 
-def _question_item(story: Story, turn: Turn, question: Question) -> Item:
+def _question_item(story: Story, turn: PlannerTurn, question: Question) -> Item:
     end, after = story.history.end, turn.call.ended or turn.call.scheduled
     what = said(f"The planner asked: {prose.sentence(question.text)}{suggested(question.options)}", *turn.call.events)
     asked = (exchange for exchange in story.requests if exchange.request.kind is RequestKind.QUESTION)
@@ -152,5 +152,5 @@ def _planner_word(story: Story) -> str:
     return "model" if story.in_turns else "planner"
 
 
-def _turn_name(story: Story, turn: Turn) -> str:
+def _turn_name(story: Story, turn: PlannerTurn) -> str:
     return f"{'turn' if story.in_turns else 'proposal'} {turn.number}"

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, InstanceOf, JsonValue
 
 from client.history.records import AttemptFailure, Call, Event
-from client.history.story import Change
+from client.history.story import ReplacedStep
 from client.remedy import Door, Remedy, Text, in_python, render
 from client.text import one_line
 from client.wording import times
@@ -283,7 +283,7 @@ def _as_text(data: JsonValue) -> str:
             return canonical(data)
 
 
-def differences(change: Change) -> str:
+def differences(change: ReplacedStep) -> str:
     """The differences of a changed step: `at: 14:00 -> 14:30, needs: a -> b`."""
     names = ((one_line(name), was) for name, was in change.differences)
     return ", ".join(f"{name}: {value(was.before, 40)} -> {value(was.after, 40)}" for name, was in names)

@@ -20,7 +20,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.sdk.v1.external_storage_pb2 import ExternalStorageReference
 from temporalio.exceptions import RetryState
 
-from client.history.records import CallEnd, Event, Execution
+from client.history.records import ActivityExecution, CallEnd, Event
 
 PLAIN = frozenset({"json/plain", "json/protobuf", "binary/null", "binary/plain", "binary/protobuf"})
 """The payload encodings that Temporal's own converters write."""
@@ -44,7 +44,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 SINGLE = (Message, str, bytes, int, float)
 """The types of a single value in a protobuf message."""
 
-C = TypeVar("C", bound=Execution)
+C = TypeVar("C", bound=ActivityExecution)
 
 
 class CallEvent(NamedTuple, Generic[C]):
@@ -73,7 +73,8 @@ class Decoder(Generic[C]):
         name = event.WhichOneof("attributes")
         of: Message | None = getattr(event, name) if name else None
         is_first = isinstance(of, api.WorkflowExecutionStartedEventAttributes)
-        self.event, self.at = Event(self.event.run + is_first, event.event_id), _time_of(event)
+        run = self.event.run + 1 if is_first else self.event.run
+        self.event, self.at = Event(run, event.event_id), _time_of(event)
         if is_first:
             self._open.clear()
         return self._call_event(of) or of
@@ -134,9 +135,9 @@ class Decoder(Generic[C]):
         return found
 
 
-def calls_in(events: Iterable[HistoryEvent]) -> Iterator[CallEvent[Execution]]:
+def calls_in(events: Iterable[HistoryEvent]) -> Iterator[CallEvent[ActivityExecution]]:
     """The events of activity executions among `events`, which must be in their order; later events fill a record on."""
-    decoder = Decoder(Execution)
+    decoder = Decoder(ActivityExecution)
     return (found for event in events if isinstance(found := decoder.read(event), CallEvent))
 
 

@@ -15,7 +15,7 @@ from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from client.history.account import replayed_progress
-from client.history.reader import Reading, read_history
+from client.history.reader import HistoryBuilder, read_history
 from client.history.records import History
 from client.history.story import Story, with_values
 from client.pauses import pauses
@@ -124,8 +124,8 @@ async def fetch_run(client: Client, id: str, run_id: str) -> History:
     return (await _read_runs(client, id, [run_id])).history
 
 
-async def _read_runs(client: Client, id: str, runs: Sequence[str], *, journal: bool = False) -> Reading:
-    reading = Reading(id, converter_of(client, id), journal=journal)
+async def _read_runs(client: Client, id: str, runs: Sequence[str], *, journal: bool = False) -> HistoryBuilder:
+    reading = HistoryBuilder(id, converter_of(client, id), journal=journal)
     for run in runs:
         reading.history.run_ids.append(run)
         async for event in client.get_workflow_handle(id, run_id=run).fetch_history_events():

@@ -29,13 +29,13 @@ from client.history.records import (
     AttemptFailure,
     Call,
     CallEnd,
-    End,
     Event,
     History,
     Pending,
     Reset,
+    RunEnd,
     Timer,
-    Unreadable,
+    UnreadablePayload,
 )
 from client.tasks import TASK_TYPE, outcome_of
 from workflows import ids
@@ -62,7 +62,7 @@ class Payloads:
         self._converter = converter
         self.event = Event(1, 0)
         """The event whose payloads are being read."""
-        self.unreadable = list[Unreadable]()
+        self.unreadable = list[UnreadablePayload]()
 
     async def value(self, what: str, payloads: Sequence[Payload]) -> JsonValue:
         """The first payload as JSON; None without one, or if it cannot be read. `what` is its place in the event."""
@@ -98,7 +98,7 @@ class Payloads:
             return None
 
     def _note(self, what: str, why: str) -> None:
-        self.unreadable.append(Unreadable(*self.event, what, why))
+        self.unreadable.append(UnreadablePayload(*self.event, what, why))
 
 
 def _details(failure: Failure) -> Sequence[Payload]:
@@ -139,13 +139,13 @@ async def read_history(
     task_id: str, events: AsyncIterable[HistoryEvent], converter: DataConverter, *, journal: bool = False
 ) -> History:
     """Read these events into a History, with its `journal` if asked; `converter` decodes their payloads."""
-    reading = Reading(task_id, converter, journal=journal)
+    reading = HistoryBuilder(task_id, converter, journal=journal)
     async for event in events:
         await reading.add(event)
     return await reading.complete()
 
 
-class Reading:
+class HistoryBuilder:
     """Builds a History from events, which must be added in their order.
 
     With `journal`, each of its runs is replayed for the entries of the task's journal.
@@ -309,7 +309,7 @@ class Reading:
                 self._note_related_runs(of.new_execution_run_id)
                 for timer in self.history.timers:
                     timer.ended = timer.ended or self._decoder.event  # a timer ends with its run
-        self.history.end = End(status, self._decoder.event, self._decoder.at, outcome, reason)
+        self.history.end = RunEnd(status, self._decoder.event, self._decoder.at, outcome, reason)
 
     async def _add_failed_task(self, event: HistoryEvent, of: api.WorkflowTaskFailedEventAttributes) -> None:
         history = self.history

@@ -55,7 +55,7 @@ class CallEnd(StrEnum):
 
 
 @dataclass
-class Execution:
+class ActivityExecution:
     """One activity execution, with all its attempts; a local activity has one event, at which it ended."""
 
     # Set when the activity is scheduled
@@ -117,7 +117,7 @@ class AttemptFailure:
 
 
 @dataclass
-class Call(Execution):
+class Call(ActivityExecution):
     """An activity execution of a task, with its decoded values."""
 
     args: JsonValue = None
@@ -226,7 +226,7 @@ class AcceptedAnswer:
 
 
 @dataclass(frozen=True)
-class End:
+class RunEnd:
     """How the last run was closed, with the Outcome if the task wrote an Outcome."""
 
     status: str
@@ -263,7 +263,7 @@ class Reset:
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class UnreadablePayload:
     """A payload that could not be read: its run and event, its place in the event (`what`), and the cause (`why`)."""
 
     run: int
@@ -291,7 +291,7 @@ class History:
     # Set by each event
     last: Event | None = None
     last_at: datetime = LONG_AGO
-    unreadable: list[Unreadable] = field(default_factory=list)
+    unreadable: list[UnreadablePayload] = field(default_factory=list)
     related: set[str] = field(default_factory=set)
     """The ids of all runs that the events name: the runs before and after each reset and continue-as-new."""
 
@@ -322,7 +322,7 @@ class History:
     """Whether a worker has ever completed a workflow task of the task."""
 
     # Set by the last event
-    end: End | None = None
+    end: RunEnd | None = None
 
     # Set after the last event, by what the server says
     rollback: str | None = None

@@ -47,7 +47,7 @@ class ProposalVerdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Turn:
+class PlannerTurn:
     """One request to the planner for a proposal, and what became of it."""
 
     call: Call
@@ -77,7 +77,7 @@ class Turn:
 @dataclass(frozen=True)
 class Plan:
     number: int
-    turn: Turn
+    turn: PlannerTurn
     steps: tuple[Step, ...]
     because: str = ""
     move: int | None = None
@@ -93,7 +93,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class RecordedRequest:
     """A request of the task to a person, with the events that prove it and its answer."""
 
     request: HumanRequest
@@ -305,37 +305,37 @@ def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
     return next((failure.requests for failure in failures if failure.record == fault), [])
 
 
-def _exchanges(story: Story) -> Iterator[Exchange]:
+def _exchanges(story: Story) -> Iterator[RecordedRequest]:
     timers = list(story.history.timers)
     for request in story.account.requests:
         name = legible(ids.request_timer(request))
         same = (timer for timer in timers if timer.summary and name.startswith(timer.summary.removesuffix("…")))
         if timer := next(same, None):
             timers.remove(timer)  # a repeated request has a timer of its own
-        yield Exchange(request, timer, story.answer_event(request.answer, request.id))
+        yield RecordedRequest(request, timer, story.answer_event(request.answer, request.id))
 
 
-def _turns(history: History, account: Outcome) -> Iterator[Turn]:
+def _turns(history: History, account: Outcome) -> Iterator[PlannerTurn]:
     rejected = {rejection.turn: rejection.mistakes for rejection in account.rejections}
     if account.reasons:  # the last one ended the task, so that all reasons are kept
         rejected[account.rejections[-1].turn] = account.reasons
     accepted = {revision.turn for revision in account.revisions}
     for call in history.planning:
-        turn = Turn(call, ProposalVerdict.UNDECIDED)
+        turn = PlannerTurn(call, ProposalVerdict.UNDECIDED)
         is_old = turn.number < min(accepted, default=0)  # a long task keeps only its last revisions
         is_decided = history.is_untold or is_old or turn.number in accepted or not isinstance(turn.proposal, NewSteps)
         if call.closed in (CallEnd.FAILED, CallEnd.CANCELLED):
-            turn = Turn(call, ProposalVerdict.FAILED)
+            turn = PlannerTurn(call, ProposalVerdict.FAILED)
         elif call.proposed and call.proposed.compact:
-            turn = Turn(call, ProposalVerdict.TOO_LONG)
+            turn = PlannerTurn(call, ProposalVerdict.TOO_LONG)
         elif call.closed and turn.number in rejected:
-            turn = Turn(call, ProposalVerdict.REJECTED, rejected[turn.number])
+            turn = PlannerTurn(call, ProposalVerdict.REJECTED, rejected[turn.number])
         elif call.closed and (call.proposed is None or is_decided):
-            turn = Turn(call, ProposalVerdict.ACCEPTED if call.proposed else ProposalVerdict.UNREADABLE)
+            turn = PlannerTurn(call, ProposalVerdict.ACCEPTED if call.proposed else ProposalVerdict.UNREADABLE)
         yield turn
 
 
-def _plans(history: History, turns: Sequence[Turn]) -> list[Plan]:
+def _plans(history: History, turns: Sequence[PlannerTurn]) -> list[Plan]:
     plans = list[Plan]()
     for turn in turns:
         proposal = turn.proposal
@@ -349,7 +349,7 @@ def _plans(history: History, turns: Sequence[Turn]) -> list[Plan]:
     return plans[:accepted] if history.outcome else plans
 
 
-def _called_after(history: History, turn: Turn) -> tuple[Step, ...]:
+def _called_after(history: History, turn: PlannerTurn) -> tuple[Step, ...]:
     """The steps of an unreadable plan, as far as they were called before the next request to the planner."""
     later = [call for call in history.calls if call.scheduled > turn.call.scheduled]
     until = next((call.scheduled for call in later if call.is_planning), history.last)
@@ -412,7 +412,7 @@ class Was(BaseModel, frozen=True):
     after: JsonValue
 
 
-class Change(BaseModel, frozen=True):
+class ReplacedStep(BaseModel, frozen=True):
     """A step of the new plan that takes the place of a step of the old plan."""
 
     before: Planned
@@ -443,7 +443,7 @@ class Diff(BaseModel, frozen=True):
     """The ids of the steps that had finished before this plan."""
     unchanged: tuple[str, ...] = ()
     """The ids of the steps that had not finished, and are planned as before."""
-    changed: tuple[Change, ...] = ()
+    changed: tuple[ReplacedStep, ...] = ()
     added: tuple[Planned, ...] = ()
     dropped: tuple[Planned, ...] = ()
     events: tuple[int, ...] = ()
@@ -516,11 +516,11 @@ def _replaced_by_new_id(old: list[Step], new: Sequence[Step]) -> Iterator[tuple[
                 yield step.id, found
 
 
-def _change(was: Step, new: Step) -> Change:
+def _change(was: Step, new: Step) -> ReplacedStep:
     before, after = dict(_flat(was.args)), dict(_flat(new.args))
     pairs = {path: (before.get(path, MISSING), after.get(path, MISSING)) for path in before | after}
     different = {path: Was(before=old, after=new) for path, (old, new) in pairs.items() if old != new}
-    return Change(before=Planned.of(was), after=Planned.of(new), args=different)
+    return ReplacedStep(before=Planned.of(was), after=Planned.of(new), args=different)
 
 
 def _flat(value: Any, path: str = "") -> Iterator[tuple[str, JsonValue]]:

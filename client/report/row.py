@@ -19,7 +19,7 @@ from workflows.account.outcome import Outcome
 from workflows.account.records import FaultRecord, StepStatus
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Code
-from workflows.limits.budget import Budget
+from workflows.limits.budget import TaskBudget
 from workflows.people.requests import CHOICES, REPEATED
 
 Labels = tuple[str, ...]
@@ -106,7 +106,7 @@ def values_of(account: Outcome) -> Iterator[Sample]:
     retries = Counter[str]()
     for (tool, _), number in metrics.counted(account.counts or {}, metrics.RETRIES).items():
         retries[tool] += number
-    budget = Budget(limits=account.limits, spent=account.spent, retries=dict(retries))
+    budget = TaskBudget(limits=account.limits, spent=account.spent, retries=dict(retries))
     steps = account.omitted + sum(step.started is not None for step in account.steps)
     yield from metrics.distributions(account.status, steps, account.replans, account.spent, budget)
 

@@ -19,7 +19,7 @@ from console.render.terminal import print_lines
 from workflows.account.outcome import Ending, ending_of_unasked_question
 from workflows.account.task import Task, TaskStatus
 from workflows.faults.retries import PROFILES
-from workflows.inquiries import ApprovalNeed, ApprovalsInquiry, Draft, PlanInquiry, PlannedCall
+from workflows.inquiries import ApprovalNeed, ApprovalsInquiry, Draft, PlanInquiry, PlannedStep
 from workflows.json_values import canonical, text_of
 from workflows.plans.catalogue import ALWAYS, EVERY_CALL, WHY_OF_TASK, Effect, ToolSpec
 from workflows.plans.graph import ready_steps
@@ -220,7 +220,7 @@ async def show_plan(client: Client, task: Task, common: Common) -> int:
 async def _with_approvals(client: Client, draft: Draft, common: Common) -> Draft:
     """The draft with a worker's `approvals`; as it is, if the worker is of an older version that cannot tell them."""
     steps = [step for step in proposed(draft) if draft.specs[step.kind].approve not in (None, ALWAYS)]
-    calls = tuple(PlannedCall(step=step.id, kind=step.kind, args=step.args) for step in steps)
+    calls = tuple(PlannedStep(step=step.id, kind=step.kind, args=step.args) for step in steps)
     if not calls:
         return draft
     try:

@@ -17,7 +17,7 @@ from runtime.validation import expected
 from workflows.commands import STARTER, option_of
 
 if TYPE_CHECKING:  # of the extra
-    from server.gateway.serving import Place
+    from server.gateway.serving import ListenAddress
 
 
 async def mcp_command(
@@ -179,10 +179,10 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _listening(http: str, token: str | None, identity_header: str | None) -> "Place":
+def _listening(http: str, token: str | None, identity_header: str | None) -> "ListenAddress":
     """Where to listen, and who may connect. Raises Problem if `http` is no HOST:PORT, or is open without a token."""
     from server.access import Access, is_loopback
-    from server.gateway.serving import Place
+    from server.gateway.serving import ListenAddress
 
     host, _, port = http.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
@@ -192,7 +192,7 @@ def _listening(http: str, token: str | None, identity_header: str | None) -> "Pl
     if not is_loopback(host) and access.token is None:
         reason = f"--http {http} would let everybody who reaches it call the tools"
         raise Problem("usage", reason, "set REPLAN_TOKEN too, or listen on 127.0.0.1")
-    return Place(host, int(port), access)
+    return ListenAddress(host, int(port), access)
 
 
 def _absolute(name: str) -> str:

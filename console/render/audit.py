@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from audit.findings import ran_again_after_unknown_outcome
-from audit.report import AuditReport, FindingCount, Place
+from audit.report import AuditReport, FindingCount, FindingExample
 from audit.tools import Confidence
 from client.text import one_line
 from client.wording import count
@@ -166,14 +166,14 @@ def how_many(finding: FindingCount) -> str:
     return f"{places} in {count(finding.histories, 'history', 'histories')}{calls}: {sure}."
 
 
-def place_text(place: Place) -> str:
+def place_text(place: FindingExample) -> str:
     """A place in one line."""
     activity = f"{place.activity}: " if place.activity else ""
     args = f"; arguments {place.args}" if place.args else ""
     return one_line(f"{place.confidence}: {place.history}, {_event_numbers(place)}: {activity}{place.detail}{args}")
 
 
-def _event_numbers(place: Place) -> str:
+def _event_numbers(place: FindingExample) -> str:
     return f"event{'s' if len(place.events) > 1 else ''} {', '.join(map(str, place.events))}"
 
 
@@ -250,7 +250,7 @@ def _article(finding: FindingCount) -> "report_page.Article":
     return report_page.Article(finding.sentence, lines, places, remedy=finding.remedy)
 
 
-def _where(place: Place) -> str:
+def _where(place: FindingExample) -> str:
     """The history and its events; for a history of a server also the run, since runs share the id of a workflow."""
     if place.history == place.workflow_id:
         return f"{place.history}, run {place.run_id}, {_event_numbers(place)}"

@@ -221,7 +221,7 @@ def _try(groups: Sequence[LineGroup], chosen: dict[int, int], index: int, room: 
 def _ranked(groups: Sequence[LineGroup]) -> list[int]:
     """The indices of the groups, the most important first: running steps, the newest plan, failures, then the rest.
 
-    In the rest, finished steps (the newest first) and pending steps (the next first) alternate.
+    In the rest, two finished steps (the newest first) come for each pending step (the next first).
     """
     newest = max((group.revision for group in groups), default=0)
     ended = [at for at in range(len(groups)) if _status(groups[at]) is StepStatus.COMPLETED]
@@ -230,7 +230,7 @@ def _ranked(groups: Sequence[LineGroup]) -> list[int]:
     pending = [at for at in range(len(groups)) if _status(groups[at]) is StepStatus.PENDING]
     order = {at: position for position, at in enumerate(pending)}
 
-    def rank(at: int) -> float:
+    def rank(at: int) -> int:
         group, status = groups[at], _status(groups[at])
         if status in (StepStatus.RUNNING, StepStatus.WAITING, StepStatus.PAUSED):
             return 0

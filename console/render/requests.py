@@ -5,7 +5,7 @@ from datetime import UTC
 from client.lines import Line, signed
 from client.text import cut, one_line, printable
 from client.tree import duration
-from client.undo import PlannedCall, PlannedUndo
+from client.undo import PlannedUndo, PlannedUndoCall
 from client.wording import MAX_REASON, answer_text, asked_calls, closing_text, subject_of, suggested
 from console.render.command import starter
 from workflows.account.outcome import Outcome
@@ -81,7 +81,7 @@ def undo_lines(planned: PlannedUndo) -> list[str]:
     return [line for call in planned.calls for line in _undo_call_lines(call)]
 
 
-def _undo_call_lines(call: PlannedCall) -> list[str]:
+def _undo_call_lines(call: PlannedUndoCall) -> list[str]:
     may = "" if call.is_certain else ", if it was applied"
     why = f" ({printable(call.approve)})" if call.approve else ""
     args = [f"      {printable(name)}: {printable(value_line(value))}" for name, value in call.args.items()]

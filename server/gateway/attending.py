@@ -21,7 +21,7 @@ _State = TypeAdapter(tuple[str, str, str, str])
 
 
 @dataclass(frozen=True)
-class Question:
+class Elicitation:
     """A question that a client shows to its person."""
 
     about: str
@@ -52,20 +52,20 @@ class Question:
         return {"resultType": "input_required", "inputRequests": {INPUT: asked}, "requestState": state}
 
 
-class Reply(NamedTuple):
+class ElicitationReply(NamedTuple):
     """What a person has chosen, and the words beside it."""
 
     choice: str
     words: str
 
 
-def reply_of(result: Mapping[str, Any], choices: Sequence[str]) -> Reply | None:
+def reply_of(result: Mapping[str, Any], choices: Sequence[str]) -> ElicitationReply | None:
     """The reply in a client's answer; None if the person gave none that can be used."""
     content = result.get("content") or {}
     chosen = content.get(ANSWER)
     if result.get("action") != "accept" or chosen not in choices:
         return None
-    return Reply(str(chosen), str(content.get(WORDS) or "")[:MAX_WORDS].strip())
+    return ElicitationReply(str(chosen), str(content.get(WORDS) or "")[:MAX_WORDS].strip())
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Person:
         """Whether the client can answer while the call is under way; else the question becomes the call's result."""
         return bool(self.context.session.can_send_request)
 
-    async def ask(self, asked: Question) -> Mapping[str, Any]:
+    async def ask(self, asked: Elicitation) -> Mapping[str, Any]:
         """Show a question to the person, and return the client's answer; an empty one if the client cannot show it."""
         session, number = self.context.session, self.context.request_id
         try:
@@ -108,7 +108,7 @@ class Person:
 
 
 @dataclass(frozen=True)
-class State:
+class RequestState:
     """What a client sends back with an answer: the question to which it belongs."""
 
     about: str
@@ -118,7 +118,7 @@ class State:
     """The id of the request whose call was asked about."""
 
     @classmethod
-    def read(cls, text: str) -> "State | None":
+    def read(cls, text: str) -> "RequestState | None":
         """The state in a text of a client; None if it is invalid."""
         try:
             return cls(*_State.validate_json(text))

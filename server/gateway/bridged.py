@@ -25,7 +25,7 @@ from server.gateway import bridge
 from server.gateway.bridge import MAX_LINE, HolderPlace, server_variables
 from server.gateway.local_tools import LocalTools, tools_file
 from server.gateway.older import left_open
-from server.gateway.session import Agent, Origin
+from server.gateway.session import Agent, RequestOrigin
 from server.gateway.sessions import Session
 from server.gateway.tool_desk import ToolDesk
 from server.gateway.wire import Hello, TaskServer
@@ -167,7 +167,7 @@ class _BridgeConnection:
             list_wait=hello.list_wait,
         )
 
-    def _origin(self, context: Any) -> Origin:
+    def _origin(self, context: Any) -> RequestOrigin:
         number = context.request_id
         id = f"{self._hello.process}/{number!r}"
         self._requests[number] = id
@@ -176,7 +176,7 @@ class _BridgeConnection:
         def is_gone() -> bool:
             return self._is_gone or number in self._cancelled
 
-        return Origin(id, self._hello.process, self._hello.session, is_resent=is_resent, is_gone=is_gone)
+        return RequestOrigin(id, self._hello.process, self._hello.session, is_resent=is_resent, is_gone=is_gone)
 
     async def serve(self) -> None:
         """Serve the agent until it leaves or is lost; what it has called for goes on."""

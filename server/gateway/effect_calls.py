@@ -20,7 +20,7 @@ from activities.borders.proof import proves_no_effect
 from activities.borders.table import Verdict
 from activities.boundary.attempt import FaultRaised
 from activities.effects.arguments import differ_in_prose
-from activities.effects.calls import CallRequest, Claim, Look, State
+from activities.effects.calls import CallRequest, Claim, State, UnresolvedCall
 from activities.effects.database import Database
 from activities.effects.desk import Desk, Settlement
 from activities.effects.driving import drive, in_task
@@ -40,15 +40,15 @@ from activities.progress import start_progress
 from activities.storage.store import Cipher, StoreUnavailable
 from activities.toolbox.declare.kind import Kind
 from server.gateway import results
-from server.gateway.attending import Question, State as Asked, reply_of
+from server.gateway.attending import Elicitation, RequestState, reply_of
 from server.gateway.offers import Offer
-from server.gateway.request import Report, Request
+from server.gateway.request import AgentRequest, Report
 from server.gateway.results import Do
-from server.gateway.sessions import Doubt
+from server.gateway.sessions import DoubtPolicy
 from workflows.faults import retries
-from workflows.faults.fault import Applied, Code, Fault, Working
+from workflows.faults.fault import Applied, Code, Fault, ProgressReport
 from workflows.json_values import canonical, digest
-from workflows.plans.catalogue import Companion, Effect
+from workflows.plans.catalogue import CompanionSpec, Effect
 from workflows.plans.references import Unresolved, pick
 from workflows.text import legible
 
@@ -113,7 +113,7 @@ class _Attempt:
         self.has_returned = True
 
 
-class Answer(NamedTuple):
+class AppliedCall(NamedTuple):
     """What became of a call: a result, or a fault that says that it was applied all the same."""
 
     result: JsonValue
@@ -152,7 +152,7 @@ class EffectCalls:
         self,
         offer: Offer,
         args: dict[str, JsonValue],
-        request: Request,
+        request: AgentRequest,
         *,
         kind: Any = None,
         make: "MakeCall | None" = None,
@@ -172,7 +172,7 @@ class EffectCalls:
         reporting = asyncio.create_task(call.report()) if request.report else None
         try:
             answer = await call.make()
-        except Unanswered as unanswered:
+        except InterimAnswer as unanswered:
             return unanswered.answer
         except (EffectError, StoreUnavailable) as error:
             return call.refused(error, fault)
@@ -229,7 +229,7 @@ class EffectCalls:
             self._unread.get(connection, {}).pop(key, None)
             self.store.not_read(key, self.asker(connection))
 
-    def _note_key(self, request: Request, key: str) -> None:
+    def _note_key(self, request: AgentRequest, key: str) -> None:
         if key:
             self._keys[request.id] = request.connection, key
             self._answered.pop(key, None)
@@ -238,7 +238,7 @@ class EffectCalls:
                 while len(known) > MAX_ANSWERS:
                     known.pop(next(iter(known)))
 
-    def not_read_by(self, request: Request) -> frozenset[str]:
+    def not_read_by(self, request: AgentRequest) -> frozenset[str]:
         """The keys of the rows whose answers had not been given when this request came, so that it follows none."""
         others = {client.key for id, client in list(self.under_way.items()) if id != request.id and client.key}
         late = itertools.takewhile(lambda item: item[1] > request.arrived, reversed(list(self._answered.items())))
@@ -251,14 +251,14 @@ class EffectCalls:
             del unread[key]
             self.store.rows.read[key] = self.asker(connection)
 
-    async def answer(self, asked: Asked, said: Mapping[str, Any], request: Request) -> bool:
+    async def answer(self, asked: RequestState, said: Mapping[str, Any], request: AgentRequest) -> bool:
         """Settle a call as its person has said at the client; returns whether that was accepted."""
         reply = reply_of(said, [*APPLIED_OR_NOT, *SAME_OR_ANOTHER])
         if reply is None or request.attended is None:
             return False
         return await self.settle(request, asked.about, reply.choice, request.attended.name)
 
-    async def settle(self, request: Request, key: str, answer: str, by: str) -> bool:
+    async def settle(self, request: AgentRequest, key: str, answer: str, by: str) -> bool:
         """Settle a call of the session as its person says; returns whether that was accepted."""
         desk = Desk(self.store.database, lambda: self.store.rows)
 
@@ -289,12 +289,12 @@ class AgentCall:
     model: Any
     """The checked arguments."""
     args: dict[str, JsonValue]
-    request: Request
+    request: AgentRequest
     joined: list[Joined] = field(default_factory=list)
     """The earlier call for which it was taken."""
     client: Running = field(default_factory=Running)
 
-    async def make(self) -> Answer:
+    async def make(self) -> AppliedCall:
         """Make the call, again as long as a repetition can help and its agent waits.
 
         Raises:
@@ -324,7 +324,7 @@ class AgentCall:
 
     async def _answer_doubt(self, doubt: DoubtfulCall) -> bool:
         """Answer a doubt as the session was told to; False if a person is to be asked."""
-        said = {Doubt.REPEAT: State.ANOTHER, Doubt.REPLAY: State.SAME}.get(self.request.session.doubt)
+        said = {DoubtPolicy.REPEAT: State.ANOTHER, DoubtPolicy.REPLAY: State.SAME}.get(self.request.session.doubt)
         if said is None:
             return False
         rows = self.calls.store.rows
@@ -335,27 +335,27 @@ class AgentCall:
     async def _asked_person(self, error: EffectError, choices: Mapping[str, str]) -> bool:
         """Ask the person at the client, if there is one; returns whether they have settled the call.
 
-        Raises Unanswered if the question has to be the call's result.
+        Raises InterimAnswer if the question has to be the call's result.
         """
         person, key = self.request.attended, error.key
         if person is None or isinstance(error, ResultUnknown):
             return False
         lines = [f"{self.offer.name} {canonical(self.args)[:MAX_SHOWN]}", error.what]
         lines += [f"{choice}: {meaning}" for choice, meaning in choices.items()]
-        question = Question(key, "", "", "\n".join(map(legible, lines)), [*choices])
+        question = Elicitation(key, "", "", "\n".join(map(legible, lines)), [*choices])
         if not person.is_inline:
-            raise Unanswered(question.as_result(self.request.id))
+            raise InterimAnswer(question.as_result(self.request.id))
         reply = reply_of(await person.ask(question), question.choices)
         return reply is not None and await self.calls.settle(self.request, key, reply.choice, person.name)
 
-    async def _once(self) -> Answer:
+    async def _once(self) -> AppliedCall:
         """One attempt, which goes on when the agent leaves."""
         client = self.client = self.calls.under_way[self.request.id] = self._client()
         flow = calling(self.call_request(client), self.calls.store.rows, self.work(client), client)
         made = drive(self.calls.store, flow, client)
         return await self.awaited(in_task(self.calls.store, made, client, f"call {self.offer.name}"))
 
-    async def awaited(self, made: Coroutine[Any, Any, Answer]) -> Answer:
+    async def awaited(self, made: Coroutine[Any, Any, AppliedCall]) -> AppliedCall:
         """Wait for the end of an attempt."""
         return await made
 
@@ -449,7 +449,7 @@ class AgentCall:
             key_hint="`replan/key` in the `_meta` of the call",
         )
 
-    async def _call_tool(self, claim: Claim, attempt: _Attempt) -> Answer:
+    async def _call_tool(self, claim: Claim, attempt: _Attempt) -> AppliedCall:
         """Call the tool with a claim. Raises Failed for its exception."""
         attempt.is_called = True
         if self.request.report is not None:
@@ -461,13 +461,13 @@ class AgentCall:
             verdict = judge(error, self.kind.raises)
             fault = error.fault if isinstance(error, FaultRaised) else verdict.fault
             if attempt.has_returned:
-                return Answer(None, _applied_fault(fault))
+                return AppliedCall(None, _applied_fault(fault))
             if fault.code is Code.UNREACHABLE and self.kind.spec.reconcile:
                 await self._until_over()
             raise Failed(fault, verdict, error) from error
-        return Answer(result)
+        return AppliedCall(result)
 
-    def _pass_progress(self, loop: asyncio.AbstractEventLoop, report: Report, progress: Working) -> None:
+    def _pass_progress(self, loop: asyncio.AbstractEventLoop, report: Report, progress: ProgressReport) -> None:
         """Report to the agent what the server reports, from whatever thread that is."""
 
         async def passed() -> None:
@@ -495,10 +495,10 @@ class AgentCall:
             error.verdict, error.error, attempt.sends, lambda: self.kind.libraries, is_alone=is_alone
         )
 
-    def _looker(self, look: Look) -> Callable[[], Awaitable[Answer | None]]:
+    def _looker(self, look: UnresolvedCall) -> Callable[[], Awaitable[AppliedCall | None]]:
         companion = self.kind.spec.reconcile
 
-        async def find() -> Answer | None:
+        async def find() -> AppliedCall | None:
             if companion is None:
                 return None
             reader = self.calls.tools.kind(companion.kind)
@@ -512,12 +512,12 @@ class AgentCall:
                 if fault.code is Code.NOT_FOUND and not fault.guessed:
                     return None
                 raise
-            return Answer(result)
+            return AppliedCall(result)
 
         return find
 
 
-MakeCall = Callable[[EffectCalls, Offer, Any, Any, dict[str, JsonValue], Request], AgentCall]
+MakeCall = Callable[[EffectCalls, Offer, Any, Any, dict[str, JsonValue], AgentRequest], AgentCall]
 
 MAX_KEY = 250
 """The most characters of a key that is made of session, tool and caller's key; a longer one is a digest."""
@@ -531,7 +531,7 @@ def row_key(session: str, kind: str, identity: Identity, new: str) -> str:
     return own if len(own) <= MAX_KEY and own.isprintable() else f"{kind}-{digest(own)}"
 
 
-class Unanswered(Exception):
+class InterimAnswer(Exception):
     """A call goes on, and its agent gets `answer` meanwhile."""
 
     def __init__(self, answer: dict[str, Any]) -> None:
@@ -561,7 +561,7 @@ def _least_wait(error: Exception, effect: Effect) -> float | None:
     return failed.fault.retry_after or 0.0
 
 
-def arguments_of(companion: Companion, call: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+def arguments_of(companion: CompanionSpec, call: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """The arguments for the companion of a call; an argument without a value is left out."""
     found = dict[str, JsonValue]()
     for name, path in companion.args.items():
@@ -570,15 +570,15 @@ def arguments_of(companion: Companion, call: Mapping[str, JsonValue]) -> dict[st
     return found
 
 
-def _encode(answer: Answer) -> str:
+def _encode(answer: AppliedCall) -> str:
     return json.dumps({UNREADABLE: dict(answer.fault)} if answer.fault else answer.result)
 
 
-def _decode(text: str | None) -> Answer:
+def _decode(text: str | None) -> AppliedCall:
     value = json.loads(text) if text is not None else None
     if isinstance(value, dict) and value.keys() == {UNREADABLE}:
-        return Answer(None, value[UNREADABLE])
-    return Answer(value)
+        return AppliedCall(None, value[UNREADABLE])
+    return AppliedCall(value)
 
 
 def _applied_fault(fault: Fault) -> dict[str, Any]:

@@ -16,12 +16,12 @@ from activities.effects.desk import CallRecord, Desk, clause_about
 from activities.effects.errors import EffectRefused
 from activities.effects.explanation import explain
 from activities.effects.recognition import Identity
-from activities.effects.undoing import Undoing
+from activities.effects.undoing import UndoRow
 from activities.storage.store import StoreUnavailable
 from server.gateway import results
 from server.gateway.effect_calls import EffectCalls, arguments_of, row_key
 from server.gateway.offers import OF_STORE, OfCall, Offer, OfSession, OwnArgs, Undone
-from server.gateway.request import Request
+from server.gateway.request import AgentRequest
 from server.gateway.results import Do
 from workflows.faults.fault import Applied, Code
 
@@ -34,7 +34,7 @@ class AskedOfStore:
     """A call of one of the gateway's own tools."""
 
     calls: EffectCalls
-    request: Request
+    request: AgentRequest
     args: dict[str, JsonValue]
 
     @property
@@ -154,7 +154,7 @@ async def _undo_one(asked: AskedOfStore, record: CallRecord) -> JsonValue:
     about = {"args": record.arguments, "result": record.result, "key": record.key}
     offer = Offer(companion.kind, companion.kind, asked.calls.effect_of(companion.kind), {"name": companion.kind})
     request = replace(asked.request, key=f"undo/{record.key}", resent="")
-    mark = Undoing(asked.desk, record.key, row_key(request.session.name, companion.kind, Identity("", request.key), ""))
+    mark = UndoRow(asked.desk, record.key, row_key(request.session.name, companion.kind, Identity("", request.key), ""))
     await asked.read(mark.begin)
     answer = await asked.calls.call(offer, arguments_of(companion, about), request)
     await asked.read(mark.take_back if answer.get("isError") else mark.end)

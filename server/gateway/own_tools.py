@@ -21,7 +21,7 @@ from server.gateway import effect_tools, results, tasks
 from server.gateway.effect_tools import AskedOfStore, StoreTool
 from server.gateway.offers import OF_TASKS, OfCall, Offer, OfSession, ReplyArgs, TaskArgs, Undone
 from server.gateway.results import Do
-from server.gateway.sessions import Doubt
+from server.gateway.sessions import DoubtPolicy
 from server.gateway.task_calls import STARTED, StartCall
 from server.gateway.tasks import ServerAway, Tasks
 from workflows.faults.fault import Code
@@ -65,7 +65,7 @@ async def _outcome(asked: Asked, args: OfCall) -> dict[str, Any]:
 
 
 async def _start(asked: Asked, args: TaskArgs) -> dict[str, Any]:
-    session = replace(asked.request.session, doubt=Doubt.REPLAY)
+    session = replace(asked.request.session, doubt=DoubtPolicy.REPLAY)
     request = replace(asked.request, session=session)
     make = StartCall.of(asked.tasks)
     return await asked.calls.call(_START, {"task": args.task}, request, kind=STARTED, make=make)

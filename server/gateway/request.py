@@ -15,7 +15,7 @@ Report = Callable[[float, float | None, str], Awaitable[None]]
 
 
 @dataclass(frozen=True)
-class Request:
+class AgentRequest:
     """One request of an agent to call a tool."""
 
     session: Session

@@ -29,7 +29,7 @@ from server.access import Access, Denied, Visitor, is_loopback
 from server.connections import Connection, most_connections
 from server.gateway.bridge import peer_is_gone
 from server.gateway.request import MAX_KEY
-from server.gateway.session import Agent, Origin
+from server.gateway.session import Agent, RequestOrigin
 from server.gateway.sessions import MAX_SESSION, SESSION_NAME, Session
 from server.gateway.tool_desk import ToolDesk
 from server.gateway.wire import Hello
@@ -50,7 +50,7 @@ OF_PROXIES = ("via", "forwarded", "x-forwarded-for", "x-real-ip")
 
 
 @dataclass(frozen=True)
-class Place:
+class ListenAddress:
     """Where a gateway listens."""
 
     host: str
@@ -58,7 +58,7 @@ class Place:
     access: Access
 
 
-async def serve_http(state: Path, hello: Hello, place: Place, *, say: Callable[[str], None]) -> None:
+async def serve_http(state: Path, hello: Hello, place: ListenAddress, *, say: Callable[[str], None]) -> None:
     """Serve the tools that `hello` names until a signal.
 
     Raises:
@@ -105,7 +105,7 @@ class _Exchange:
     """One request over HTTP, and the delivery of its answer."""
 
     def __init__(
-        self, origin: Origin, connection: Connection, tools: ToolDesk, begun: "Callable[[Any, _Exchange], None]"
+        self, origin: RequestOrigin, connection: Connection, tools: ToolDesk, begun: "Callable[[Any, _Exchange], None]"
     ) -> None:
         """`begun` is called with the id that its client gave to the call of a tool, and with this."""
         self._begun = begun
@@ -116,8 +116,8 @@ class _Exchange:
         self._tools = tools
         self._is_stream = self._is_written = self._is_over = False
 
-    def begin(self, number: Any) -> Origin:
-        """Note that the request is the call of a tool, with this id of its client's; returns its Origin."""
+    def begin(self, number: Any) -> RequestOrigin:
+        """Note that the request is the call of a tool, with this id of its client's; returns its RequestOrigin."""
         self.is_call = True
         self._begun(number, self)
         return self.origin
@@ -224,8 +224,8 @@ class _Endpoint:
             raise Denied(401, "no_token", "The gateway wants a token", "send `Authorization: Bearer TOKEN`")
         return visitor if visitor.is_known else Visitor("", is_known=False)
 
-    def _origin(self, scope: Scope, headers: Mapping[str, str], visitor: Visitor) -> Origin:
-        """The Origin of a request. Raises Denied if its session name or key cannot be used."""
+    def _origin(self, scope: Scope, headers: Mapping[str, str], visitor: Visitor) -> RequestOrigin:
+        """The RequestOrigin of a request. Raises Denied if its session name or key cannot be used."""
         connection: Connection = scope["state"]["connection"]
         path = scope.get("path_params", {}).get("session", "")
         session = headers.get(SESSION_HEADER, "") or path
@@ -250,7 +250,7 @@ class _Endpoint:
             self._tools.went_on(proof, time.monotonic())
         if proof != number:
             self._note_agent(proof, connection)
-        return Origin(
+        return RequestOrigin(
             number,
             proof,
             session or (f"http-{digest(of_agent)[:16]}" if of_agent else f"http-{connection.id}"),
@@ -279,7 +279,7 @@ def _is_lost(connection: Connection) -> bool:
     return connection.is_lost or peer_is_gone(connection.transport.get_extra_info("socket"))
 
 
-def _origin_of_call(context: Any) -> Origin:
-    """Mark the request in the SDK's context as the call of a tool, and return its Origin."""
+def _origin_of_call(context: Any) -> RequestOrigin:
+    """Mark the request in the SDK's context as the call of a tool, and return its RequestOrigin."""
     exchange: _Exchange = context.request.scope["state"]["exchange"]
     return exchange.begin(context.request_id)

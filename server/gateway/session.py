@@ -21,7 +21,7 @@ from pydantic import ConfigDict
 
 from server.gateway import attending, offers, results
 from server.gateway.offers import Offer
-from server.gateway.request import MAX_KEY, AgentGone, Report, Request
+from server.gateway.request import MAX_KEY, AgentGone, AgentRequest, Report
 from server.gateway.results import Do
 from server.gateway.sessions import LIST_WAIT, SESSION_NAME, Session
 from server.gateway.tool_desk import ToolDesk
@@ -80,7 +80,7 @@ MAX_PEERS = 1_000
 
 
 @dataclass(frozen=True)
-class Origin:
+class RequestOrigin:
     """The origin of a request, as far as the gateway's transport (socket or HTTP) knows it."""
 
     request: str
@@ -106,15 +106,17 @@ class Agent:
         self,
         tools: ToolDesk,
         defaults: Session,
-        origin: Callable[[Any], Origin],
+        origin: Callable[[Any], RequestOrigin],
         *,
         durable_reads: bool,
         attended: bool,
         list_wait: float = LIST_WAIT,
     ) -> None:
-        """`origin` makes the Origin of a request from the SDK's context; `defaults` has the doubt and patience of a
-        session. With `durable_reads`, reads are tasks, too. At `attended` clients, persons may be asked. A list waits
-        at most `list_wait` seconds for the tools."""
+        """`origin` makes a RequestOrigin from the SDK's context; `defaults` has the doubt and patience of a session.
+
+        With `durable_reads`, reads are tasks, too. At `attended` clients, persons may be asked. A list waits at most
+        `list_wait` seconds for the tools.
+        """
         self._tools = tools
         self._attended = attended
         self._defaults = defaults
@@ -237,7 +239,7 @@ class Agent:
         kind = types.InputRequiredResult if found.get("resultType") == "input_required" else types.CallToolResult
         return kind.model_validate(found, by_name=False)
 
-    async def _answer(self, params: types.CallToolRequestParams, request: Request) -> dict[str, Any]:
+    async def _answer(self, params: types.CallToolRequestParams, request: AgentRequest) -> dict[str, Any]:
         if not await self._tools.ready(CALL_SECONDS):
             return results.fault(Do.WAIT, code="not_ready", reason=NOT_READY, is_structured=True, wait=30)
         offer = self._tools.offers.get(params.name)
@@ -263,7 +265,7 @@ class Agent:
             return results.presentable(found)
         return await self._tools.call(offer, params.arguments or {}, request)
 
-    def _request(self, context: Any, meta: Mapping[str, Any]) -> Request:
+    def _request(self, context: Any, meta: Mapping[str, Any]) -> AgentRequest:
         def text(name: str, most: int) -> str:
             value = meta.get(name, "")
             if not isinstance(value, str) or len(value) > most:
@@ -277,10 +279,10 @@ class Agent:
         session = replace(self._defaults, name=f"{name}.{origin.owner}" if origin.owner else name)
         key, run = text(KEY_META, MAX_KEY) or origin.key, text(RUN_META, MAX_KEY)
         report = self._reporter(context) if "progress_token" in meta or "progressToken" in meta else None
-        full_key = f"{run}\n{key}" if key and run else key
+        key = f"{run}\n{key}" if key and run else key
         resent = origin.request if origin.is_resent else ""
-        attended = attending.Person.at(context) if self._attended else None
-        return Request(session, origin.request, origin.connection, full_key, resent, report, attended, origin.is_gone)
+        person = attending.Person.at(context) if self._attended else None
+        return AgentRequest(session, origin.request, origin.connection, key, resent, report, person, origin.is_gone)
 
     def _reporter(self, context: Any) -> Report:
         highest = 0.0

@@ -13,7 +13,7 @@ LIST_WAIT = 25.0
 """Seconds that a list waits for tools that are still being started. Agents often wait 30 s or a minute."""
 
 
-class Doubt(StrEnum):
+class DoubtPolicy(StrEnum):
     """What to do if nobody can know whether a call is a repetition: ask a person, make it, or repeat the answer."""
 
     ASK = "ask"
@@ -26,7 +26,7 @@ class Session:
     """A session: no call counts as a repetition of a call of another session."""
 
     name: str
-    doubt: Doubt = Doubt.ASK
+    doubt: DoubtPolicy = DoubtPolicy.ASK
     patience: float = PATIENCE
 
     @property

@@ -13,17 +13,17 @@ from mcp_types import INVALID_PARAMS
 from pydantic import JsonValue
 from temporalio.service import RPCError
 
-from activities.effects.calls import CallRequest, Claim, Look
+from activities.effects.calls import CallRequest, Claim, UnresolvedCall
 from activities.effects.errors import EffectError
 from activities.effects.flow import Running, Work, new_key
 from client.client import TaskHandle
 from client.problem import Problem
 from server.gateway import results, tasks
-from server.gateway.attending import Person, State, reply_of
-from server.gateway.effect_calls import AgentCall, Answer, MakeCall, Unanswered
-from server.gateway.request import Request
+from server.gateway.attending import Person, RequestState, reply_of
+from server.gateway.effect_calls import AgentCall, AppliedCall, InterimAnswer, MakeCall
+from server.gateway.request import AgentRequest
 from server.gateway.results import Do
-from server.gateway.tasks import CannotStart, ServerAway, TaskEnded, Tasks, Watched
+from server.gateway.tasks import CannotStart, EndedWithoutResult, ServerAway, Tasks, Watched
 from workflows.account.task import Task, TaskStatus
 from workflows.faults.fault import Applied, Code, Quadrant
 from workflows.plans.catalogue import Effect, ToolSpec
@@ -74,25 +74,25 @@ class TaskCall(AgentCall):
     def _id(self, key: str) -> str:
         return tasks.task_id_of(self.request, self.offer.name, key)
 
-    async def _start(self, claim: Claim) -> Answer:
+    async def _start(self, claim: Claim) -> AppliedCall:
         base, is_new = self._id(claim.key), claim.token == FIRST
         try:
             done = await self.tasks.run(base, self.offer.kind, self.args, self.request, is_new=is_new)
-        except TaskEnded as ended:
+        except EndedWithoutResult as ended:
             if tasks.applied(ended.outcome) is Applied.APPLIED:
-                return Answer(None, results.fault_of(ended.outcome))
+                return AppliedCall(None, results.fault_of(ended.outcome))
             raise
-        return Answer(done.result)
+        return AppliedCall(done.result)
 
-    def _finder(self, look: Look) -> Callable[[], Awaitable[Answer | None]]:
-        async def find() -> Answer | None:
+    def _finder(self, look: UnresolvedCall) -> Callable[[], Awaitable[AppliedCall | None]]:
+        async def find() -> AppliedCall | None:
             done = await self.tasks.find(self._id(look.key))
-            return None if done is None else Answer(done.result)
+            return None if done is None else AppliedCall(done.result)
 
         return find
 
-    async def awaited(self, made: Coroutine[Any, Any, Answer]) -> Answer:
-        """Wait for the end of the task; raises Unanswered if it waits for a person, or for a worker."""
+    async def awaited(self, made: Coroutine[Any, Any, AppliedCall]) -> AppliedCall:
+        """Wait for the end of the task; raises InterimAnswer if it waits for a person, or for a worker."""
         ending = asyncio.ensure_future(made)
         try:
             await asyncio.wait([ending], timeout=tasks.POLL)
@@ -104,8 +104,8 @@ class TaskCall(AgentCall):
                 ending.cancel()
                 await asyncio.wait([ending])
 
-    async def _watch(self, ending: "asyncio.Future[Answer]") -> None:
-        """Follow what the task waits for until it ends, and ask the person at the client. Raises Unanswered."""
+    async def _watch(self, ending: "asyncio.Future[AppliedCall]") -> None:
+        """Follow what the task waits for until it ends, and ask the person at the client. Raises InterimAnswer."""
         asking = _Asking(self.request.attended, self.request.id)
         asked_at: float | None = None
         async with AsyncExitStack() as stack:
@@ -123,9 +123,9 @@ class TaskCall(AgentCall):
                     if asked_at is not None and time.monotonic() - asked_at >= self.request.session.patience:
                         is_structured = "outputSchema" in self.offer.tool
                         answer = self.tasks.pending(waiting.task_id, waiting.request, is_structured=is_structured)
-                        raise Unanswered(answer)
+                        raise InterimAnswer(answer)
                 elif self._watched and (trouble := self._watched.trouble):
-                    raise Unanswered(self._in_trouble(trouble, self._id(key)))
+                    raise InterimAnswer(self._in_trouble(trouble, self._id(key)))
                 await asyncio.wait([ending], timeout=min(tasks.POLL, self.request.session.patience + 0.05))
 
     def _in_trouble(self, why: str, task_id: str) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class TaskCall(AgentCall):
     def refused(self, error: Exception, fault: Callable[..., dict[str, Any]]) -> dict[str, Any]:
         cause, task_id = error.__cause__, self._id(error.key) if isinstance(error, EffectError) else ""
         match cause:
-            case TaskEnded(outcome=outcome):
+            case EndedWithoutResult(outcome=outcome):
                 remedy = self.calls.store.remedy(error.key, "outcome") if isinstance(error, EffectError) else ""
                 return fault(**{**results.fault_of(outcome), "more": remedy})
             case ServerAway():
@@ -153,7 +153,7 @@ class TaskCall(AgentCall):
 
     def failed(self, error: Exception, fault: Callable[..., dict[str, Any]]) -> dict[str, Any]:
         match error:
-            case TaskEnded(outcome=outcome):
+            case EndedWithoutResult(outcome=outcome):
                 return fault(**results.fault_of(outcome))
             case ServerAway():
                 return fault(Do.WAIT, code=Code.UNREACHABLE.value, reason=str(error), wait=results.WAIT_SECONDS)
@@ -188,7 +188,7 @@ class TaskCall(AgentCall):
 
 def _proves_no_effect(error: BaseException) -> bool:
     match error:
-        case TaskEnded(outcome=outcome):
+        case EndedWithoutResult(outcome=outcome):
             return tasks.is_void(outcome)
         case ServerAway(is_sure=is_sure):
             return is_sure
@@ -196,7 +196,7 @@ def _proves_no_effect(error: BaseException) -> bool:
 
 
 def _name_of(error: BaseException) -> str:
-    return str(error) if isinstance(error, TaskEnded) else type(error).__name__
+    return str(error) if isinstance(error, EndedWithoutResult) else type(error).__name__
 
 
 @dataclass
@@ -214,7 +214,7 @@ class _Asking:
         return self.task is not None and not self.task.done()
 
     async def begin(self, handle: TaskHandle) -> None:
-        """Ask about the first open request of a task. Raises Unanswered if the question has to be the call's result."""
+        """Ask about the first open request of a task. Raises InterimAnswer if the question has to be the result."""
         if self.person is None or self.is_under_way:
             return
         question = None
@@ -224,7 +224,7 @@ class _Asking:
             return
         self.asked.add(question.request)
         if not self.person.is_inline:
-            raise Unanswered(question.as_result(self.call))
+            raise InterimAnswer(question.as_result(self.call))
 
         async def ask(person: Person) -> None:
             if reply := reply_of(await person.ask(question), question.choices):
@@ -240,7 +240,7 @@ class _Asking:
 
 
 async def resume(
-    tasks_: Tasks, asked: State, said: Mapping[str, Any], request: Request, *, is_structured: bool
+    tasks_: Tasks, asked: RequestState, said: Mapping[str, Any], request: AgentRequest, *, is_structured: bool
 ) -> dict[str, Any] | None:
     """Pass what a person has said at the client on to a task of the session, and wait for it.
 
@@ -275,7 +275,7 @@ async def resume(
 class ReadCall(TaskCall):
     """A call that changes nothing, and is made by a worker, too: it is not recognised."""
 
-    async def make(self) -> Answer:
+    async def make(self) -> AppliedCall:
         self.client.key = new_key(self.offer.name)
         return await self.awaited(self._start(Claim(self.client.key, FIRST, 0)))
 
@@ -283,21 +283,21 @@ class ReadCall(TaskCall):
 class StartCall(TaskCall):
     """The start of a task that is planned: its result is the id of the task, which is not waited for."""
 
-    async def _start(self, claim: Claim) -> Answer:
+    async def _start(self, claim: Claim) -> AppliedCall:
         id, by = self._id(claim.key), tasks.starter(self.request)
         key = id.replace(":", "/")
         await self.tasks.start(id, Task(text=str(self.args["task"]), on_escalation="wait", effect_key=key, by=by))
         return self._started(id)
 
-    def _finder(self, look: Look) -> Callable[[], Awaitable[Answer | None]]:
-        async def find() -> Answer | None:
+    def _finder(self, look: UnresolvedCall) -> Callable[[], Awaitable[AppliedCall | None]]:
+        async def find() -> AppliedCall | None:
             id = self._id(look.key)
             return self._started(id) if await self.tasks.status(id) else None
 
         return find
 
-    def _started(self, id: str) -> Answer:
-        return Answer({"id": id, "status": "running"})
+    def _started(self, id: str) -> AppliedCall:
+        return AppliedCall({"id": id, "status": "running"})
 
 
 STARTED = QueueKind(ToolSpec(kind="replan_start_task", effect=Effect.UNKEYED))

@@ -23,8 +23,8 @@ from client.tasks import existing
 from client.text import printable
 from client.workers import is_served, serving
 from server.gateway import results
-from server.gateway.attending import Question, Reply
-from server.gateway.request import Report, Request
+from server.gateway.attending import Elicitation, ElicitationReply
+from server.gateway.request import AgentRequest, Report
 from server.gateway.results import Do
 from server.gateway.wire import TaskServer
 from workflows.account.outcome import Outcome
@@ -54,7 +54,7 @@ _AWAY = (RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCo
 log = structlog.get_logger("replan.gateway")
 
 
-class TaskEnded(Exception):
+class EndedWithoutResult(Exception):
     """The task of a call has ended, and did not do what the call asks for; `outcome` says why."""
 
     def __init__(self, outcome: Outcome) -> None:
@@ -135,13 +135,15 @@ class Tasks:
         reason, applied = f"The call {task_id} is under way", Applied.UNKNOWN.value
         return results.fault(Do.WAIT, code="open", reason=reason, applied=applied, wait=5, is_structured=is_structured)
 
-    async def run(self, base: str, kind: str, args: Mapping[str, JsonValue], request: Request, *, is_new: bool) -> Done:
+    async def run(
+        self, base: str, kind: str, args: Mapping[str, JsonValue], request: AgentRequest, *, is_new: bool
+    ) -> Done:
         """Start the task of a call, or find it, and wait for the result of its step. `is_new`: there is none yet.
 
         `base` is the id of the task; a call that was made in vain has one with a number more.
 
         Raises:
-            TaskEnded: the task has ended without a result.
+            EndedWithoutResult: the task has ended without a result.
             ServerAway: no server answers.
             CannotStart: the task cannot be started.
         """
@@ -153,7 +155,7 @@ class Tasks:
     async def find(self, base: str) -> Done | None:
         """The result of the task of an earlier call, for which it waits; None if no task may have had an effect.
 
-        Raises TaskEnded for one that has ended without a result, ServerAway.
+        Raises EndedWithoutResult for one that has ended without a result, ServerAway.
         """
         handle, _ = await self._newest(base)
         return None if handle is None else _result(await outcome_of(handle))
@@ -212,19 +214,19 @@ class Tasks:
             yield watched
 
 
-def task_id_of(request: Request, name: str, key: str) -> str:
+def task_id_of(request: AgentRequest, name: str, key: str) -> str:
     """The id of the task of a call, whose row in the store has this key; `name` is that of the tool."""
     # What a client writes in its key can be no id.
     tail = key if key.startswith(f"{name}-") else f"{name}-{digest(key)[:16]}"
     return f"{request.session.prefix}{tail}"
 
 
-def starter(request: Request) -> str:
+def starter(request: AgentRequest) -> str:
     """The agent's session as the starter of a task, in words for a person who is asked about the task."""
     return f"an agent, session {request.session.name}"[:MAX_NAME]
 
 
-def _task(kind: str, args: Mapping[str, JsonValue], base: str, request: Request) -> Task:
+def _task(kind: str, args: Mapping[str, JsonValue], base: str, request: AgentRequest) -> Task:
     shown = " ".join(f"{kind} {canonical(dict(args))}".split())
     return Task(
         text=shown if len(shown) <= MAX_TEXT else f"{shown[: MAX_TEXT - 1]}…",
@@ -252,10 +254,10 @@ async def outcome_of(handle: TaskHandle) -> Outcome:
 
 
 def _result(outcome: Outcome) -> Done:
-    """The result of the step of a task that has ended. Raises TaskEnded if there is none."""
+    """The result of the step of a task that has ended. Raises EndedWithoutResult if there is none."""
     step = outcome.steps[-1] if outcome.steps else None
     if outcome.status is not TaskStatus.COMPLETED or step is None or step.status is not StepStatus.COMPLETED:
-        raise TaskEnded(outcome)
+        raise EndedWithoutResult(outcome)
     if step.result_omitted:
         return Done(f"Done. The result of {step.result_bytes} bytes is too large to be shown here.")
     return Done(step.result)
@@ -356,13 +358,13 @@ class _Watch:
 # Questions for the person at a client.
 
 
-async def question(handle: TaskHandle) -> Question | None:
+async def question(handle: TaskHandle) -> Elicitation | None:
     """The question for a task's first open request; None if no form can answer it."""
     requests = await handle.requests()
     return question_of(handle.id, requests[0], await handle.facts(requests[0])) if requests else None
 
 
-def question_of(task_id: str, request: HumanRequest, known: Sequence[Fact]) -> Question | None:
+def question_of(task_id: str, request: HumanRequest, known: Sequence[Fact]) -> Elicitation | None:
     """The question for a request with the facts `known`; None if no form can answer it."""
     choices = [choice for choice in request.choices if _is_simple(choice)]
     call = request.call
@@ -371,7 +373,7 @@ def question_of(task_id: str, request: HumanRequest, known: Sequence[Fact]) -> Q
     lines = [*map(_fact_line, known), *(f"{choice.value}: {CHOICES[choice].sentence}" for choice in choices)]
     message = "\n".join(map(printable, lines))
     names = [choice.value for choice in choices]
-    return Question(task_id, request.id, call.code if call else "", message, names, request.options)
+    return Elicitation(task_id, request.id, call.code if call else "", message, names, request.options)
 
 
 def _fact_line(fact: Fact) -> str:
@@ -388,7 +390,7 @@ SIMPLE = [choice.value for choice in Choice if _is_simple(choice)]
 """The choices that a form can give."""
 
 
-async def answer(handle: TaskHandle, request: str, code: str, reply: Reply, by: str) -> bool:
+async def answer(handle: TaskHandle, request: str, code: str, reply: ElicitationReply, by: str) -> bool:
     """Pass a person's reply on to a request of a task; returns whether it was accepted.
 
     `code` is the code of the call in the question, empty without a call.

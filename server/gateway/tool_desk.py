@@ -17,10 +17,10 @@ from pydantic import JsonValue
 from pydantic_core import from_json, to_json
 
 from activities.toolbox.registry import ToolMistakes
-from server.gateway.attending import State
+from server.gateway.attending import RequestState
 from server.gateway.local_tools import LocalTools
 from server.gateway.offers import OF_STORE, OF_TASKS, Offer, OwnTool, offers_of
-from server.gateway.request import Report, Request
+from server.gateway.request import AgentRequest, Report
 from workflows.plans.catalogue import Effect
 
 if TYPE_CHECKING:  # at run time only in the background: its imports take half a second
@@ -140,7 +140,7 @@ class ToolDesk:
                 wait.cancel()
         return self.is_ready.is_set()
 
-    async def call(self, offer: Offer, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
+    async def call(self, offer: Offer, args: dict[str, JsonValue], request: AgentRequest) -> dict[str, Any]:
         """Make a call, once if it has an effect, and return its CallToolResult. Raises AgentGone."""
         calls = await asyncio.shield(self._calls)
         if offer.effect is not Effect.READ:
@@ -162,7 +162,7 @@ class ToolDesk:
             if is_lost():
                 self.connection_closed(connection)
 
-    async def call_own(self, name: str, args: dict[str, JsonValue], request: Request) -> dict[str, Any]:
+    async def call_own(self, name: str, args: dict[str, JsonValue], request: AgentRequest) -> dict[str, Any]:
         """Call a tool of the gateway itself, and return its CallToolResult."""
         calls = await asyncio.shield(self._calls)
         if self._tasks:
@@ -173,12 +173,14 @@ class ToolDesk:
 
         return await effect_tools.BY_NAME[name](effect_tools.AskedOfStore(calls, request, args))
 
-    async def resume(self, offer: Offer, args: dict[str, JsonValue], state: str, said: Any, request: Request) -> Any:
+    async def resume(
+        self, offer: Offer, args: dict[str, JsonValue], state: str, said: Any, request: AgentRequest
+    ) -> Any:
         """Continue a call after the client asked its person: pass on the answer, and return the result of the call.
 
         `state` is what came with the question, `said` the client's answer.
         """
-        calls, asked = await asyncio.shield(self._calls), State.read(state)
+        calls, asked = await asyncio.shield(self._calls), RequestState.read(state)
         if asked is None or request.attended is None:
             raise MCPError(INVALID_PARAMS, "This session has not asked for this input")
         if asked.request and self._tasks:

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, ConfigDict, Field
 
 from server.gateway.bridge import FORMAT
-from server.gateway.sessions import LIST_WAIT, PATIENCE, SESSION_NAME, Doubt
+from server.gateway.sessions import LIST_WAIT, PATIENCE, SESSION_NAME, DoubtPolicy
 
 
 class TaskServer(BaseModel):
@@ -29,7 +29,7 @@ class Hello(BaseModel):
     process: str
     """Unique for the agent's process, which keeps this id when it connects again."""
     session: str = Field(pattern=f"^{SESSION_NAME.pattern}$")
-    doubt: Doubt = Doubt.ASK
+    doubt: DoubtPolicy = DoubtPolicy.ASK
     patience: float = Field(default=PATIENCE, ge=0)
     list_wait: float = Field(default=LIST_WAIT, ge=0)
     timeout: float | None = Field(default=None, gt=0)

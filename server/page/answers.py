@@ -14,11 +14,11 @@ from client.follow import View, fetch_standing
 from client.history import fetch
 from client.problem import Problem, ProblemKind
 from client.tasks import Handle
-from client.undo import PlannedCall, PlannedUndo, plan as plan_undo, undo, with_code
+from client.undo import PlannedUndo, PlannedUndoCall, plan as plan_undo, undo, with_code
 from server.api import client_of, rollback_fields, task_of, within
 from server.page.cards import with_all_arguments
 from server.page.effects import effect_rows
-from server.page.inputs import Mistakes, Refused, argument_fields, arguments, json_value, misfits, value_text
+from server.page.inputs import Mistakes, RejectedForm, argument_fields, arguments, json_value, misfits, value_text
 from server.page.reaching import PageRoute
 from server.page.rendering import name_of_visitor, read_form, render
 from server.page.task import task_response
@@ -58,7 +58,7 @@ async def answer(request: Request, id: str, number: str, choice: Choice) -> Resp
             values["others"] = form.get("others", "").split()
         await people.answer(task, choice, **values)
     except Problem as problem:
-        return await _refused_response(request, task, problem, Refused.of(problem, number, choice, form))
+        return await _refused_response(request, task, problem, RejectedForm.of(problem, number, choice, form))
     if form.get("from") == "inbox":
         answered = quote(f"{task.id} {number}", safe="")
         return RedirectResponse(f"/ui/inbox?answered={answered}&choice={choice.value}", 303)
@@ -118,7 +118,7 @@ async def _confirm(
     return render(request, "edit.html", id=task.id, request=shown, rows=rows, others=others, hidden=hidden)
 
 
-async def _refused_response(request: Request, task: Handle, problem: Problem, refused: Refused) -> Response:
+async def _refused_response(request: Request, task: Handle, problem: Problem, refused: RejectedForm) -> Response:
     return await task_response(request, task, problem.sentence(on_page), status_of(problem), refused)
 
 
@@ -188,7 +188,7 @@ async def _ask_to_undo(request: Request, task: Handle) -> Response:
     )
 
 
-def _call_rows(planned: PlannedUndo) -> list[tuple[PlannedCall, str, list[tuple[str, str]]]]:
+def _call_rows(planned: PlannedUndo) -> list[tuple[PlannedUndoCall, str, list[tuple[str, str]]]]:
     """The calls of a rollback, each with the words of the call that it undoes, and with its own arguments."""
     texts = [[(name, value_text(value)) for name, value in call.args.items()] for call in planned.calls]
     lines = [call_text(call.undoes_kind, call.undoes_args) for call in planned.calls]
@@ -216,5 +216,5 @@ async def act(request: Request, id: str, what: str) -> Response:
             case _:
                 raise Problem("unknown_id", "There is no such page", "go back to the task")
     except Problem as problem:
-        return await _refused_response(request, task, problem, Refused.of(problem, "", what, form))
+        return await _refused_response(request, task, problem, RejectedForm.of(problem, "", what, form))
     return RedirectResponse(f"/ui/tasks/{quote(task.id, safe='')}", 303)

@@ -19,7 +19,7 @@ FROM = "Come from"
 """What a fact is about that has the origin of several arguments."""
 
 
-class Card(NamedTuple):
+class RequestCard(NamedTuple):
     """A request as a person sees it, with what its forms need."""
 
     task_id: str
@@ -43,7 +43,7 @@ class Card(NamedTuple):
     """The calls that a closed request was about, in words; empty for an open request."""
 
 
-def card_of(task: Asker, asked: HumanRequest, schema: Schema | None = None, outcome: Outcome | None = None) -> Card:
+def card_of(task: Asker, asked: HumanRequest, schema: Schema | None, outcome: Outcome | None) -> RequestCard:
     """Make the card of a request; `schema` is the schema of the arguments of the call to approve; None if not known.
 
     `outcome` is the Outcome of the task, which has the calls of a closed request.
@@ -54,7 +54,7 @@ def card_of(task: Asker, asked: HumanRequest, schema: Schema | None = None, outc
     is_known = call is not None or asked.kind is not RequestKind.APPROVAL
     fields = fields_of(call, schema) if call and asked.is_open else []
     calls = asked_calls(outcome, asked) if outcome and answered else []
-    return Card(
+    return RequestCard(
         task.id,
         task.text,
         task.by,
@@ -107,13 +107,13 @@ def _with_one_origin(arguments: Sequence[Fact]) -> list[Fact]:
 
 async def cards_of(
     request: Request, requests: Sequence[tuple[Asker, str, HumanRequest]], outcome: Outcome | None = None
-) -> list[Card]:
+) -> list[RequestCard]:
     """Make the cards of requests, each given with its task and the task's queue; workers are asked for the schemas.
 
     `outcome` is the Outcome of the task, if all requests are of one task.
     """
 
-    async def card(task: Asker, queue: str, asked: HumanRequest) -> Card:
+    async def card(task: Asker, queue: str, asked: HumanRequest) -> RequestCard:
         whole, schema = await with_all_arguments(request, queue, asked)
         return card_of(task, whole, schema, outcome)
 

@@ -18,7 +18,7 @@ from client.tasks import query_progress
 from client.workers import serving
 from server.access import Visitor
 from server.api import client_of
-from server.page.cards import Card, cards_of
+from server.page.cards import RequestCard, cards_of
 from server.page.reaching import PageRoute
 from server.page.rendering import ASK_SECONDS, KINDS, render
 from workflows.people.card import Asker
@@ -42,7 +42,7 @@ class IncidentCard(NamedTuple):
     tasks: Sequence[Waiting]
     """The longest wait first."""
     request: None = None
-    """Always None: a template distinguishes this card from the Card of a request by it."""
+    """Always None: a template distinguishes this card from the RequestCard of a request by it."""
 
 
 Entry = Waiting | IncidentCard
@@ -103,7 +103,7 @@ def _kind_of(entry: Entry) -> RequestKind:
     return entry.request.kind if isinstance(entry, Waiting) else entry.tasks[0].request.kind
 
 
-def _counts(entries: Sequence[Entry], cards: Mapping[str, Sequence[Card]]) -> Counter[RequestKind]:
+def _counts(entries: Sequence[Entry], cards: Mapping[str, Sequence[RequestCard]]) -> Counter[RequestKind]:
     """How many cards there are of each kind; an entry without cards on this page counts as one."""
     found = Counter[RequestKind]()
     for entry in entries:
@@ -125,7 +125,7 @@ def _entries(waiting: Sequence[Waiting]) -> list[Entry]:
 
 async def _cards(
     request: Request, alone: Sequence[Waiting], requests: Sequence[Sequence[HumanRequest]], answered: str
-) -> Mapping[str, list[Card]]:
+) -> Mapping[str, list[RequestCard]]:
     """By task id, the cards of the open requests of each task in `alone`, except the request `answered`."""
     open_ones = [
         (Asker(task.task_id, task.task, task.by), task.queue, asked)
@@ -133,7 +133,7 @@ async def _cards(
         for asked in found
         if f"{task.task_id} {asked.id}" != answered
     ]
-    cards: dict[str, list[Card]] = {task.task_id: [] for task in alone}
+    cards: dict[str, list[RequestCard]] = {task.task_id: [] for task in alone}
     for card in await cards_of(request, open_ones):
         cards[card.task_id].append(card)
     return cards

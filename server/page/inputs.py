@@ -133,7 +133,7 @@ class Mistakes(Problem):
         self.fields_of_form = fields
 
 
-class Refused(NamedTuple):
+class RejectedForm(NamedTuple):
     """A form that was not accepted: it is shown again as it was sent."""
 
     about: str
@@ -144,7 +144,7 @@ class Refused(NamedTuple):
     """By the name of a field, what is wrong with it."""
 
     @classmethod
-    def of(cls, problem: Problem, about: str, choice: str, form: Mapping[str, str]) -> "Refused":
+    def of(cls, problem: Problem, about: str, choice: str, form: Mapping[str, str]) -> "RejectedForm":
         """The form that was refused because of `problem`, with the mistakes that the problem names."""
         found: Mapping[str, str] = {}
         if isinstance(problem, Mistakes):

@@ -15,7 +15,7 @@ from client.wording import breaker_state, count
 from client.workers import list_breakers
 from runtime.validation import expected
 from server.api import client_of, resolve_incident
-from server.page.inputs import Mistakes, Refused
+from server.page.inputs import Mistakes, RejectedForm
 from server.page.reaching import PageRoute
 from server.page.rendering import ASK_SECONDS, name_of_visitor, read_form, render
 from server.remedies import on_page
@@ -60,7 +60,7 @@ async def new(request: Request) -> Response:
         problem = (
             error if isinstance(error, Problem) else Mistakes({"text": f"The text {expected(error.errors()[0])}."})
         )
-        refused = Refused.of(problem, "", "new", form)
+        refused = RejectedForm.of(problem, "", "new", form)
         return render(request, "new.html", 422, wrong=problem.sentence(on_page), refused=refused)
     return RedirectResponse(f"/ui/tasks/{quote(started.id, safe='')}", 303)
 
@@ -71,7 +71,7 @@ async def incidents_page(request: Request) -> Response:
 
 
 async def _incidents(
-    request: Request, message: str = "", status: int = 200, refused: Refused | None = None
+    request: Request, message: str = "", status: int = 200, refused: RejectedForm | None = None
 ) -> Response:
     incidents, services = await asyncio.gather(client_of(request).incidents(), _services(client_of(request)))
     return render(
@@ -95,7 +95,7 @@ async def resolve(request: Request, cause: str) -> Response:
 
     async def refuse(message: str) -> Response:
         where = form.get("queue") or client_of(request).queue
-        return await _incidents(request, message, 409, Refused(named, where, form, {}))
+        return await _incidents(request, message, 409, RejectedForm(named, where, form, {}))
 
     try:
         how = {"by": name_of_visitor(request), "note": form.get("note", "")[:4000]}

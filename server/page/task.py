@@ -25,7 +25,7 @@ from client.workers import ask, list_effects
 from server.api import client_of, task_of
 from server.page.cards import cards_of
 from server.page.effects import effect_rows, undo_text
-from server.page.inputs import Refused
+from server.page.inputs import RejectedForm
 from server.page.reaching import PageRoute
 from server.page.rendering import Tab, render
 from server.page.timeline import timeline_of
@@ -48,7 +48,7 @@ NO_PRICE = "Nobody has told the price of this model. An operator can write it in
 TRANSCRIPT = ("transcript", "Transcript", "/transcript")
 
 
-class Row(NamedTuple):
+class PlanRow(NamedTuple):
     """A step in the list of a plan with notes on it, or, without a step, the heading of a plan in `notes`."""
 
     notes: Sequence[str]
@@ -73,19 +73,19 @@ class FaultRow(NamedTuple):
     times: int
 
 
-def rows_of(outcome: Outcome, snapshot: Snapshot | None) -> list[Row]:
+def rows_of(outcome: Outcome, snapshot: Snapshot | None) -> list[PlanRow]:
     """The rows of the plans of a task; `snapshot` has the live state of a running task, None if it has ended."""
     live = tree.LiveState.of(snapshot) if snapshot else None
-    found = list[Row]()
+    found = list[PlanRow]()
     for group in tree.line_groups(outcome, tree.RowLayout(outcome), live):
         if group.step is None:
-            found.append(Row([line.strip() for line in group.lines]))
+            found.append(PlanRow([line.strip() for line in group.lines]))
         else:
             attempt = live.attempts.get(group.step.id) if live else None
             state, took = tree.state_of(group.step, attempt), tree.time_of(group.step, live)
             notes = [line.strip() for line in group.lines[1:]]
             kind, title = tree.kind_and_title(group.step)
-            found.append(Row(notes, group.step, kind, title, SIGNS[group.step.status], state, took))
+            found.append(PlanRow(notes, group.step, kind, title, SIGNS[group.step.status], state, took))
     return found
 
 
@@ -112,7 +112,7 @@ async def task_page(request: Request, id: str) -> Response:
 
 
 async def task_response(
-    request: Request, task: Handle, wrong: str = "", status: int = 200, refused: Refused | None = None
+    request: Request, task: Handle, wrong: str = "", status: int = 200, refused: RejectedForm | None = None
 ) -> Response:
     """The page of a task; `wrong` says why an action on the task was not done, `refused` is the form of the action."""
     client = client_of(request).temporal
@@ -163,7 +163,7 @@ async def task_response(
     )
 
 
-def _moved_to_open_request(refused: Refused, requests: Sequence[HumanRequest]) -> Refused:
+def _moved_to_open_request(refused: RejectedForm, requests: Sequence[HumanRequest]) -> RejectedForm:
     """The refused form; if the tool rejected the answer and another request asks again, moved to this request."""
     answered = next((asked for asked in requests if asked.id == refused.about and asked.refused), None)
     if answered is None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from client import tree
 from client.history.records import CONVERSING, Call
-from client.history.story import Exchange, Story
+from client.history.story import RecordedRequest, Story
 from client.text import one_line
 from client.wording import count
 from workflows import ids
@@ -140,7 +140,7 @@ def _lane_of(call: Call) -> str:
     return f"undo {call.step}" if call.id.startswith(ids.UNDO) else call.step
 
 
-def _requests(requests: Sequence[Exchange], now: datetime) -> Iterable[_Span]:
+def _requests(requests: Sequence[RecordedRequest], now: datetime) -> Iterable[_Span]:
     for asked in requests:
         request, answer = asked.request, asked.request.answer
         end = answer.at if answer else request.until if request.closed and request.until < now else now

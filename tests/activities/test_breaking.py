@@ -11,13 +11,13 @@ from activities.boundary.failpoints import BadBreak, Failpoint, FaultInjection
 from tests.gate import sampled
 from tests.processes import ROOT
 from workflows.faults.fault import Code
-from workflows.plans.catalogue import Companion, Effect, ToolSpec
+from workflows.plans.catalogue import CompanionSpec, Effect, ToolSpec
 
 SPECS = {
     "weather": ToolSpec(kind="weather", effect=Effect.READ),
     "save": ToolSpec(kind="save", effect=Effect.IDEMPOTENT),
     "book": ToolSpec(kind="book", effect=Effect.UNKEYED),
-    "pay": ToolSpec(kind="pay", effect=Effect.UNKEYED, reconcile=Companion(kind="weather")),
+    "pay": ToolSpec(kind="pay", effect=Effect.UNKEYED, reconcile=CompanionSpec(kind="weather")),
 }
 WRONG = {
     "weather": "--break weather: write KIND=FAULT or KIND=FAULT:TIMES, e.g. weather=503:2.",

@@ -22,7 +22,7 @@ from replan.testing.http_server import reply, serving
 from runtime.payloads import DATA_CONVERTER
 from tests.activities.bench import NO_TLS, Bench
 from tests.harness import outcome, plan, staged, step
-from workflows.faults.decision import Escalate, Reconcile, Remaining, Replan, decide
+from workflows.faults.decision import Escalate, NewPlan, Reconcile, Remaining, decide
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.plans.catalogue import Effect, ToolSpec
 
@@ -172,7 +172,7 @@ async def test_a_read_is_retried_by_its_guess(calls: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("effect", "follows"),
-    [(Effect.IDEMPOTENT, Replan), (Effect.UNKEYED, Reconcile), (Effect.KEYED, Escalate)],
+    [(Effect.IDEMPOTENT, NewPlan), (Effect.UNKEYED, Reconcile), (Effect.KEYED, Escalate)],
 )
 def test_a_guessed_rejection_is_replanned_only_where_a_second_effect_does_no_harm(
     effect: Effect, follows: type

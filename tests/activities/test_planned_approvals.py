@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, Field, model_validator
 from activities.toolbox.declare.arguments import approvals
 from activities.toolbox.registry import Registry
 from replan import Key, tool
-from workflows.inquiries import ApprovalNeed, PlannedCall
+from workflows.inquiries import ApprovalNeed, PlannedStep
 
 
 def doubled(value: Decimal) -> Decimal:
@@ -70,4 +70,4 @@ def test_a_condition_is_evaluated_as_far_as_its_arguments_are_known(
     kind: str, args: dict[str, Any], found: ApprovalNeed
 ) -> None:
     """With the tool's own types and validators of fields."""
-    assert approvals(KINDS, [PlannedCall(step="a", kind=kind, args=args)]) == {"a": found}
+    assert approvals(KINDS, [PlannedStep(step="a", kind=kind, args=args)]) == {"a": found}

@@ -5,23 +5,23 @@ from pathlib import Path
 import pytest
 
 from activities.toolbox.http.network import BadReach
-from activities.toolbox.http.services import Place, Services
+from activities.toolbox.http.services import AllowedHost, Services
 
 
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ("api.example", Place("api.example", None)),
-        ("API.Example.", Place("api.example", None)),
-        ("api.example:8443", Place("api.example", 8443)),
-        ("localhost", Place("localhost", None)),
-        ("127.0.0.1:80", Place("127.0.0.1", 80)),
-        ("::1", Place("::1", None)),
-        ("[::1]", Place("::1", None)),
-        ("[::1]:8080", Place("::1", 8080)),
+        ("api.example", AllowedHost("api.example", None)),
+        ("API.Example.", AllowedHost("api.example", None)),
+        ("api.example:8443", AllowedHost("api.example", 8443)),
+        ("localhost", AllowedHost("localhost", None)),
+        ("127.0.0.1:80", AllowedHost("127.0.0.1", 80)),
+        ("::1", AllowedHost("::1", None)),
+        ("[::1]", AllowedHost("::1", None)),
+        ("[::1]:8080", AllowedHost("::1", 8080)),
     ],
 )
-def test_a_host_may_have_a_port(text: str, place: Place) -> None:
+def test_a_host_may_have_a_port(text: str, place: AllowedHost) -> None:
     """Names and addresses, as they are written in an address."""
     assert Services.of([text], (), {}).places == {place}
 

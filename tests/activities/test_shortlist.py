@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from activities.planning.model_planner import kinds_found, shortlist
 from activities.toolbox import builtin
-from activities.toolbox.declare.tool import Origin, ToolOptions
+from activities.toolbox.declare.tool import ToolOptions, ToolOrigin
 from activities.toolbox.find_tools import MAX_FOUND, MAX_SHOWN, NAME, ToolQuery
 from activities.toolbox.registry import Registry, ToolMistakes
 from examples import desk
@@ -58,7 +58,7 @@ def test_what_it_finds_is_untrusted_if_no_person_has_read_a_description() -> Non
         """List notes."""
         return args
 
-    unread = Tool(notes, Effect.READ, ToolOptions(), origin=Origin(unread="new"))
+    unread = Tool(notes, Effect.READ, ToolOptions(), origin=ToolOrigin(unread="new"))
 
     assert Registry([*others(MAX_SHOWN), unread])[NAME].spec.untrusted and not MANY[NAME].spec.untrusted
 

@@ -10,8 +10,8 @@ from temporalio.api.enums.v1 import EventType, TimeoutType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import History, HistoryEvent
 
-from audit.findings import Found, findings_in
-from audit.record import Record, Recording
+from audit.findings import FoundPlace, findings_in
+from audit.record import AuditedHistory, Recording
 from audit.report import Audit, AuditReport
 from audit.sources import Begin
 
@@ -112,16 +112,16 @@ class Made:
         return self
 
     @property
-    def record(self) -> Record:
+    def record(self) -> AuditedHistory:
         recording = Recording("made.json")
         for event in self.events:
             recording.add(event)
         return recording.record
 
     @property
-    def found(self) -> dict[str, list[Found]]:
+    def found(self) -> dict[str, list[FoundPlace]]:
         """What an audit finds in it, by name."""
-        found = dict[str, list[Found]]()
+        found = dict[str, list[FoundPlace]]()
         for finding, place in findings_in(self.record):
             found.setdefault(finding.name, []).append(place)
         return found

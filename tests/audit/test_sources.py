@@ -15,7 +15,7 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 
 from audit.report import Audit
-from audit.sources import Begin, Extent, Item, Unreadable, files_of, of_files
+from audit.sources import Begin, Extent, Item, UnreadableHistory, files_of, of_files
 from client.problem import Problem
 from tests.audit.made import Made
 from tests.console.replaying import HISTORIES
@@ -36,7 +36,7 @@ def counts(items: list[Item]) -> tuple[int, int, list[str]]:
     """How many histories and events there are, and what could not be read."""
     began = sum(isinstance(item, Begin) for item in items)
     events = sum(isinstance(item, HistoryEvent) for item in items)
-    return began, events, [item.reason for item in items if isinstance(item, Unreadable)]
+    return began, events, [item.reason for item in items if isinstance(item, UnreadableHistory)]
 
 
 def zipped(file: Path, *texts: bytes) -> None:
@@ -158,7 +158,7 @@ def test_a_damaged_entry_leaves_the_others(tmp_path: Path) -> None:
     file.write_bytes(packed)
     items = read(file)
 
-    assert [item.name.rpartition(":")[2] for item in items if isinstance(item, Unreadable)] == ["0.json"]
+    assert [item.name.rpartition(":")[2] for item in items if isinstance(item, UnreadableHistory)] == ["0.json"]
     assert counts(items)[1] >= EVENTS
 
 
@@ -216,7 +216,7 @@ def test_a_strange_file_costs_itself(tmp_path: Path) -> None:
     (tmp_path / "good.json").write_bytes(TEXT)
     paths = [tmp_path / name for name in ("empty", "pipe.json", "loop.json", "good.json")]
     items = list(of_files(files_of(paths), Extent()))
-    reasons = {Path(item.name).name: item.reason for item in items if isinstance(item, Unreadable)}
+    reasons = {Path(item.name).name: item.reason for item in items if isinstance(item, UnreadableHistory)}
 
     assert counts(items)[:2] == (1, EVENTS)
     assert reasons["pipe.json"] == "cannot be read (nobody writes into this pipe)"
@@ -294,7 +294,7 @@ def test_an_archive_that_is_packed_in_another_way_is_broken_and_not_encrypted(tm
     file.write_bytes(packed)
     [found] = of_files([file], Extent())
 
-    assert isinstance(found, Unreadable) and found.reason.startswith("is broken (")
+    assert isinstance(found, UnreadableHistory) and found.reason.startswith("is broken (")
 
 
 @pytest.mark.full

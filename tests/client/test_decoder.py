@@ -6,7 +6,7 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 
 from client.history.decoder import LOCAL_ACTIVITY, CallEvent, Decoder, calls_in
-from client.history.records import CallEnd, Event, Execution
+from client.history.records import ActivityExecution, CallEnd, Event
 from tests.audit.made import Made, failure, payloads, timeout
 
 DONE = b'{"activity_id": "7", "activity_type": "add", "attempt": 2, "complete_time": {"seconds": 60, "nanos": 5999}}'
@@ -51,7 +51,7 @@ def test_a_cancelled_local_activity_did_not_fail() -> None:
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"activity_id": 1, "activity_type": 2, "attempt": "x"}'])
 def test_a_broken_marker_is_an_event_like_any_other(data: bytes) -> None:
     """In a hostile file it is anything."""
-    decoder = Decoder(Execution)
+    decoder = Decoder(ActivityExecution)
     found = [decoder.read(event) for event in marker(data)]
 
     assert all(found) and not any(isinstance(one, CallEvent) for one in found)

@@ -11,10 +11,10 @@ from console.render.checks import Check, Status
 from runtime.queue_store import NamedStore, Record
 from workflows.account.search_attributes import TYPES
 from workflows.inquiries import Place, ToolCard, ToolsFindings, WorkerCard, WorkerFindings
-from workflows.plans.catalogue import Companion, Effect, Price, ToolSpec
+from workflows.plans.catalogue import CompanionSpec, Effect, Price, ToolSpec
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-LOOK = Companion(kind="look")
+LOOK = CompanionSpec(kind="look")
 
 
 LACKING = [
@@ -51,7 +51,7 @@ def findings(card_of_worker: WorkerCard | None = None, planner: str = "offline",
 
 def test_each_tool_that_lacks_something_is_named_with_its_remedy() -> None:
     """One check for all tools, one more for each that lacks something; a tool that is undone by another needs both."""
-    book = ToolSpec(kind="book", effect=Effect.TRANSACTIONAL, observe=LOOK, undo=Companion(kind="cancel"))
+    book = ToolSpec(kind="book", effect=Effect.TRANSACTIONAL, observe=LOOK, undo=CompanionSpec(kind="cancel"))
     cancel = ToolSpec(kind="cancel", effect=Effect.TRANSACTIONAL)
     counted, lacking = of_tools(findings(None, "offline", book, cancel))
 

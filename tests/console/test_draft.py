@@ -13,13 +13,13 @@ from tests.harness import plan, step
 from workflows.account.outcome import Ending
 from workflows.account.task import Task, TaskStatus
 from workflows.inquiries import ApprovalNeed, Draft
-from workflows.plans.catalogue import Companion, Effect, ToolSpec
+from workflows.plans.catalogue import CompanionSpec, Effect, ToolSpec
 from workflows.plans.proposal import Answer, GiveUp, Question, Step
 
-UNDO = Companion(kind="back")
+UNDO = CompanionSpec(kind="back")
 SPECS = {
     "look": ToolSpec(kind="look", effect=Effect.READ, retry="once"),
-    "book": ToolSpec(kind="book", effect=Effect.TRANSACTIONAL, undo=UNDO, observe=Companion(kind="look")),
+    "book": ToolSpec(kind="book", effect=Effect.TRANSACTIONAL, undo=UNDO, observe=CompanionSpec(kind="look")),
     "mail": ToolSpec(kind="mail", effect=Effect.UNKEYED, fallback="letter", retry="patient"),
     "wire": ToolSpec(kind="wire", effect=Effect.KEYED, approve="always"),
     "pay": ToolSpec(kind="pay", effect=Effect.KEYED, approve="args.amount > 500"),

@@ -325,7 +325,7 @@ CASES: dict[str, tuple[Sequence[JournalEntry], Sequence[str]]] = {
             journal.UndoBegun(step="undo:book", record=recorded("undo:book", 1, kind="cancel", undoes="book")),
             steps.Started(step="undo:book"),
             ended(id="undo:book"),
-            journal.EffectUndone(step="book", undo=UndoRecord(step_id="book", done=True)),
+            journal.UndoEnded(step="book", undo=UndoRecord(step_id="book", done=True)),
         ),
         (
             "step book book_slot 1 completed",
@@ -336,7 +336,7 @@ CASES: dict[str, tuple[Sequence[JournalEntry], Sequence[str]]] = {
         ),
     ),
     "an effect that stays": (
-        (*RUNS, ended(), journal.EffectUndone(step="book", undo=UndoRecord(step_id="book", reason="No."))),
+        (*RUNS, ended(), journal.UndoEnded(step="book", undo=UndoRecord(step_id="book", reason="No."))),
         ("step book book_slot 1 completed",),
     ),
     "effects of earlier runs": (

@@ -6,7 +6,7 @@ import pytest
 
 from client.explain.page import difference_lines
 from client.history.records import Call, CallEnd, Event, History
-from client.history.story import Diff, Plan, ProposalVerdict, Story, Turn, diff
+from client.history.story import Diff, Plan, PlannerTurn, ProposalVerdict, Story, diff
 from tests.harness import step
 from workflows.plans.proposal import Step
 
@@ -16,7 +16,7 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 def planned(number: int, steps: list[Step]) -> Plan:
     """A plan that was asked for at the tenth event for each number."""
     call = Call(f"plan:{number}", "replan", NOON, Event(1, number * 10), ended=Event(1, number * 10 + 1))
-    return Plan(number, Turn(call, ProposalVerdict.ACCEPTED), tuple(steps))
+    return Plan(number, PlannerTurn(call, ProposalVerdict.ACCEPTED), tuple(steps))
 
 
 def changed(before: list[Step], after: list[Step], *done: str) -> Diff:

@@ -7,7 +7,7 @@ import pytest
 
 from client.explain import explanation, page
 from client.explain.explanation import Explanation
-from client.history.records import AttemptFailure, Call, CallEnd, End, Event, History
+from client.history.records import AttemptFailure, Call, CallEnd, Event, History, RunEnd
 from tests.console import made, outcomes
 from tests.harness import plan, step
 from workflows.account.records import Rejection, Revision
@@ -61,7 +61,7 @@ def told(*calls: Call, status: str = "completed", **more: Any) -> Explanation:
     history.catalogue = Catalogue(specs=made.SPECS, planner="openai:b", patience=60)
     history.task = Task(text="do it", strategy="react")
     history.started_at, ended = made.BEGAN, made.BEGAN + timedelta(seconds=99)
-    history.end = End(status, LAST, ended, outcomes.outcome(strategy="react", status=status, **more))
+    history.end = RunEnd(status, LAST, ended, outcomes.outcome(strategy="react", status=status, **more))
     return explanation.explain_task(history)
 
 

@@ -28,13 +28,13 @@ from client.workers import INQUIRY_TAKEN_WITHIN
 from console.commands.prune import prune
 from console.options import Common
 from runtime import serve
-from runtime.client import Unreachable, connect, namespace_id
+from runtime.client import NoServer, connect, namespace_id
 from tests import malformed
 from workflows.account.progress import Progress
 from workflows.account.task import CONTINUES_MEMO, Task
 from workflows.agent import AgentWorkflow
 from workflows.ids import rollback_id
-from workflows.inquiries import InquiryInput, InspectWorkflow, PlanInquiry, Pruned, PruneFindings
+from workflows.inquiries import InquiryInput, InspectWorkflow, PlanInquiry, PrunedPayloads, PruneFindings
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import FORM
 from workflows.plans.proposal import Answer, Proposed
@@ -168,7 +168,7 @@ async def second(client: Client) -> Client:
     await client.workflow_service.register_namespace(request)
     async with asyncio.timeout(60):
         while True:
-            with suppress(Unreachable):  # the server's parts hear of it one after the other
+            with suppress(NoServer):  # the server's parts hear of it one after the other
                 return await connect(address=client.service_client.config.target_host, namespace=name, plain=True)
             await asyncio.sleep(0.2)
 
@@ -250,7 +250,7 @@ async def prune_slowly(inquiry: InquiryInput) -> PruneFindings:
     for _ in range(int(INQUIRY_TAKEN_WITHIN.total_seconds()) + 2):
         activity.heartbeat()
         await asyncio.sleep(1)
-    return PruneFindings(planner="offline", pruned=Pruned(payloads=1, size=2))
+    return PruneFindings(planner="offline", pruned=PrunedPayloads(payloads=1, size=2))
 
 
 @pytest.mark.full

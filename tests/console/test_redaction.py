@@ -30,7 +30,7 @@ from workflows.account.journal import MovedOn, PlanInForce
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation, Revision, StepRecord
 from workflows.account.task import Task
-from workflows.faults.fault import Code, Fault, Working
+from workflows.faults.fault import Code, Fault, ProgressReport
 from workflows.json_values import canonical, digest
 from workflows.people.requests import ProposedCall
 from workflows.plans.addresses import addresses_in
@@ -244,11 +244,11 @@ def test_what_a_server_said_of_its_progress_is_hidden() -> None:
     event = HistoryEvent(event_id=len(saved.events) + 1, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT)
     failure = event.activity_task_timed_out_event_attributes.failure
     heartbeats = failure.cause.timeout_failure_info.last_heartbeat_details
-    for told in (Working(done=2, total=3, words=said), Working(done=3, words=said)):
+    for told in (ProgressReport(done=2, total=3, words=said), ProgressReport(done=3, words=said)):
         heartbeats.payloads.add(metadata={"encoding": b"json/plain"}, data=told.model_dump_json().encode())
     hidden = Redaction().events([*saved.events, event])[-1]
     details = hidden.activity_task_timed_out_event_attributes.failure.cause.timeout_failure_info.last_heartbeat_details
-    first, second = (Working.model_validate_json(payload.data) for payload in details.payloads)
+    first, second = (ProgressReport.model_validate_json(payload.data) for payload in details.payloads)
 
     assert said not in str(hidden) and "ann" not in str(hidden)
     assert (first.done, first.total, second.done) == (2, 3, 3)

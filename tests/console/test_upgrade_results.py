@@ -15,7 +15,7 @@ from replan import Tool, tool
 from runtime.dev_server import DevServer
 from tests.processes import Processes
 from workflows.inquiries import NextCall
-from workflows.plans.catalogue import Companion, Effect, ToolSpec
+from workflows.plans.catalogue import CompanionSpec, Effect, ToolSpec
 
 
 class Where(BaseModel):
@@ -139,7 +139,7 @@ ORDER, ORDER_WITH_UNDO = tool.idempotent(order), tool.idempotent(undo=CANCEL.usi
 
 
 def planned(undo: str, **paths: str) -> ToolSpec:
-    return ToolSpec(kind="order", effect=Effect.IDEMPOTENT, undo=Companion(kind=undo, args=paths))
+    return ToolSpec(kind="order", effect=Effect.IDEMPOTENT, undo=CompanionSpec(kind=undo, args=paths))
 
 
 UNDOS: list[tuple[tuple[Tool[..., Any], ...], ToolSpec, str]] = [

@@ -93,7 +93,7 @@ async def _make_one(folder: Path) -> None:
     from server.gateway.effect_calls import AgentCall, EffectCalls, open_store
     from server.gateway.local_tools import LocalTools
     from server.gateway.offers import offers_of
-    from server.gateway.request import Request
+    from server.gateway.request import AgentRequest
     from server.gateway.sessions import Session
     from server.gateway.wire import Hello
 
@@ -104,7 +104,7 @@ async def _make_one(folder: Path) -> None:
         calls = EffectCalls(open_store(str(folder / "store.db"), None), tools, AgentCall)
         offers = {offer.name: offer for offer in offers_of(found["tools"])}
         args: dict[str, Any] = {"who": "a", "amount": 1, "note": ""}
-        await calls.call(offers["pay"], args, Request(Session("s"), "r", "c"))
+        await calls.call(offers["pay"], args, AgentRequest(Session("s"), "r", "c"))
         await asyncio.to_thread(calls.store.close)
 
 

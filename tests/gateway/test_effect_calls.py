@@ -18,8 +18,8 @@ from replan import Refused, Unreachable, tool
 from server.gateway.effect_calls import AgentCall, EffectCalls
 from server.gateway.effect_tools import BY_NAME, AskedOfStore
 from server.gateway.offers import Offer
-from server.gateway.request import Request
-from server.gateway.sessions import Doubt, Session
+from server.gateway.request import AgentRequest
+from server.gateway.sessions import DoubtPolicy, Session
 from workflows.plans.catalogue import Effect
 
 
@@ -99,7 +99,7 @@ class Shop:
 class Agent:
     """An agent with a connection of its own."""
 
-    def __init__(self, calls: EffectCalls, doubt: Doubt) -> None:
+    def __init__(self, calls: EffectCalls, doubt: DoubtPolicy) -> None:
         self.calls, self.doubt, self.connection = calls, doubt, secrets.token_hex(4)
         self.is_gone = False
         calls.connection_opened(self.connection)
@@ -107,14 +107,14 @@ class Agent:
     async def call(self, name: str, amount: int = 5, note: str = "", key: str = "") -> dict[str, Any]:
         """Call a tool, and return the answer."""
         offer = Offer(name, name, Effect.UNKEYED, {"name": name})
-        request = Request(
+        request = AgentRequest(
             Session("shop", self.doubt), secrets.token_hex(8), self.connection, key, is_gone=lambda: self.is_gone
         )
         return await self.calls.call(offer, {"who": "ann", "amount": amount, "note": note}, request)
 
     async def ask(self, name: str, session: str = "shop", **args: JsonValue) -> dict[str, Any]:
         """Call one of the gateway's own tools."""
-        request = Request(Session(session, self.doubt), secrets.token_hex(8), self.connection)
+        request = AgentRequest(Session(session, self.doubt), secrets.token_hex(8), self.connection)
         return await BY_NAME[name](AskedOfStore(self.calls, request, args))
 
     def leave(self) -> None:
@@ -132,7 +132,7 @@ class Gateway:
         store.begin()
         self.calls = EffectCalls(store, self.shop, AgentCall)
 
-    def agent(self, doubt: Doubt = Doubt.ASK) -> Agent:
+    def agent(self, doubt: DoubtPolicy = DoubtPolicy.ASK) -> Agent:
         return Agent(self.calls, doubt)
 
     def close(self) -> None:
@@ -225,8 +225,8 @@ async def test_a_rewording_of_a_call_without_an_answer_is_for_a_person(gateway: 
     assert [amount for _, amount, _ in gateway.shop.paid] == [5, 9]
 
 
-@pytest.mark.parametrize(("doubt", "paid"), [(Doubt.REPEAT, 2), (Doubt.REPLAY, 1)])
-async def test_a_session_may_say_what_follows_a_doubt(gateway: Gateway, doubt: Doubt, paid: int) -> None:
+@pytest.mark.parametrize(("doubt", "paid"), [(DoubtPolicy.REPEAT, 2), (DoubtPolicy.REPLAY, 1)])
+async def test_a_session_may_say_what_follows_a_doubt(gateway: Gateway, doubt: DoubtPolicy, paid: int) -> None:
     """Then nobody is asked."""
     first = gateway.agent(doubt)
     await first.call("tip", note="refund approved")

@@ -16,12 +16,12 @@ from activities.toolbox.declare.kind import Kind
 from activities.toolbox.declare.tool import Companion, Tool
 from activities.toolbox.mcp import kinds, tools_file
 from activities.toolbox.mcp.config import Listing, ServerTool
-from activities.toolbox.mcp.kinds import FilePlace, Made, Source, tools_of
+from activities.toolbox.mcp.kinds import FilePlace, Made, McpServer, tools_of
 from activities.toolbox.mcp.loading import ForeignTools
 from activities.toolbox.registry import Registry
 from tests.activities.bench import bench
 from tests.mcp.foreign import lines, loaded, serving, table, tool_of
-from workflows.inquiries import PlannedCall
+from workflows.inquiries import PlannedStep
 from workflows.planning.situation import Situation
 from workflows.plans.catalogue import MAX_SAYS, Effect
 from workflows.plans.proposal import NewSteps
@@ -40,7 +40,7 @@ def made_of(folder: Path, *tools: ServerTool, server: str = "", tables: str = ""
     file = folder / "shop.toml"
     file.write_text(text)
     place = FilePlace(str(file), text, name)
-    return tools_of([Source(name, tools_file.read(file).servers[name], Listing(tools, "bad", ""), place)], {})
+    return tools_of([McpServer(name, tools_file.read(file).servers[name], Listing(tools, "bad", ""), place)], {})
 
 
 def only(made: Made) -> Tool[..., Any]:
@@ -444,10 +444,10 @@ def test_a_condition_names_an_argument_as_it_is(tmp_path: Path) -> None:
     row = """[servers.shop.tools.do]\napprove = 'args."Amount (EUR)" > 500'\n"""
     kind = Registry([only(made_of(tmp_path, listed(schema=schema), tables=row))])["shop.do"]
     asked = approvals(
-        {"shop.do": kind}, [PlannedCall(step="a", kind="shop.do", args={"Amount (EUR)": 501, "amount": 1})]
+        {"shop.do": kind}, [PlannedStep(step="a", kind="shop.do", args={"Amount (EUR)": 501, "amount": 1})]
     )
     silent = approvals(
-        {"shop.do": kind}, [PlannedCall(step="a", kind="shop.do", args={"Amount (EUR)": 1, "amount": 501})]
+        {"shop.do": kind}, [PlannedStep(step="a", kind="shop.do", args={"Amount (EUR)": 1, "amount": 501})]
     )
 
     assert (asked["a"].asks, silent["a"].asks) == ("yes", "no")

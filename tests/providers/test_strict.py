@@ -18,7 +18,7 @@ from activities.providers.strict import (
     MAX_REJECTED,
     OPENAI,
     Rules,
-    Standing,
+    SchemaStanding,
     StrictModel,
     with_strict_schemas,
 )
@@ -275,7 +275,7 @@ async def test_another_error_does_not_count_against_the_schemas(
     provider: str, error: ModelError, requests: int
 ) -> None:
     """Also a 400 that stays without them."""
-    standings = dict[str, Standing]()
+    standings = dict[str, SchemaStanding]()
     async with running(api_of(provider, error)) as api:
         with pytest.raises(Exception):  # noqa: B017 - which class is the SDK's business
             await StrictModel(adapter_of(provider, api), OPENAI, standings).reply(request(ASKED))

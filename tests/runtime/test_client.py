@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from runtime.client import Misconfigured, NotConnected, Unreachable, answers, connect, register_search_attributes
+from runtime.client import Misconfigured, NoServer, NotConnected, answers, connect, register_search_attributes
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 
 
@@ -95,7 +95,7 @@ async def test_plain_leaves_the_environment_alone(server: DevServer, monkeypatch
     """A key for Temporal Cloud in the environment, which means TLS, does not disturb the server of `--dev`."""
     monkeypatch.setenv("TEMPORAL_API_KEY", "secret")
 
-    with pytest.raises(Unreachable, match="TEMPORAL_TLS=false"):
+    with pytest.raises(NoServer, match="TEMPORAL_TLS=false"):
         await connect(address=server.address)
     assert await connect(address=server.address, plain=True)
 
@@ -104,7 +104,7 @@ async def test_nobody_there_is_a_sentence_with_a_remedy() -> None:
     """An unreachable server is named, with the two ways to get one."""
     address = f"localhost:{free_port()}"
 
-    with pytest.raises(Unreachable) as failure:
+    with pytest.raises(NoServer) as failure:
         await connect(address=address)
     assert str(failure.value) == (
         f"No Temporal server answers at {address} (nothing listens there): start one with `python worker.py --dev`,"
@@ -116,20 +116,20 @@ async def test_a_silent_port_fails_within_five_seconds(silent_port: int) -> None
     """A program that accepts and never answers does not hold anybody up."""
     began = time.monotonic()
 
-    with pytest.raises(Unreachable, match="No Temporal server answers"):
+    with pytest.raises(NoServer, match="No Temporal server answers"):
         await connect(address=f"127.0.0.1:{silent_port}")
     assert time.monotonic() - began < 5
 
 
 async def test_a_web_page_is_no_temporal_server(server: DevServer) -> None:
     """The port of the web UI, a likely mistake, is told from a server that is down."""
-    with pytest.raises(Unreachable, match="is no Temporal server"):
+    with pytest.raises(NoServer, match="is no Temporal server"):
         await connect(address=f"127.0.0.1:{server.spec.ui_port}")
 
 
 async def test_a_missing_namespace_is_named(server: DevServer) -> None:
     """A namespace that the server does not have is a sentence with the command that makes it."""
-    with pytest.raises(Unreachable, match=r"has no namespace 'shop': create it with `temporal operator"):
+    with pytest.raises(NoServer, match=r"has no namespace 'shop': create it with `temporal operator"):
         await connect(address=server.address, namespace="shop")
 
 

@@ -6,7 +6,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from pydantic import ValidationError
 
 from workflows.faults import retries
-from workflows.limits.budget import Budget, Limits, Spent, retries_of
+from workflows.limits.budget import Limits, Spent, TaskBudget, retries_of
 from workflows.plans.catalogue import Effect, ToolSpec
 
 SPECS = [ToolSpec.model_validate({"kind": retry, "effect": Effect.READ, "retry": retry}) for retry in retries.PROFILES]
@@ -15,12 +15,12 @@ ONCE = next(spec for spec in SPECS if spec.kind == "once")
 OTHER = STANDARD.model_copy(update={"kind": "other"})
 
 
-def budget(tool_calls: int = 100) -> Budget:
+def budget(tool_calls: int = 100) -> TaskBudget:
     """A fresh account."""
-    return Budget(limits=Limits(tool_calls=tool_calls))
+    return TaskBudget(limits=Limits(tool_calls=tool_calls))
 
 
-def settle(account: Budget, spec: ToolSpec, granted: int, taken: int, used: int = 0) -> None:
+def settle(account: TaskBudget, spec: ToolSpec, granted: int, taken: int, used: int = 0) -> None:
     """Give back what was granted, and spend what was taken, as the settlement of an execution does."""
     account.release(spec, granted, used)
     account.spend(spec.kind, Spent(tool_calls=taken), retries_of(taken, used))

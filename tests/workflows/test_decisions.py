@@ -21,7 +21,7 @@ import sys
 from datetime import timedelta
 
 from client.explain.explanation import explain_task
-from client.history.records import End, Event
+from client.history.records import Event, RunEnd
 from client.report.row import row_of
 from client.explain import page
 from client import tree
@@ -29,7 +29,7 @@ from console.render import report_page
 from console.render.report import printed
 from tests.console import made
 from tests.console.outcomes import BEGAN, fault, outcome, step
-from workflows.limits.budget import Budget
+from workflows.limits.budget import TaskBudget
 from workflows.faults.decision import DECISIONS, DecisionWords
 from workflows.web_ui import details
 from workflows.faults.fault import Code, Fault
@@ -45,7 +45,7 @@ met = fault(Code.BUSY, "hold", step_id="a")
 ended = outcome(steps=(step("a"),), faults=(met,))
 running = Progress(task_id="t", started_at=BEGAN, task=Task(text="x"), revisions=[Revision(number=1)], faults=[met])
 history = made.story(made.call(1, "a", "read", Fault.of(Code.BUSY, "Later."))).history
-history.end, history.replayed = End("completed", Event(1, 90), BEGAN, outcome=ended), None
+history.end, history.replayed = RunEnd("completed", Event(1, 90), BEGAN, outcome=ended), None
 explained = explain_task(history)
 row = row_of(history)
 report = made.report_on([row])

@@ -23,7 +23,7 @@ from workflows.account.records import (
 )
 from workflows.account.task import Task, TaskStatus
 from workflows.faults.fault import Code, Fault
-from workflows.limits.budget import Budget, Limits, Spent
+from workflows.limits.budget import Limits, Spent, TaskBudget
 from workflows.people.requests import Choice, HumanRequest, ProposedCall, RequestKind
 from workflows.plans.catalogue import Effect
 from workflows.plans.proposal import Step
@@ -294,7 +294,7 @@ def test_a_task_of_turns_says_what_models_used() -> None:
     task = Task(text="a task", strategy="react", limits=Limits(tokens=500_000, usd=2))
     spent = Spent(tool_calls=1, model_calls=2, tokens=48_120, usd=0.314)
     done = [record(step(f"t{turn}.c0", "k"), StepStatus.COMPLETED, result=1) for turn in (1, 2)]
-    more = {"turn": 3, "budget": Budget(limits=task.limits, spent=spent), "planner": "openai:x"}
+    more = {"turn": 3, "budget": TaskBudget(limits=task.limits, spent=spent), "planner": "openai:x"}
     plans = {"revisions": [Revision(number=1), Revision(number=2)], "faults": [fault("t2.c0", "Taken.")]}
     lines = details(progress(*done, task=task, **more, **plans)).splitlines()
 

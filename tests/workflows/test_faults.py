@@ -8,16 +8,16 @@ from workflows.faults import retries
 from workflows.faults.decision import (
     Decision,
     Escalate,
+    NewPlan,
     Reconcile,
     Remaining,
-    Replan,
     UseFallback,
     Wait,
     decide,
     outlast,
 )
 from workflows.faults.fault import DEFERRED, QUADRANT, Applied, Code, Fault, Quadrant, applied_by_call
-from workflows.plans.catalogue import SAFE, Companion, Effect, ToolSpec
+from workflows.plans.catalogue import SAFE, CompanionSpec, Effect, ToolSpec
 
 DAY = retries.STEP_DEADLINE.total_seconds()
 LEFTS = [
@@ -33,7 +33,7 @@ PERSISTENT_INFRA = [
 ]
 PERSISTENT_SEMANTIC = [code for code in Code if QUADRANT[code] is Quadrant.PERSISTENT_SEMANTIC]
 RECONCILED = [
-    ToolSpec(kind="k", effect=effect, reconcile=Companion(kind="look"))
+    ToolSpec(kind="k", effect=effect, reconcile=CompanionSpec(kind="look"))
     for effect in Effect
     if effect is not Effect.READ
 ]
@@ -183,7 +183,7 @@ def test_what_the_world_refused_leads_to_a_new_plan() -> None:
     """Zero retries; the kind itself stays usable."""
     decided = [(code, one) for code in PERSISTENT_SEMANTIC for one in decisions(code)]
 
-    assert [(code, one) for code, one in decided if one != Replan(mark_down=False)] == []
+    assert [(code, one) for code, one in decided if one != NewPlan(mark_down=False)] == []
 
 
 def test_exhausted_retries_lead_to_the_fallback_if_there_is_one() -> None:
@@ -193,7 +193,7 @@ def test_exhausted_retries_lead_to_the_fallback_if_there_is_one() -> None:
         (READ, Remaining(attempts=0)),
         (READ, Remaining(attempts=0, replans=False)),
     ]
-    expected = [UseFallback(kind="other"), Replan(mark_down=True), Escalate()]
+    expected = [UseFallback(kind="other"), NewPlan(mark_down=True), Escalate()]
     decided = {code: [decide(fault(code), spec, left) for spec, left in lefts] for code in EXHAUSTED}
 
     assert {code: found for code, found in decided.items() if found != expected} == {}
@@ -210,12 +210,12 @@ def test_attempts_that_are_left_are_used_before_anything_else() -> None:
 
 def test_a_fallback_that_is_down_is_not_used() -> None:
     """A kind that is marked down may not be used in this task any more, neither by a plan nor as a fallback."""
-    assert decide(fault(Code.TIMEOUT), WITH_FALLBACK, Remaining(attempts=0, down=("other",))) == Replan(mark_down=True)
+    assert decide(fault(Code.TIMEOUT), WITH_FALLBACK, Remaining(attempts=0, down=("other",))) == NewPlan(mark_down=True)
 
 
 def test_a_transient_fault_marks_the_kind_down_when_it_leads_to_a_new_plan() -> None:
     """A plan that uses the same kind again would be a retry under another name."""
-    assert [code for code in TRANSIENT if Replan(mark_down=False) in decisions(code)] == []
+    assert [code for code in TRANSIENT if NewPlan(mark_down=False) in decisions(code)] == []
 
 
 def test_a_shutdown_of_the_worker_is_rescheduled_at_once_whatever_is_left() -> None:
@@ -263,7 +263,7 @@ def test_nothing_is_waited_for_when_no_attempt_is_left(patient: Fault) -> None:
 @pytest.mark.parametrize("patient", [fault(Code.CIRCUIT_OPEN), fault(Code.RATE_LIMITED, retry_after=1e300)])
 def test_nothing_is_waited_for_beyond_the_deadline_of_the_step(patient: Fault) -> None:
     """A breaker that never closes and a Retry-After of a year end like exhausted retries."""
-    assert decide(patient, READ, Remaining(attempts=1, deadline=4)) == Replan(mark_down=True)
+    assert decide(patient, READ, Remaining(attempts=1, deadline=4)) == NewPlan(mark_down=True)
 
 
 OUTAGES: list[tuple[Fault, Remaining, Wait | None]] = [

@@ -72,6 +72,7 @@ ENTRIES = {
     "maintenance.exceptions",
     "maintenance.slim",
     "maintenance.lines",
+    "maintenance.names",
     "activities.toolbox.documents.pdf_child",
 }
 """Modules that are run: by people, by a Makefile, by the build of the wheel, as a child process."""

@@ -8,10 +8,10 @@ from workflows.calls.scheduling import InternalActivityFailed
 from workflows.faults import retries
 from workflows.faults.decision import Escalate, Reconcile, Remaining, Wait, decide
 from workflows.faults.fault import Applied, Code, Fault
-from workflows.plans.catalogue import Companion, Effect, ToolSpec
+from workflows.plans.catalogue import CompanionSpec, Effect, ToolSpec
 
 SAFE = (Effect.READ, Effect.IDEMPOTENT, Effect.KEYED, Effect.TRANSACTIONAL)
-FIND = Companion(kind="find")
+FIND = CompanionSpec(kind="find")
 
 
 def lost(effect: Applied = Applied.UNKNOWN) -> Fault:

@@ -22,7 +22,7 @@ from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.account.task import Task, TaskStatus
 from workflows.faults.fault import Applied, Code, Fault
-from workflows.limits.budget import Budget
+from workflows.limits.budget import TaskBudget
 from workflows.people.requests import Choice, HumanAnswer, HumanRequest, RequestKind
 from workflows.plans.catalogue import Effect
 
@@ -103,7 +103,7 @@ def a_progress() -> dict[str, Any]:
         records=records,
         faults=[FaultRecord.model_validate({**fault.model_dump(), **note})],
         requests=[answered],
-        budget=Budget(limits=Task.model_validate(a_task()).limits),
+        budget=TaskBudget(limits=Task.model_validate(a_task()).limits),
         status=TaskStatus.RUNNING,
         observations=[look],
     )

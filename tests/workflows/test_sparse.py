@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from pydantic_core import to_json
 
 from workflows.calls.header import CallHeader, Undoes
-from workflows.plans.catalogue import Catalogue, Companion, Effect, ToolSpec
+from workflows.plans.catalogue import Catalogue, CompanionSpec, Effect, ToolSpec
 from workflows.plans.proposal import (
     Answer,
     GiveUp,
@@ -55,7 +55,7 @@ WRITTEN: list[tuple[BaseModel, object]] = [
     (
         Catalogue(
             specs={
-                "pay": ToolSpec(kind="pay", effect=Effect.UNKEYED, undo=Companion(kind="refund"), tokens_overhead=0)
+                "pay": ToolSpec(kind="pay", effect=Effect.UNKEYED, undo=CompanionSpec(kind="refund"), tokens_overhead=0)
             },
             planner="p",
             patience=60,

@@ -10,9 +10,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from workflows.account.progress import Progress
 from workflows.account.task import Task
 from workflows.calls.asking import after_lost_replies
-from workflows.faults.fault import Code, Fault, Found, ModelUse
+from workflows.faults.fault import Code, Fault, ModelUse, RecordedModelUse
 from workflows.limits import spending
-from workflows.limits.budget import Budget, Limits, Spent, retries_of
+from workflows.limits.budget import Limits, Spent, TaskBudget, retries_of
 from workflows.limits.spending import (
     LAST_OUTPUT,
     MAX_OUTPUT,
@@ -36,7 +36,7 @@ CONTEXT = 3_000
 
 def progress(**limits: Any) -> Progress:
     """A task with these limits, in the middle of a conversation."""
-    account = Budget(limits=Limits(**limits))
+    account = TaskBudget(limits=Limits(**limits))
     now = datetime(2026, 1, 2, tzinfo=UTC)
     return Progress(task=Task(text="a task"), task_id="t", started_at=now, budget=account, context=CONTEXT)
 
@@ -401,7 +401,7 @@ def test_an_answer_that_the_next_execution_found_in_the_store_is_paid_once(waite
     """Not also as the lost answer, or as the known use, of the attempt that recorded it."""
     one = progress(tokens=400_000)
     allowance = turn(one, catalogue())
-    found = used(700, 0.01, earlier=(Found(found=FOUND).model_dump(mode="json"),))
+    found = used(700, 0.01, earlier=(RecordedModelUse(found=FOUND).model_dump(mode="json"),))
     settle_turn(one, catalogue(), allowance, found, [(last, ()) for last in waited])
 
     assert (one.budget.spent.tokens, one.budget.spent.model_calls) == (tokens, 1 + tokens // 19_000)

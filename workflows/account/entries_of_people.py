@@ -95,7 +95,7 @@ class Answered(JournalEntry, frozen=True):
         if choice is Choice.RETRY:
             record.used, record.losses, record.failed = 0, 0, None
         # A person has looked, or gives the result: the call takes over what an attempt has claimed.
-        record.fencing_token += is_looked_at or choice is Choice.PROVIDE
+        record.fencing_token += 1 if is_looked_at or choice is Choice.PROVIDE else 0
 
     def samples(self, state: JournalState) -> Iterator[Sample]:
         yield from metrics.of_closed(state.request(self.request))

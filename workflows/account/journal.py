@@ -8,24 +8,14 @@ A new kind of entry is a class here, the line that writes it, and its sentence i
 """
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AwareDatetime, BaseModel, Field
 
-from workflows.account import metrics
-from workflows.account.entries_of_people import Answered, Approved, Checked, Closed, Edited, Extended, PersonIsAsked
-from workflows.account.entries_of_steps import (
-    MAX_FAULTS,
-    Attempted,
-    Decided,
-    Observed,
-    Reconciled,
-    Resumed,
-    Settled,
-    Started,
-    StepEnded,
-    Waited,
-)
+from workflows.account import entries_of_people, entries_of_steps, metrics
+from workflows.account.entries_of_steps import MAX_FAULTS
 from workflows.account.entry import LEFT_OUT, JournalEntry, LogLine
 from workflows.account.metrics import Sample
 from workflows.account.outcome import Ending
@@ -261,7 +251,7 @@ class UndoBegun(JournalEntry, frozen=True):
             state.contract.outside[self.step] = self.outside
 
 
-class EffectUndone(JournalEntry, frozen=True):
+class UndoEnded(JournalEntry, frozen=True):
     """An effect was undone, or stays."""
 
     kind: Literal["undone"] = "undone"
@@ -317,42 +307,14 @@ class TaskClosed(JournalEntry, frozen=True):
         yield "task", {**about, "replans": state.replans, "wasted": wasted, **spent}
 
 
-AnyEntry = Annotated[
-    TaskBegun
-    | Requested
-    | Turned
-    | Replied
-    | FailedOver
-    | ConversationCompacted
-    | RejectedPlan
-    | PlanInForce
-    | Executed
-    | Replanned
-    | Observed
-    | Started
-    | Settled
-    | Attempted
-    | Reconciled
-    | Decided
-    | Waited
-    | Resumed
-    | StepEnded
-    | PersonIsAsked
-    | Closed
-    | Answered
-    | Checked
-    | Edited
-    | Approved
-    | Extended
-    | Allowed
-    | EarlierKnown
-    | UndoAsked
-    | UndoBegun
-    | EffectUndone
-    | MovedOn
-    | TaskClosed,
-    Field(discriminator="kind"),
-]
+if TYPE_CHECKING:
+    AnyEntry = JournalEntry
+else:  # an entry of any kind: each class here, and in the modules about steps and people
+    _HERE = (*globals().values(), *vars(entries_of_people).values(), *vars(entries_of_steps).values())
+    _KINDS = [kind for kind in _HERE if isinstance(kind, type) and issubclass(kind, JournalEntry)]
+    AnyEntry = Annotated[
+        reduce(or_, (kind for kind in _KINDS if kind is not JournalEntry)), Field(discriminator="kind")
+    ]
 KEPT = {"attempted": MAX_FAULTS, "planned": MAX_REVISIONS, "rejected_plan": 20, "failed_over": 50}
 """By kind, how many of the newest entries a task keeps; MAX_OF_KIND of all others."""
 

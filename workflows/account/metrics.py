@@ -13,7 +13,7 @@ from workflows.account.outcome import Ending
 from workflows.account.records import FaultRecord
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Applied, Fault
-from workflows.limits.budget import Budget, Spent
+from workflows.limits.budget import Spent, TaskBudget
 from workflows.people.requests import UNANSWERED, HumanRequest, RequestKind
 from workflows.plans import own_activities
 
@@ -250,7 +250,7 @@ def of_ending(ending: Ending) -> Iterator[Sample]:
         yield Sample(ESCALATIONS, (ending.code or "",))
 
 
-def distributions(status: TaskStatus, steps: int, replans: int, spent: Spent, budget: Budget) -> Iterator[Sample]:
+def distributions(status: TaskStatus, steps: int, replans: int, spent: Spent, budget: TaskBudget) -> Iterator[Sample]:
     """The samples, for histograms, of what a task that has ended used; it started so many `steps`."""
     limits = budget.limits
     yield Sample(TASK_TOOL_CALLS, (), spent.tool_calls)

@@ -21,17 +21,17 @@ from workflows.account.journal import (
     MAX_OF_KIND,
     MAX_PLANNED,
     AnyEntry,
-    EffectUndone,
     JournalPage,
     MovedOn,
     PlanInForce,
+    UndoEnded,
 )
 from workflows.account.outcome import Ending, Outcome, OutcomeStep
 from workflows.account.records import FaultRecord, StepRecord, StepStatus, UndoRecord
 from workflows.account.state import EntryLists, JournalState
 from workflows.account.task import Task
 from workflows.json_values import canonical
-from workflows.limits.budget import Budget
+from workflows.limits.budget import TaskBudget
 from workflows.plans.catalogue import FORM, Effect, ToolSpec
 
 MAX_OUTCOME = 512 * 1024
@@ -68,7 +68,7 @@ class Progress(JournalState):
     def of(cls, task: Task) -> "Progress":
         """The state of a task that begins in the current workflow."""
         info = workflow.info()
-        budget = Budget(limits=task.limits)
+        budget = TaskBudget(limits=task.limits)
         begun = info.workflow_start_time
         return cls(task=task, task_id=info.workflow_id, started_at=begun, budget=budget, form=FORM)
 
@@ -98,7 +98,7 @@ class Progress(JournalState):
         """Change the state as the entry says; return the samples that it adds to the metrics."""
         entry.apply(self)
         entry = self._with_standings(entry)
-        self.journal.append(entry)  # type: ignore[arg-type]  # each subclass of Entry is in AnyEntry
+        self.journal.append(entry)
         self.number = entry.number
         kept = metrics.tally(self.counts, entry.samples(self))
         if workflow.in_workflow():
@@ -165,8 +165,8 @@ class Progress(JournalState):
 
     def with_undo(self, undo: Iterable[UndoRecord]) -> "Progress":
         """A copy with these records of a rollback, which are known before it, in place of all others."""
-        kept = [entry for entry in self.journal if not isinstance(entry, EffectUndone)]
-        undone = [EffectUndone(number=self.number + at, at=LONG_AGO, undo=record) for at, record in enumerate(undo, 1)]
+        kept = [entry for entry in self.journal if not isinstance(entry, UndoEnded)]
+        undone = [UndoEnded(number=self.number + at, at=LONG_AGO, undo=record) for at, record in enumerate(undo, 1)]
         copy = self.model_copy(update={"journal": [*kept, *undone], "number": self.number + len(undone)})
         copy.tell_anew()
         return copy
@@ -252,7 +252,7 @@ def _drop_entries(progress: Progress) -> None:
         over[_sort(entry)] -= 1
         progress.dropped = max(progress.dropped, entry.number)
         folded.revisions += isinstance(entry, PlanInForce)
-        folded.faults += entry.kind == "attempted" and not entry.is_own
+        folded.faults += _sort(entry) == ("attempted", False)
     progress.journal = kept
     progress.tell_anew()
 

@@ -19,7 +19,7 @@ from workflows.faults.fault import Fault
 from workflows.json_values import canonical
 from workflows.marks import Kept, Paths, Refers
 from workflows.people.approval import Approval
-from workflows.plans.catalogue import Companion, Effect
+from workflows.plans.catalogue import CompanionSpec, Effect
 from workflows.plans.proposal import Mistake, PassedOver, Step
 from workflows.plans.references import Unresolved, pick
 
@@ -163,7 +163,7 @@ class StepRecord(BaseModel):
             raise Unresolved(f"the {'arguments are' if root == 'args' else 'result is'} too large to be kept")
         return pick({"args": self.args, "result": self.result, "key": key}, path, "the call")
 
-    def args_for(self, companion: Companion, key: str = "") -> dict[str, JsonValue]:
+    def args_for(self, companion: CompanionSpec, key: str = "") -> dict[str, JsonValue]:
         """The arguments for a `companion` of this call; one without a value is left out, and its default applies."""
         args = dict[str, JsonValue]()
         for name, path in companion.args.items():

@@ -27,7 +27,7 @@ from workflows.account.records import (
 from workflows.account.task import Task, TaskStatus
 from workflows.calls.admission import Turns
 from workflows.json_values import canonical
-from workflows.limits.budget import Budget, Spent
+from workflows.limits.budget import Spent, TaskBudget
 from workflows.marks import Kept
 from workflows.people.requests import HumanAnswer, HumanRequest, Word
 from workflows.plans.catalogue import Effect
@@ -115,7 +115,7 @@ class JournalState(EntryLists):
     observations: list[Observation] = Field(default_factory=list)
 
     # Set by each call
-    budget: Budget = Field(default_factory=Budget)
+    budget: TaskBudget = Field(default_factory=TaskBudget)
     counts: Counts = Field(default_factory=dict, exclude_if=not_)
     waiting: PlannerWait | None = Field(default=None, exclude_if=not_)
     down: Kept[list[str]] = Field(default_factory=list)

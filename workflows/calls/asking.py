@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -65,8 +64,10 @@ class PlannerAttempts(OwnAttempts[Proposed]):
     """The attempts of one request to the planner; while it waits, `progress.waiting` says for what."""
 
     progress: Progress
-    outlasts: bool
-    """Whether the request waits for the end of an outage when its attempts are used up."""
+    catalogue: Catalogue
+    situation: Situation
+    allowance: spending.Allowance
+    """What the budget has reserved."""
     failed: list[spending.FailedExecution] = field(default_factory=list)
     """The failed executions of the planner's activity that were followed by a wait."""
     was_cut_off: bool = False
@@ -80,6 +81,11 @@ class PlannerAttempts(OwnAttempts[Proposed]):
     @property
     def seconds_left(self) -> float:
         return retries.seconds_left(self.waited, is_draft=self.progress.is_draft)
+
+    @property
+    def outlasts(self) -> bool:
+        """Whether the request waits for the end of an outage when its attempts are used up."""
+        return not (self.situation.is_last or self.progress.is_draft)
 
     def note_end(self, result: Proposed | Fault) -> None:
         if is_cancelled():
@@ -113,6 +119,16 @@ class PlannerAttempts(OwnAttempts[Proposed]):
             progress.write(Resumed(proof=self.own.id, slept=seconds))
         workflow.set_current_details(details(progress))
 
+    def settle(self, used: Proposed | Fault, earlier: Sequence[Fault]) -> None:
+        """Add what the request used, in its final execution and those before, to what is spent."""
+        about = self.progress, self.catalogue, self.allowance
+        spent, spec = spending.settle_turn(*about, used, self.failed, earlier), self.own.spec
+        if spent.model_calls or spent.tokens:
+            tokens, usd = (used.tokens, used.usd or 0.0) if isinstance(used, Proposed) else (0, 0.0)
+            purpose = metrics.purpose_of(spec.kind, is_correction=bool(self.situation.rejected))
+            paid = {"used": spent, "purpose": purpose, "tokens": tokens, "usd": usd}
+            self.progress.write(Settled.model_validate({"proof": self.own.id, "source": spec.kind, **paid}))
+
 
 async def ask_planner(
     progress: Progress, catalogue: Catalogue, spec: ToolSpec, situation: Situation, *, title: str
@@ -140,22 +156,28 @@ async def ask_planner(
             reason = spending.turn_limit_message(*parameters, limit, is_last=is_last, last_output=last_output)
             raise TaskEnded(TaskStatus.OVER_BUDGET, reason, limit)
         payload: JsonValue = {**request, **allowance.planner_limits}
-        about, outlasts = (
-            (own, payload, Proposed, title, catalogue.patience),
-            not (situation.is_last or progress.is_draft),
+        attempts = PlannerAttempts(
+            own,
+            payload,
+            Proposed,
+            title,
+            catalogue.patience,
+            progress=progress,
+            catalogue=catalogue,
+            situation=situation,
+            allowance=allowance,
         )
-        attempts = PlannerAttempts(*about, progress=progress, outlasts=outlasts)
         earlier: Sequence[Fault] = ()
-        settle = partial(_settle_turn, progress, catalogue, allowance, situation, attempts.failed, spec)
         is_local = catalogue.plans_locally and not (progress.replanning or situation.rejected)
         try:
             used: Proposed | Fault = await attempts.run(payload if is_local else None)
         except asyncio.CancelledError:
-            settle(*(attempts.ended or (spending.cancelled_fault(spec, attempt=0 if attempts.was_cut_off else 1), ())))
+            cancelled = spending.cancelled_fault(spec, attempt=0 if attempts.was_cut_off else 1)
+            attempts.settle(*(attempts.ended or (cancelled, ())))
             raise
         except InternalActivityFailed as failed:
             used, earlier = failed.fault, failed.earlier
-        settle(used, earlier)
+        attempts.settle(used, earlier)
         if isinstance(used, Proposed):
             return used
         if not used.lost:  # otherwise a shorter answer may still fit beside those that were lost
@@ -183,34 +205,6 @@ def _reserve_turn(
         if shorter:
             return shorter, last_output
     return None, last_outputs[-1]
-
-
-def _settle_turn(
-    progress: Progress,
-    catalogue: Catalogue,
-    allowance: spending.Allowance,
-    situation: Situation,
-    failed: Sequence[spending.FailedExecution],
-    spec: ToolSpec,
-    used: Proposed | Fault,
-    earlier: Sequence[Fault] = (),
-) -> None:
-    """Add what a request to the planner used, in its final execution and the `failed` ones before, to what is spent."""
-    spent = spending.settle_turn(progress, catalogue, allowance, used, failed, earlier)
-    if not (spent.model_calls or spent.tokens):
-        return
-    reported = used if isinstance(used, Proposed) else None
-    id = ids.of_request(situation.turn, is_compaction=spec is COMPACT)
-    progress.write(
-        Settled(
-            proof=id,
-            source=spec.kind,
-            used=spent,
-            purpose=metrics.purpose_of(spec.kind, is_correction=bool(situation.rejected)),
-            tokens=reported.tokens if reported else 0,
-            usd=(reported.usd or 0.0) if reported else 0.0,
-        )
-    )
 
 
 def after_lost_replies(

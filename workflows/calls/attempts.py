@@ -46,7 +46,7 @@ async def until_decided(attempts: Attempts[R], result: R | Fault) -> tuple[R | F
 
 
 @dataclass(kw_only=True)
-class Tally:
+class AttemptTally:
     """What the attempts of one call came to until now."""
 
     used: int = 0

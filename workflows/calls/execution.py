@@ -17,7 +17,7 @@ from workflows.account.progress import Progress
 from workflows.account.records import StepRecord, StepStatus
 from workflows.calls.attempts import until_decided
 from workflows.calls.header import Provided
-from workflows.calls.reconciling import Finding, Verdict, reconcile
+from workflows.calls.reconciling import CallOutcome, FoundOutcome, reconcile
 from workflows.calls.steps import StepAttempts
 from workflows.faults.decision import Ask, Reconcile, UseFallback
 from workflows.faults.fault import Applied, Code, Fault, cause_of
@@ -341,17 +341,17 @@ class Execution:
         self._progress.write(Checked(request=request.id, refused=fault.reason if fault else ""))
         return fault
 
-    def _after_finding(self, step: StepAttempts, fault: Fault, finding: Finding) -> Fault | None:
+    def _after_finding(self, step: StepAttempts, fault: Fault, finding: FoundOutcome) -> Fault | None:
         """The fault with what reconciliation found; if the effect was applied, complete the step and return None."""
         match finding.verdict:
-            case Verdict.APPLIED:
+            case CallOutcome.APPLIED:
                 known = fault.model_copy(update={"applied": Applied.APPLIED})
                 step.note(known, Reconcile(), finding)
                 step.complete(StepReturn(result=finding.result, replayed=True))
                 return None
-            case Verdict.NOT_APPLIED:
+            case CallOutcome.NOT_APPLIED:
                 return fault.model_copy(update={"applied": Applied.NONE})
-            case Verdict.CANNOT_TELL:
+            case CallOutcome.CANNOT_TELL:
                 return fault
             case unreachable:
                 assert_never(unreachable)

@@ -30,46 +30,50 @@ from workflows.faults.decision import Ask, Decision, Escalate
 from workflows.faults.fault import Applied, Code, Fault, applied_by_call
 from workflows.planning.trust import unsourced
 from workflows.plans import own_activities
-from workflows.plans.catalogue import IN_LEDGER, Catalogue, Companion, Effect, ToolSpec
+from workflows.plans.catalogue import IN_LEDGER, Catalogue, CompanionSpec, Effect, ToolSpec
 from workflows.plans.proposal import StepReturn
 from workflows.web_ui import timer_name
 
 UNSEEN = (Code.WORKER_LOST, Code.TIMEOUT)
 """Faults after which the attempt may still be running."""
-LEDGER_READ = Companion(kind=own_activities.FIND_EFFECT.kind, args={"key": "key"})
+LEDGER_READ = CompanionSpec(kind=own_activities.FIND_EFFECT.kind, args={"key": "key"})
 """The read of the ledger that finds out whether a call was applied; alone it is enough for a transactional tool."""
 
 
-class Verdict(StrEnum):
+class CallOutcome(StrEnum):
     APPLIED = "applied"
     NOT_APPLIED = "not_applied"
     CANNOT_TELL = "cannot_tell"
 
 
-APPLIED_BY: Mapping[Verdict, Applied] = {
-    Verdict.APPLIED: Applied.APPLIED,
-    Verdict.NOT_APPLIED: Applied.NONE,
-    Verdict.CANNOT_TELL: Applied.UNKNOWN,
+APPLIED_BY: Mapping[CallOutcome, Applied] = {
+    CallOutcome.APPLIED: Applied.APPLIED,
+    CallOutcome.NOT_APPLIED: Applied.NONE,
+    CallOutcome.CANNOT_TELL: Applied.UNKNOWN,
 }
 """By verdict, whether the effect of the call was applied."""
 
 
-class Finding(NamedTuple):
+class FoundOutcome(NamedTuple):
     """What reconciliation found out about a call; `result` is that of the call if it was applied."""
 
-    verdict: Verdict
+    verdict: CallOutcome
     result: JsonValue = None
     because: str = ""
     """Why the outcome cannot be found out, in a few words; empty if it was found out."""
 
 
+def _cannot_tell(because: str) -> FoundOutcome:
+    return FoundOutcome(CallOutcome.CANNOT_TELL, because=because)
+
+
 async def reconcile(
     progress: Progress, catalogue: Catalogue, record: StepRecord, fault: Fault, changed: Callable[[], None]
-) -> Finding:
+) -> FoundOutcome:
     """Find out, perhaps after a wait, whether the call of `record` was applied; report each new status to `changed`."""
     spec = catalogue.specs.get(record.kind)
     if spec is None:
-        return Finding(Verdict.CANNOT_TELL, because=f"no worker knows {record.kind}")
+        return _cannot_tell(f"no worker knows {record.kind}")
     companion = spec.reconcile or (LEDGER_READ if spec.effect is Effect.TRANSACTIONAL else None)
     own = (fault, *_faults_of_call(record, progress.faults))
     # A thread of the call that outlived its attempt may apply the effect at any time.
@@ -81,16 +85,16 @@ async def reconcile(
     if spec.effect in IN_LEDGER and companion is not LEDGER_READ:
         progress.write(Allowed(calls=1))  # no limit may hide a result that is known
         recorded = _recorded(await find(LEDGER_READ))
-        if recorded.verdict is not Verdict.CANNOT_TELL:
+        if recorded.verdict is not CallOutcome.CANNOT_TELL:
             return recorded
         in_ledger = recorded.because
     # A worker of another version may not have the companion any more.
     if companion is None or companion.kind not in (*catalogue.specs, LEDGER_READ.kind):
         none = f"{record.kind} has no read that finds out (reconcile)"
-        return Finding(Verdict.CANNOT_TELL, because=", and ".join(filter(None, (still, in_ledger, none))))
+        return _cannot_tell(", and ".join(filter(None, (still, in_ledger, none))))
     paths = companion.args.values()
     if record.args is None and any(path.startswith("args") and path not in record.named for path in paths):
-        return Finding(Verdict.CANNOT_TELL, because="its arguments are too large to be kept")
+        return _cannot_tell("its arguments are too large to be kept")
     is_exiting = any(fault.still_running for fault in own)
     running = seconds_until_settled(spec, is_unseen(progress, record, fault), is_exiting=is_exiting)
     # The seconds that were slept, not the time: a worker that replays this may have another clock.
@@ -98,19 +102,18 @@ async def reconcile(
     while True:
         found = await find(companion)
         if not isinstance(found, Fault):
-            return Finding(Verdict.APPLIED, found.result)
+            return FoundOutcome(CallOutcome.APPLIED, found.result)
         if companion is LEDGER_READ and found.code is Code.GONE:
-            return Finding(Verdict.NOT_APPLIED)
+            return FoundOutcome(CallOutcome.NOT_APPLIED)
         if found.code is Code.NEEDS_APPROVAL:
-            return Finding(Verdict.CANNOT_TELL, because=f"{companion.kind} was not called: {found.reason.rstrip('.')}")
+            return _cannot_tell(f"{companion.kind} was not called: {found.reason.rstrip('.')}")
         if found.code is not Code.NOT_FOUND or found.guessed:
             guessed = f", guessed from {found.guessed}" if found.guessed else ""
-            return Finding(Verdict.CANNOT_TELL, because=f"{companion.kind} ended with {found.code}{guessed}")
+            return _cannot_tell(f"{companion.kind} ended with {found.code}{guessed}")
         if may_run_on:
-            why = f"{still}, so that {companion.kind} found nothing proves nothing"
-            return Finding(Verdict.CANNOT_TELL, because=why)
+            return _cannot_tell(f"{still}, so that {companion.kind} found nothing proves nothing")
         if slept >= running:
-            return Finding(Verdict.NOT_APPLIED)
+            return FoundOutcome(CallOutcome.NOT_APPLIED)
         with waiting():
             name = timer_name(ids.reconcile_timer(record.step.id), progress.number)
             await workflow.sleep(retries.timer(running - slept), summary=name)
@@ -131,7 +134,7 @@ async def _find(
     catalogue: Catalogue,
     record: StepRecord,
     waiting: Callable[[], AbstractContextManager[None]],
-    companion: Companion,
+    companion: CompanionSpec,
 ) -> StepReturn | Fault:
     """Run the read that looks for the effect of the call of `record`."""
     args = record.args_for(companion, ids.idempotency_key(record.call_id, progress.key_prefix))
@@ -153,20 +156,20 @@ async def _find(
     return found.model_copy(update={"reason": why}) if why and isinstance(found, Fault) else found
 
 
-def _recorded(found: StepReturn | Fault) -> Finding:
+def _recorded(found: StepReturn | Fault) -> FoundOutcome:
     """What the ledger says of an unkeyed call.
 
     No row is no proof: the claim was committed before the call, but the store may have been restored from a backup.
     """
     if not isinstance(found, Fault):
-        return Finding(Verdict.APPLIED, found.result)
+        return FoundOutcome(CallOutcome.APPLIED, found.result)
     if found.code is Code.GONE:  # it was undone: a call with this key is never made again
-        return Finding(Verdict.NOT_APPLIED)
+        return FoundOutcome(CallOutcome.NOT_APPLIED)
     by_code = {
         Code.NO_RESULTS: "the ledger has the call, but not its result",
         Code.NOT_FOUND: "the ledger does not have the call",
     }
-    return Finding(Verdict.CANNOT_TELL, because=by_code.get(found.code, f"the ledger cannot be read ({found.code})"))
+    return _cannot_tell(by_code.get(found.code, f"the ledger cannot be read ({found.code})"))
 
 
 def seconds_until_settled(spec: ToolSpec, is_unseen: bool, *, is_exiting: bool = False) -> float:
@@ -207,7 +210,7 @@ def _faults_of_call(record: StepRecord, faults: Sequence[FaultRecord]) -> list[F
 
 
 def explain_effect(
-    fault: Fault, decision: Decision | Ask, record: StepRecord, key: str, finding: Finding | None
+    fault: Fault, decision: Decision | Ask, record: StepRecord, key: str, finding: FoundOutcome | None
 ) -> Fault:
     """The fault; if a person has to act, with a reason that also says whether the call was or may have been applied."""
     if not isinstance(decision, Escalate | Ask) or fault.applied is Applied.NONE:

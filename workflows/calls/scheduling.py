@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from pydantic import JsonValue
 from temporalio import workflow
@@ -23,7 +23,7 @@ from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord
 from workflows.arguments import read_signal, undecoded
 from workflows.calls.admission import TURN, Turn
-from workflows.calls.attempts import Tally, pause, until_decided
+from workflows.calls.attempts import AttemptTally, pause, until_decided
 from workflows.calls.header import CallHeader, made_by_reset
 from workflows.calls.running import raise_if_cancelled, run_activity, run_locally
 from workflows.faults import retries
@@ -53,16 +53,8 @@ class InternalActivityFailed(Exception):
         self.earlier = earlier
 
 
-class ToolReply(NamedTuple):
-    """What one execution of a tool's activity returned, or why it failed."""
-
-    result: StepReturn | Fault
-    earlier: Sequence[Fault]
-    """The known faults of the attempts that were made before the final attempt."""
-
-
 @dataclass
-class ToolCall:
+class ToolExecution:
     """One execution of a tool's activity, counted against the task's budget: call `reserve`, then `run`."""
 
     progress: Progress
@@ -103,8 +95,8 @@ class ToolCall:
         """The limit of the budget that is too low for an attempt of this call."""
         return spending.step_limit_reached(*self._account)
 
-    async def run(self, granted: int) -> ToolReply:
-        """Run the activity with at most `granted` attempts.
+    async def run(self, granted: int) -> tuple[StepReturn | Fault, Sequence[Fault]]:
+        """Run the activity with at most `granted` attempts; return also the known faults before the final attempt.
 
         Raises:
             CancelledError: the activity was cancelled; it counts as one attempt.
@@ -115,7 +107,7 @@ class ToolCall:
             self._settle(granted, None)
             raise
         self._settle(granted, result, earlier)
-        return ToolReply(result, earlier)
+        return result, earlier
 
     def _settle(self, granted: int, result: StepReturn | Fault | None, earlier: Sequence[Fault] = ()) -> None:
         """Settle an execution, and add what it used to the journal; `result` is None if the execution was cancelled."""
@@ -218,17 +210,17 @@ async def read(
         approve="all" if needs_approval else "declared",
     )
     title = f"plan {revision}: {title}"
-    call = ToolCall(progress, catalogue, spec, args, id=id, title=title, header=header, step=step)
+    call = ToolExecution(progress, catalogue, spec, args, id=id, title=title, header=header, step=step)
     attempts = ReadAttempts(OwnCall(progress, spec, id, revision), call, patience, waiting)
     return (await until_decided(attempts, await attempts.make()))[0]
 
 
 @dataclass
-class ReadAttempts(Tally):
+class ReadAttempts(AttemptTally):
     """The attempts of a read; it is repeated only if its worker was lost, or its service turns calls away."""
 
     own: OwnCall
-    call: ToolCall
+    call: ToolExecution
     patience: float
     waiting: Callable[[], AbstractContextManager[None]]
 
@@ -280,7 +272,7 @@ class TakesTurns:
 
 
 @dataclass
-class OwnAttempts(Tally, Generic[T]):
+class OwnAttempts(AttemptTally, Generic[T]):
     """The attempts of one of Replan's own activities."""
 
     own: OwnCall

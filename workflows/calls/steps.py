@@ -18,11 +18,11 @@ from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.calls.attempts import pause, until_decided
 from workflows.calls.header import CallHeader, Undoes, made_by_reset
 from workflows.calls.observing import is_repeat
-from workflows.calls.reconciling import Finding, explain_effect, with_earlier_outcome
+from workflows.calls.reconciling import FoundOutcome, explain_effect, with_earlier_outcome
 from workflows.calls.running import is_cancelled, raise_if_cancelled
-from workflows.calls.scheduling import ToolCall
+from workflows.calls.scheduling import ToolExecution
 from workflows.faults import retries
-from workflows.faults.decision import Ask, Decision, Escalate, Remaining, Replan, UseFallback, Wait, decide
+from workflows.faults.decision import Ask, Decision, Escalate, NewPlan, Remaining, UseFallback, Wait, decide
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.limits.spending import Limit
 from workflows.people.updates import People
@@ -45,7 +45,7 @@ class StepAttempts:
     """None if nobody is asked."""
     stop: Callable[[Limit], None]
     """Called with the limit of the budget that lets no attempt begin."""
-    finding: Finding | None = None
+    finding: FoundOutcome | None = None
     """What reconciliation has just found out, until it is decided what follows that."""
 
     @property
@@ -134,13 +134,13 @@ class StepAttempts:
         """Decide what follows a fault, and record both."""
         finding, self.finding = self.finding, None
         decision = decide(fault, self.spec, self.remaining(finding))
-        if self.record.undoes is not None and isinstance(decision, Replan):
+        if self.record.undoes is not None and isinstance(decision, NewPlan):
             decision = Escalate()  # a rollback has no planner
         follows = Ask() if isinstance(decision, Escalate) and self.asked else decision
         self.note(fault, follows, finding)
         return follows
 
-    def remaining(self, finding: Finding | None = None) -> Remaining:
+    def remaining(self, finding: FoundOutcome | None = None) -> Remaining:
         progress, record = self.progress, self.record
         return Remaining(
             attempts=progress.budget.attempts(self.spec, record.used),
@@ -166,7 +166,9 @@ class StepAttempts:
         self.write(Resumed, slept=slept)
         self.changed()
 
-    def note(self, fault: Fault, decision: Decision | Ask, finding: Finding | None, *, is_check: bool = False) -> None:
+    def note(
+        self, fault: Fault, decision: Decision | Ask, finding: FoundOutcome | None, *, is_check: bool = False
+    ) -> None:
         """Record a fault and the decision that follows it; with a `finding`, in place of the earlier record of it."""
         verdict = finding.verdict.value if finding else None
         explained = explain_effect(fault, decision, self.record, self.key, finding)
@@ -176,7 +178,7 @@ class StepAttempts:
             fault=FaultRecord.of_call(explained, *about, at=workflow.now(), reconciled=verdict),
             is_check=is_check,
             seconds=decision.seconds if isinstance(decision, Wait) else None,
-            marks_down=isinstance(decision, Replan) and decision.mark_down,
+            marks_down=isinstance(decision, NewPlan) and decision.mark_down,
             **(self._fallback(decision.kind) if isinstance(decision, UseFallback) else {}),
         )
 
@@ -187,10 +189,10 @@ class StepAttempts:
     def _with_earlier(self, fault: Fault) -> Fault:
         return with_earlier_outcome(self.record, self.spec.effect, self.progress.faults, fault)
 
-    def _call(self, args: dict[str, JsonValue] | None, header: Mapping[str, Any], *, is_check: bool) -> ToolCall:
+    def _call(self, args: dict[str, JsonValue] | None, header: Mapping[str, Any], *, is_check: bool) -> ToolExecution:
         progress, record, step = self.progress, self.record, self.record.step
         whose = f"turn {progress.turn}" if progress.task.strategy == "react" else f"plan {record.revision}"
-        return ToolCall(
+        return ToolExecution(
             progress,
             self.catalogue,
             self.spec,

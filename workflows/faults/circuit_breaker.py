@@ -1,4 +1,7 @@
-"""When a tool is left alone because its service is down, as the tool declares it; the worker keeps the states."""
+"""When a tool is left alone because its service is down, as the tool declares it; the worker keeps the states.
+
+Read before each call of a tool, and after it.
+"""
 
 from dataclasses import dataclass, fields
 

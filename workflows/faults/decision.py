@@ -51,7 +51,7 @@ class UseFallback(BaseModel, frozen=True):
     kind: str
 
 
-class Replan(BaseModel, frozen=True):
+class NewPlan(BaseModel, frozen=True):
     """Ask the planner for a new plan."""
 
     action: Literal["replan"] = "replan"
@@ -77,7 +77,7 @@ class Ask(BaseModel, frozen=True):
     action: Literal["ask"] = "ask"
 
 
-Decision = Wait | UseFallback | Replan | Reconcile | Escalate
+Decision = Wait | UseFallback | NewPlan | Reconcile | Escalate
 Action = Annotated[str, Field(pattern=r"^[a-z_]{1,40}$")]
 """The name of a decision in DECISIONS.
 
@@ -199,7 +199,7 @@ def decide(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Decision:
         case Quadrant.TRANSIENT_INFRASTRUCTURAL | Quadrant.TRANSIENT_SEMANTIC:
             return _after_transient(fault, spec, remaining)
         case Quadrant.PERSISTENT_SEMANTIC:
-            return Replan()
+            return NewPlan()
         case Quadrant.PERSISTENT_INFRASTRUCTURAL:
             return Escalate()
         case unreachable:
@@ -229,7 +229,7 @@ def _after_unknown_outcome(fault: Fault, spec: ToolSpec, remaining: Remaining) -
     if remaining.reconcile and (spec.reconcile is not None or spec.effect in IN_LEDGER):
         return Reconcile()
     if fault.guessed and fault.quadrant is Quadrant.PERSISTENT_SEMANTIC and spec.effect is Effect.IDEMPOTENT:
-        return Replan()
+        return NewPlan()
     return _after_transient(fault, spec, remaining) if is_safe and spec.effect is Effect.IDEMPOTENT else Escalate()
 
 
@@ -248,7 +248,7 @@ def _after_transient(fault: Fault, spec: ToolSpec, remaining: Remaining) -> Deci
         return Escalate()  # the call may kill its workers, so a person has to look
     if spec.fallback is not None and spec.fallback not in remaining.down:
         return UseFallback(kind=spec.fallback)
-    return Replan(mark_down=True) if remaining.replans else Escalate()
+    return NewPlan(mark_down=True) if remaining.replans else Escalate()
 
 
 def _wait_before_repeat(fault: Fault, remaining: Remaining) -> Wait | None:

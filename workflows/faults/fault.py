@@ -246,7 +246,7 @@ class Fault(BaseModel, frozen=True):
     @property
     def taken(self) -> int:
         """How many attempts of the activity execution are counted as attempts of the step."""
-        return max(0, self.attempt - (not self.is_counted))
+        return self.attempt if self.is_counted else max(0, self.attempt - 1)
 
     @property
     def is_counted(self) -> bool:
@@ -308,14 +308,14 @@ def _is_answer(fault: Fault) -> bool:
     return fault.quadrant is Quadrant.PERSISTENT_SEMANTIC and fault.attempt > 0 and fault.code is not Code.INVALID_INPUT
 
 
-class Thinking(BaseModel, frozen=True, extra="forbid"):
+class ReplyProgress(BaseModel, frozen=True, extra="forbid"):
     """How much of a model's reply an attempt has received, as a heartbeat reports it; without the text of the reply."""
 
     thinking: int
     """Estimated tokens of the reply received so far."""
 
 
-class Working(BaseModel, frozen=True, extra="forbid"):
+class ProgressReport(BaseModel, frozen=True, extra="forbid"):
     """How far a call is, in a unit of its own, as a heartbeat reports it."""
 
     done: float
@@ -334,7 +334,7 @@ class Held(BaseModel, frozen=True, extra="forbid"):
     """When the next attempt is to begin if no operator holds it back, by the server's clock."""
 
 
-class Found(BaseModel, frozen=True, extra="forbid"):
+class RecordedModelUse(BaseModel, frozen=True, extra="forbid"):
     """Stands beside faults in `Proposed.earlier` if an earlier activity execution had already recorded the proposal."""
 
     found: ModelUse
@@ -342,8 +342,8 @@ class Found(BaseModel, frozen=True, extra="forbid"):
 
 
 def parse_found(earlier: Iterable[JsonValue]) -> ModelUse | None:
-    """The model use of the attempt that recorded the proposal, from `Proposed.earlier`; None if that has no `Found`."""
-    return next((item.found for item in _parsed(earlier, Found)), None)
+    """The model use of the attempt that recorded the proposal, from `Proposed.earlier`; None if that has none."""
+    return next((item.found for item in _parsed(earlier, RecordedModelUse)), None)
 
 
 def parse_held(details: Iterable[JsonValue]) -> Held | None:
@@ -360,13 +360,13 @@ def number_of(attempt: int, earlier: Iterable[Fault]) -> int:
 
 
 def parse_thinking(details: Iterable[JsonValue]) -> int | None:
-    """The tokens of a reply in the details of a heartbeat (see `Thinking`); None if the details have none."""
-    return next((found.thinking for found in _parsed(details, Thinking)), None)
+    """The tokens of a reply in the details of a heartbeat (see `ReplyProgress`); None if the details have none."""
+    return next((found.thinking for found in _parsed(details, ReplyProgress)), None)
 
 
-def parse_working(details: Iterable[JsonValue]) -> Working | None:
-    """The `Working` in the details of a heartbeat: how far a call is; None if the call does not report it."""
-    return next(_parsed(details, Working), None)
+def parse_working(details: Iterable[JsonValue]) -> ProgressReport | None:
+    """The `ProgressReport` in the details of a heartbeat: how far a call is; None if the call does not report it."""
+    return next(_parsed(details, ProgressReport), None)
 
 
 def parse_faults(faults: Iterable[JsonValue]) -> tuple[Fault, ...]:

@@ -134,7 +134,7 @@ class Spent(BaseModel):
             self.usd = _rounded_usd((self.usd or 0.0) + more.usd)
 
 
-class Budget(BaseModel):
+class TaskBudget(BaseModel):
     """What a task has spent and reserved."""
 
     limits: Limits = Limits()

@@ -56,7 +56,7 @@ Limit = str
 """The name of a limit, as in LIMITS."""
 
 
-class Cost(NamedTuple):
+class TokenCost(NamedTuple):
     """Tokens, and what they cost."""
 
     tokens: int
@@ -173,7 +173,7 @@ def _leave_out(found: ModelUse, known: list[ModelUse], lost: list[Loss]) -> None
         lost.remove(Loss())
 
 
-def _pay_lost(spent: Spent, loss: Loss, price: Price | None, most: Cost) -> None:
+def _pay_lost(spent: Spent, loss: Loss, price: Price | None, most: TokenCost) -> None:
     """Pay the most that an attempt can have used: what its worker reported, else `most`, which was reserved for it."""
     # Not limited to the reservation, whose input was estimated, while the worker may have the server's count of it.
     use = loss.use or ModelUse(calls=1, tokens=most.tokens, usd=most.usd, estimated=1)
@@ -318,19 +318,19 @@ def _input_tokens(progress: Progress, catalogue: Catalogue, new_bytes: int = 0) 
     return (progress.context or catalogue.preamble) + math.ceil(new_bytes / BYTES_PER_TOKEN)
 
 
-def request_cost(price: Price | None, input: int, output: int) -> Cost:
+def request_cost(price: Price | None, input: int, output: int) -> TokenCost:
     """The most that a request with so many `input` and `output` tokens can cost; without a price 0 US dollars."""
     if price is None:
-        return Cost(input + output)
+        return TokenCost(input + output)
     is_long = price.long_from is not None and input > price.long_from
     # all of the input may be new to the cache
     dearest = max(price.input, price.cache_read, price.cache_write)
     read = input * dearest * (price.long_input if is_long else 1)
     output_usd = output * price.output * (price.long_output if is_long else 1)
-    return Cost(input + output, (read + output_usd) / MILLION)
+    return TokenCost(input + output, (read + output_usd) / MILLION)
 
 
-def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
+def _attempt_cost(price: Price | None, spec: ToolSpec) -> TokenCost:
     if spec.tokens_overhead is not None:
         output_tokens = min(spec.tokens_overhead, spec.tokens)
         return request_cost(price, spec.tokens - output_tokens, output_tokens)
@@ -338,7 +338,7 @@ def _attempt_cost(price: Price | None, spec: ToolSpec) -> Cost:
     return max(request_cost(price, spec.tokens, 0), request_cost(price, 0, spec.tokens))
 
 
-def _how_many_fit(left: tuple[float, float], each: Cost) -> int:
+def _how_many_fit(left: tuple[float, float], each: TokenCost) -> int:
     fits = min(left[0] / each.tokens if each.tokens else math.inf, left[1] / each.usd if each.usd else math.inf)
     return max(0, int(min(fits, MILLION)))  # infinity is no int
 
@@ -349,19 +349,19 @@ def _max_output(progress: Progress, catalogue: Catalogue) -> int:
 
 def _last_answer_cost(
     catalogue: Catalogue, input_tokens: int, output_tokens: int = 0, last_output: int = LAST_OUTPUT
-) -> Cost:
+) -> TokenCost:
     """The most that a last answer of `last_output` tokens costs after a request; 0 without a model or such an answer.
 
     The request has `input_tokens` and a reply of `output_tokens`.
     """
     if not catalogue.converses or not last_output:
-        return Cost(0)
+        return TokenCost(0)
     new = catalogue.last_news if last_output == LAST_OUTPUT else min(catalogue.last_news, last_output)
     news = output_tokens + new if catalogue.last_news else 0
     return request_cost(catalogue.price, input_tokens + news, last_output)
 
 
-def _unreserved_tokens_and_usd(progress: Progress, kept: Cost) -> tuple[float, float]:
+def _unreserved_tokens_and_usd(progress: Progress, kept: TokenCost) -> tuple[float, float]:
     tokens, usd = progress.budget.free_tokens, progress.budget.free_usd
     return (math.inf if tokens is None else tokens - kept.tokens, math.inf if usd is None else usd - kept.usd)
 

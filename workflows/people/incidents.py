@@ -68,10 +68,10 @@ class Search(BaseModel, frozen=True):
     resolution: str
     """The id of the resolution that is under way."""
     not_: tuple[str, ...] = ()
-    """The ids of tasks that may not be `Waiting.first`."""
+    """The ids of tasks that may not be `WaitingTasks.first`."""
 
 
-class Waiting(BaseModel, frozen=True):
+class WaitingTasks(BaseModel, frozen=True):
     """The tasks that wait because of a cause, as the server lists them."""
 
     tasks: int
@@ -251,9 +251,9 @@ class ResolveWorkflow:
         if found.tasks:
             self._set(left=found.tasks, tasks=max(0, self._now.tasks - found.tasks))
 
-    async def _find_settled(self, search: Search) -> Waiting:
+    async def _find_settled(self, search: Search) -> WaitingTasks:
         """List the tasks that wait, again and again until the list no longer changes, and return the last list."""
-        found, same = Waiting(tasks=0, again=-1), 0
+        found, same = WaitingTasks(tasks=0, again=-1), 0
         while same < (1 if found.tasks == 0 else PATIENCE):
             await workflow.sleep(LIST_IS_BEHIND, summary=BEHIND)
             newest = await self._find(search)
@@ -262,8 +262,8 @@ class ResolveWorkflow:
             self._set(again=found.again)
         return found
 
-    async def _find(self, search: Search) -> Waiting:
-        return await _run(own_activities.FIND_WAITING, search, Waiting, "which tasks wait")
+    async def _find(self, search: Search) -> WaitingTasks:
+        return await _run(own_activities.FIND_WAITING, search, WaitingTasks, "which tasks wait")
 
     def _set(self, **changed: object) -> None:
         self._now = self._now.model_copy(update=changed)

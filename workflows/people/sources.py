@@ -29,7 +29,7 @@ MAX_QUOTE = 120
 UNKNOWN = "chosen by the planner"
 
 
-class Source(NamedTuple):
+class ValueSource(NamedTuple):
     """Where a value comes from."""
 
     text: str
@@ -37,21 +37,21 @@ class Source(NamedTuple):
     """Whether no trusted source has it, so that untrusted content may have chosen it."""
 
 
-def sources_of(progress: Progress, record: StepRecord, args: Mapping[str, JsonValue]) -> dict[str, Source]:
+def sources_of(progress: Progress, record: StepRecord, args: Mapping[str, JsonValue]) -> dict[str, ValueSource]:
     """By argument name, the source of the value; `args` are the arguments of the call that the step `record` makes."""
-    found = dict[str, Source]()
+    found = dict[str, ValueSource]()
     for name, value in args.items():
         if name in record.edited:
-            found[name] = Source("changed by a person")
+            found[name] = ValueSource("changed by a person")
             continue
         planned = record.step.args.get(name, value)
         sources = dict.fromkeys(_sources(progress, record, name, planned))
         text = few([source.text for source in sources], MAX_SOURCES, "; ")
-        found[name] = Source(text, any(source.is_untrusted for source in sources))
+        found[name] = ValueSource(text, any(source.is_untrusted for source in sources))
     return {name: source for name, source in found.items() if source.text}
 
 
-def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonValue) -> Iterator[Source]:
+def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonValue) -> Iterator[ValueSource]:
     by_hand = "given with the call" if progress.task.is_call else "the plan that was written by hand"
     if progress.task.plan is None or record.revision > 1:
         by_hand = ""
@@ -68,18 +68,18 @@ def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonVal
                 continue
             yield _source_of_result(progress, str(leaf["$from"]), str(leaf.get("path", "")))
         elif by_hand:
-            yield Source(by_hand)
+            yield ValueSource(by_hand)
         elif not suspects:
             yield _source_of_literal(progress, leaf)
 
 
-def _source_of_suspect(origin: Origin) -> Source:
+def _source_of_suspect(origin: Origin) -> ValueSource:
     """The source of a value that only untrusted content or a computation shows, or that nothing shows."""
     unusual = f" It {origin.unusual}." if origin.unusual else ""
     if origin.computed:
-        return Source(f"computed by {origin.computed} (step {origin.source}){unusual}", is_untrusted=True)
+        return ValueSource(f"computed by {origin.computed} (step {origin.source}){unusual}", is_untrusted=True)
     if not origin.source:
-        return Source(f"{UNKNOWN}: nobody wrote it, and no trusted result has it.{unusual}", is_untrusted=True)
+        return ValueSource(f"{UNKNOWN}: nobody wrote it, and no trusted result has it.{unusual}", is_untrusted=True)
     where = {"input": "the untrusted input", "conversation": "the conversation"}.get(
         origin.source, f"the untrusted result of step {origin.source}"
     )
@@ -87,26 +87,26 @@ def _source_of_suspect(origin: Origin) -> Source:
         where = description_text(origin.source.removeprefix(OF_TOOL))
     line = f", line {origin.line}" if origin.line else ""
     quote = f": “{shorten(origin.quote, MAX_QUOTE)}”" if origin.quote else ""
-    return Source(f"found in {where}{line}{quote}{unusual}", is_untrusted=True)
+    return ValueSource(f"found in {where}{line}{quote}{unusual}", is_untrusted=True)
 
 
-def _source_of_result(progress: Progress, id: str, path: str) -> Source:
+def _source_of_result(progress: Progress, id: str, path: str) -> ValueSource:
     is_tainted = any(record.is_tainted for record in progress.records if record.step.id == id)
     part = f" ({path})" if path else ""
-    return Source(f"{'untrusted ' if is_tainted else ''}result of step {id}{part}", is_tainted)
+    return ValueSource(f"{'untrusted ' if is_tainted else ''}result of step {id}{part}", is_tainted)
 
 
-def _source_of_literal(progress: Progress, value: JsonValue) -> Source:
+def _source_of_literal(progress: Progress, value: JsonValue) -> ValueSource:
     if value is None or isinstance(value, bool) or value == "":
-        return Source(UNKNOWN)  # no text shows such a value
+        return ValueSource(UNKNOWN)  # no text shows such a value
     if shows(progress.task.text, value):
-        return Source("words of the task")
+        return ValueSource("words of the task")
     if any(shows(word.text, value) for word in progress.words if not word.is_option):
-        return Source("words of a person")
+        return ValueSource("words of a person")
     for record in progress.records:
         if record.status is StepStatus.COMPLETED and not record.is_tainted and _has_leaf(record.result, value):
             return _source_of_result(progress, record.step.id, "")
-    return Source(UNKNOWN)
+    return ValueSource(UNKNOWN)
 
 
 def shows(text: str, value: JsonValue) -> bool:

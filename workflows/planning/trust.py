@@ -26,7 +26,7 @@ from workflows.faults.fault import Applied
 from workflows.json_values import canonical, digest, items
 from workflows.people.requests import Choice
 from workflows.plans.addresses import addresses_in, holds_address, is_address_name, path_of
-from workflows.plans.catalogue import Catalogue, Companion, Effect, ToolSpec, is_always_authority
+from workflows.plans.catalogue import Catalogue, CompanionSpec, Effect, ToolSpec, is_always_authority
 from workflows.plans.contract import MAX_EFFECTS, OF_TOOL, AllowedEffect, Contract, Origin, Term, description_text
 from workflows.plans.proposal import NewSteps, Proposed, Step
 from workflows.plans.references import Unresolved, is_reference, label, pick, references
@@ -422,7 +422,7 @@ def unsourced(
     progress: Progress,
     specs: Mapping[str, ToolSpec],
     record: StepRecord,
-    companion: Companion,
+    companion: CompanionSpec,
     args: Mapping[str, JsonValue],
 ) -> str:
     """Why a companion of the call of `record` needs a person before it is called with `args`, as a clause; else empty.

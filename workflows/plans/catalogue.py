@@ -49,7 +49,7 @@ def is_always_authority(argument: str) -> bool:
     return argument.lower().rpartition("_")[2] in ALWAYS_AUTHORITY
 
 
-class Companion(BaseModel, frozen=True):
+class CompanionSpec(BaseModel, frozen=True):
     """A kind of tool that observes, reconciles or undoes the call of another kind.
 
     `args` gives for each argument a path into that call's `args`, `result` or `key`, such as `{"id": "result.id"}`.
@@ -107,13 +107,13 @@ class ToolSpec(BaseModel, frozen=True):
     """Seconds that one attempt may take."""
 
     # Read after a call has failed, and in a rollback
-    observe: Companion | None = None
+    observe: CompanionSpec | None = None
     """The read-only tool that reads the current state before a replan, after a call of this kind failed."""
-    reconcile: Companion | None = None
+    reconcile: CompanionSpec | None = None
     """The read-only tool that finds out whether a call was applied. If so, the tool returns the result of the call."""
     settle: float = Field(default=10.0, ge=0)
     """Seconds after the last attempt until "not found" of `reconcile` proves that the call was not applied."""
-    undo: Companion | None = None
+    undo: CompanionSpec | None = None
     fallback: Kept[str | None] = None
     """The kind of tool that is called instead, with the same arguments, when the retries of this kind are used up."""
 

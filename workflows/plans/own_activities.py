@@ -1,4 +1,7 @@
-"""The specs of Replan's own activities, which the workflow schedules as it schedules the activities of tools."""
+"""The specs of Replan's own activities, which the workflow schedules as it schedules the activities of tools.
+
+Read when a worker registers its activities, and whenever a task schedules one of them.
+"""
 
 from workflows.plans.catalogue import Effect, ToolSpec
 

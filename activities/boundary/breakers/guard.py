@@ -10,8 +10,8 @@ from typing import Any
 from temporalio import activity
 
 from activities import deadline
-from activities.boundary.attempt import Attempt, FaultRaised
-from activities.boundary.breakers.rows import Breakers, Entry, Move
+from activities.boundary.attempt import CallAttempt, FaultRaised
+from activities.boundary.breakers.rows import Breakers, Entered, Move
 from activities.boundary.breakers.states import LONGEST_LIMIT, TRIAL_LEASE, Breaker, BreakerState
 from activities.boundary.breakers.tickets import Caller
 from activities.toolbox.declare.kind import Kind
@@ -31,7 +31,7 @@ ANSWERS = frozenset({Code.UNAUTHORIZED, Code.FORBIDDEN, Code.QUOTA_EXHAUSTED, Co
 class BreakerGuard:
     """The breaker around one attempt: `admit` before it calls the tool, and `end` when it has ended."""
 
-    def __init__(self, breakers: Breakers, kind: Kind, attempt: Attempt) -> None:
+    def __init__(self, breakers: Breakers, kind: Kind, attempt: CallAttempt) -> None:
         """Must be created on the worker's own event loop, like `breakers`."""
         self._breakers = breakers
         self._service = kind.service
@@ -70,13 +70,16 @@ class BreakerGuard:
             self._renewing.cancel()
         if self._policy is None or self._generation is None:
             return fault
-        verdict = self._verdict(fault, is_done)
-        is_trial, is_trouble = self._renewing is not None, isinstance(verdict, Code)
-        caller = self._caller() if fault and is_trouble and self._may_repeat(fault) else None
-        move = self._move(verdict, fault, self._policy, self._generation, may_wait=caller is not None)
-        if not is_trial and not is_trouble:
-            await self._breakers.move(self._service, move)
-            return fault
+        is_trial, is_called = self._renewing is not None, self._attempt.reached and not self._attempt.replayed
+        if fault and is_called and fault.code in TROUBLES:
+            caller = self._caller() if self._may_repeat(fault) else None
+            move = self._move_after_trouble(fault, self._policy, self._generation, may_wait=caller is not None)
+        else:
+            caller, is_answered = None, is_called and self._is_answered(fault, is_done)
+            move = self._move_without_trouble(self._policy, self._generation, is_answered=is_answered)
+            if not is_trial:
+                await self._breakers.move(self._service, move)
+                return fault
         left = await self._breakers.leave(self._service, self._key, move, caller, is_trial=is_trial)
         if fault is None or left.queued is None:
             return fault
@@ -86,46 +89,31 @@ class BreakerGuard:
         """Whether the call is made now without a look at the tickets."""
         return breaker.state is BreakerState.CLOSED and not self._limit and not breaker.waits_alone(self._key)
 
-    def _verdict(self, fault: Fault | None, is_done: bool) -> Code | bool | None:
-        """True if the service answered; the fault's code if it is down or limits its callers; None if unknown."""
-        if not self._attempt.reached or self._attempt.replayed:
-            return None
+    def _is_answered(self, fault: Fault | None, is_done: bool) -> bool:
+        """Whether the service certainly answered a call that shows no trouble."""
         if fault is None:
-            return is_done or None  # else it was cancelled
-        if fault.code in TROUBLES:
-            return fault.code
-        return True if self._attempt.ended or fault.quadrant.is_semantic or fault.code in ANSWERS else None
+            return is_done  # else it was cancelled
+        return self._attempt.ended or fault.quadrant.is_semantic or fault.code in ANSWERS
 
-    def _move(
-        self,
-        verdict: Code | bool | None,
-        fault: Fault | None,
-        policy: CircuitBreaker,
-        generation: int,
-        *,
-        may_wait: bool,
-    ) -> Move:
-        """The transition of the breaker after the attempt; `verdict` is what `_verdict` returns for the attempt.
+    def _move_without_trouble(self, policy: CircuitBreaker, generation: int, *, is_answered: bool) -> Move:
+        """The transition of the breaker after a call that shows no trouble of the service."""
+        if is_answered:
+            return lambda breaker, moment: breaker.succeeded(self._key, generation, policy, moment)
+        return lambda breaker, _: breaker.released(self._key, generation)
 
-        `may_wait`: the call can wait for its turn.
-        """
-        key, requested, jitter = self._key, fault.retry_after if fault else None, self._breakers.jitter()
+    def _move_after_trouble(self, trouble: Fault, policy: CircuitBreaker, generation: int, *, may_wait: bool) -> Move:
+        """The transition of the breaker after a fault with a code of TROUBLES; `may_wait`: the call can wait."""
+        key, requested, jitter = self._key, trouble.retry_after, self._breakers.jitter()
         # Another fault, such as a timeout or a 500, may be due to the call's own arguments. If the service asks for a
         # long wait, the workflow waits for so long; the patience of a call alone would be over before. A fallback is
         # there to be called soon.
-        is_down = fault is not None and fault.is_down and (requested or 0) <= LONGEST_LIMIT
+        is_down = trouble.is_down and (requested or 0) <= LONGEST_LIMIT
         may_wait = may_wait and is_down and not self._has_fallback
-        match verdict:
-            case None | False:
-                return lambda breaker, _: breaker.released(key, generation)
-            case True:
-                return lambda breaker, moment: breaker.succeeded(key, generation, policy, moment)
-            case Code.RATE_LIMITED:
-                return lambda breaker, moment: breaker.limited(key, generation, requested, jitter, policy, moment.now)
-            case code:
-                return lambda breaker, moment: breaker.failed(
-                    key, generation, code, policy, moment.now, may_wait=may_wait, requested=requested, jitter=jitter
-                )
+        if trouble.code is Code.RATE_LIMITED:
+            return lambda breaker, moment: breaker.limited(key, generation, requested, jitter, policy, moment.now)
+        return lambda breaker, moment: breaker.failed(
+            key, generation, trouble.code, policy, moment.now, may_wait=may_wait, requested=requested, jitter=jitter
+        )
 
     def _caller(self) -> Caller | None:
         """The call, if it can wait for its turn; None if its workflow cannot be told of the turn."""
@@ -176,7 +164,7 @@ class BreakerGuard:
             )
 
 
-def _refusal(service: str, entry: Entry) -> Fault:
+def _refusal(service: str, entry: Entered) -> Fault:
     breaker = entry.breaker
     why = "it limits its callers" if breaker.is_limit else f"{breaker.failures} calls in a row failed ({breaker.code})"
     busy = "as many calls as it may get are under way"

@@ -88,7 +88,7 @@ class BreakerChange(NamedTuple):
     after: Breaker
 
 
-class Entry(NamedTuple):
+class Entered(NamedTuple):
     """The result of `Breakers.enter`: whether the call is made now, and otherwise how it waits."""
 
     breaker: Breaker
@@ -111,7 +111,7 @@ class Left(NamedTuple):
     """Whether the call was made as a trial, and no other call of the service has succeeded since it waits."""
 
 
-class Turns(NamedTuple):
+class DueTurns(NamedTuple):
     """The calls whose turn has come at a service, and the most seconds until the next check."""
 
     called: Sequence[Called]
@@ -219,12 +219,12 @@ class Breakers:
             self._lose_sight(error)
             return None
 
-    async def enter(self, service: str, key: str, caller: Caller | None, limit: str | None = None) -> Entry | None:
+    async def enter(self, service: str, key: str, caller: Caller | None, limit: str | None = None) -> Entered | None:
         """Let a call be made or turn it away, with a ticket if `caller` is given; None if the store cannot be used.
 
         `key` is the call's key, and `limit` is the limit that the tools of the service declare.
         """
-        entry: Entry | None = None
+        entry: Entered | None = None
 
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             nonlocal entry
@@ -235,22 +235,22 @@ class Breakers:
                     tickets.take(tx, service, key, now)  # so that its patience does not begin anew
                 else:
                     tickets.drop(tx, service, key)
-                entry = Entry(breaker, breaker.generation)
+                entry = Entered(breaker, breaker.generation)
                 return breaker.renewed(key, breaker.generation, now)
             if breaker.pause_left(now):  # a call that was called before the pause, and has not begun, waits again
                 breaker = breaker.given_back(key)
             before = tickets.count_before(tx, service, caller, breaker.undue(now))
             if is_closed and breaker.room(now) and not before:
                 tickets.drop(tx, service, key)
-                entry = Entry(breaker, breaker.generation)
+                entry = Entered(breaker, breaker.generation)
                 return breaker.taking(now)
             if not is_closed and (key in breaker.live_places(now) or (breaker.room(now) and not before)):
                 made = breaker.admitting(now, TRIAL_LEASE, key)
                 tickets.take(tx, service, key, now)
-                entry = Entry(made, made.places[key].generation)
+                entry = Entered(made, made.places[key].generation)
                 return made
             queued = self._queued(tx, service, breaker, caller, now) if caller else None
-            entry = Entry(breaker, None, breaker.wait(now), before, queued)
+            entry = Entered(breaker, None, breaker.wait(now), before, queued)
             return breaker
 
         await self._worked(service, work)
@@ -281,9 +281,9 @@ class Breakers:
         await self._worked(service, work)
         return left
 
-    async def call_next(self, service: str) -> Turns:
+    async def call_next(self, service: str) -> DueTurns:
         """Give places to the calls whose turn has come, and return these calls. Raises as `all`."""
-        due = Turns((), CHECK_SECONDS)
+        due = DueTurns((), CHECK_SECONDS)
 
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             nonlocal due
@@ -292,7 +292,7 @@ class Breakers:
             room, is_trial, namespace = breaker.room(now), int(breaker.window) == 1, self.namespace or ""
             called = tickets.call(tx, service, namespace, room, now, undue, is_trial=is_trial) if room else []
             next_in = breaker.wait(now) or min([*running.values(), *undue.values()], default=CHECK_SECONDS)
-            due = Turns(called, min(next_in, CHECK_SECONDS))
+            due = DueTurns(called, min(next_in, CHECK_SECONDS))
             if not called or breaker.state is BreakerState.CLOSED:
                 return breaker.taking(now, len(called))
             return breaker.admitting(now, ADMISSION_LEASE, *(call.key for call in called))

@@ -13,7 +13,7 @@ from activities.toolbox.declare.conditions import Condition, Undecided, conditio
 from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.expressions.evaluation import Type
-from workflows.inquiries import ApprovalNeed, Misfit, NextCall, PlannedCall
+from workflows.inquiries import ApprovalNeed, Misfit, NextCall, PlannedStep
 from workflows.json_values import canonical
 from workflows.people.requests import is_secret
 from workflows.plans.catalogue import Effect, ToolSpec
@@ -130,7 +130,7 @@ def _names(model: type[BaseModel], field: str, info: FieldInfo) -> list[str]:
     return [choice for choice in choices if isinstance(choice, str)] + ([field] if is_by_name else [])
 
 
-def approvals(kinds: Mapping[str, Kind], calls: Iterable[PlannedCall]) -> dict[str, ApprovalNeed]:
+def approvals(kinds: Mapping[str, Kind], calls: Iterable[PlannedStep]) -> dict[str, ApprovalNeed]:
     """For each call, by the id of its step, whether the tool declares that a person must approve the call."""
     return {call.step: _approval(kinds[call.kind], call.args) for call in calls if call.kind in kinds}
 

@@ -39,7 +39,7 @@ def mistakes(tool: Tool[..., Any], args: type[BaseModel], result: Any) -> Iterat
 
 def as_data(
     companion: Tool[..., Any] | Companion | None, args: type[BaseModel], *, is_undo: bool = False
-) -> catalogue.Companion | None:
+) -> catalogue.CompanionSpec | None:
     """Convert a companion to plain data with a path for each of its arguments; None if there is no companion.
 
     A companion is another tool that an option such as `undo` names. If its argument has no path, the value comes from
@@ -55,7 +55,7 @@ def as_data(
     by_name = {name: f"args.{name}" for name in names if name in ours}
     paths = {**by_name, **companion.paths}
     defaults = _defaults(paths, args, theirs) if is_undo and theirs else {}
-    return catalogue.Companion(kind=companion.tool.__name__, args=paths, defaults=defaults)
+    return catalogue.CompanionSpec(kind=companion.tool.__name__, args=paths, defaults=defaults)
 
 
 def _defaults(paths: Mapping[str, str], args: type[BaseModel], theirs: type[BaseModel]) -> dict[str, JsonValue]:

@@ -220,7 +220,7 @@ NOT_PURE = (
 
 
 @dataclass(frozen=True)
-class Origin:
+class ToolOrigin:
     """Facts about a tool that was made without a decorated function, e.g. from a tool of an MCP server."""
 
     place: str = ""
@@ -247,7 +247,7 @@ class Tool(Generic[P, R]):
         decorator: str = "",
         *,
         pure: bool = False,
-        origin: "Origin | None" = None,
+        origin: "ToolOrigin | None" = None,
     ) -> None:
         # Checked when a worker loads it, not here. `effect` is None for a bare `@tool`, and for a `decorator` that does
         # not exist; `unknown` are unknown keywords.
@@ -257,7 +257,7 @@ class Tool(Generic[P, R]):
         self.unknown = unknown
         self.decorator = decorator
         self.pure = pure
-        self.origin = origin or Origin()
+        self.origin = origin or ToolOrigin()
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self.__module__ = getattr(function, "__module__", "")
         self.__doc__ = function.__doc__

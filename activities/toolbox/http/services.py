@@ -31,7 +31,7 @@ OURS: Mapping[str, str] = {
 _PASSED_ON = frozenset({301, 307, 308})  # such a redirect proves that nothing was applied; a 302 may follow an effect
 
 
-class Place(NamedTuple):
+class AllowedHost(NamedTuple):
     """An allowed host, with one port, or with any port (None)."""
 
     host: str
@@ -43,7 +43,7 @@ class Services:
     """Sends requests to the hosts of `--allow-request` only, with the checks of `Web`."""
 
     web: Web = field(default_factory=Web)
-    places: frozenset[Place] = frozenset()
+    places: frozenset[AllowedHost] = frozenset()
     headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     """By host, the headers that the worker adds: mostly credentials, which no argument and no history may contain."""
 
@@ -111,7 +111,7 @@ class Services:
 
     def _is_allowed(self, url: httpx2.URL) -> bool:
         host, port = _host(url), _port(url)
-        return not self.places.isdisjoint({Place(host, None), Place(host, port)})
+        return not self.places.isdisjoint({AllowedHost(host, None), AllowedHost(host, port)})
 
     def _follows(self, here: httpx2.URL, target: httpx2.URL) -> httpx2.URL:
         """Return `target`, to which `here` redirects. Raises Refused if the worker may not send requests to it."""
@@ -121,7 +121,7 @@ class Services:
         return self._check_allowed(target)
 
 
-def _read_host_and_port(text: str) -> Place:
+def _read_host_and_port(text: str) -> AllowedHost:
     """Read a value of `--allow-request`. Raises BadReach if it cannot be used."""
     host, port = text, ""
     if re.fullmatch(r"(?:\[.*\]|[^:]*):[^:\]]*", text):
@@ -130,7 +130,7 @@ def _read_host_and_port(text: str) -> Place:
     if read is None or (port and not (port.isdecimal() and 0 < int(port) < 65536)) or text.endswith(":"):
         examples = "api.example, api.example:8443 or 10.0.0.7"
         raise BadReach(f"--allow-request: {text!r} is no host, such as {examples}.")
-    return Place(read, int(port) if port else None)
+    return AllowedHost(read, int(port) if port else None)
 
 
 def _header(text: str, environment: Mapping[str, str]) -> tuple[str, str, str]:

@@ -210,7 +210,7 @@ class Kept:
             self._mode = "auto"
             self._failed(why)
             raise
-        self.starts += bool(self._config.command)
+        self.starts += 1 if self._config.command else 0
         if self._kept_up:
             self._in_background(self._restore(self._connection))
         return self._connection

@@ -16,7 +16,7 @@ from activities.storage.store import time_limit
 from activities.toolbox.declare import companions, conditions
 from activities.toolbox.declare.conditions import Condition, Undecided
 from activities.toolbox.declare.fields import Fields, NoField
-from activities.toolbox.declare.tool import Companion, Origin, Tool, ToolOptions
+from activities.toolbox.declare.tool import Companion, Tool, ToolOptions, ToolOrigin
 from activities.toolbox.expressions.evaluation import Type
 from activities.toolbox.injection import Key
 from activities.toolbox.mcp import tools_file
@@ -64,7 +64,7 @@ class FilePlace:
 
 
 @dataclass(frozen=True)
-class Source:
+class McpServer:
     """A server of a tools file, and what the server lists."""
 
     name: str
@@ -84,7 +84,7 @@ class Made:
     mistakes: list[str] = field(default_factory=list)
 
 
-def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]], *, takes_unread: bool = False) -> Made:
+def tools_of(sources: Iterable[McpServer], others: Mapping[str, Tool[..., Any]], *, takes_unread: bool = False) -> Made:
     """Make the tools of all sources; their files may name each other's tools, and `others`: Python tools by kind.
 
     With `takes_unread`, a tool is also offered if its schemas cannot be read: then only the server checks arguments.
@@ -121,7 +121,7 @@ def tools_of(sources: Iterable[Source], others: Mapping[str, Tool[..., Any]], *,
     return made
 
 
-def _unread_tools(source: Source) -> dict[str, str]:
+def _unread_tools(source: McpServer) -> dict[str, str]:
     """The tools of a server that cannot be read, by kind, each with the reason; also where the list itself is odd."""
     listing, server, found = source.listing, source.name, dict[str, str]()
     listed = {tool.name for tool in listing.tools}
@@ -161,7 +161,7 @@ def kind_of(server: str, tool: str) -> str:
 class ForeignTool:
     """A tool of an MCP server, by its table in the tools file: its effect, and why it is taken to have this effect."""
 
-    source: Source
+    source: McpServer
     listed: ServerTool
     row: tools_file.ToolTable
 
@@ -380,7 +380,7 @@ class ForeignTool:
                 return await call(args, servers, key)
 
             annotations["key"] = Key
-        origin = Origin(self.place, self.reason, frozenset({ANSWERS}), unread=self.unread)
+        origin = ToolOrigin(self.place, self.reason, frozenset({ANSWERS}), unread=self.unread)
         return _declared(function, self.kind, annotations, self.description, self.effect, options, origin)
 
     @property
@@ -481,7 +481,7 @@ class ForeignTool:
         annotations = {"args": arguments, "servers": Servers, "return": self.result}
         purpose = f"Find out by {rule.kind} whether a call of {self.kind} was applied."
         options = ToolOptions(untrusted=not self.source.server.trusted_results, service=self.source.name)
-        origin = Origin(self.place, is_hidden=True)
+        origin = ToolOrigin(self.place, is_hidden=True)
         made = _declared(function, kind, annotations, purpose, Effect.READ, options, origin)
         return Companion(made, {**{name: f"args.{name}" for name in ours.values()}, "replan_call_key": "key"})
 
@@ -514,7 +514,7 @@ def _declared(
     description: str,
     effect: Effect,
     options: ToolOptions,
-    origin: Origin,
+    origin: ToolOrigin,
 ) -> Tool[..., Any]:
     function.__name__, function.__doc__, function.__annotations__ = kind, description, annotations
     return Tool(function, effect, options, origin=origin)
@@ -545,7 +545,7 @@ def _named(option: str, kind: str, known: Mapping[str, Tool[..., Any]], wrong: l
     return known.get(kind)
 
 
-def _named_in_file(source: Source) -> dict[str, list[tuple[str, ...]]]:
+def _named_in_file(source: McpServer) -> dict[str, list[tuple[str, ...]]]:
     """By name, the tools that the file names, with the paths of these places in the server's table."""
     found = dict[str, list[tuple[str, ...]]]()
     for name in source.server.tools:
@@ -555,7 +555,7 @@ def _named_in_file(source: Source) -> dict[str, list[tuple[str, ...]]]:
     return found
 
 
-def _unknown_tools(source: Source) -> Iterator[str]:
+def _unknown_tools(source: McpServer) -> Iterator[str]:
     """Yield a mistake for each tool that the file names and the server does not list."""
     names = [listed.name for listed in source.listing.tools]
     if source.listing.unread:

@@ -71,7 +71,7 @@ class ServerTables:
         ]
         if mistakes:
             raise ToolMistakes(mistakes)
-        sources = [kinds.Source(name, self.tables[name], listings[name], self.places[name]) for name in self.tables]
+        sources = [kinds.McpServer(name, self.tables[name], listings[name], self.places[name]) for name in self.tables]
         made = kinds.tools_of(sources, {tool.__name__: tool for tool in others}, takes_unread=takes_unread)
         if made.mistakes:
             raise ToolMistakes(made.mistakes)

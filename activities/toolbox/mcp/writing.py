@@ -15,7 +15,7 @@ from workflows.plans.catalogue import Effect
 from workflows.text import few
 
 if TYPE_CHECKING:  # at run time only where a server is named: it imports the SDK
-    from activities.toolbox.mcp.kinds import ForeignTool, Source
+    from activities.toolbox.mcp.kinds import ForeignTool, McpServer
 
 HEAD = (
     "# Say of each tool what a call changes (docs/mcp.md#effects). What is written here is what holds without a word:\n"
@@ -205,7 +205,7 @@ def _groups(tools: Iterable["ForeignTool"]) -> Mapping[str, Sequence["ForeignToo
     return groups
 
 
-def _with_proposal(text: str, source: "Source", chosen: Sequence[str], others: Collection[str]) -> str:
+def _with_proposal(text: str, source: "McpServer", chosen: Sequence[str], others: Collection[str]) -> str:
     """A tools file with a comment in a server's table: patterns for its tools `chosen`, and for none of `others`."""
     head = next((entry for entry in tools_file.places(text) if entry.path == ("servers", source.name)), None)
     if head is None or not head.is_table:

@@ -55,7 +55,7 @@ def require_bounded(schema: dict[str, Any]) -> None:
         raise BadSchema(f"it has more than {MAX_FOREIGN_PARTS} parts")
 
 
-class Reading:
+class SchemaReader:
     """Reads a server's schema: removes from it, in place, what cannot be checked."""
 
     def __init__(self, schema: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from activities.toolbox.registry import Registry
 from examples import desk
-from workflows.plans.catalogue import Companion, Effect
+from workflows.plans.catalogue import CompanionSpec, Effect
 
 KINDS = Registry(desk.TOOLS)
 EFFECTS = [kind.spec for kind in KINDS.values() if kind.spec.effect is not Effect.READ]
@@ -41,20 +41,20 @@ def test_every_effect_commits_in_one_transaction() -> None:
 def test_every_effect_says_how_to_look_again() -> None:
     """After a refusal the planner sees the world as it is then."""
     assert {spec.kind: spec.observe for spec in EFFECTS} == {
-        "book_slot": Companion(kind="list_slots", args={"day": "args.day"}),
-        "cancel_booking": Companion(kind="list_bookings", args={"booking": "args.booking"}),
-        "purchase": Companion(kind="get_price", args={"sku": "args.sku"}),
-        "refund": Companion(kind="list_orders", args={"order": "args.order"}),
-        "update_customer": Companion(kind="find_customer", args={"query": "args.customer"}),
-        "delete_document": Companion(kind="list_documents"),
+        "book_slot": CompanionSpec(kind="list_slots", args={"day": "args.day"}),
+        "cancel_booking": CompanionSpec(kind="list_bookings", args={"booking": "args.booking"}),
+        "purchase": CompanionSpec(kind="get_price", args={"sku": "args.sku"}),
+        "refund": CompanionSpec(kind="list_orders", args={"order": "args.order"}),
+        "update_customer": CompanionSpec(kind="find_customer", args={"query": "args.customer"}),
+        "delete_document": CompanionSpec(kind="list_documents"),
     }
 
 
 def test_what_can_be_taken_back_says_how() -> None:
     """An undo names what was made, never what was asked for."""
     assert {spec.kind: spec.undo for spec in EFFECTS if spec.undo} == {
-        "book_slot": Companion(kind="cancel_booking", args={"booking": "result.id"}),
-        "purchase": Companion(kind="refund", args={"order": "result.id"}),
+        "book_slot": CompanionSpec(kind="cancel_booking", args={"booking": "result.id"}),
+        "purchase": CompanionSpec(kind="refund", args={"order": "result.id"}),
     }
 
 

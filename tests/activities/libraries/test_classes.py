@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from activities.borders import WIRES, entry_of, table_of
-from activities.borders.table import Choice, Entry, Row, qualified
+from activities.borders.table import Cases, Entry, Row, qualified
 from tests.libraries import IMPORTED_AS, PACKAGES, RECORD_THEM, Recorded, installed, recorded
 
 RECORD = recorded()
@@ -84,7 +84,7 @@ def entries(package: str) -> Mapping[str, Entry]:
 def rows(package: str) -> Iterator[tuple[str, Row]]:
     """The rows of a package, also those among which data choose, by the name of the class."""
     for name, entry in entries(package).items():
-        if isinstance(entry, Choice):
+        if isinstance(entry, Cases):
             yield from ((f"{name} ({value})", row) for value, row in entry.rows.items())
         else:
             yield name, entry

@@ -19,7 +19,7 @@ import pytest
 
 from activities.borders import judge, table_of
 from activities.borders.described import rows_of
-from activities.borders.table import Choice, Proof, Verdict
+from activities.borders.table import Cases, Proof, Verdict
 from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
 from workflows.faults.fault import Code
@@ -759,7 +759,7 @@ def test_an_error_within_a_pipeline_proves_nothing() -> None:
 
 
 def test_a_changed_key_discards_the_transaction() -> None:
-    """EXEC answers nil if a watched key has changed, and then did nothing."""
+    """EXEC answers nil if a watched key has changed, and then did nothing: the same call may be made again."""
     with redis_server(b"+OK\r\n", b"+OK\r\n", b"+QUEUED\r\n", b"*-1\r\n") as port, redis_client(port) as client_:
         pipe = client_.pipeline()
         pipe.watch("k")
@@ -767,7 +767,7 @@ def test_a_changed_key_discards_the_transaction() -> None:
         pipe.incr("k")
         error = raised(pipe.execute)
 
-    assert outcome(judge(error)) == (Code.CONFLICT, REFUSED)
+    assert outcome(judge(error)) == (Code.BUSY, REFUSED)
 
 
 def test_a_refused_connection_to_redis_sent_nothing() -> None:
@@ -882,7 +882,7 @@ NONSENSE: list[Any] = [
 
 def test_no_entry_fails_whatever_the_exception_carries() -> None:
     """The tables are asked while a call fails, and then nothing else may fail."""
-    choices = {id(entry): entry for entry in TABLE.values() if isinstance(entry, Choice)}
+    choices = {id(entry): entry for entry in TABLE.values() if isinstance(entry, Cases)}
     verdicts = [entry(error) for entry in choices.values() for error in [*map(Nonsense, NONSENSE), Exception()]]
 
     assert all(len(one.fault.model_dump_json()) < 2_000 for one in verdicts)

@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from activities.borders import entry_of, judge
 from activities.borders.described import rows_of
 from activities.borders.sql import TABLE, is_unavailable
-from activities.borders.table import Choice, Proof, Row, Verdict, qualified
+from activities.borders.table import Cases, Proof, Row, Verdict, qualified
 from replan.testing.postgresql import Cluster
 from runtime.dev_server import free_port
 from workflows.faults.fault import Code
@@ -770,7 +770,7 @@ def test_each_driver_of_postgresql_has_the_same_states() -> None:
 def test_every_state_of_postgresql_is_chosen_on_purpose() -> None:
     """No SQLSTATE of the manual falls through to what holds for any other."""
     entry = TABLE["psycopg.Error"]
-    assert isinstance(entry, Choice)
+    assert isinstance(entry, Cases)
     states = [state for one in classes("psycopg") if isinstance(state := vars(one).get("sqlstate"), str)]
 
     assert len(states) > 200
