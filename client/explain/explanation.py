@@ -22,7 +22,7 @@ from client.text import one_line
 from client.wording import count, spent_on_models
 from workflows.account.entries_of_steps import MAX_FAULTS
 from workflows.account.task import TaskStatus
-from workflows.faults.decision import DECISIONS, plan_text, words_of
+from workflows.faults.decision import DECISIONS, plan_text, texts_of
 from workflows.plans.contract import contract_text
 from workflows.text import capitalised, nearest
 
@@ -225,7 +225,7 @@ def _not_as_planned(story: Story, items: Sequence[Item]) -> str:
     counts = [
         count(found[decision], *(plan_text(name, in_turns=story.in_turns) for name in names))
         for decision in dict.fromkeys([*DECISIONS, *found])
-        if found[decision] and (names := words_of(decision).counted)
+        if found[decision] and (names := texts_of(decision).counted)
     ]
     return f"Not as planned: {prose.listed(counts)}." if counts else ""
 

@@ -16,7 +16,7 @@ from client.report.report import FaultCount, Report, Spread
 from client.report.row import Recovery
 from client.text import one_line, printable
 from client.wording import count
-from workflows.faults.decision import DECISIONS, words_of
+from workflows.faults.decision import DECISIONS, texts_of
 
 NOTHING = "-"
 ROUNDED_USD = 1.0
@@ -42,7 +42,7 @@ class Section(NamedTuple):
 def recoveries(faults: Iterable[FaultCount]) -> dict[str, str]:
     """The headings of the columns for what followed these faults, by the name of the decision or Recovery."""
     found = {name for fault in faults for name in fault.followed}
-    return {name: words_of(name).column or name for name in (*DECISIONS, *Recovery, *found) if name in found}
+    return {name: texts_of(name).column or name for name in (*DECISIONS, *Recovery, *found) if name in found}
 
 
 def heading(report: Report) -> list[str]:

@@ -27,7 +27,7 @@ from server.gateway.local_tools import LocalTools, tools_file
 from server.gateway.older import left_open
 from server.gateway.session import Agent, RequestOrigin
 from server.gateway.sessions import Session
-from server.gateway.tool_desk import ToolDesk
+from server.gateway.toolset import Toolset
 from server.gateway.wire import Hello, TaskServer
 
 LOOK_SECONDS = 0.5
@@ -44,7 +44,7 @@ log = structlog.get_logger("replan.gateway")
 class Holder:
     """One holder: the tools of a session, and the agents that use them."""
 
-    def __init__(self, place: HolderPlace, tools: ToolDesk, idle: float) -> None:
+    def __init__(self, place: HolderPlace, tools: Toolset, idle: float) -> None:
         """After `idle` seconds without an agent and without a call, `run` ends."""
         self._place, self._idle, self._version = place, idle, bridge.version()
         self.tools = tools
@@ -318,8 +318,8 @@ def _answer(number: int, id: Any, text: bytes) -> bytes:
 @asynccontextmanager
 async def opened_tools(
     state: Path, hello: Hello, process: ServerProcess | None, record: Path, *, session: str | None
-) -> AsyncIterator[ToolDesk]:
-    """The ToolDesk for the tools that a Hello names, with the store of effects of a state folder, or of REPLAN_STORE.
+) -> AsyncIterator[Toolset]:
+    """The Toolset of the tools that a Hello names, with the store of effects of a state folder, or of REPLAN_STORE.
 
     `session` is that of all calls, None for any. `process` is that of the command's server, if it was started already;
     processes of servers are noted in `record`.
@@ -332,7 +332,7 @@ async def opened_tools(
         os.environ["REPLAN_STATE"] = str(state)
         tasks, tools = await asyncio.to_thread(_of_tasks, hello, hello.tasks, state, tools)
     durable = hello.durable_reads or not isinstance(tools, LocalTools)
-    offered = ToolDesk(tools, tasks, durable_reads=durable)
+    offered = Toolset(tools, tasks, durable_reads=durable)
     if why := left_open(state, session):
         offered.fail(why)
         yield offered

@@ -31,7 +31,7 @@ from server.gateway.bridge import peer_is_gone
 from server.gateway.request import MAX_KEY
 from server.gateway.session import Agent, RequestOrigin
 from server.gateway.sessions import MAX_SESSION, SESSION_NAME, Session
-from server.gateway.tool_desk import ToolDesk
+from server.gateway.toolset import Toolset
 from server.gateway.wire import Hello
 from server.listening import serve
 from server.problems import denial
@@ -87,7 +87,7 @@ async def serve_http(state: Path, hello: Hello, place: ListenAddress, *, say: Ca
             await serve(app, place.host, place.port, most_connections(), on_ready=ready, on_stop=lambda: None)
 
 
-def make_app(tools: ToolDesk, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:
+def make_app(tools: Toolset, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:
     """The gateway in front of `tools`, which must be ready; `defaults` has the settings of sessions."""
     agent = Agent(tools, defaults, _origin_of_call, durable_reads=durable_reads, attended=attended)
     tools.on_notification["http"] = agent.tell
@@ -105,7 +105,7 @@ class _Exchange:
     """One request over HTTP, and the delivery of its answer."""
 
     def __init__(
-        self, origin: RequestOrigin, connection: Connection, tools: ToolDesk, begun: "Callable[[Any, _Exchange], None]"
+        self, origin: RequestOrigin, connection: Connection, tools: Toolset, begun: "Callable[[Any, _Exchange], None]"
     ) -> None:
         """`begun` is called with the id that its client gave to the call of a tool, and with this."""
         self._begun = begun
@@ -163,7 +163,7 @@ class _Exchange:
 class _Endpoint:
     """The app in front of the SDK's app: checks access, and follows each answer to the client."""
 
-    def __init__(self, app: ASGIApp, tools: ToolDesk, access: Access) -> None:
+    def __init__(self, app: ASGIApp, tools: Toolset, access: Access) -> None:
         self._app, self._tools, self._access = app, tools, access
         self._agents = dict[str, dict[str, Connection]]()
         """By id of what proves a delivery, the open connections of TCP of that agent, by their ids."""

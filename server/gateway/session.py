@@ -24,7 +24,7 @@ from server.gateway.offers import Offer
 from server.gateway.request import MAX_KEY, AgentGone, AgentRequest, Report
 from server.gateway.results import Do
 from server.gateway.sessions import LIST_WAIT, SESSION_NAME, Session
-from server.gateway.tool_desk import ToolDesk
+from server.gateway.toolset import Toolset
 from workflows.plans.catalogue import Effect
 
 PASSED: Mapping[str, type[types.Result]] = {
@@ -104,7 +104,7 @@ class Agent:
 
     def __init__(
         self,
-        tools: ToolDesk,
+        tools: Toolset,
         defaults: Session,
         origin: Callable[[Any], RequestOrigin],
         *,

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from temporalio import workflow
 
 from workflows.account import metrics
-from workflows.calls.admission import Turns
+from workflows.calls.admission import Admissions
 from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Wait
 from workflows.faults.fault import Fault
@@ -63,8 +63,8 @@ class AttemptTally:
         self.repeated = metrics.last_fault(fault, self.earlier, self.repeated)
 
 
-async def pause(admissions: Turns, wait: Wait, key: str, timer: str) -> float:
-    """Wait as `wait` says before a call is repeated; return the seconds slept, 0 if the turn of the `key` came."""
+async def pause(admissions: Admissions, wait: Wait, key: str, timer: str) -> float:
+    """Wait as `wait` says before a call is repeated; return the seconds slept, 0 if the `key` was admitted."""
     if wait.until_admitted:
         return await admissions.wait(key, wait.seconds, timer)
     await workflow.sleep(retries.timer(wait.seconds), summary=timer)

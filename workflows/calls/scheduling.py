@@ -22,7 +22,7 @@ from workflows.account.entries_of_steps import Attempted, Resumed, Settled, Star
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord
 from workflows.arguments import read_signal, undecoded
-from workflows.calls.admission import TURN, Turn
+from workflows.calls.admission import TURN, Admitted
 from workflows.calls.attempts import AttemptTally, pause, until_decided
 from workflows.calls.header import CallHeader, made_by_reset
 from workflows.calls.running import raise_if_cancelled, run_activity, run_locally
@@ -259,15 +259,15 @@ class ReadAttempts(AttemptTally):
         self.waits, self.waited = self.waits + 1, self.waited + slept
 
 
-class TakesTurns:
-    """The Signal `turn`, for workflows whose calls wait for their turn at a service."""
+class TakesAdmissions:
+    """The Signal `turn`, for workflows whose calls wait for their admission to a service."""
 
     _progress: Progress
 
     @workflow.signal(name=TURN, description="The turn of a call has come that waits for its service.")
     @undecoded
-    def admit(self, *arguments: Turn | RawValue) -> None:
-        if admitted := read_signal(TURN, arguments, Turn):
+    def admit(self, *arguments: Admitted | RawValue) -> None:
+        if admitted := read_signal(TURN, arguments, Admitted):
             self._progress.admissions.come(admitted.key)
 
 

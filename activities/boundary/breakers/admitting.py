@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from activities.boundary.breakers.rows import BLIND_SECONDS, CHECK_SECONDS, UNUSABLE, Breakers
 from activities.boundary.breakers.tickets import Called
-from workflows.calls.admission import TURN, Turn
+from workflows.calls.admission import TURN, Admitted
 
 CHECKS_APART = 0.05
 """The fewest seconds between two checks of a worker for calls whose turn has come."""
@@ -70,7 +70,7 @@ async def _tell_all(breakers: Breakers, client: Client) -> float:
 async def _tell_workflow(client: Client, called: Called) -> bool:
     """Signal a workflow that the turn of its call has come; return False if the server has no such running workflow."""
     try:
-        await client.get_workflow_handle(called.workflow).signal(TURN, Turn(key=called.key))
+        await client.get_workflow_handle(called.workflow).signal(TURN, Admitted(key=called.key))
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return False

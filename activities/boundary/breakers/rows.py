@@ -111,7 +111,7 @@ class Left(NamedTuple):
     """Whether the call was made as a trial, and no other call of the service has succeeded since it waits."""
 
 
-class DueTurns(NamedTuple):
+class DueCalls(NamedTuple):
     """The calls whose turn has come at a service, and the most seconds until the next check."""
 
     called: Sequence[Called]
@@ -281,9 +281,9 @@ class Breakers:
         await self._worked(service, work)
         return left
 
-    async def call_next(self, service: str) -> DueTurns:
+    async def call_next(self, service: str) -> DueCalls:
         """Give places to the calls whose turn has come, and return these calls. Raises as `all`."""
-        due = DueTurns((), CHECK_SECONDS)
+        due = DueCalls((), CHECK_SECONDS)
 
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             nonlocal due
@@ -292,7 +292,7 @@ class Breakers:
             room, is_trial, namespace = breaker.room(now), int(breaker.window) == 1, self.namespace or ""
             called = tickets.call(tx, service, namespace, room, now, undue, is_trial=is_trial) if room else []
             next_in = breaker.wait(now) or min([*running.values(), *undue.values()], default=CHECK_SECONDS)
-            due = DueTurns(called, min(next_in, CHECK_SECONDS))
+            due = DueCalls(called, min(next_in, CHECK_SECONDS))
             if not called or breaker.state is BreakerState.CLOSED:
                 return breaker.taking(now, len(called))
             return breaker.admitting(now, ADMISSION_LEASE, *(call.key for call in called))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # at run time only in the background: its imports take half a
 log = structlog.get_logger("replan.gateway")
 
 
-class ToolDesk:
+class Toolset:
     """The tools of a holder's process."""
 
     def __init__(self, tools: "LocalTools | QueueTools", tasks: "Tasks | None" = None, *, durable_reads: bool) -> None:
