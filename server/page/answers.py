@@ -209,10 +209,8 @@ async def act(request: Request, id: str, what: str) -> Response:
             case "undo":
                 confirm = with_code(form.get("confirm") or None)
                 found = await within(undo(client, task, View(), is_attended=False, confirm=confirm))
-                planned = _call_rows(found.planned) if found and found.planned else []
-                return render(
-                    request, "undone.html", id=task.id, tab="", **{**rollback_fields(found), "planned": planned}
-                )
+                rows = _call_rows(found.planned) if found and found.planned else []
+                return render(request, "undone.html", id=task.id, tab="", **{**rollback_fields(found), "rows": rows})
             case _:
                 raise Problem("unknown_id", "There is no such page", "go back to the task")
     except Problem as problem:

@@ -100,7 +100,7 @@ class Told:
 
     def take(self, *calls: Named, waits: str = "", model: str = "", idempotent: str = "", keyed: str = "") -> bool:
         """Take a turn with these calls, and return True; or make no call, if one of them is refused."""
-        now = {"changes": self.effects, "words": self.words}
+        now = {"changes": self.effects, "sent": self.words}
         if any(self.guard.refuses(kind, ARGS, **now) for kind, _ in calls):
             return False
         self.turn += 1

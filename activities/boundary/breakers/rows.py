@@ -26,14 +26,7 @@ from temporalio.common import MetricMeter
 
 from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.breakers import tickets
-from activities.boundary.breakers.states import (
-    ADMISSION_LEASE,
-    LIMIT_PATIENCE,
-    TRIAL_LEASE,
-    Breaker,
-    BreakerState,
-    Instant,
-)
+from activities.boundary.breakers.states import CALL_LEASE, LIMIT_PATIENCE, TRIAL_LEASE, Breaker, BreakerState, Instant
 from activities.boundary.breakers.tickets import Called, Caller
 from activities.storage.store import REPLAN_TABLES, SealedText, clock, insert_new, time_limit, write
 from workflows.account import metrics
@@ -288,14 +281,14 @@ class Breakers:
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
             nonlocal due
             running, undue = breaker.underway(now), breaker.undue(now)
-            tickets.recall(tx, service, list(running), now - ADMISSION_LEASE, ADMISSION_CALLS)
+            tickets.recall(tx, service, list(running), now - CALL_LEASE, ADMISSION_CALLS)
             room, is_trial, namespace = breaker.room(now), int(breaker.window) == 1, self.namespace or ""
             called = tickets.call(tx, service, namespace, room, now, undue, is_trial=is_trial) if room else []
             next_in = breaker.wait(now) or min([*running.values(), *undue.values()], default=CHECK_SECONDS)
             due = DueCalls(called, min(next_in, CHECK_SECONDS))
             if not called or breaker.state is BreakerState.CLOSED:
                 return breaker.taking(now, len(called))
-            return breaker.admitting(now, ADMISSION_LEASE, *(call.key for call in called))
+            return breaker.admitting(now, CALL_LEASE, *(call.key for call in called))
 
         async with self._lock:
             await self._transacted(service, work)

@@ -30,7 +30,7 @@ STEEP_WINDOW = 4.0
 """Up to this many calls at once, the window grows by 1 with each success, even after the service limited calls."""
 TRIAL_LEASE = 5.0
 """Seconds until another trial call may follow that of a worker that died; a live worker renews the lease."""
-ADMISSION_LEASE = 10.0
+CALL_LEASE = 10.0
 """Seconds from the turn of a call until the next call has its turn, if the call was not made."""
 LIMIT_PATIENCE = 600.0
 """The most seconds that a call waits for a service that limits its callers, while no call succeeds there."""
@@ -177,7 +177,7 @@ class Breaker(BaseModel, frozen=True):
 
     def live_places(self, now: float) -> Mapping[str, Admission]:
         """The places whose leases have not expired."""
-        longest = max(ADMISSION_LEASE, TRIAL_LEASE)
+        longest = max(CALL_LEASE, TRIAL_LEASE)
         return {key: admission for key, admission in self.places.items() if 0 < admission.until - now <= longest}
 
     def waits_alone(self, caller: str) -> bool:
