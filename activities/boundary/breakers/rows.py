@@ -8,7 +8,7 @@ makes no query of its own. A store that cannot be used opens no breaker and reje
 decides whether the call needs the store.
 
 A call that is turned away gets a ticket, and its workflow waits for a Signal that the call's turn has come. Every
-worker signals the workflows of its namespace (`turns`).
+worker signals the workflows of its namespace (`admitting`).
 """
 
 import asyncio
