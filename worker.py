@@ -19,7 +19,7 @@ import typer
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from activities.boundary.breakers.turns import telling
+from activities.boundary.breakers.admitting import telling
 from activities.boundary.intact import OwnProcess, failure
 from activities.boundary.interceptor import HeaderInterceptor
 from activities.registration import BAD_OPTIONS, Abilities, WorkerParts, open_parts
@@ -173,7 +173,7 @@ async def equipped(
         replaced = await replaceable(server.client, settings.queue, peeked)
         parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail, cipher))
         own = queue_store.NamedStore(parts.store_id, peeked.place)
-        await stack.enter_async_context(queue_store.held(server.client, settings.queue, own, replaced, fail))
+        await stack.enter_async_context(queue_store.assigned(server.client, settings.queue, own, replaced, fail))
         if not peeked.is_checked:
             await note_checked(parts.databases.store, *checked)
         client, breakers = with_storage(server.client, parts.storage), parts.boundary.breakers

@@ -78,16 +78,16 @@ def receiver_of(option: str | None, environment: Mapping[str, str]) -> Receiver 
         secret = environment.get(SIGNING_KEY, "").strip()
         return Webhook(_url(option.strip()), _signer(secret) if secret else None)
     try:
-        words = shlex.split(option)
+        args = shlex.split(option)
     except ValueError as error:
         raise BadReceiver(f"--notify is no command ({error}): quote its words as in a shell.") from None
-    program = shutil.which(words[0], path=environment.get("PATH"))
+    program = shutil.which(args[0], path=environment.get("PATH"))
     if program is None:
         # Of a URL without its scheme, only the host is shown.
-        shown = words[0] if words[0].startswith(("/", ".", "~")) else words[0].partition("/")[0]
+        shown = args[0] if args[0].startswith(("/", ".", "~")) else args[0].partition("/")[0]
         remedy = "give a URL that begins with https:// or http://, or the path of a program that may be run"
         raise BadReceiver(f"--notify: there is no command {shown!r}: {remedy}.")
-    return CommandReceiver(program, tuple(words[1:]))
+    return CommandReceiver(program, tuple(args[1:]))
 
 
 def _url(text: str) -> httpx2.URL:
@@ -165,7 +165,7 @@ class CommandReceiver:
     """A command that is run without a shell, takes a notification as its input, and ends with the exit code 0."""
 
     program: str
-    words: tuple[str, ...] = field(repr=False)
+    args: tuple[str, ...] = field(repr=False)
 
     @property
     def name(self) -> str:
@@ -178,7 +178,7 @@ class CommandReceiver:
             input_file.seek(0)
             process = await asyncio.create_subprocess_exec(
                 self.program,
-                *self.words,
+                *self.args,
                 stdin=input_file,
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=error_file,
@@ -239,7 +239,7 @@ class Notifier:
 
 def body(notification: Notification, namespace: str, page_base: str | None = None) -> str:
     """The JSON object, as text, that a receiver gets; `page_base` as in Notifier."""
-    place = {"url": request_url(page_base, notification.task, notification.request)} if page_base else {}
+    link = {"url": request_url(page_base, notification.task, notification.request)} if page_base else {}
     data = notification.model_dump(mode="json", exclude={"id", "event", "at", "task"})
     fields: dict[str, Any] = {
         "schema": 1,
@@ -251,7 +251,7 @@ def body(notification: Notification, namespace: str, page_base: str | None = Non
             "task_id": notification.task,
             "namespace": namespace,
             **data,
-            **place,
+            **link,
             "commands": _commands(notification),
         },
     }

@@ -17,7 +17,7 @@ from activities.boundary.attempt import attempt_of
 from activities.errors import Busy, NeedsPerson, Unreachable
 from workflows.account.progress import Progress
 from workflows.agent import OTHERS_MEMO, REQUEST_MEMO
-from workflows.people.incidents import Batch, Fate, Look, Search, Seen, Told, WaitingTasks, fate_of, waiting_query
+from workflows.people.incidents import Batch, CanaryEnd, Fate, Gone, Look, Search, WaitingTasks, fate_of, waiting_query
 from workflows.people.requests import HumanRequest, Requests
 from workflows.people.updates import RESOLVE
 from workflows.plans import own_activities
@@ -48,7 +48,7 @@ async def find_waiting(search: Search) -> WaitingTasks:
 
 
 @activity.defn(name=own_activities.LOOK_AT_CANARY.kind)
-async def look_at_canary(look: Look) -> Seen:
+async def look_at_canary(look: Look) -> CanaryEnd:
     """Return what became of a task that a resolution answered; PENDING if the task does not answer the Query."""
     async with attempt_of(own_activities.LOOK_AT_CANARY):
         handle = activity.client().get_workflow_handle(look.task)
@@ -56,14 +56,14 @@ async def look_at_canary(look: Look) -> Seen:
             async with asyncio.timeout(QUERY_SECONDS):
                 progress = await handle.query("progress", result_type=Progress)
         except (TimeoutError, WorkflowQueryFailedError):
-            return Seen(fate=Fate.PENDING)
+            return CanaryEnd(fate=Fate.PENDING)
         except RPCError as error:
-            return Seen(fate=Fate.GONE if error.status is Status.NOT_FOUND else Fate.PENDING)
+            return CanaryEnd(fate=Fate.GONE if error.status is Status.NOT_FOUND else Fate.PENDING)
         return fate_of(progress, look.resolution)
 
 
 @activity.defn(name=own_activities.SIGNAL_WAITING.kind)
-async def signal_waiting(batch: Batch) -> Told:
+async def signal_waiting(batch: Batch) -> Gone:
     """Start the batch operation that signals all tasks, unless an earlier attempt started it, and wait for its end."""
     async with attempt_of(own_activities.SIGNAL_WAITING):
         client, resolution = activity.client(), batch.resolution
@@ -78,7 +78,7 @@ async def signal_waiting(batch: Batch) -> Told:
         if batch_operation.state != BatchOperationState.BATCH_OPERATION_STATE_COMPLETED:
             reason = f"The server's batch operation {batch.id} for {resolution.cause} failed: see"
             raise NeedsPerson(f"{reason} `temporal batch describe --job-id {batch.id}`, then resolve it once more.")
-        return Told(gone=batch_operation.failure_operation_count)
+        return Gone(gone=batch_operation.failure_operation_count)
 
 
 async def _start(client: Client, batch: Batch) -> None:

@@ -156,8 +156,8 @@ class Failing(NamedTuple):
         if self.timeout:
             return f"timeout ({self.timeout})"
         # The server puts its own failure before one that it has cut.
-        told = next((failing for failing in self.chain if failing.type or not failing.cause), self)
-        return ": ".join(filter(None, (told.type, told.message))) or "no message"
+        shown = next((failing for failing in self.chain if failing.type or not failing.cause), self)
+        return ": ".join(filter(None, (shown.type, shown.message))) or "no message"
 
 
 def _without_numbers(message: str) -> str:
@@ -321,10 +321,10 @@ def _of_entry(entry: Entry, failing: Failing, sqlstate: str = "") -> Diagnosis:
     """
     if isinstance(entry, Row):
         return Diagnosis(entry.code, entry.reason, Confidence.CERTAIN, entry.proves)
-    words = set(re.findall(r"[\w.-]+", failing.message))
+    tokens = set(re.findall(r"[\w.-]+", failing.message))
     status = status_in(failing.message)
     # The class of an SQLSTATE is its first two characters.
-    keys = (sqlstate, sqlstate[:2], str(status), *(key for key in entry.rows if key in words and not key.isdigit()))
+    keys = (sqlstate, sqlstate[:2], str(status), *(key for key in entry.rows if key in tokens and not key.isdigit()))
     chosen = next((entry.rows[key] for key in keys if key in entry.rows), None)
     if chosen is None and status is not None and any(value.isdigit() for value in entry.rows):
         chosen = http.by_status(status)
@@ -360,9 +360,9 @@ def _by_status(failing: Failing, *, of_model: bool, confidence: Confidence = Con
     if of_model:
         # An integration may name the status alone, and keep the answer of the API as the cause.
         text = " ".join(one.message for one in failing.chain)
-        words = set(re.findall(r"\w+", text))
+        tokens = set(re.findall(r"\w+", text))
         codes = model_errors.codes()
-        means = next((means for code, means in codes.items() if "_" in code and code in words), None)
+        means = next((means for code, means in codes.items() if "_" in code and code in tokens), None)
         means = means or model_errors.meaning_of_words(text, status or 0)
         if means is None and status is not None:
             means = model_errors.meaning_of(None, status)

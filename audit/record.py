@@ -181,8 +181,8 @@ class AuditedHistory:
     def is_replans(self) -> bool:
         """Whether a worker of Replan made the history."""
         failures = (one for call in self.calls for one in (call.last, call.failing) if one)
-        is_told = self.has_status or any(call.is_replans for call in self.calls)
-        return is_told or any(one.is_replans for one in failures)
+        is_known = self.has_status or any(call.is_replans for call in self.calls)
+        return is_known or any(one.is_replans for one in failures)
 
 
 class Recording:

@@ -354,14 +354,14 @@ def _of_json(stream: Any, name: str) -> Iterator[Item]:
     """Yield the histories of JSON texts; a broken history does not affect the others."""
     texts, histories = _Json(stream), _Histories(name)
     try:
-        for place, (text, found) in enumerate(texts.values()):
+        for index, (text, found) in enumerate(texts.values()):
             try:
                 if texts.is_in_events:
                     yield from histories.add((text, -1), [found])
                     continue
                 value = _parse_object(found)
                 is_event = "eventId" in value or "eventType" in value
-                yield from histories.add((text, -1 if is_event else place), [value] if is_event else _events_in(value))
+                yield from histories.add((text, -1 if is_event else index), [value] if is_event else _events_in(value))
             except _NoHistory as error:
                 yield histories.mark_unreadable((text, -1), str(error))
     except _NoHistory as error:
@@ -481,9 +481,9 @@ class _ByteReader:
     def read_number(self) -> int:
         """Read a number of protobuf: seven bits a byte, the lowest first; more than five bytes are MAX_EVENT + 1."""
         found = 0
-        for place in range(5):
+        for position in range(5):
             byte = self.take(1)[0]
-            found |= (byte & 0x7F) << (7 * place)
+            found |= (byte & 0x7F) << (7 * position)
             if byte < 0x80:
                 return found
         return MAX_EVENT + 1

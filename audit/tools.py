@@ -42,7 +42,7 @@ MODEL = re.compile(
     r"|chat|openai|anthropic|claude|gemini|replan|planner|ask model|prompt)\b|^plan$|^compact$"
 )
 """Words in the name of an activity that calls a model."""
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_NAME_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SQL = re.compile(r"^\s*([A-Za-z]+)\s")
 _METHOD = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 _CHANGES = frozenset({"INSERT", "UPDATE", "DELETE", "MERGE", "REPLACE", "UPSERT"})
@@ -79,14 +79,14 @@ class CalledTool(NamedTuple):
     """The arguments of the tool; None if they cannot be read, or if no argument of the activity holds them alone."""
 
 
-def words_of(name: str) -> list[str]:
+def parts_of(name: str) -> list[str]:
     """The words of a name in snake case, camel case, or with dots and dashes, in lower case."""
-    return [word.lower() for word in _WORDS.findall(name)]
+    return [word.lower() for word in _NAME_PARTS.findall(name)]
 
 
 def is_model(activity: str) -> bool:
     """Whether the name of an activity indicates that it calls a model."""
-    return MODEL.search(" ".join(words_of(activity))) is not None
+    return MODEL.search(" ".join(parts_of(activity))) is not None
 
 
 def tool_of(activity: str, args: list[JsonValue]) -> CalledTool:
@@ -99,7 +99,7 @@ def tool_of(activity: str, args: list[JsonValue]) -> CalledTool:
 
 def _named_tool(activity: str, args: list[JsonValue]) -> tuple[str, JsonValue]:
     """The name and arguments of the tool that a generic activity runs; for another activity, its own name and None."""
-    if GENERIC & set(words_of(activity)):
+    if GENERIC & set(parts_of(activity)):
         # In an argument that is an object, not deeper: there `name` is anybody's.
         for value in args:
             fields = value if isinstance(value, dict) else {}
@@ -111,14 +111,14 @@ def _named_tool(activity: str, args: list[JsonValue]) -> tuple[str, JsonValue]:
 
 
 def _writes_by_name(name: str) -> Confidence | None:
-    words = words_of(name)
-    for word in words:
+    parts = parts_of(name)
+    for word in parts:
         if word in READS:
             return None
         if word in WRITES:
             return Confidence.LIKELY
         if word in MAYBE_WRITES:
-            return None if NOUNS & set(words) else Confidence.LIKELY
+            return None if NOUNS & set(parts) else Confidence.LIKELY
     return None
 
 

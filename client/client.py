@@ -105,8 +105,8 @@ class TaskHandle:
             Problem: the server does not know the task any more.
         """
         events = asyncio.Queue[TaskEvent | None]()
-        told = Events(lambda event, _: events.put_nowait(event))
-        follower = Follower(self._temporal, self._handle, told, with_words=lambda: text)
+        view = Events(lambda event, _: events.put_nowait(event))
+        follower = Follower(self._temporal, self._handle, view, with_words=lambda: text)
         following = asyncio.create_task(follower.to_the_end())
         following.add_done_callback(lambda _: events.put_nowait(None))
         try:

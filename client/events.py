@@ -248,9 +248,9 @@ class Events(View):
         """`after` is the cursor of the last event that was told before; one that cannot be read counts as none."""
         self._tell, self._listener = tell, Listener()
         known = CURSOR.fullmatch(after)
-        run, number, place = known.groups() if known else ("", "0", None)
+        run, number, events = known.groups() if known else ("", "0", None)
         self._known_run: str = run
-        self._after = int(number), float(place) if place else ALL
+        self._after = int(number), float(events) if events else ALL
         """The number of the entry that was told last, and how many of its events."""
         self._run = ""
         self._begin_anew()
@@ -275,9 +275,9 @@ class Events(View):
             self._begin_anew()
             self._tell(Restarted(), f"{page.run}:0")
         self._run, has_gap = page.run, False
-        number, place = self._after
+        number, events = self._after
         for entry in page.entries:
-            last = max(self._number, number if place == ALL else number - 1)
+            last = max(self._number, number if events == ALL else number - 1)
             if entry.number > last + 1 and not has_gap:
                 has_gap, run = True, next((run for moved, run in moves if moved > last), page.run)
                 self._tell(Gap(run), f"{page.run}:{entry.number}.0")
@@ -425,8 +425,8 @@ def _whole(step: OutcomeStep, outcome: Outcome) -> OutcomeStep:
     """The step of the Outcome, as the entries tell it."""
     same = (other for other in outcome.steps if (other.id, other.revision) == (step.id, step.revision))
     whole = next(same, step)
-    told = {"status": step.status, "kind": step.kind, "attempts": step.attempts, "title": whole.title or step.title}
-    return whole.model_copy(update=told)
+    fields = {"status": step.status, "kind": step.kind, "attempts": step.attempts, "title": whole.title or step.title}
+    return whole.model_copy(update=fields)
 
 
 def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[str, Any]] | None:

@@ -184,7 +184,7 @@ async def _sealed_snapshot(client: Client, handle: Handle, description: Workflow
     return await snapshot_of(client, sealed_outcome(await fetch_history(client, handle), description), description)
 
 
-async def told_outcome(client: Client, handle: Handle) -> Outcome:
+async def outcome_of_ended(client: Client, handle: Handle) -> Outcome:
     """The Outcome of a task that has ended; if the task is encrypted and the key is missing, from its events alone."""
     description = await handle.describe()
     if not await is_sealed(description):
@@ -207,7 +207,7 @@ async def fetch_standing(client: Client, handle: Handle) -> tuple[Outcome, Snaps
         remedy = Text("see whether it runs (", Remedy("doctor"), "), and try again")
         raise Problem("unreachable", "The server does not answer", remedy, ProblemKind.UNREACHABLE)
     if found.closed:
-        return await told_outcome(client, handle), None
+        return await outcome_of_ended(client, handle), None
     if found.failing is not None:
         raise (await with_reset_point(client, found.failing)).problem()
     if found.snapshot is None:
@@ -370,7 +370,7 @@ class Follower:
 
     async def _end(self, description: WorkflowExecutionDescription) -> Outcome:
         """Pass the last entries of a closed task to the view, and return its Outcome."""
-        outcome, page = await told_outcome(self._client, self._handle), None
+        outcome, page = await outcome_of_ended(self._client, self._handle), None
         if outcome.code != NO_KEY:
             # Who comes when all is over asks no worker; who has followed a long task need not replay it.
             if self._known.cursor:

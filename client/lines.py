@@ -57,7 +57,7 @@ def wrap(line: str, width: int) -> list[str]:
     label = _LABEL.match(line)
     indent = " " * (label.end() if label and label.end() <= width * 2 // 3 else len(line) - len(line.lstrip()))
     rows = [""]
-    for word in _words_that_fit(line, width - len(indent)):
+    for word in _pieces_that_fit(line, width - len(indent)):
         if rows[-1].strip() and cell_len(rows[-1] + word) > width:
             rows.append(indent + word.lstrip())
         else:
@@ -66,7 +66,7 @@ def wrap(line: str, width: int) -> list[str]:
     return [line.resized(first) if isinstance(line, Line) else first, *rest]
 
 
-def _words_that_fit(line: str, width: int) -> Iterator[str]:
+def _pieces_that_fit(line: str, width: int) -> Iterator[str]:
     for blanks, word in re.findall(r"(\s*)(\S+)", line):
         if cell_len(word) > max(width, len(word)):  # wide letters, as in Chinese; a URL is never broken
             first, *rest = chop_cells(word, max(width, 2))

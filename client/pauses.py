@@ -92,10 +92,10 @@ def _of_activity(client: Client, id: str, activity: PendingActivityInfo) -> Paus
     )
 
 
-def _command(client: Client, *words: str) -> str:
+def _command(client: Client, *args: str) -> str:
     """`temporal WORDS`, with the address and the namespace unless they are the defaults of the Temporal CLI."""
     address, namespace = client.service_client.config.target_host, client.namespace
     is_usual = address in (DEFAULT_ADDRESS, DEFAULT_ADDRESS.replace("localhost", "127.0.0.1"))
-    place = [] if is_usual else ["--address", address]
-    place += [] if namespace == DEFAULT_NAMESPACE else ["--namespace", namespace]
-    return printable(f"temporal {shlex.join([*words, *place])}")
+    server = [] if is_usual else ["--address", address]
+    server += [] if namespace == DEFAULT_NAMESPACE else ["--namespace", namespace]
+    return printable(f"temporal {shlex.join([*args, *server])}")

@@ -40,8 +40,8 @@ from workflows.account.records import (
 )
 from workflows.account.task import CONTINUES_MEMO, Task, TaskStatus
 from workflows.agent import OTHERS_MEMO, OUTCOME_MEMO, REQUEST_MEMO
+from workflows.calls.admission import TURN, Admitted
 from workflows.calls.header import HEADER, CallHeader
-from workflows.calls.turns import TURN, Turn
 from workflows.faults.fault import FAILURE_TYPES, Fault, Held, ProgressReport, ReplyProgress
 from workflows.json_values import digest
 from workflows.marks import Mark
@@ -95,7 +95,7 @@ class Values(Placeholders):
         if isinstance(model, Task) and model.effect_key:
             self._effect_keys.add(model.effect_key)
             model = model.model_copy(update={"effect_key": self._effect_key(model.effect_key)})
-        if isinstance(model, CallHeader | Turn):
+        if isinstance(model, CallHeader | Admitted):
             model = model.model_copy(update={"key": self._idempotency_key(model.key)})
         if isinstance(model, Task | NewSteps):
             effects = model.contract if isinstance(model, Task) else model.effects
@@ -222,7 +222,7 @@ SIGNALS: Mapping[str, Shape] = {
     UNDO_WHEN_CANCELLED: (),
     KNOW_EARLIER_EFFECTS: (StepRecord,),
     RESOLVE: (Resolution,),
-    TURN: (Turn,),
+    TURN: (Admitted,),
 }
 OUR_NAMES = frozenset({*BY_NAME, TASK_MEMO, BY_MEMO, DIGEST_MEMO, CONTINUES_MEMO, *SIGNALS})
 """The names of Replan's own memo fields, headers and Signals, which are kept; all other such names get placeholders."""

@@ -65,9 +65,9 @@ class SessionEffects(NamedTuple):
     def document(self, session: SessionTasks) -> dict[str, Any]:
         """The effects of `session` in the form that JSON outputs have."""
         documents = {id: listed.document(id) for id, listed in self.tasks}
-        unread = {ledger["where"]: ledger for told in documents.values() for ledger in told["unread"]}
+        unread = {ledger["where"]: ledger for fields in documents.values() for ledger in fields["unread"]}
         effects = [{"task_id": id, **effect.model_dump(mode="json")} for id, effect in self.in_order]
-        deleted = [{"task_id": id, "run_id": run} for id, told in documents.items() for run in told["deleted_runs"]]
+        deleted = [{"task_id": id, "run_id": run} for id, fields in documents.items() for run in fields["deleted_runs"]]
         whole = {"session": session.name, "more": session.more, "effects": effects}
         return {**whole, "unread": list(unread.values()), "deleted_runs": deleted}
 
@@ -201,7 +201,7 @@ async def undo_each(
     Raises:
         Problem: `confirm` raises it.
     """
-    is_confirmed = bool(plan.whole.held) and confirm is not None and await confirm(plan.whole)
+    is_confirmed = bool(plan.whole.to_approve) and confirm is not None and await confirm(plan.whole)
     done, left = list[TaskUndo](), list[tuple[str, PlannedUndo]]()
     for task, planned in plan.tasks:
         confirmed = with_code(planned.code) if is_confirmed else None

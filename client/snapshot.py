@@ -57,7 +57,7 @@ class Attempt:
     """When the attempt begins, after its backoff; None if it has begun."""
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         return f"attempt {self.number}" + (f" of {self.of}" if self.of else "")
 
 
@@ -112,7 +112,7 @@ async def snapshot_of(client: Client, outcome: Outcome, description: WorkflowExe
         if kind in INTERNAL_ACTIVITIES:
             requests[activity.activity_id] = await _attempt(converter, activity)
             phrase = await asking(converter, outcome, activity)
-            doing.append(phrase if tokens is None else f"{phrase}: {thinking_words(tokens)}")
+            doing.append(phrase if tokens is None else f"{phrase}: {thinking_text(tokens)}")
         elif step := running.get(activity.activity_id):
             attempts[step.id] = await _attempt(converter, activity, step.attempts)
         elif activity.activity_id.endswith(ids.RECONCILIATION):
@@ -135,12 +135,12 @@ async def _heartbeat_details(converter: DataConverter, activity: PendingActivity
         return []
 
 
-def thinking_words(tokens: int) -> str:
+def thinking_text(tokens: int) -> str:
     """The progress of a model's reply in words, such as `thinking, 240 tokens`; `tokens` have come so far."""
     return f"thinking, {tokens:,} {'token' if tokens == 1 else 'tokens'}" if tokens else "thinking"
 
 
-def working_words(working: ProgressReport) -> str:
+def working_text(working: ProgressReport) -> str:
     """The progress of a call, such as `3 of 10: copying files`; the text after the colon is from the called server."""
     far = f"{working.done:,g}" + (f" of {working.total:,g}" if working.total is not None else "")
     return ": ".join([far, *filter(None, [legible(working.words)])])

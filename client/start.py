@@ -115,8 +115,8 @@ def read_plan(path: Path) -> PlanFile:
 
 def new_id(text: str) -> str:
     """A task id that reads like the task: its first words and six random characters."""
-    words = "-".join(re.findall(r"[a-z0-9]+", text.lower())[:4])[:70]
-    return "-".join(filter(None, [words, secrets.token_hex(3)]))
+    slug = "-".join(re.findall(r"[a-z0-9]+", text.lower())[:4])[:70]
+    return "-".join(filter(None, [slug, secrets.token_hex(3)]))
 
 
 def check_id(id: str) -> None:
@@ -187,8 +187,8 @@ async def start(
     carried |= {KEY_MEMO: digest(key)} if key else {}
     carried |= {BY_MEMO: task.by} if task.by else {}
     # No codec hides an id: it has words of the task only if all that the task says is in clear, too.
-    words = "task" if client.data_converter.payload_codec else task.text
-    chosen = id or (f"task-{digest(key)[:20]}" if key else new_id(words))
+    text = "task" if client.data_converter.payload_codec else task.text
+    chosen = id or (f"task-{digest(key)[:20]}" if key else new_id(text))
     try:
         return await _with_tracing(client).start_workflow(
             AgentWorkflow.run,

@@ -14,10 +14,10 @@ from rich.cells import cell_len
 from client.history.story import requests_about, turn_of
 from client.lines import Line, pad, signed, wrap
 from client.pauses import OPEN
-from client.snapshot import Attempt, Snapshot, thinking_words, working_words
+from client.snapshot import Attempt, Snapshot, thinking_text, working_text
 from client.tasks import CLOSED, UNTOLD
 from client.text import cut, one_line, printable
-from client.wording import MAX_REASON, count, expiry_words, pause_words, spent_on_models, times
+from client.wording import MAX_REASON, count, expiry_text, pause_text, spent_on_models, times
 from workflows import ids
 from workflows.account import metrics
 from workflows.account.outcome import Outcome, OutcomeStep
@@ -182,13 +182,13 @@ def paused_lines(outcome: Outcome) -> list[str]:
     for pause in outcome.paused:
         if pause.activity not in steps:
             name = "the task" if pause.activity is None else printable(pause.kind)
-            head = f"{name} is {one_line(pause_words(pause))}"
+            head = f"{name} is {one_line(pause_text(pause))}"
             lines += [signed(SIGNS[StepStatus.PAUSED], head, STATUS_COLOURS[StepStatus.PAUSED]), *_resume_lines(pause)]
     return lines
 
 
 def _resume_lines(pause: Pause) -> list[str]:
-    expiry = expiry_words(pause)
+    expiry = expiry_text(pause)
     return [*([f"    {expiry}. First: {pause.extend}"] if expiry else []), f"    Resume: {pause.resume}"]
 
 
@@ -300,16 +300,16 @@ def step_lines(
             lines += _approval(outcome, fault)
         elif fault.decision != "retry":
             reason = cut(one_line(fault.reason), MAX_REASON)
-            words = [f"    {one_line(service_words(fault.words))}"] if fault.words else []
-            lines += [f"    {fault.code}: {reason}", *words, f"    {follows(outcome, fault)}"]
+            said = [f"    {one_line(service_words(fault.words))}"] if fault.words else []
+            lines += [f"    {fault.code}: {reason}", *said, f"    {follows(outcome, fault)}"]
     pause = next((pause for pause in outcome.paused if pause.activity == step.id and step.status in OPEN), None)
     if pause:
-        tried = f"{attempt.words} {'runs' if pause.is_running else 'is next'}; " if attempt else ""
-        lines += [f"    {tried}{pause_words(pause)}", *_resume_lines(pause)]
+        tried = f"{attempt.label} {'runs' if pause.is_running else 'is next'}; " if attempt else ""
+        lines += [f"    {tried}{pause_text(pause)}", *_resume_lines(pause)]
     if attempt and live:
         lines += _earlier_fault(attempt, live)
-        lines += [f"    {thinking_words(live.thinking[step.id])}"] if step.id in live.thinking else []
-        lines += [f"    {working_words(live.working[step.id])}"] if step.id in live.working else []
+        lines += [f"    {thinking_text(live.thinking[step.id])}"] if step.id in live.thinking else []
+        lines += [f"    {working_text(live.working[step.id])}"] if step.id in live.working else []
     return lines
 
 
@@ -341,7 +341,7 @@ def _answered(outcome: Outcome, fault: FaultRecord) -> str:
 def state_of(step: OutcomeStep, attempt: Attempt | None) -> str:
     """The state of a step in its row: the running attempt, the number of attempts, or the status."""
     if attempt and step.status is not StepStatus.PAUSED:
-        return attempt.words
+        return attempt.label
     as_it_is = (StepStatus.PAUSED, StepStatus.PENDING, StepStatus.WAITING, StepStatus.SKIPPED, StepStatus.UNDONE)
     if step.status in as_it_is or not step.attempts:
         return step.status.value

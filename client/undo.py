@@ -82,7 +82,7 @@ class PlannedUndo(BaseModel, frozen=True):
     calls: tuple[PlannedUndoCall, ...] = ()
 
     @property
-    def held(self) -> list[PlannedUndoCall]:
+    def to_approve(self) -> list[PlannedUndoCall]:
         """The calls that may need a person's approval: without a confirmation, a rollback may leave them out."""
         return [call for call in self.calls if call.approve]
 
@@ -161,14 +161,14 @@ class Rollback(NamedTuple):
         return all(record.done for record in self.outcome.undo)
 
     @property
-    def held_fields(self) -> dict[str, Any]:
-        return held_fields(self.planned)
+    def planned_fields(self) -> dict[str, Any]:
+        return planned_fields(self.planned)
 
 
-def held_fields(planned: PlannedUndo | None) -> dict[str, Any]:
+def planned_fields(planned: PlannedUndo | None) -> dict[str, Any]:
     """The calls of `planned` and the code that confirms them, as fields of JSON outputs; with None, no calls."""
-    held = [call.model_dump(mode="json") for call in planned.calls] if planned else []
-    return {"held": held, "confirm": planned.code if planned else None}
+    calls = [call.model_dump(mode="json") for call in planned.calls] if planned else []
+    return {"held": calls, "confirm": planned.code if planned else None}
 
 
 async def undo(
@@ -199,7 +199,7 @@ async def undo(
     running = await _start(client, description, account, rollback_id(handle.id))
     outcome = await _follow(client, running, handle.id, view, is_attended=is_attended)
     left = planned.without({record.step_id for record in outcome.undo if record.done})
-    return Rollback(running, outcome, planned=left if left.held else None)
+    return Rollback(running, outcome, planned=left if left.to_approve else None)
 
 
 async def plan(client: Client, handle: Handle) -> PlannedUndo:
@@ -222,7 +222,7 @@ async def plan(client: Client, handle: Handle) -> PlannedUndo:
 async def _planned(client: Client, story: Story, account: Progress) -> PlannedUndo:
     """The calls of a rollback of `account`; if a person has to confirm, without calls for effects already undone."""
     planned = planned_undo(account, story.history.specs)
-    return await _without_undone(client, story, planned) if planned.held else planned
+    return await _without_undone(client, story, planned) if planned.to_approve else planned
 
 
 async def _without_undone(client: Client, story: Story, planned: PlannedUndo) -> PlannedUndo:
@@ -259,7 +259,7 @@ def _why_approval_needed(spec: ToolSpec, task: Task) -> str:
 
 async def _confirmed_digests(planned: PlannedUndo, confirm: Confirm | None) -> dict[str, str]:
     """The digests of the planned calls by step if a person confirms the calls, else none."""
-    is_confirmed = bool(planned.held) and confirm is not None and await confirm(planned)
+    is_confirmed = bool(planned.to_approve) and confirm is not None and await confirm(planned)
     return {call.step: call.digest for call in planned.calls} if is_confirmed else {}
 
 
@@ -406,8 +406,8 @@ def over_all_runs(
     left = newest.folded.effects if story.history.deleted else 0
     folded = newest.folded.model_copy(update={"effects": left})
     ended = sorted((record for record in records.values() if record.ended), key=lambda record: record.ended or LONG_AGO)
-    for place, record in enumerate(ended, 1):
-        record.place = place  # the newest effect is undone first, from whichever run
+    for position, record in enumerate(ended, 1):
+        record.place = position  # the newest effect is undone first, from whichever run
     whole = newest.model_copy(update={"records": [*records.values()], "folded": folded}).with_undo(undo)
     return whole if len(whole.model_dump_json()) <= MAX_INPUT else whole.slim(story.history.specs)
 

@@ -15,7 +15,7 @@ from workflows.account.task import TaskStatus
 from workflows.inquiries import BreakerCard
 from workflows.json_values import canonical
 from workflows.limits.budget import Spent
-from workflows.people.card import call_words, value_words
+from workflows.people.card import call_text, value_line
 from workflows.people.requests import Change, Choice, HumanAnswer, HumanRequest, RequestKind
 
 MAX_REASON = 400
@@ -67,7 +67,7 @@ def withheld_calls(outcome: Outcome) -> dict[str, WithheldCall]:
     return shown if outcome.status is TaskStatus.ESCALATED else {}
 
 
-def pause_words(pause: Pause) -> str:
+def pause_text(pause: Pause) -> str:
     """A pause in words: `paused since 2026-11-23 03:25:15Z by ann: the bank is down`."""
     since = f" since {pause.since.astimezone(UTC):%Y-%m-%d %H:%M:%SZ}" if pause.since else ""
     by = f" by {pause.by}" if pause.by else ""
@@ -75,7 +75,7 @@ def pause_words(pause: Pause) -> str:
     return cut(one_line(f"paused{since}{by}{runs}{pause.reason and ': ' + pause.reason}"), MAX_REASON)
 
 
-def expiry_words(pause: Pause) -> str:
+def expiry_text(pause: Pause) -> str:
     """What happens to a paused activity at its deadline, in words; empty while the deadline is far away."""
     if pause.deadline is None or pause.deadline - datetime.now(UTC) > NEAR_DEADLINE:
         return ""
@@ -103,7 +103,7 @@ def asked_calls(outcome: Outcome, request: HumanRequest) -> list[str]:
     for call in (request.call, *(() if is_of_one else request.others)) if request.call else ():
         step = steps.get(call.step or request.step or "")
         args = _args_before(outcome, request, step) if step else {}
-        found.append(f"{one_line(call.step)}: " * bool(call.step) + call_words(call.kind, args))
+        found.append(f"{one_line(call.step)}: " * bool(call.step) + call_text(call.kind, args))
     return found
 
 
@@ -121,24 +121,24 @@ def _args_before(outcome: Outcome, request: HumanRequest, step: OutcomeStep) -> 
     return args
 
 
-def answer_words(answer: HumanAnswer) -> str:
+def answer_text(answer: HumanAnswer) -> str:
     """Who answered what: `ann answered replan ("Pay by invoice.")`."""
     who = one_line(answer.by) or "somebody"
-    words = f' ("{cut(one_line(answer.text), MAX_REASON)}")' if answer.text else ""
+    quote = f' ("{cut(one_line(answer.text), MAX_REASON)}")' if answer.text else ""
     more = f" ({amounts(answer.extended)})" if answer.extended else ""
     undo = " with its effects undone" if answer.undo else ""
-    edited = f" ({change_words(answer.edited)})" if answer.edited else ""
+    edited = f" ({change_text(answer.edited)})" if answer.edited else ""
     whole = " for all tasks that waited for it" if answer.resolution else ""
-    return f"{who} answered {answer.choice.value}{whole}{undo}{words}{more}{edited}"
+    return f"{who} answered {answer.choice.value}{whole}{undo}{quote}{more}{edited}"
 
 
-def change_words(edited: Mapping[str, Change]) -> str:
+def change_text(edited: Mapping[str, Change]) -> str:
     """The arguments that a person changed: `amount 900 -> 400`."""
-    changes = (f"{name} {value_words(change.was)} -> {value_words(change.now)}" for name, change in edited.items())
+    changes = (f"{name} {value_line(change.was)} -> {value_line(change.now)}" for name, change in edited.items())
     return cut(one_line(", ".join(changes)), MAX_REASON)
 
 
-def closing_words(request: HumanRequest) -> str:
+def closing_text(request: HumanRequest) -> str:
     """Why a request was closed without an answer, as a clause."""
     if request.closed == "repeated":
         return "the task went on by itself, since the cause is gone"
@@ -152,17 +152,17 @@ def amounts(extended: Mapping[str, int | float]) -> str:
 
 def breaker_state(card: BreakerCard) -> str:
     """The state of a breaker in a few words."""
-    words = [card.state.replace("_", "-")]
-    words += [f"since {card.since:%Y-%m-%d %H:%M:%S} UTC"] if card.since else []
+    clauses = [card.state.replace("_", "-")]
+    clauses += [f"since {card.since:%Y-%m-%d %H:%M:%S} UTC"] if card.since else []
     failures = "1 failure" if card.failures == 1 else f"{card.failures} failures in a row"
     last = f", the newest {card.code}" if card.code else ""
-    words += [f"after {failures}{last}"] if card.failures else []
+    clauses += [f"after {failures}{last}"] if card.failures else []
     if card.state == "open":
-        words += [f"a trial call in {card.trial_in:g} s" if card.trial_in else "the next call is a trial"]
+        clauses += [f"a trial call in {card.trial_in:g} s" if card.trial_in else "the next call is a trial"]
     elif card.state == "half_open":
         runs = "a trial call runs" if card.trials == 1 else f"{card.trials} trial calls run"
-        words += [runs if card.trials else "the next call is a trial"]
-    words += [f"at most {card.limit} calls"] * bool(card.limit)
+        clauses += [runs if card.trials else "the next call is a trial"]
+    clauses += [f"at most {card.limit} calls"] * bool(card.limit)
     waits = f"{card.waiting} calls wait for their turn" if card.waiting > 1 else "1 call waits for its turn"
-    words += [waits] if card.waiting else []
-    return ", ".join(words)
+    clauses += [waits] if card.waiting else []
+    return ", ".join(clauses)

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState, TimeoutType, WorkflowTaskFailedCause as Given
+from temporalio.api.enums.v1 import EventType, PendingWorkflowTaskState, TimeoutType, WorkflowTaskFailedCause as Fails
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
@@ -68,28 +68,28 @@ WHY = {
 }
 LIMITS = frozenset(
     {
-        Given.WORKFLOW_TASK_FAILED_CAUSE_PAYLOADS_TOO_LARGE,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_GRPC_MESSAGE_TOO_LARGE,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_REQUEST_TOO_LARGE,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_BAD_SIGNAL_INPUT_SIZE,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_ACTIVITIES_LIMIT_EXCEEDED,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_CHILD_WORKFLOWS_LIMIT_EXCEEDED,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_SIGNALS_LIMIT_EXCEEDED,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_REQUEST_CANCEL_LIMIT_EXCEEDED,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_PENDING_NEXUS_OPERATIONS_LIMIT_EXCEEDED,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_PAYLOADS_TOO_LARGE,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_GRPC_MESSAGE_TOO_LARGE,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_REQUEST_TOO_LARGE,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_BAD_SIGNAL_INPUT_SIZE,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_PENDING_ACTIVITIES_LIMIT_EXCEEDED,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_PENDING_CHILD_WORKFLOWS_LIMIT_EXCEEDED,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_PENDING_SIGNALS_LIMIT_EXCEEDED,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_PENDING_REQUEST_CANCEL_LIMIT_EXCEEDED,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_PENDING_NEXUS_OPERATIONS_LIMIT_EXCEEDED,
     }
 )
 OF_PAYLOADS = frozenset({*Quadrant, NoKey.__name__, CodecFailed.__name__})
 """The types of failures of a workflow task whose payloads cannot be read."""
-RESET = Given.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
+RESET = Fails.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW
 HARMLESS = frozenset(
     {
-        Given.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,  # something arrived while it was being completed
-        Given.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_UPDATE,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_FAILOVER_CLOSE_COMMAND,
-        Given.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_PAUSE_REQUESTED_BEFORE_TASK_STARTED,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,  # something arrived while it was being completed
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_UPDATE,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_RESET_STICKY_TASK_QUEUE,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_FAILOVER_CLOSE_COMMAND,
+        Fails.WORKFLOW_TASK_FAILED_CAUSE_WORKFLOW_PAUSE_REQUESTED_BEFORE_TASK_STARTED,
     }
 )
 """Causes of failures by the server itself, which schedules the workflow task again at once."""
@@ -277,11 +277,11 @@ async def _streak(client: Client, description: WorkflowExecutionDescription) -> 
 
 
 async def _cause(server_cause: int, failure: Failure, converter: DataConverter) -> Cause:
-    if server_cause == Given.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR:
+    if server_cause == Fails.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR:
         return Cause.NONDETERMINISM
     if server_cause in LIMITS:
         return Cause.LIMIT
-    if server_cause == Given.WORKFLOW_TASK_FAILED_CAUSE_EXTERNAL_STORAGE_FAILURE or await _is_fault(failure, converter):
+    if server_cause == Fails.WORKFLOW_TASK_FAILED_CAUSE_EXTERNAL_STORAGE_FAILURE or await _is_fault(failure, converter):
         return Cause.PAYLOAD
     return Cause.UNHANDLED
 

@@ -59,7 +59,7 @@ def given_of(choice: Choice, options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def typed_words(request: HumanRequest) -> dict[str, tuple[Choice, dict[str, Any]]]:
+def typed_answers(request: HumanRequest) -> dict[str, tuple[Choice, dict[str, Any]]]:
     """For each text that a prompt accepts for `request`: the answer that it stands for, and the answer's options."""
     chosen: dict[str, tuple[Choice, dict[str, Any]]] = {offered.value: (offered, {}) for offered in request.choices}
     for choice in request.choices:
@@ -85,7 +85,7 @@ def _option_texts(request: HumanRequest) -> list[str]:
 
 def takes(request: HumanRequest) -> str:
     """What a person may type, such as `retry, skip or abort`."""
-    typed = typed_words(request)
+    typed = typed_answers(request)
     names: list[str] = [choice for choice in request.choices if choice in typed]
     if request.options:
         names = [f"{name} (other words)" if name == Choice.REPLY else name for name in names]
@@ -93,6 +93,6 @@ def takes(request: HumanRequest) -> str:
     return either(names)
 
 
-def words_for(request: HumanRequest, choice: Choice) -> Option | None:
+def text_option(request: HumanRequest, choice: Choice) -> Option | None:
     """The option whose text a prompt asks for after the answer `choice`; None if this answer has no such option."""
     return next((option for option in options_for(choice, request.code) if option.type != "switch"), None)

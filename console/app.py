@@ -185,16 +185,16 @@ class CommandGroup(_Switches, TyperGroup):
     """The Typer group of all commands; it imports the module of a command when the user chooses the command."""
 
     # The modules of the commands import the SDK, which takes half a second that `--help` does not have.
-    def resolve_command(self, context: Any, words: list[str]) -> Any:
-        name, command, rest = super().resolve_command(context, words)
+    def resolve_command(self, context: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(context, args)
         if name and name in ON_STORE and _names_store(rest):
             return name, load_on_store(name), rest
         return name, load(name) if name in COMMANDS else command, rest  # `replan` adds `worker`
 
 
-def _names_store(words: Iterable[str]) -> bool:
+def _names_store(args: Iterable[str]) -> bool:
     """Whether `--store` is written: a variable of the environment does not turn a command about tasks into another."""
-    return any(word == STORE or word.startswith(f"{STORE}=") for word in words)
+    return any(word == STORE or word.startswith(f"{STORE}=") for word in args)
 
 
 def load(name: str) -> Any:
@@ -233,8 +233,8 @@ def with_store(work: Callable[..., int], options: type[Any]) -> Callable[..., No
 
     @functools.wraps(work)
     def run(**values: Any) -> None:
-        given = options(**{field.name: values.pop(field.name) for field in fields(options)})
-        raise typer.Exit(work(**values, options=given))
+        chosen = options(**{field.name: values.pop(field.name) for field in fields(options)})
+        raise typer.Exit(work(**values, options=chosen))
 
     _sign(run, [*own, *shared])
     return run

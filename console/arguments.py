@@ -64,10 +64,10 @@ def read_effect(text: str) -> AllowedEffect:
     if not text.strip():
         raise Problem("usage", f"{shown} is no effect of a contract (it is empty)", EFFECT_FORM)
     try:
-        kind, *words = shlex.split(text)
-        count = _COUNT.fullmatch(words[0]) if words else None
+        kind, *rest = shlex.split(text)
+        count = _COUNT.fullmatch(rest[0]) if rest else None
         args = dict[str, dict[str, Any]]()
-        for word in words[1:] if count else words:
+        for word in rest[1:] if count else rest:
             name, sign, value = _name_sign_value(word)
             args.setdefault(name, {}).update(_SIGNS[sign](value))
         return AllowedEffect.model_validate({"kind": kind, "args": args, "count": count.group(1) if count else 1})

@@ -81,7 +81,7 @@ def _fetched(context: typer.Context, fetch: Fetch) -> Iterable[str]:
         return ()
 
 
-def _begins(words: Iterable[str], incomplete: str) -> list[str]:
+def _begins(choices: Iterable[str], incomplete: str) -> list[str]:
     """The words that begin with `incomplete`, without blanks, quotes and colons: bash ends a word at a colon."""
-    begin = (word for word in words if word.startswith(incomplete))
+    begin = (word for word in choices if word.startswith(incomplete))
     return [str(word) for word in begin if shlex.quote(word) == word and ":" not in word]

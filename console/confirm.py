@@ -10,7 +10,7 @@ import typer
 from temporalio.client import Client
 
 from client import tasks
-from client.explain.words import moment
+from client.explain.prose import moment
 from client.problem import Problem, ProblemKind
 from client.sessions import SessionPlan
 from client.tasks import Handle

@@ -42,9 +42,9 @@ def open_playground(*options: str) -> Iterator[Playground]:
             yield Playground(ready, environment)
 
 
-def starter(*words: str) -> list[str]:
+def starter(*args: str) -> list[str]:
     """The command that runs `starter.py` with these arguments, for `subprocess`."""
-    return [sys.executable, str(ROOT / "starter.py"), *words]
+    return [sys.executable, str(ROOT / "starter.py"), *args]
 
 
 @contextmanager

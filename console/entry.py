@@ -105,8 +105,8 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
     try:
         _require_text(arguments)
         typed = _with_command_first(arguments, commands)
-        words = typed if _names_command(typed) else ["start", *typed]
-        code = app(words, standalone_mode=False, complete_var=COMPLETION_VARIABLE)
+        args = typed if _names_command(typed) else ["start", *typed]
+        code = app(args, standalone_mode=False, complete_var=COMPLETION_VARIABLE)
     except typer.Abort:
         return Exit.DETACHED
     except typer.TyperException as error:
@@ -118,45 +118,45 @@ def _run(app: typer.Typer, arguments: list[str]) -> int:
     return int(code or 0)
 
 
-def _names_command(words: Sequence[str]) -> bool:
+def _names_command(args: Sequence[str]) -> bool:
     """Whether the first word is a command, or stands for one; the command is `start` if it is an option."""
-    return not words or not words[0].startswith("-") or words[0] in OF_NO_COMMAND
+    return not args or not args[0].startswith("-") or args[0] in OF_NO_COMMAND
 
 
-def _with_command_first(words: list[str], commands: Sequence[str]) -> list[str]:
+def _with_command_first(args: list[str], commands: Sequence[str]) -> list[str]:
     """Move the options of Common that stand before a command behind it; other lines are returned as they are."""
     options = {f"--{field.name}": get_args(field.type)[0] for field in fields(Common)}
     at = 0
-    while at < len(words) and (name := words[at].partition("=")[0]) in options:
-        at += 1 if options[name] is bool or "=" in words[at] else 2  # a value may be spelt as a command is
+    while at < len(args) and (name := args[at].partition("=")[0]) in options:
+        at += 1 if options[name] is bool or "=" in args[at] else 2  # a value may be spelt as a command is
     # `replan worker` is run without this module, so that its options cannot be moved.
-    if 0 < at < len(words) and words[at] in commands and words[at] != "worker":
-        return [words[at], *words[:at], *words[at + 1 :]]
-    return words
+    if 0 < at < len(args) and args[at] in commands and args[at] != "worker":
+        return [args[at], *args[:at], *args[at + 1 :]]
+    return args
 
 
 def _problem_of_usage(
-    app: typer.Typer, error: typer.TyperException, words: Sequence[str], commands: Sequence[str]
+    app: typer.Typer, error: typer.TyperException, args: Sequence[str], commands: Sequence[str]
 ) -> Problem:
     """What is wrong with a command line, and what to do, by the likely cause."""
-    name = words[0] if _names_command(words) else "start"
+    name = args[0] if _names_command(args) else "start"
     if name not in commands and not name.startswith("-"):
-        return _problem_of_command(words, commands)
+        return _problem_of_command(args, commands)
     if name.startswith("-"):
         return Problem("usage", *mistake(error, STARTER)[:2])
     found = mistake(error, f"{STARTER} {name}")
-    late = next((word for word in words[1:] if word in commands), None)
-    is_start = not _names_command(words) and any(word.partition("=")[0] in ("--task", "--plan") for word in words)
-    if not _names_command(words) and late and not is_start and (found.extra or found.option):
-        at = words.index(late)
-        line = starter(late, *words[:at], *words[at + 1 :])
-        return Problem("usage", f"{words[0]} stands before the command {late}, which comes first", f"write `{line}`")
+    late = next((word for word in args[1:] if word in commands), None)
+    is_start = not _names_command(args) and any(word.partition("=")[0] in ("--task", "--plan") for word in args)
+    if not _names_command(args) and late and not is_start and (found.extra or found.option):
+        at = args.index(late)
+        line = starter(late, *args[:at], *args[at + 1 :])
+        return Problem("usage", f"{args[0]} stands before the command {late}, which comes first", f"write `{line}`")
     if found.extra and name == "start":
-        quoted = f"put a text of several words in quotes, as in `{starter('--task', _text_in(words))}`"
+        quoted = f"put a text of several words in quotes, as in `{starter('--task', _text_in(args))}`"
         other = found.extra.split()[0]
         also = f"; {other} as a command comes first, without the options of start" if other in commands else ""
         return Problem("usage", found.reason, quoted + also)
-    if found.option and name == "mcp" and "--" not in words:
+    if found.option and name == "mcp" and "--" not in args:
         remedy = f"a server's command comes after --, as in `{STARTER} mcp -- npx -y SERVER`; {found.remedy}"
         return Problem("usage", found.reason, remedy)
     if found.option and (elsewhere := " and ".join(_commands_with(app, found.option))):
@@ -166,17 +166,17 @@ def _problem_of_usage(
     return Problem("usage", found.reason, found.remedy)
 
 
-def _problem_of_command(words: Sequence[str], commands: Sequence[str]) -> Problem:
+def _problem_of_command(args: Sequence[str], commands: Sequence[str]) -> Problem:
     """What to say about a first word that is no command: it is misspelt, or begins the text of a task."""
-    reason, lists = f"No such command {words[0]!r}", f"`{STARTER} --help` lists the commands"
-    if near := get_close_matches(words[0], commands):
+    reason, lists = f"No such command {args[0]!r}", f"`{STARTER} --help` lists the commands"
+    if near := get_close_matches(args[0], commands):
         return Problem("usage", f"{reason}: did you mean {' or '.join(near)}?", lists)
-    return Problem("usage", reason, f"a text goes after --task, as in `{starter('--task', _text_in(words))}`; {lists}")
+    return Problem("usage", reason, f"a text goes after --task, as in `{starter('--task', _text_in(args))}`; {lists}")
 
 
-def _text_in(words: Sequence[str]) -> str:
+def _text_in(args: Sequence[str]) -> str:
     """The text of a task that was typed without quotes: the words after `--task`, else the first ones."""
-    parts = [part for word in words for part in (word.split("=", 1) if word.startswith("--task=") else [word])]
+    parts = [part for word in args for part in (word.split("=", 1) if word.startswith("--task=") else [word])]
     behind = parts[parts.index("--task") + 1 :] if "--task" in parts else parts[1 if parts[:1] == ["start"] else 0 :]
     return " ".join(takewhile(lambda word: not word.startswith("-"), behind))
 

@@ -53,8 +53,8 @@ def require_extra(what: str, extra: str) -> None:
 
 def require_alone(option: str, others: Mapping[str, object]) -> None:
     """Raise Problem if one of `others`, values by name, is not None: they do not go together with `option`."""
-    if given := [name for name, value in others.items() if value is not None]:
-        raise Problem("usage", f"{option} goes without {given[0]}", "write one of them")
+    if used := [name for name, value in others.items() if value is not None]:
+        raise Problem("usage", f"{option} goes without {used[0]}", "write one of them")
 
 
 @dataclass(frozen=True)

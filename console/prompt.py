@@ -120,12 +120,12 @@ class PromptView(LiveView):
         if self._is_void or self._shown is None:
             self._is_void = False
         elif self._chosen:
-            self._take_words(self._shown, *self._chosen, line.strip())
+            self._take_text(self._shown, *self._chosen, line.strip())
         elif line.strip():
             self._take_choice(self._shown, one_line(line))
 
     def _take_choice(self, request: HumanRequest, typed: str) -> None:
-        taken = answers.typed_words(request)
+        taken = answers.typed_answers(request)
         if typed not in taken:
             unknown = f"There is no answer {cut(typed, MAX_TYPED)!r}{nearest(typed, taken) or '.'}"
             meanings = [f"    {choice.value}: {CHOICES[choice].says}" for choice in request.choices]
@@ -134,19 +134,19 @@ class PromptView(LiveView):
         choice, options = taken[typed]
         if CHOICES[choice].needs_code and self._is_cut:
             return  # the frame says why
-        words = answers.words_for(request, choice)
-        if words and words.name not in options:
+        option = answers.text_option(request, choice)
+        if option and option.name not in options:
             self._chosen = choice, options
         else:
             self._start_sending(request, choice, options)
 
-    def _take_words(self, request: HumanRequest, choice: Choice, options: dict[str, Any], typed: str) -> None:
-        words = answers.words_for(request, choice)
-        if words and CHOICES[choice].needs_option and not typed:
+    def _take_text(self, request: HumanRequest, choice: Choice, options: dict[str, Any], typed: str) -> None:
+        option = answers.text_option(request, choice)
+        if option and CHOICES[choice].needs_option and not typed:
             self._chosen, self._reply_lines = None, [f"    Nothing was sent, since {choice.value} needs words."]
             return
         try:
-            values = answers.given_of(choice, {**options, words.name: typed} if words and typed else options)
+            values = answers.given_of(choice, {**options, option.name: typed} if option and typed else options)
             given_with(choice, values)
         except Problem as problem:
             self._reply_lines = [f"    {one_line(problem.sentence(as_command))}"]
@@ -196,10 +196,10 @@ class PromptView(LiveView):
         if self._chosen is None:
             return f"Type {answers.takes(request)}, then Enter."
         choice, _ = self._chosen
-        words = answers.words_for(request, choice)
-        assert words is not None  # noqa: S101  # for the type checker: only such an answer is kept
+        option = answers.text_option(request, choice)
+        assert option is not None  # noqa: S101  # for the type checker: only such an answer is kept
         empty = "to go back" if CHOICES[choice].needs_option else "for none"
-        return f"{choice.value.capitalize()}: type {words.asks}, then Enter; only Enter {empty}."
+        return f"{choice.value.capitalize()}: type {option.asks}, then Enter; only Enter {empty}."
 
 
 class CallView(PromptView):

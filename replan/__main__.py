@@ -24,13 +24,13 @@ def main() -> None:
         run()
 
 
-def _bridge(words: list[str]) -> int | None:
+def _bridge(args: list[str]) -> int | None:
     """Be the bridge that `mcp WORDS` asks for, and return the exit code; None if the whole command line is needed."""
     from importlib.util import find_spec
 
     from server.gateway import bridge  # at once: an agent waits, and the command line takes a tenth of a second
 
-    options = bridge.options_of(words)
+    options = bridge.options_of(args)
     return bridge.serve(options) if options is not None and find_spec("mcp") else None
 
 

@@ -128,8 +128,8 @@ class FaultsPlugin(client.Plugin, worker.Plugin):
         if None in known:  # a dynamic activity takes any name
             return
         names = {name for name in known if name is not None}
-        for option, given in (("only=", self._only or ()), ("effects=", self._effects)):
-            if missing := sorted(set(given) - names):
+        for option, chosen in (("only=", self._only or ()), ("effects=", self._effects)):
+            if missing := sorted(set(chosen) - names):
                 near = nearest(missing[0], sorted(names))
                 raise ValueError(
                     f"{option} names {missing[0]!r}, which this worker has no activity for{near}: "

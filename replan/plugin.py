@@ -71,9 +71,9 @@ class Replan(SimplePlugin):
             TypeError: there is no such setting, or it is not for a worker of your own.
         """
         super().__init__(f"{type(self).__module__}.{type(self).__qualname__}")
-        for name, place in ELSEWHERE.items():
+        for name, where in ELSEWHERE.items():
             if name in settings:
-                raise TypeError(f"{name}= is not for a plugin: give {place}, and Replan uses it.")
+                raise TypeError(f"{name}= is not for a plugin: give {where}, and Replan uses it.")
         named = {"planner": planner, "queue": queue, "state": state, "store": store}
         folders = {"documents": documents, "workspace": workspace}
         self._settings = of_program(os.environ, **named, **folders, **settings)

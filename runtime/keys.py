@@ -184,23 +184,23 @@ def read_keys(file: Path) -> dict[str, bytes]:
         raise BadKeys(f"The keyring {str(file)!r} cannot be read ({why})", f"{NEW} writes one") from error
     keys = dict[str, bytes]()
     for number, line in enumerate(lines, 1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
+        fields = line.split()
+        if not fields or fields[0].startswith("#"):
             continue
         where = f"Line {number} of the keyring {str(file)!r}"
-        if len(words) != 2 or not ID.fullmatch(words[0]):
+        if len(fields) != 2 or not ID.fullmatch(fields[0]):
             raise BadKeys(
                 f"{where} is no key", f"a line has an id, a blank and a key in Base64; {NEW} writes such lines"
             )
-        if words[0] in keys:
-            raise BadKeys(f"{where} repeats the id {words[0]!r}", "give each key its own")
+        if fields[0] in keys:
+            raise BadKeys(f"{where} repeats the id {fields[0]!r}", "give each key its own")
         try:
-            keys[words[0]] = base64.b64decode(words[1], validate=True)
+            keys[fields[0]] = base64.b64decode(fields[1], validate=True)
         except binascii.Error:
-            raise BadKeys(f"{where} has no Base64 after {words[0]!r}", f"{NEW} writes a key") from None
-        if len(keys[words[0]]) != SIZE:
+            raise BadKeys(f"{where} has no Base64 after {fields[0]!r}", f"{NEW} writes a key") from None
+        if len(keys[fields[0]]) != SIZE:
             raise BadKeys(
-                f"The key {words[0]!r} has {len(keys[words[0]])} bytes, and needs {SIZE}", f"{NEW} writes such a key"
+                f"The key {fields[0]!r} has {len(keys[fields[0]])} bytes, and needs {SIZE}", f"{NEW} writes such a key"
             )
     if not keys:
         raise BadKeys(f"The keyring {str(file)!r} has no key", f"{NEW} adds one")

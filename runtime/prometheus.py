@@ -50,9 +50,9 @@ def runtime(logging: LoggingConfig, address: str | None) -> Runtime:
     """
     if address is None:
         return Runtime(telemetry=TelemetryConfig(logging=logging))
-    place = _ip_and_port(address)
+    bound = _ip_and_port(address)
     prometheus = PrometheusConfig(
-        place,
+        bound,
         counters_total_suffix=True,
         unit_suffix=True,
         durations_as_seconds=True,
@@ -63,7 +63,7 @@ def runtime(logging: LoggingConfig, address: str | None) -> Runtime:
     except ValueError as error:  # the SDK raises its Rust core's text
         found = re.search(r": (.*?) \(os error", str(error))
         raise BadSetting(
-            f"Metrics cannot be served at {place} ({found[1] if found else error}): give --metrics an address of"
+            f"Metrics cannot be served at {bound} ({found[1] if found else error}): give --metrics an address of"
             " this machine, and a port that no worker and no other program has."
         ) from None
 

@@ -98,8 +98,8 @@ async def recorded(client: Client, queue: str) -> Record | None:
         return None
     if info.status != WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_RUNNING or ID not in info.memo.fields:
         return None
-    told = {name: str(json.loads(info.memo.fields[name].data)) for name in (ID, PLACE) if name in info.memo.fields}
-    return Record(NamedStore(told[ID], told.get(PLACE, "")), info.execution.run_id)
+    memo = {name: str(json.loads(info.memo.fields[name].data)) for name in (ID, PLACE) if name in info.memo.fields}
+    return Record(NamedStore(memo[ID], memo.get(PLACE, "")), info.execution.run_id)
 
 
 async def record(client: Client, queue: str, store: NamedStore, replaced: Record | None = None) -> NamedStore:
@@ -133,7 +133,7 @@ async def record(client: Client, queue: str, store: NamedStore, replaced: Record
 
 
 @asynccontextmanager
-async def held(
+async def assigned(
     client: Client, queue: str, store: NamedStore, replaced: Record | None, fail: Callable[[str], None]
 ) -> AsyncIterator[None]:
     """Within the block, the queue has this store: workers that are built in the block may serve it.

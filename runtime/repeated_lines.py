@@ -24,9 +24,9 @@ class OncePer(logging.Filter):
         frames = raised.__traceback__ if raised else None
         while frames and frames.tb_next:
             frames = frames.tb_next
-        place = (frames.tb_frame.f_code, frames.tb_lineno) if frames else None
+        line = (frames.tb_frame.f_code, frames.tb_lineno) if frames else None
         # asyncio writes objects, which differ each time, below its first line.
-        return record.name, str(record.msg).partition("\n")[0], type(raised), place
+        return record.name, str(record.msg).partition("\n")[0], type(raised), line
 
     def filter(self, record: logging.LogRecord) -> bool:
         key, now = self.key(record), time.monotonic()

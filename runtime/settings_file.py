@@ -175,29 +175,29 @@ class SettingsFile(_Frozen):
 
 
 def _first_mistake(error: ValidationError, form: Mapping[str, Any]) -> str:
-    """The first mistake in the file, with its place; `form` is the JSON schema of the file."""
+    """The first mistake in the file, with its name; `form` is the JSON schema of the file."""
     first = error.errors(include_url=False)[0]
     loc = [str(part) for part in first["loc"] if part != "[key]"]
-    place = ".".join(loc)
+    setting = ".".join(loc)
     if first["type"] == "extra_forbidden":
         names = _names_at(form, loc[:-1])
         near = nearest(loc[-1], names).removeprefix(": ") or f"there are {', '.join(names)}"
-        return f"{place!r} is no setting ({near})"
+        return f"{setting!r} is no setting ({near})"
     if first["loc"][-1] == "[key]":
         of = " of openai" if "openai" in first["msg"] else ""
-        return f"{place!r} names no model{of} (write it as --planner does, in quotes)"
+        return f"{setting!r} names no model{of} (write it as --planner does, in quotes)"
     if first["type"] == "missing":
-        return f"{place!r} is missing"
+        return f"{setting!r} is missing"
     if first["type"] in ("model_type", "dict_type"):
-        return f"{place!r} must be a table"
+        return f"{setting!r} must be a table"
     value = repr(first["input"])[:MAX_VALUE]
-    return f"{place!r} cannot be {value}: it {first['msg'] if first['type'] == OWN else expected(first)}"
+    return f"{setting!r} cannot be {value}: it {first['msg'] if first['type'] == OWN else expected(first)}"
 
 
-def _names_at(schema: Mapping[str, Any], place: Sequence[str]) -> list[str]:
-    """The names of the settings that `schema` allows at `place`, a path of names."""
+def _names_at(schema: Mapping[str, Any], path: Sequence[str]) -> list[str]:
+    """The names of the settings that `schema` allows at `path`."""
     at: Any = schema
-    for part in place:
+    for part in path:
         others = [*at.get("patternProperties", {}).values(), {}]
         at = at.get("properties", {}).get(part) or others[0]
         at = schema["$defs"][at["$ref"].rpartition("/")[2]] if "$ref" in at else at

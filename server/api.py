@@ -224,9 +224,9 @@ async def start_task(request: Request, new: NewTask, key: Key = None) -> Respons
         raise Problem("usage", f"{field} {expected(first)}", "see /openapi.json") from error
     client = client_of(request)
     started = await client.start(task, id=new.id, key=key, again=new.again, continues=new.continues)
-    place = ui_url_of(client.temporal, started.id)
+    ui_url = ui_url_of(client.temporal, started.id)
     path = request.app.url_path_for("get_task", id=quote(started.id, safe=""))
-    return json_response({"task_id": started.id, "ui_url": place}, 201, location=str(path))
+    return json_response({"task_id": started.id, "ui_url": ui_url}, 201, location=str(path))
 
 
 @router.get("/tasks", summary="List tasks, newest first")
@@ -272,7 +272,7 @@ async def _task_to_follow(request: Request, id: Reference, last_id: LastId = "")
     if last_id.endswith(f"-{END}"):
         raise HTTPException(204)  # so that a browser does not connect again
     streams: Streams = request.app.state.streams
-    with streams.place():
+    with streams.listener_slot():
         yield await task_of(request, id)
 
 
@@ -302,9 +302,9 @@ async def answer(request: Request, id: Reference, new: NewAnswer) -> Response:
     by = visitor_of(request).answers_as(new.by)
     if wrong := [name for name in values if name not in CHOICES[new.choice].given.model_fields]:
         raise Problem("usage", f"{wrong[0]} does not go with {new.choice.value}", "leave it out")
-    words = await people.answer(task, new.choice, **values, by=by)
-    fields = {"task_id": task.id, "answer": new.choice.value, "by": by, "said": words}
-    return json_response({**fields, "checked": words is not None})
+    said = await people.answer(task, new.choice, **values, by=by)
+    fields = {"task_id": task.id, "answer": new.choice.value, "by": by, "said": said}
+    return json_response({**fields, "checked": said is not None})
 
 
 @router.post("/tasks/{id}/extend", summary="Give a running task more than its limits")
@@ -313,8 +313,8 @@ async def extend(request: Request, id: Reference, more: Extension, key: Key = No
     task = await task_of(request, id)
     by = visitor_of(request).answers_as(more.by)
     values = {**more.model_dump(exclude_unset=True), "by": by}
-    words = await people.answer(task, Choice.EXTEND, key, **values)
-    return json_response({"task_id": task.id, "by": by, "said": words, "checked": words is not None})
+    said = await people.answer(task, Choice.EXTEND, key, **values)
+    return json_response({"task_id": task.id, "by": by, "said": said, "checked": said is not None})
 
 
 @router.post("/tasks/{id}/cancel", status_code=202, summary="Ask a task to stop")
@@ -345,7 +345,7 @@ def rollback_fields(found: Rollback | None) -> dict[str, Any]:
     if found is None:
         return {"status": "running", "undo": [], "held": [], "confirm": None}
     records = [record.model_dump(mode="json") for record in found.outcome.undo]
-    return {"status": "complete" if found.is_complete else "incomplete", "undo": records, **found.held_fields}
+    return {"status": "complete" if found.is_complete else "incomplete", "undo": records, **found.planned_fields}
 
 
 async def within(work: Any) -> Any:

@@ -173,8 +173,8 @@ class Connection(H11Protocol):
         self.is_lost = True
         self._connections.forget(self)
         super().connection_lost(exc)
-        for told in self.on_lost:
-            told()
+        for callback in self.on_lost:
+            callback()
 
 
 class _Refusal(asyncio.Protocol):

@@ -59,13 +59,13 @@ def _listen(host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        place = _address(host, port)
+        address = _address(host, port)
         if error.errno == errno.EADDRINUSE:
-            reason, remedy = f"Another program listens at {place} already", "stop it, or choose another port"
+            reason, remedy = f"Another program listens at {address} already", "stop it, or choose another port"
         else:
             code = error.errno or 0
             why = os.strerror(code) if code > 0 else "no such host"  # below are the codes of getaddrinfo
-            reason, remedy = f"Nothing can listen at {place} ({why})", "choose another address or port"
+            reason, remedy = f"Nothing can listen at {address} ({why})", "choose another address or port"
         raise Problem("usage", reason, remedy) from error
 
 

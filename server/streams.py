@@ -85,8 +85,8 @@ class Feed(Events):
 
     async def after(self, cursor: str, *, with_words: bool) -> AsyncIterator[tuple[str, TaskEvent]]:
         """Yield the events after that with the cursor, each with its own, future events too, until the feed is over."""
-        told = list[tuple[str, TaskEvent]]()
-        view = Events(lambda event, cursor: told.append((cursor, event)), cursor)
+        events = list[tuple[str, TaskEvent]]()
+        view = Events(lambda event, cursor: events.append((cursor, event)), cursor)
         states: dict[object, TaskEvent] = {who: event for who, event in self._states.items() if event in WELL}
         entries, number, page = self._entries, 0, None
         while True:
@@ -99,14 +99,14 @@ class Feed(Events):
                 view.journal(page.model_copy(update=new), self._outcome)
             if self._snapshot:
                 view.see(self._snapshot)
-            told += [("", event) for who, event in self._states.items() if states.get(who) is not event]
+            events += [("", event) for who, event in self._states.items() if states.get(who) is not event]
             states = dict(self._states)
             if is_over and self._ending:
                 view.end(self._ending)
-            for event in told:
+            for event in events:
                 if with_words or not isinstance(event[1], ModelSays):
                     yield event
-            told.clear()
+            events.clear()
             if is_over:
                 return
             await news.wait()
@@ -123,7 +123,7 @@ class Streams:
         self._listeners = 0
 
     @contextmanager
-    def place(self) -> Iterator[None]:
+    def listener_slot(self) -> Iterator[None]:
         """Take one of the places of listeners for as long as a response lasts. Raises Problem if all are taken."""
         if self._listeners >= self._most:
             remedy = "close some, or try again later"

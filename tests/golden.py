@@ -33,12 +33,12 @@ from workflows.inquiries import (
 )
 from workflows.people.incidents import (
     Batch,
+    CanaryEnd,
+    Gone,
     Look,
     Resolve,
     Resolved,
     Search,
-    Seen,
-    Told,
     WaitingTasks,
 )
 from workflows.people.notifications import Notification
@@ -73,7 +73,7 @@ MODELS: Mapping[str, TypeAdapter[Any]] = {
     **{f"Answer-{choice.value}": TypeAdapter(row.given) for choice, row in CHOICES.items()},
     "LogLine": log_lines.schema(),
     "ToolsFile": TypeAdapter(ToolsFile),
-    "Resolving": TypeAdapter(Search | WaitingTasks | Look | Seen | Batch | Told),
+    "Resolving": TypeAdapter(Search | WaitingTasks | Look | CanaryEnd | Batch | Gone),
     "Findings": TypeAdapter(
         WorkerFindings
         | PlanFindings

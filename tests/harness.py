@@ -17,8 +17,8 @@ from temporalio.worker import Interceptor
 
 from activities import deadline
 from activities.boundary.boundary import Boundary
+from activities.boundary.breakers.admitting import telling
 from activities.boundary.breakers.rows import Breakers
-from activities.boundary.breakers.turns import telling
 from activities.boundary.effects import EffectFinder
 from activities.boundary.failpoints import FaultInjection
 from activities.boundary.interceptor import HeaderInterceptor

@@ -77,7 +77,7 @@ PRIVATE: Mapping[str, Sequence[str]] = {
     "FailingTask": ("is_taken", "failures", "workflow_id", "task_id", "queue", "event", "step"),
     "Explanation": ("story", "is_plain"),
     "ResetResult": ("point", "asked"),
-    "Rollback": ("handle", "held_fields"),
+    "Rollback": ("handle", "planned_fields"),
     "Documents": ("library",),
     "Services": ("of",),
     "Servers": ("expect", "opened", "listing", "request", "on_notification", "note_ahead", "ahead"),

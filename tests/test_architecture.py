@@ -73,7 +73,7 @@ def shown(kind, code, choice):
     card = rendering.environment().get_template("request.html").module.shown(cards.card_of(task, request, None, None))
     return {
         "terminal": requests.choices(request, task, is_alone=True),
-        "prompt": [*answers.typed_words(request), answers.words_for(request, Choice(choice)).asks],
+        "prompt": [*answers.typed_answers(request), answers.text_option(request, Choice(choice)).asks],
         "page": str(card),
         "field": FIELDS.get(code, ""),
         "web UI": updates[choice].description,

@@ -38,7 +38,7 @@ from workflows.calls.execution import Execution
 from workflows.calls.header import made_by_reset
 from workflows.calls.observing import observe
 from workflows.calls.running import raise_if_cancelled
-from workflows.calls.scheduling import TakesTurns
+from workflows.calls.scheduling import TakesAdmissions
 from workflows.faults import retries
 from workflows.faults.fault import Code
 from workflows.limits.spending import limit_message
@@ -82,7 +82,7 @@ class Confirmed(RootModel[dict[str, str]]):
 
 
 @workflow.defn(name="AgentWorkflow")
-class AgentWorkflow(Answers, TakesTurns):
+class AgentWorkflow(Answers, TakesAdmissions):
     """One task, from its text to its Outcome.
 
     A completed task returns its Outcome. A cancelled task closes as Canceled, with the Outcome in the memo. Every other

@@ -11,9 +11,9 @@ STARTER, WORKER = (
 )
 
 
-def command(*words: str) -> str:
+def command(*args: str) -> str:
     """The command of the console with these words, quoted for a shell where a word, such as an id, needs it."""
-    return f"{STARTER} {shlex.join(words)}"
+    return f"{STARTER} {shlex.join(args)}"
 
 
 def option_of(name: str) -> str:

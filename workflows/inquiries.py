@@ -75,8 +75,8 @@ class Capacity(BaseModel, frozen=True):
     threads: int
 
     def __str__(self) -> str:
-        held = f", {self.outlived} of {self.threads} threads held by calls that do not return" if self.outlived else ""
-        return f"{self.calls} of {self.slots} slots{held}"
+        busy = f", {self.outlived} of {self.threads} threads held by calls that do not return" if self.outlived else ""
+        return f"{self.calls} of {self.slots} slots{busy}"
 
 
 class BreakerCard(BaseModel, frozen=True):

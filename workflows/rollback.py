@@ -34,7 +34,7 @@ from workflows.calls.reconciling import (
     since_reconciled,
     with_earlier_outcome,
 )
-from workflows.calls.scheduling import TakesTurns
+from workflows.calls.scheduling import TakesAdmissions
 from workflows.faults.fault import Applied, Code, Fault
 from workflows.json_values import digest
 from workflows.people.approval import Approval, approval_code
@@ -59,7 +59,7 @@ class Undo(BaseModel):
 
 
 @workflow.defn(name="UndoWorkflow")
-class UndoWorkflow(TakesTurns):
+class UndoWorkflow(TakesAdmissions):
     """Undoes a closed task; completes when all its effects are undone, and fails as `escalated` otherwise.
 
     It may be started again: calls that were made before return their first result.

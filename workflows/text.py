@@ -85,12 +85,12 @@ def without_repeats(id: str, kind: str, title: str) -> tuple[str, str]:
     for name in (kind, id):
         begin, rest = title[: len(name)], title[len(name) :]
         is_phrase = name != kind and rest.startswith(" of ")
-        if name and not is_phrase and _as_words(begin) == _as_words(name) and (not rest or rest[0] in " :,"):
+        if name and not is_phrase and _spaced(begin) == _spaced(name) and (not rest or rest[0] in " :,"):
             return shown, rest.lstrip(" :,")
     return shown, title
 
 
-def _as_words(name: str) -> str:
+def _spaced(name: str) -> str:
     return name.casefold().replace("_", " ")
 
 
@@ -135,8 +135,8 @@ def nearest(name: str, among: Iterable[str]) -> str:
 
     Two names are similar if they are spelt alike, or if one has all words of the other: `get_price` and `price`.
     """
-    words, names = set(name.split("_")), sorted(among)
-    parts = [similar for similar in names if words <= set(similar.split("_")) or words >= set(similar.split("_"))]
+    pieces, names = set(name.split("_")), sorted(among)
+    parts = [similar for similar in names if pieces <= set(similar.split("_")) or pieces >= set(similar.split("_"))]
     found = list(dict.fromkeys([*difflib.get_close_matches(name, names), *parts]))[:3]
     return f": did you mean {' or '.join(found)}?" if found else ""
 

@@ -23,9 +23,9 @@ from workflows.account.records import FaultRecord, StepRecord, StepStatus
 from workflows.commands import command
 from workflows.faults.decision import what_follows
 from workflows.json_values import canonical, text_of
-from workflows.people.card import Asker, Fact, facts, value_words
+from workflows.people.card import Asker, Fact, facts, value_line
 from workflows.people.requests import answer_command
-from workflows.plans.contract import contract_words
+from workflows.plans.contract import contract_text
 from workflows.text import legible, service_words, shorten, without_repeats
 
 MAX_DETAILS = 2400
@@ -156,9 +156,9 @@ def request_url(page: str, task: str, request: str) -> str:
 
 
 def _fact_line(fact: Fact) -> str:
-    origin = f" ({escape(fact.origin_words, 100)})" if fact.origin else ""
+    origin = f" ({escape(fact.origin_text, 100)})" if fact.origin else ""
     indent = "  " if fact.is_argument else ""
-    return f"{indent}- **{escape(fact.about, 60)}:** {escape(value_words(fact.text), 200)}{origin}"
+    return f"{indent}- **{escape(fact.about, 60)}:** {escape(value_line(fact.text), 200)}{origin}"
 
 
 def _of_limit(spent: float, limit: float | None) -> str:
@@ -189,7 +189,7 @@ def _planning_lines(progress: Progress) -> list[str]:
         for call in (progress.rejections[-1].withheld if progress.rejections else ())
     ]
     if progress.contract.is_tainted and progress.contract.effects:
-        lines.append(f"- {escape(contract_words(progress.contract.effects), 400)}")
+        lines.append(f"- {escape(contract_text(progress.contract.effects), 400)}")
     if wait := progress.waiting:
         reason = escape(wait.reason, 200)
         until = f"{wait.until:%Y-%m-%d %H:%M} UTC"

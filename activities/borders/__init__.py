@@ -144,8 +144,8 @@ def _entries(error: BaseException, raises: declared.Entries) -> Iterator[Entry]:
 def _by_status(verdict: Verdict, error: BaseException, raises: declared.Entries) -> Verdict:
     """The verdict, or the one that the tool declares for the HTTP status of the exception."""
     status = _declared_status(error, raises)
-    told = verdict_of(raises[status], error) if status else None
-    return declared.by_status(verdict, error, told) if told else verdict
+    by_tool = verdict_of(raises[status], error) if status else None
+    return declared.by_status(verdict, error, by_tool) if by_tool else verdict
 
 
 def _with_address(verdict: Verdict, error: BaseException) -> Verdict:
@@ -172,8 +172,8 @@ def _of_tool_error(error: Any) -> Verdict:
         ).verdict()
     words = as_words(error.words)
     proves = Proof.UNKNOWN if error.proves_nothing else _OWN_PROOF.get(requests, Proof.REFUSED)
-    told = known.model_copy(update={"is_down": known.is_down or shows_down(known.code, proves)})
-    return Verdict(told, proves, None if error.proves_nothing else requests, words=words)
+    fault = known.model_copy(update={"is_down": known.is_down or shows_down(known.code, proves)})
+    return Verdict(fault, proves, None if error.proves_nothing else requests, words=words)
 
 
 _OWN_PROOF = {None: Proof.PROMISED, 0: Proof.NOT_SENT}

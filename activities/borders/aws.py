@@ -142,8 +142,8 @@ def _aws_row(code: str, status: Any) -> Row | None:
     if number > 400:
         return api.by_status(number)
     stem = re.sub(r"(Exception|Fault|Error)$", "", short)
-    by_words = next((row for words, row in _AWS_PATTERNS if re.search(words, stem)), None)
-    return by_words or (api.by_status(number) if number >= 300 else None)
+    by_pattern = next((row for pattern, row in _AWS_PATTERNS if re.search(pattern, stem)), None)
+    return by_pattern or (api.by_status(number) if number >= 300 else None)
 
 
 def _client_error(error: Any) -> Verdict | None:

@@ -23,7 +23,7 @@ GROUP = "replan.faults"
 CODES = sorted(code.value for code in Code if code not in RESERVED_CODES)
 """The codes that may be declared; the others are Replan's own."""
 
-MAX_TOLD = 5
+MAX_LISTED = 5
 """The most mistakes or classes of one mapping that a log line names."""
 
 
@@ -71,16 +71,16 @@ def entries(raises: Raises) -> Entries:
     }
 
 
-def by_status(before: Verdict, error: BaseException, told: Verdict) -> Verdict:
-    """The verdict `told` that a tool declares for the HTTP status of an exception, in place of the verdict `before`.
+def by_status(before: Verdict, error: BaseException, by_tool: Verdict) -> Verdict:
+    """The verdict `by_tool` that a tool declares for the HTTP status of an exception, in place of the verdict `before`.
 
     It proves what `before` does, unless the declaration says by `applied=` or by its code what it proves.
     """
-    proves = before.proves if told.proves is Proof.REFUSED else told.proves
-    observed = before.fault.observed if told.fault.quadrant is Quadrant.PERSISTENT_SEMANTIC else None
-    fault = told.fault.model_copy(update={"guessed": before.fault.guessed, "observed": observed})
-    told = replace(told, fault=fault, proves=proves, requests=before.requests, words=before.words)
-    return with_answer(told, error)
+    proves = before.proves if by_tool.proves is Proof.REFUSED else by_tool.proves
+    observed = before.fault.observed if by_tool.fault.quadrant is Quadrant.PERSISTENT_SEMANTIC else None
+    fault = by_tool.fault.model_copy(update={"guessed": before.fault.guessed, "observed": observed})
+    by_tool = replace(by_tool, fault=fault, proves=proves, requests=before.requests, words=before.words)
+    return with_answer(by_tool, error)
 
 
 def entry_of(raised: type[BaseException], raises: Entries) -> Entry | None:
@@ -146,12 +146,12 @@ def from_entry_points(package: str) -> Table:
             wrong = [f"cannot be loaded ({type(error).__name__})"]
         if wrong:
             log = _log()
-            log.warning("faults_not_loaded", entry_point=point.value, package=package, problems=wrong[:MAX_TOLD])
+            log.warning("faults_not_loaded", entry_point=point.value, package=package, problems=wrong[:MAX_LISTED])
             continue
         read = {qualified(raised): _entry(raised, declaration, point.value) for raised, declaration in table.items()}
         if twice := sorted({*found} & {*read}):
             log = _log()
-            log.warning("faults_declared_twice", entry_point=point.value, package=package, classes=twice[:MAX_TOLD])
+            log.warning("faults_declared_twice", entry_point=point.value, package=package, classes=twice[:MAX_LISTED])
         found = read | found  # as for modules, the package that comes first on Python's path counts
     return found
 

@@ -177,7 +177,7 @@ def _protobuf(message: bytes) -> dict[int, list[Any]]:
         while message[at] & 0x80:
             at += 1
         at += 1
-        return sum((byte & 0x7F) << 7 * place for place, byte in enumerate(message[start:at]))
+        return sum((byte & 0x7F) << 7 * position for position, byte in enumerate(message[start:at]))
 
     while at < len(message):
         number, kind = divmod(varint(), 8)

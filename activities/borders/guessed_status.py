@@ -27,8 +27,8 @@ PLACES = (
 
 def guess(error: BaseException) -> Verdict | None:
     """The verdict on an exception by the HTTP status that it carries; None if it carries no status from 400 to 599."""
-    for place, status in _statuses(error):
-        verdict, where = http.by_answer(error, status), ".".join((class_name(error), *place))
+    for path, status in _statuses(error):
+        verdict, where = http.by_answer(error, status), ".".join((class_name(error), *path))
         return replace(verdict, fault=verdict.fault.model_copy(update={"guessed": where}), proves=Proof.UNKNOWN)
     return None
 
@@ -41,8 +41,8 @@ def status_of(error: BaseException) -> int | None:
 
 def _statuses(error: BaseException) -> Iterator[tuple[tuple[str, ...], int]]:
     """Yield the places where an exception carries an HTTP status, each with the status."""
-    for place in () if is_pythons_own(error) else PLACES:  # SystemExit has a `code`
-        status = attribute(error, *place)
+    for path in () if is_pythons_own(error) else PLACES:  # SystemExit has a `code`
+        status = attribute(error, *path)
         status = status.value if isinstance(status, Enum) else status
         if isinstance(status, int) and not isinstance(status, bool) and 400 <= status < 600:
-            yield place, int(status)
+            yield path, int(status)

@@ -362,15 +362,15 @@ letters."""
 def _words(error: BaseException, response: object) -> str:
     """The message in the body of an answer, as far as the exception holds the body; empty if there is none."""
     # Beside the responses of `_body`: exceptions of generated clients, which keep the body themselves.
-    held = _first(attribute(response, "_content"), attribute(error, "body"), attribute(error, "data"))
-    if not isinstance(held, bytes | str):
-        return message_in(held)
-    if len(held) > MAX_WORDS_BODY:
+    body = _first(attribute(response, "_content"), attribute(error, "body"), attribute(error, "data"))
+    if not isinstance(body, bytes | str):
+        return message_in(body)
+    if len(body) > MAX_WORDS_BODY:
         return ""
     try:
-        return message_in(from_json(held, allow_inf_nan=False))
+        return message_in(from_json(body, allow_inf_nan=False))
     except ValueError:
-        return as_words(held)
+        return as_words(body)
 
 
 def message_in(body: object) -> str:

@@ -555,6 +555,6 @@ def is_unavailable(error: BaseException) -> bool:
 def cause(error: BaseException) -> str:
     """Why a database cannot be used, in a few words; the class of the exception if that is unknown."""
     code, message = _code(error), str(getattr(error, "orig", None) or "")
-    by_code = (words for start, words in _CAUSES.items() if code.startswith(start))
-    by_message = (words for part, words in _BY_MESSAGE.items() if part in message)
+    by_code = (reason for start, reason in _CAUSES.items() if code.startswith(start))
+    by_message = (reason for part, reason in _BY_MESSAGE.items() if part in message)
     return next(by_code, None) or next(by_message, None) or _BY_CLASS.get(type(error)) or type(error).__name__

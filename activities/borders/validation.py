@@ -33,12 +33,12 @@ def fields_of(error: ValidationError) -> str:
 
 def fields(errors: Iterable[Mapping[str, Any]]) -> str:
     """A text that names the first MAX_NAMED wrong fields, and what was expected of each."""
-    named = [f"{place(error['loc'])} {expected(error)}" for error in errors]
+    named = [f"{field_name(error['loc'])} {expected(error)}" for error in errors]
     more = f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else ""
     return "; ".join(named[:MAX_NAMED]) + more
 
 
-def place(loc: tuple[int | str, ...]) -> str:
+def field_name(loc: tuple[int | str, ...]) -> str:
     """The dotted name, in quotes, of the field at `loc`, the location in an error of pydantic."""
     names = [part if len(part) <= MAX_NAME else part[:MAX_NAME] + "…" for part in map(str, loc)]
     return repr(".".join(names)) if names else "the whole"

@@ -352,8 +352,8 @@ async def _failure(attempt: CallAttempt, fault: Fault, began: float, error: Base
                 reported.model_dump(mode="json"),
                 Held(held=attempt.held, due=due).model_dump(mode="json"),
             )
-    held = fault.code is Code.NEEDS_APPROVAL  # nothing went wrong: a person is asked
-    outcome = "needs_approval" if held else "transient_fail" if fault.quadrant.is_transient else "persistent_fail"
+    asks = fault.code is Code.NEEDS_APPROVAL  # nothing went wrong: a person is asked
+    outcome = "needs_approval" if asks else "transient_fail" if fault.quadrant.is_transient else "persistent_fail"
     _log(attempt, outcome, began, fault)
     return ApplicationError(
         fault.reason,
@@ -363,7 +363,7 @@ async def _failure(attempt: CallAttempt, fault: Fault, began: float, error: Base
         non_retryable=not may_repeat,
         next_retry_delay=timedelta(seconds=delay) if delay is not None else None,
         category=ApplicationErrorCategory.BENIGN  # no failure of the system: metrics leave it out
-        if fault.quadrant.is_semantic or held
+        if fault.quadrant.is_semantic or asks
         else ApplicationErrorCategory.UNSPECIFIED,
     )
 

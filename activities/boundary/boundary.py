@@ -39,7 +39,7 @@ from activities.providers.metering import total
 from activities.storage.store import time_limit
 from activities.toolbox.declare import conditions
 from activities.toolbox.declare.arguments import added_arguments, changes
-from activities.toolbox.declare.condition_words import applies
+from activities.toolbox.declare.condition_clauses import applies
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.injection import Transaction
 from activities.toolbox.resources import Resources
@@ -462,8 +462,8 @@ def _encode_provided(call: _Call, value: JsonValue) -> JsonValue:
     kind = call.kind
     try:
         # From JSON: a strict model rejects a date as a Python str, but accepts it in JSON.
-        given = kind.result.validate_json(canonical(value))
-        return encode(kind, call.arguments_for_ensure(), given, _max_bytes(kind.spec))
+        result = kind.result.validate_json(canonical(value))
+        return encode(kind, call.arguments_for_ensure(), result, _max_bytes(kind.spec))
     except ValidationError as error:
         reason = f"It does not fit the result of {kind.spec.kind}: {validation.fields_of(error)}."
         raise FaultRaised(Fault.of(Code.INVALID_INPUT, reason)) from None

@@ -67,8 +67,8 @@ def described(function: object) -> str:
     """What a function is called, and in which file and line it begins, as far as it tells."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     code = getattr(inspect.unwrap(function) if callable(function) else function, "__code__", None)
-    place = f"{code.co_filename}:{code.co_firstlineno}" if code else getattr(function, "__module__", None)
-    return f"{name} of {place}" if place else str(name)
+    where = f"{code.co_filename}:{code.co_firstlineno}" if code else getattr(function, "__module__", None)
+    return f"{name} of {where}" if where else str(name)
 
 
 class OwnProcess:
@@ -89,9 +89,9 @@ class OwnProcess:
 
 def _leave_child(calls: Iterable[str]) -> NoReturn:
     named = ", ".join(filter(None, calls)) or "A tool"
-    words = (
+    text = (
         f"{named} forked the worker's process, and went on in the child (process {os.getpid()}), which serves nothing."
         " The child ends, and the worker goes on: end a child with os._exit, or start a program instead.\n"
     )
-    os.write(2, words.encode(errors="replace"))
+    os.write(2, text.encode(errors="replace"))
     os._exit(1)

@@ -131,8 +131,8 @@ class Threads:
 
 def _exhausted_reason(kinds: Iterable[str]) -> str:
     counts = Counter(kinds)
-    held = ", ".join(f"{kind} {count}" for kind, count in counts.most_common(3))
-    return f"All {counts.total()} threads for tools are held by calls that do not return ({held})."
+    busiest = ", ".join(f"{kind} {count}" for kind, count in counts.most_common(3))
+    return f"All {counts.total()} threads for tools are held by calls that do not return ({busiest})."
 
 
 def _overtime(spec: ToolSpec) -> float:

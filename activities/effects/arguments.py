@@ -23,7 +23,7 @@ FRAMEWORKS = frozenset(
     {"pydantic_ai", "agents", "langgraph", "langchain", "langchain_core", "google", "agno", "mcp", "fastmcp", "dbos"}
 )
 """Packages whose objects are contexts of a call, and no arguments of it."""
-WORDS = frozenset(
+PROSE_NAMES = frozenset(
     [
         "body",
         "caption",
@@ -51,7 +51,7 @@ WORDS = frozenset(
 """Names of arguments that are only words, unless `authority=` names them."""
 MAX_ID = 400
 """The most characters of an id; of a longer one its hash counts."""
-MANY_WORDS = 4
+PROSE_LENGTH = 4
 """A text of so many words is only words, whatever the name of its argument."""
 
 
@@ -120,20 +120,20 @@ class Arguments:
 
     def call(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
         """Call `function` with these values of its parameters."""
-        given = {name: values[name] for name in self.signature.parameters if name in values}
-        bound = inspect.BoundArguments(self.signature, given)
+        passed = {name: values[name] for name in self.signature.parameters if name in values}
+        bound = inspect.BoundArguments(self.signature, passed)
         return function(*bound.args, **bound.kwargs)
 
     def decode(self, arguments: Mapping[str, JsonValue], bound: "Bound") -> dict[str, Any]:
         """The recorded arguments of an earlier call as values, and those that are not recorded from `bound`."""
-        given = {
+        decoded = {
             name: self._adapters[name].validate_python(value) for name, value in arguments.items() if name in self.own
         }
-        return {**bound.values, **given}
+        return {**bound.values, **decoded}
 
-    def differ_in_words(self, one: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> bool:
+    def differ_in_prose(self, one: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> bool:
         """Whether two calls have different arguments, but only in what is words."""
-        return differ_in_words(one, other, self._authority, self._content)
+        return differ_in_prose(one, other, self._authority, self._content)
 
     def _encode(self, values: Mapping[str, Any]) -> dict[str, JsonValue]:
         done = dict[str, JsonValue]()
@@ -170,7 +170,7 @@ class Arguments:
                 yield CallId(value)
 
 
-def differ_in_words(
+def differ_in_prose(
     one: Mapping[str, JsonValue],
     other: Mapping[str, JsonValue],
     authority: Collection[str] | None = None,
@@ -199,7 +199,7 @@ def _is_words(path: tuple[str, ...], *values: JsonValue) -> bool:
     texts = [value for value in values if value is not None]
     if not all(isinstance(value, str) for value in texts):
         return False
-    return name.lower() in WORDS or any(_is_prose(str(value)) for value in texts)
+    return name.lower() in PROSE_NAMES or any(_is_prose(str(value)) for value in texts)
 
 
 @dataclass(frozen=True)
@@ -377,5 +377,5 @@ def _leaves(value: JsonValue, path: tuple[str, ...] = ()) -> Iterator[tuple[tupl
 
 
 def _is_prose(text: str) -> bool:
-    words = text.split()
-    return len(words) >= MANY_WORDS and sum(word.strip(".,;:!?'\"()").isalpha() for word in words) * 2 > len(words)
+    parts = text.split()
+    return len(parts) >= PROSE_LENGTH and sum(word.strip(".,;:!?'\"()").isalpha() for word in parts) * 2 > len(parts)

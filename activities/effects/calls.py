@@ -50,12 +50,12 @@ _ROW = select(LEDGER).where(LEDGER.c.key == bindparam("key"))
 _INSERT = insert(LEDGER)
 _UPDATE = update(LEDGER).where(LEDGER.c.key == bindparam("of_key"))
 _OWNER = select(OWNERS).where(OWNERS.c.id == bindparam("owner"))
-_HELD = (LEDGER.c.key == bindparam("of_key"), LEDGER.c.claim == bindparam("of_claim"))
-_UPDATE_HELD = update(LEDGER).where(*_HELD)
-_MINE = (*_HELD, LEDGER.c.owner == bindparam("of_owner"), LEDGER.c.state == "open")
+_CLAIMED = (LEDGER.c.key == bindparam("of_key"), LEDGER.c.claim == bindparam("of_claim"))
+_UPDATE_CLAIMED = update(LEDGER).where(*_CLAIMED)
+_MINE = (*_CLAIMED, LEDGER.c.owner == bindparam("of_owner"), LEDGER.c.state == "open")
 _UPDATE_MINE = update(LEDGER).where(*_MINE)
 _IS_MINE = select(LEDGER.c.key).where(*_MINE)
-_SETTLE = _UPDATE_HELD.where(LEDGER.c.state.in_(["open", "unknown"]))
+_SETTLE = _UPDATE_CLAIMED.where(LEDGER.c.state.in_(["open", "unknown"]))
 _ABANDON_OPEN = _UPDATE.where(LEDGER.c.asker == bindparam("of_reader"), LEDGER.c.state == "open").values(is_abandoned=1)
 _ABANDON_READ = _UPDATE.where(LEDGER.c.reader == bindparam("of_reader"), LEDGER.c.state == "applied").values(
     reader=None
@@ -147,7 +147,7 @@ class CallRequest:
     key: str
     """The key of its row, if it gets a new one."""
     timeout: float
-    differs_in_words: Callable[[Mapping[str, JsonValue]], bool]
+    differs_in_prose: Callable[[Mapping[str, JsonValue]], bool]
     """Whether its arguments differ from these only in words."""
     can_look: bool = False
     """Whether `reconcile=`, or the database of a transactional function, can say whether a call was applied."""
@@ -317,7 +317,7 @@ class Calls:
             return self._same(tx, request, row, earlier, is_joined=match.verdict is Relation.JOINED)
         if earlier.standing is CallStanding.STOPPED and request.can_look and not has_looked:
             return self._look(tx, row)
-        return self._doubt(tx, request, row, rows, self._told(tx, row, earlier.standing))
+        return self._doubt(tx, request, row, rows, self._clause(tx, row, earlier.standing))
 
     def _same(self, tx: Connection, request: CallRequest, row: Any, earlier: Earlier, *, is_joined: bool) -> Step:
         """What follows if the call is the earlier one."""
@@ -327,7 +327,7 @@ class Calls:
             case CallStanding.STOPPED if request.effect is Effect.UNKEYED:
                 return self._look(tx, row)
             case CallStanding.STOPPED:
-                why, is_shared = self._told(tx, row, earlier.standing), _is_shared(row, request.identity)
+                why, is_shared = self._clause(tx, row, earlier.standing), _is_shared(row, request.identity)
                 claim = self._take_over(tx, request, row, is_unproven=True, is_joined=is_joined)
                 begun = row.at if is_joined or is_shared else None
                 return claim._replace(begun=begun, why=why, is_shared=is_shared)
@@ -344,9 +344,9 @@ class Calls:
         # Whoever got its result may have been killed before it was told so; a connection that is open was told.
         is_taken = _took_key(request, row)
         has_read = standing is CallStanding.READ and not (is_taken and not request.asker)
-        was_told = has_read or not (_was_joined(row) or is_taken)
-        why, is_joined = self._told(tx, row, standing), is_joined or not was_told
-        read = {"joined": (row.joined or 0) + 1, "why": _with_answer(row.why, standing, is_joined=is_joined, told=why)}
+        was_delivered = has_read or not (_was_joined(row) or is_taken)
+        why, is_joined = self._clause(tx, row, standing), is_joined or not was_delivered
+        read = {"joined": (row.joined or 0) + 1, "why": _with_answer(row.why, standing, why, is_joined=is_joined)}
         if row.result is not None or request.returns_nothing:  # else the caller gets an error, and calls again
             request.client.key = row.key  # a client that leaves from now on is in `given_up`
             reader = None if request.client.has_left() else request.asker or self.owner
@@ -440,7 +440,7 @@ class Calls:
 
     def _look(self, tx: Connection, row: Any) -> UnresolvedCall:
         arguments = json.loads(row.arguments) if row.arguments else {}
-        return UnresolvedCall(row.key, row.claim, arguments, self._told(tx, row, CallStanding.STOPPED))
+        return UnresolvedCall(row.key, row.claim, arguments, self._clause(tx, row, CallStanding.STOPPED))
 
     def is_mine(self, tx: Connection, claim: Claim) -> bool:
         """Whether this process still holds its claim: nobody has settled the call meanwhile, or taken it over."""
@@ -515,13 +515,13 @@ class Calls:
         row, now = self.row(tx, look.key), self.clock(tx)
         if row is None or row.claim != look.token or row.state not in (State.OPEN, State.UNKNOWN):
             return Miss(is_void=True)  # somebody else has settled it: begin again
-        seen = self.evidence_of(tx, row.owner, now)
-        is_over = seen.life in (Life.DEAD, Life.ENDED) and not seen.has_started_processes
+        evidence = self.evidence_of(tx, row.owner, now)
+        is_over = evidence.life in (Life.DEAD, Life.ENDED) and not evidence.has_started_processes
         if not is_over and not (row.expires is not None and now > row.expires + GRACE):
             left = max(0.0, (row.expires or now) + GRACE - now)
             return Miss(why=f"it was not found, but may still arrive: that proves something in {left:.0f} s")
         if row.missed_at is None or row.missed_at > now:
-            tx.execute(_UPDATE_HELD, {"of_key": look.key, "of_claim": look.token, "missed_at": now})
+            tx.execute(_UPDATE_CLAIMED, {"of_key": look.key, "of_claim": look.token, "missed_at": now})
             return Miss(look_again_in=settle)
         if now - row.missed_at < settle:
             return Miss(look_again_in=settle - (now - row.missed_at))
@@ -638,14 +638,14 @@ class Calls:
         here = "" if owner.host == socket.gethostname() else f" on {owner.host}"
         return f"process {owner.pid}{here}"
 
-    def _told(self, tx: Connection, row: Any, standing: CallStanding) -> str:
+    def _clause(self, tx: Connection, row: Any, standing: CallStanding) -> str:
         """What is known of an earlier call, in a clause that follows its name and time."""
         where = self.place_of(tx, row)
         match standing:
             case CallStanding.RUNNING:
                 return f"runs in {where}, and its client has given up"
             case CallStanding.STOPPED if row.state == State.UNKNOWN:
-                return f"ended without a proof of its outcome ({told_why(row.why)})"
+                return f"ended without a proof of its outcome ({reason_in(row.why)})"
             case CallStanding.STOPPED:
                 return f"was begun by {where}, which has recorded no result and is gone"
             case CallStanding.UNREAD if _was_found(row):
@@ -723,7 +723,7 @@ def _related(request: CallRequest, rows: Sequence[Any]) -> Iterator[tuple[Any, b
             continue
         is_equal = row.digest == identity.digest
         is_named = identity.key is not None and row.caller_key == identity.key
-        is_reworded = not is_equal and request.differs_in_words(json.loads(row.arguments) if row.arguments else {})
+        is_reworded = not is_equal and request.differs_in_prose(json.loads(row.arguments) if row.arguments else {})
         if is_equal or is_named or is_reworded:
             yield row, is_reworded
 
@@ -737,12 +737,12 @@ def _why(code: str, reason: str, **more: JsonValue) -> str:
     return json.dumps({"code": code, "reason": reason, **more})
 
 
-def _with_answer(before: str | None, standing: CallStanding, *, is_joined: bool, told: str) -> str:
+def _with_answer(before: str | None, standing: CallStanding, reason: str, *, is_joined: bool) -> str:
     """The column `why` with what is known of the newest call that got the recorded result."""
-    answer = {"at": datetime.now(UTC).isoformat(), "standing": standing.value, "joined": is_joined, "reason": told}
+    answer = {"at": datetime.now(UTC).isoformat(), "standing": standing.value, "joined": is_joined, "reason": reason}
     return json.dumps({**(json.loads(before) if before else {}), "answer": answer})
 
 
-def told_why(why: str | None) -> str:
+def reason_in(why: str | None) -> str:
     """The sentence of the column `why`; empty without one."""
     return str(json.loads(why).get("reason", "")).rstrip(".") if why else ""

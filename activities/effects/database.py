@@ -267,8 +267,8 @@ def _beside(file: Path) -> Path:
 def _read_mark(file: Path) -> StoreMark | None:
     """What the file beside a store says of it; None without one."""
     try:
-        seq, _, told = (_beside(file) / "store").read_text(encoding="utf-8").partition(" {")
-        return StoreMark(json.loads("{" + told)["store"], int(seq))
+        seq, _, mark = (_beside(file) / "store").read_text(encoding="utf-8").partition(" {")
+        return StoreMark(json.loads("{" + mark)["store"], int(seq))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -336,7 +336,7 @@ def _file_system(file: Path, mounts: str) -> str:
         fields = line.split()
         if len(fields) < 3:
             continue
-        place = fields[1].replace("\\040", " ").rstrip("/") or "/"
-        if (place == "/" or file == Path(place) or Path(place) in file.parents) and len(place) >= len(best):
-            best, found = place, fields[2]
+        mount = fields[1].replace("\\040", " ").rstrip("/") or "/"
+        if (mount == "/" or file == Path(mount) or Path(mount) in file.parents) and len(mount) >= len(best):
+            best, found = mount, fields[2]
     return found

@@ -177,13 +177,13 @@ class Desk:
         if row.state not in (State.OPEN, State.UNKNOWN, State.DOUBTFUL):
             state = self.records(tx, [row])[0]
             raise EffectRefused(
-                "already_settled", key, f"The call {key} {in_words(state)}", "there is nothing to settle"
+                "already_settled", key, f"The call {key} {clause_about(state)}", "there is nothing to settle"
             )
         if row.state != State.DOUBTFUL and is_doubt:
             reason = f"The call {key} is not doubtful: nobody knows whether it was applied"
             raise EffectRefused("other_answer", key, reason, "settle it as applied or not-applied")
-        if row.state == State.OPEN and (seen := self._process(tx, row)) is not None and seen.life in _LIVES:
-            reason = f"The call {key} still runs in {place(seen)}"
+        if row.state == State.OPEN and (process := self._process(tx, row)) is not None and process.life in _LIVES:
+            reason = f"The call {key} still runs in {place(process)}"
             raise EffectRefused("still_running", key, reason, "wait for it, or end that process")
         if answer == "same":
             self._check_earlier(tx, row)
@@ -211,9 +211,9 @@ class Desk:
             remedy = (
                 f"settle that first, with {to_see(self.database.url, 'settle', earlier.key, 'applied')} or not-applied"
             )
-            reason = f"The earlier call {earlier.key} {in_words(earlier)}"
+            reason = f"The earlier call {earlier.key} {clause_about(earlier)}"
         else:
-            reason = f"The earlier call {earlier.key} {in_words(earlier)}, so it has no result"
+            reason = f"The earlier call {earlier.key} {clause_about(earlier)}, so it has no result"
             remedy = "settle it as another if it is to be made"
         raise EffectRefused("earlier_first", row.key, reason, remedy)
 
@@ -257,8 +257,8 @@ class Desk:
         """The rows as a process sees them that starts now."""
         return Calls("", {}, self.database.now, self.database.is_local, is_registered=True)
 
-    def _look(self, *words: str) -> str:
-        return f"{to_see(self.database.url, 'effects', *words)} shows {'it' if words else 'them all'}"
+    def _look(self, *args: str) -> str:
+        return f"{to_see(self.database.url, 'effects', *args)} shows {'it' if args else 'them all'}"
 
 
 def _record(row: Any, process: Process | None) -> CallRecord:
@@ -293,7 +293,7 @@ def place(process: Process | None) -> str:
     return f"process {process.pid} on {process.host}" if process else "a process that is not known any more"
 
 
-def in_words(call: CallRecord) -> str:
+def clause_about(call: CallRecord) -> str:
     """What is known of a call, as a clause that follows its name."""
     where = place(call.process)
     match call.state:
@@ -332,5 +332,5 @@ def _as_json(key: str, result: Any) -> str:
     return text
 
 
-def _listed(words: Sequence[str]) -> str:
-    return f"{', '.join(words[:-1])} or {words[-1]}"
+def _listed(items: Sequence[str]) -> str:
+    return f"{', '.join(items[:-1])} or {items[-1]}"

@@ -19,7 +19,7 @@ from activities.effects.calls import (
     UndoneCall,
     UnresolvedCall,
 )
-from activities.effects.desk import CallRecord, Desk, in_words, place
+from activities.effects.desk import CallRecord, Desk, clause_about, place
 from activities.effects.flow import Running
 from activities.effects.recognition import Identity
 from activities.effects.remedies import IDENTITY, OUTCOME, RESULT, to_settle
@@ -78,7 +78,7 @@ class Explained(NamedTuple):
 
 def explain(desk: Desk, call: CallRecord) -> Explained:
     """Explain a call; raises StoreUnavailable, or EffectRefused if it is gone."""
-    summary = f"{call.function} of the session {call.session!r} {in_words(call)}."
+    summary = f"{call.function} of the session {call.session!r} {clause_about(call)}."
     return Explained(call, summary, list(items_of(call)), following(desk, call), list(todo_of(desk, call)))
 
 
@@ -141,14 +141,14 @@ def _answers(call: CallRecord, newest: Any) -> Iterator[WhyItem]:
     if not call.joined:
         return
     number = "One later call was" if call.joined == 1 else f"{call.joined} later calls were"
-    told = newest if isinstance(newest, dict) else {}
-    how = "was taken for it" if told.get("joined") else "had its key or its ids"
+    last = newest if isinstance(newest, dict) else {}
+    how = "was taken for it" if last.get("joined") else "had its key or its ids"
     why = (
-        f"The newest that got its result, at {str(told.get('at', ''))[:19]}Z, {how}: this one {told.get('reason', '')}."
-        if told
+        f"The newest that got its result, at {str(last.get('at', ''))[:19]}Z, {how}: this one {last.get('reason', '')}."
+        if last
         else None
     )
-    yield WhyItem(f"{number} taken for it.", why, "answered", told)
+    yield WhyItem(f"{number} taken for it.", why, "answered", last)
 
 
 def following(desk: Desk, call: CallRecord) -> Following:
@@ -169,7 +169,7 @@ def following(desk: Desk, call: CallRecord) -> Following:
             timeout=0,
             client=Running(),
             # Only the program knows which arguments are words; a doubtful call was compared with its earlier one.
-            differs_in_words=lambda arguments: arguments == earlier,
+            differs_in_prose=lambda arguments: arguments == earlier,
         )
         return viewer.begin(tx, request, None, has_looked=False)
 

@@ -64,8 +64,8 @@ class TransactionalDecorator(Generic[Keywords]):
         self, datasource: Engine | AsyncEngine, /, *none: Keywords.args, **keywords: Keywords.kwargs
     ) -> Callable[[Callable[..., R]], Callable[..., R]]:
         """`datasource` is the function's database: an Engine for a `def`, an AsyncEngine for an `async def`."""
-        given: dict[str, Any] = dict(keywords)
-        options = EffectOptions(**given)
+        named: dict[str, Any] = dict(keywords)
+        options = EffectOptions(**named)
         return lambda function: self._effects.declare(Effect.TRANSACTIONAL, function, options, datasource)
 
 

@@ -142,7 +142,7 @@ class Work:
     """Whether after a failure nothing can still send anything."""
     name_of: Callable[[BaseException], str] = lambda error: type(error).__name__
     """The name of an exception of the function, for people."""
-    key_words: str = 'effects.scope(key="...")'
+    key_hint: str = 'effects.scope(key="...")'
     """How a caller gives a key."""
 
 
@@ -327,7 +327,7 @@ POLL_SECONDS, POLLS = 0.05, 10
 
 def _settle(request: CallRequest, rows: Calls, work: Work, client: Running, step: UnresolvedCall) -> Flow:
     """Find out whether an earlier call was applied; returns True if that stays unknown and the call is reworded."""
-    is_equal, client.waits_for = not request.differs_in_words(step.arguments), step.key
+    is_equal, client.waits_for = not request.differs_in_prose(step.arguments), step.key
     while work.look is not None:
         try:
             value = yield Invoke(work.look(step), request.timeout)
@@ -363,7 +363,7 @@ def _doubt(request: CallRequest, step: Doubt) -> str:
 
 
 def _doubtful(step: Doubt, work: Work, what: str) -> str:
-    return f"{what} {work.remedy(step.key, IDENTITY)} Or give it a key of its own: {work.key_words}."
+    return f"{what} {work.remedy(step.key, IDENTITY)} Or give it a key of its own: {work.key_hint}."
 
 
 def _conflict(request: CallRequest, key: str) -> str:

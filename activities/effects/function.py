@@ -169,7 +169,7 @@ class Function:
             arguments=bound.json,
             key=key,
             timeout=self.options.timeout,
-            differs_in_words=lambda earlier: self.arguments.differ_in_words(bound.json, earlier),
+            differs_in_prose=lambda earlier: self.arguments.differ_in_prose(bound.json, earlier),
             can_look=self.options.reconcile is not None or self.effect is Effect.TRANSACTIONAL,
             returns_nothing=self.arguments.returns in (None, type(None)),
             client=client,
@@ -268,15 +268,15 @@ class Function:
 
         def look(step: UnresolvedCall) -> Callable[[], Any]:
             values = {**self.arguments.decode(step.arguments, bound), "key": Key(step.key)}
-            given = {name: values[name] for name in wanted if name in values}
+            taken = {name: values[name] for name in wanted if name in values}
 
             if not self.is_async:
-                return lambda: self._found(reconcile(**given))
+                return lambda: self._found(reconcile(**taken))
 
             async def call() -> Any:
                 if inspect.iscoroutinefunction(reconcile):
-                    return self._found(await reconcile(**given))
-                return self._found(await asyncio.to_thread(reconcile, **given))
+                    return self._found(await reconcile(**taken))
+                return self._found(await asyncio.to_thread(reconcile, **taken))
 
             return call
 

@@ -39,8 +39,8 @@ def scope(session: str | None, key: str | None, run: str | None, call: str | Non
     """Inside the block, calls have these; what is None stays as it is outside of it."""
     outside = _SCOPE.get()
     named = (("session", session), ("key", key), ("run", run), ("call", call))
-    given = {name: checked(name, value) for name, value in named if value is not None}
-    token = _SCOPE.set(replace(outside, **given))
+    changes = {name: checked(name, value) for name, value in named if value is not None}
+    token = _SCOPE.set(replace(outside, **changes))
     try:
         yield
     finally:

@@ -18,21 +18,21 @@ def to_settle(key: str, missing: str, store: str) -> str:
     """The sentence that says how the call with this key is settled in the store with this URL."""
     match missing:
         case _ if missing == OUTCOME:
-            words = f"{to_see(store, 'settle', key, 'applied')} (its result: `--result JSON`), or with `not-applied`"
+            commands = f"{to_see(store, 'settle', key, 'applied')} (its result: `--result JSON`), or with `not-applied`"
         case _ if missing == RESULT:
-            words = f"{to_see(store, 'settle', key, 'applied', result='null')}, with its result in place of null"
+            commands = f"{to_see(store, 'settle', key, 'applied', result='null')}, with its result in place of null"
         case _:
-            words = f"{to_see(store, 'settle', key, 'same')}, or with `another`"
-    return f"Settle it: {words}.{_password(store)}"
+            commands = f"{to_see(store, 'settle', key, 'same')}, or with `another`"
+    return f"Settle it: {commands}.{_password(store)}"
 
 
-def to_see(store: str, command: str, *words: str, **options: str) -> str:
+def to_see(store: str, command: str, *args: str, **options: str) -> str:
     """A command about a store, in backticks: `replan effects --store agent.db`."""
-    given = [*(f"--{name} {shlex.quote(value)}" for name, value in options.items()), f"--store {as_argument(store)}"]
-    if any(word.startswith("-") for word in words):  # else it would be taken for an option
-        parts = [command, *given, "--", *map(shlex.quote, words)]
+    switches = [*(f"--{name} {shlex.quote(value)}" for name, value in options.items()), f"--store {as_argument(store)}"]
+    if any(word.startswith("-") for word in args):  # else it would be taken for an option
+        parts = [command, *switches, "--", *map(shlex.quote, args)]
     else:
-        parts = [command, *map(shlex.quote, words), *given]
+        parts = [command, *map(shlex.quote, args), *switches]
     return f"`{STARTER} {' '.join(parts)}`"
 
 

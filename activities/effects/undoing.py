@@ -17,7 +17,7 @@ from sqlalchemy import Connection, update
 from activities.effects import identity
 from activities.effects.arguments import Bound
 from activities.effects.calls import State
-from activities.effects.desk import CallRecord, Desk, in_words
+from activities.effects.desk import CallRecord, Desk, clause_about
 from activities.effects.errors import EffectRefused
 from activities.effects.function import Function
 from activities.effects.ledger import LEDGER
@@ -32,9 +32,9 @@ def check_undo(name: str, function: Function) -> None:
     """Raise TypeError if the `undo=` of a function cannot undo it."""
     undo = undo_of(function)
     if undo is None or undo.store is not function.store:
-        given = getattr(function.options.undo, "__name__", repr(function.options.undo))
+        other = getattr(function.options.undo, "__name__", repr(function.options.undo))
         raise TypeError(
-            f"undo= of {name} is {given}, which is no function of the same Effects: decorate it too, as in"
+            f"undo= of {name} is {other}, which is no function of the same Effects: decorate it too, as in"
             f" @effects.idempotent, above {name}."
         )
     known = {*function.arguments.own, RESULT}
@@ -120,7 +120,7 @@ def plan_undo(desk: Desk, functions: Mapping[str, Function], key: str) -> UndoFu
         return None
     if call.state is not State.APPLIED:
         remedy = "settle it first" if call.is_unsettled else "there is nothing to undo"
-        raise EffectRefused("not_applied", key, f"The call {key} {in_words(call)}", remedy)
+        raise EffectRefused("not_applied", key, f"The call {key} {clause_about(call)}", remedy)
     function = functions.get(call.function)
     if function is None:
         reason = f"This Effects has no function {call.function}, which made the call {key}"

@@ -31,7 +31,7 @@ class Alternative(NamedTuple):
 
     argument: str
     value: JsonValue
-    words: str  # why it is chosen, for people: `nearest free alternative 14:30`
+    why: str  # why it is chosen, for people: `nearest free alternative 14:30`
     reference: dict[str, JsonValue] | None = None  # what the plan has in place of `value`
 
 

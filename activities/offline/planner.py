@@ -37,10 +37,10 @@ MIN_LIKENESS = 0.4  # similarity from which on a form is named as the nearest, e
 MAX_SENTENCE = 500
 MAX_PHRASE_TEXT = 400  # characters of a text that the sentence about a result shows
 BEGUN = "A model chose the steps turn by turn, and no rule can say what is missing: what was finished stays."
-IN_WORDS = "The rules answer in words, and the answer of this task is to fit a schema: that needs a model."
+ANSWERS_IN_TEXT = "The rules answer in words, and the answer of this task is to fit a schema: that needs a model."
 Result = TypeVar("Result", bound=BaseModel)
 Phrase = Callable[[JsonValue], str]
-_WORDS = re.compile(r"[^\W\d_]{3,}")
+_WORD = re.compile(r"[^\W\d_]{3,}")
 _FILLER = {"and", "the", "for", "all", "most", "each", "other", "what"}
 
 
@@ -56,7 +56,7 @@ class OfflinePlanner:
     async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> Proposal:
         """Plan the task's text at first, repair the plan after a rejection, and report the results at the end."""
         if situation.result_schema is not None:
-            return GiveUp(reason=IN_WORDS)
+            return GiveUp(reason=ANSWERS_IN_TEXT)
         proposal: Proposal
         try:
             if not situation.planned and not situation.is_last:
@@ -219,7 +219,7 @@ def read_task(text: str, today: date, kinds: Mapping[str, Kind], down: Collectio
 
 def _likeness(text: str, form: Form) -> float:
     """The similarity of a clause and a form: the number of common words, plus a ratio of equal letters (0 to 1)."""
-    clause_words, spelt = (set(_WORDS.findall(words.lower())) - _FILLER for words in (text[:120], form.spelling))
+    clause_words, spelt = (set(_WORD.findall(part.lower())) - _FILLER for part in (text[:120], form.spelling))
     return len(clause_words & spelt) + difflib.SequenceMatcher(None, text[:120].lower(), form.spelling.lower()).ratio()
 
 

@@ -168,7 +168,7 @@ class _Repair:
         self._check_overwriting(record, alternative, failed)
         if self._has_effect(record):
             self._planned.add(self._call_with(record, alternative))
-        self._because.append(f"{self._describe_rejection(failed)}; {alternative.words}")
+        self._because.append(f"{self._describe_rejection(failed)}; {alternative.why}")
         return alternative
 
     def _chosen(self, record: StepRecord, usable: Sequence[Alternative]) -> Alternative:
@@ -187,7 +187,7 @@ class _Repair:
 
         noun = NOUNS.get(shape_of(old) or "", first.argument)
         chosen = _ask_user(self._situation, self._question(record, f"Which {noun} instead of {old}?"), [*options], read)
-        return chosen._replace(words=f"the user chose {str(chosen.value)[:80]}")
+        return chosen._replace(why=f"the user chose {str(chosen.value)[:80]}")
 
     def _meant(self, record: StepRecord) -> Alternative | None:
         """Ask the user which name was meant, if the name in the call does not exist and similar names were observed.
@@ -200,9 +200,9 @@ class _Repair:
         misnamed = [argument for argument, value in args.items() if shape_of(value) == "text"]
         if not (names and len(misnamed) == 1 and self._situation.may_ask):
             return None
-        options = {_option(_with_description(name, words)): name for name, words in names.items()}
-        by_words = {_option(words): name for name, words in names.items()}
-        spelt = by_words | {_option(name): name for name in names} | options
+        options = {_option(_with_description(name, described)): name for name, described in names.items()}
+        by_description = {_option(described): name for name, described in names.items()}
+        spelt = by_description | {_option(name): name for name in names} | options
 
         def read(reply: str) -> Alternative | None:
             chosen = _named_option(reply, spelt, self._situation.now.date())
@@ -212,7 +212,7 @@ class _Repair:
 
         text = self._question(record, f"Which {misnamed[0]} did you mean instead of {str(args[misnamed[0]])[:80]!r}?")
         meant = _ask_user(self._situation, text, [*options], read)
-        self._because.append(f"{self._describe_rejection(failed)}; {meant.words}")
+        self._because.append(f"{self._describe_rejection(failed)}; {meant.why}")
         return meant
 
     def _question(self, record: StepRecord, question: str) -> str:
@@ -235,7 +235,7 @@ class _Repair:
         results = {earlier.step.id: earlier.result for earlier in done if not earlier.left_out}
         for item in find_later_items(record.step.args, results):
             if self._call_with(record, item) not in self._excluded:
-                self._because.append(f"{self._describe_rejection(self._failed_record(record))}; {item.words}")
+                self._because.append(f"{self._describe_rejection(self._failed_record(record))}; {item.why}")
                 return item
         return None
 
@@ -277,7 +277,7 @@ class _Repair:
         step, failed = record.step, self._failed_record(record)
         if not self._is_usable(step.kind):
             raise NoRepair(f"{step.id} needs {step.kind}, which cannot be used any more{self._fault_text(record)}")
-        alike = ", ".join(_with_description(name, words) for name, words in self._similar_names(failed).items())
+        alike = ", ".join(_with_description(name, described) for name, described in self._similar_names(failed).items())
         reason = f"Nothing that was seen offers an alternative.{f' Spelt alike: {alike}.' if alike else ''}"
         unread = [observation.unread for observation in self._observations(failed) if observation.unread]
         reason += f" The state could not be read again: {unread[-1]}" if unread else ""
@@ -457,7 +457,7 @@ def _near(observed: JsonValue) -> dict[str, str]:
     """The first names in the field `near` or `nearest` of an observed state, each with its description or ""."""
     near = (observed.get("near") or observed.get("nearest")) if isinstance(observed, dict) else None
     if isinstance(near, dict):
-        return {name: str(words or "") for name, words in [*near.items()][:MAX_LISTED]}
+        return {name: str(described or "") for name, described in [*near.items()][:MAX_LISTED]}
     return {str(name): "" for name in near[:MAX_LISTED]} if isinstance(near, list) else {}
 
 

@@ -164,8 +164,8 @@ def assistant_turn(past: RecordedTurn) -> AssistantTurn:
 def _observed(observations: Sequence[Observation], max_shown: int) -> Iterator[str]:
     """Yield a text for each state that was observed at a rejection (`stale`) or after it."""
     for observation in observations:
-        seen = f"Seen at {observation.at:%H:%M:%S %Z}, after the refusal"
-        how = "As it was at the refusal" if observation.stale else seen
+        fresh = f"Seen at {observation.at:%H:%M:%S %Z}, after the refusal"
+        how = "As it was at the refusal" if observation.stale else fresh
         arguments = f" of {fenced('arguments', observation.args, min(max_shown, MAX_ARGS))}" if observation.args else ""
         call = f"{observation.step_id}, with {observation.kind}{arguments}"
         yield f"{how} of {call}:\n{fenced(observation.kind, observation.value, max_shown)}"
@@ -318,7 +318,7 @@ def _with_summary(turn: UserTurn, summary: RecordedTurn, goal: Situation | None)
 
 def _without_closing(turn: Turn, closings: Iterable[str]) -> Turn:
     """The turn without its closing lines (time, calls left), which were true only when it was sent."""
-    closing = next((words for words in closings if turn.text.endswith(words)), "")
+    closing = next((line for line in closings if turn.text.endswith(line)), "")
     return replace(turn, text=turn.text.removesuffix(closing).strip())
 
 

@@ -20,15 +20,15 @@ def turns(demonstrations: Iterable[Demonstration], names: Mapping[str, str], *, 
     """
     found = list[Turn]()
     for number, demonstration in enumerate(demonstrations):
-        told = UserTurn(f"{prompts.EXAMPLE_TASK.format(task=demonstration.task)}\n{prompts.NEXT_MOVE}")
+        user_turn = UserTurn(f"{prompts.EXAMPLE_TASK.format(task=demonstration.task)}\n{prompts.NEXT_MOVE}")
         for index, move in enumerate(demonstration.moves):
             call = ToolCall(f"example_{number}_{index}", names.get(move.kind, move.kind), move.args)
             thought = move.thought or (prompts.EXAMPLE_THOUGHT.format(kind=move.kind) if is_textual else "")
-            found += [told, AssistantTurn(thought, (call,))]
-            told = UserTurn(prompts.NEXT_MOVE, (ToolResult(call.id, fenced(move.kind, move.result)),))
+            found += [user_turn, AssistantTurn(thought, (call,))]
+            user_turn = UserTurn(prompts.NEXT_MOVE, (ToolResult(call.id, fenced(move.kind, move.result)),))
         thought = demonstration.thought or prompts.EXAMPLE_END
         end = written_answer(thought, demonstration.answer) if is_textual else demonstration.answer
-        found += [told, AssistantTurn(end)]
+        found += [user_turn, AssistantTurn(end)]
     return found
 
 

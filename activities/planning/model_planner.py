@@ -97,7 +97,7 @@ class ModelPlanner:
         self._timeout = timeout
         self._compact_at, self._has_window, self._facts = compact_at, window is not None, facts
         self._longest = longest_reply
-        self._told_window = math.inf
+        self._known_window = math.inf
         self._fit(window)
         self.name = model.name
         self.prices = {model.name: price}
@@ -123,7 +123,7 @@ class ModelPlanner:
         if facts.takes_tools is False:
             self._options.without_calls.add(self.name)
         if facts.is_loaded:
-            self._facts, self._told_window = None, facts.window or math.inf
+            self._facts, self._known_window = None, facts.window or math.inf
 
     def preamble(self, kinds: Mapping[str, Kind]) -> int:
         return max(_tokens(_request(strategy, _EMPTY, kinds, ())) for strategy in STRATEGIES.values())
@@ -148,9 +148,9 @@ class ModelPlanner:
         oldest = conversation.turns_to_summarise(past)
         if oldest and self._max_conversation is not None and _tokens(request) > self._max_conversation:
             return self._summary_needed(oldest)
-        if _tokens(request) * CHARACTERS_PER_TOKEN > self._told_window * MOST_CHARACTERS:
+        if _tokens(request) * CHARACTERS_PER_TOKEN > self._known_window * MOST_CHARACTERS:
             # Its server would cut the request without a word.
-            raise NeedsPerson(TOO_SMALL.format(name=self.name, window=self._told_window))
+            raise NeedsPerson(TOO_SMALL.format(name=self.name, window=self._known_window))
         try:
             reply = await ask_model(self._model, request, self._timeout, "planner")
         except Exception as error:  # `classify` maps every exception to a fault

@@ -15,7 +15,7 @@ from workflows.plans.proposal import MAX_DEPTH, MAX_STEPS, Mistake
 
 DEPTH = 3
 """How many levels of a result's schema a prompt shows."""
-WORDS = {"string": "text", "null": "nothing", "object": "an object", "integer": "whole number"}
+TYPE_NAMES = {"string": "text", "null": "nothing", "object": "an object", "integer": "whole number"}
 
 
 def shape(schema: dict[str, Any]) -> str:
@@ -38,7 +38,7 @@ def _shape(schema: dict[str, Any], parts: dict[str, Any], depth: int) -> str:
             [f"{name}: {_shape(part, parts, depth - 1)}" for name, part in fields] if depth else [n for n, _ in fields]
         )
         return f"{{{', '.join(inner)}}}"
-    return str(schema.get("format") or WORDS.get(schema.get("type", ""), schema.get("type", "anything")))
+    return str(schema.get("format") or TYPE_NAMES.get(schema.get("type", ""), schema.get("type", "anything")))
 
 
 DATA = """\

@@ -268,10 +268,10 @@ def _action(text: str, action: re.Match[str], id: str, properties: Mapping[str, 
         args: Any = short[2] if is_object or not short[2].strip() or not fields else {fields[0]: short[2].strip()}
         return parse_call(id, name, args), action.end()
     name = known.get(_clean_name(written).lower(), _clean_name(written))
-    given = _INPUT.match(text, _skipped(text, action.end()))
-    if given is None or not text[given.end() :].strip():
-        return _without_input(parse_call(id, name, "{}"), properties), given.end() if given else action.end()
-    at = _skipped(text, given.end())
+    label = _INPUT.match(text, _skipped(text, action.end()))
+    if label is None or not text[label.end() :].strip():
+        return _without_input(parse_call(id, name, "{}"), properties), label.end() if label else action.end()
+    at = _skipped(text, label.end())
     if fence := re.compile(r"```[\w-]*\s*").match(text, at):
         at = fence.end()
     value, end = _decode_json(text, at)

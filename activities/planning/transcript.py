@@ -285,5 +285,5 @@ def _card(turn: RecordedTurn, at: datetime) -> TurnCard:
         for result in user_turn.results
     )
     calls = tuple(CallCard(id=call.id, name=call.name, args=call.args) for call in reply.calls)
-    words = {"told": user_turn.text, "said": reply.text, "aside": reply.aside, "stop": turn.exchange.stop.value}
-    return card.model_copy(update={**words, "results": results, "calls": calls})
+    texts = {"told": user_turn.text, "said": reply.text, "aside": reply.aside, "stop": turn.exchange.stop.value}
+    return card.model_copy(update={**texts, "results": results, "calls": calls})

@@ -241,7 +241,7 @@ class ModelAdapter(ABC):
         arriving.words = lambda: spoken.words(draft, request)
 
         def tell() -> None:
-            arriving.written, arriving.told, arriving.has_begun = draft.written, draft.counted(), True
+            arriving.written, arriving.counted, arriving.has_begun = draft.written, draft.counted(), True
             arriving.shows_all = not (self._hides_reasoning or draft.hides_thoughts)
             if draft.failed:
                 raise self._error(stream.response, draft.failed)
@@ -363,11 +363,11 @@ def counts(
     details = field_of(used, f"{output}_tokens_details")
     thought = (count(details, "reasoning_tokens"), count(details, "thinking_tokens"), count(used, "reasoning_tokens"))
     cached, total, reasoning = read + written, count(used, "total_tokens"), max(thought)
-    is_told = is_documented or total >= prompt + completion > 0
-    if is_told and cached <= prompt and not is_cache_apart:
+    is_counted = is_documented or total >= prompt + completion > 0
+    if is_counted and cached <= prompt and not is_cache_apart:
         prompt -= cached
     beyond_input = max(0, total - prompt - cached)
-    whole = completion if is_told and reasoning <= completion else completion + reasoning
+    whole = completion if is_counted and reasoning <= completion else completion + reasoning
     # If neither the output nor the total is a number, it is estimated.
     billed = max(whole, beyond_input) if completion or beyond_input else 0
     return Usage(prompt, billed, read, written, reasoning, beside=billed - completion if billed else 0)
@@ -417,7 +417,7 @@ def with_unique_ids(turns: Iterable[Turn], model: str, *, changes_blocks: bool =
     Where a call changes, its block of Messages changes, too; without `changes_blocks`, the turn's blocks are left out.
     """
     used_ids, new_ids = set[str](), list[str]()
-    for place, turn in enumerate(turns):
+    for number, turn in enumerate(turns):
         if isinstance(turn, UserTurn):
             results = zip(turn.results, new_ids, strict=False)
             yield replace(turn, results=tuple(replace(result, call_id=id) for result, id in results))
@@ -426,7 +426,7 @@ def with_unique_ids(turns: Iterable[Turn], model: str, *, changes_blocks: bool =
         for index, call in enumerate(turn.calls):
             valid = VALID_OWN_ID if turn.blocks else VALID_ID
             is_usable = turn.by == model and valid.fullmatch(call.id) and call.id not in used_ids
-            new_ids.append(call.id if is_usable else f"t{place:05}{index:03}")  # Mistral takes 9 letters or digits
+            new_ids.append(call.id if is_usable else f"t{number:05}{index:03}")  # Mistral takes 9 letters or digits
             used_ids.add(new_ids[-1])  # a server may give all calls of a turn one id, such as the tool's name
         changed = _with_ids(turn, new_ids)
         is_same = changed.calls == turn.calls
@@ -456,8 +456,8 @@ def replace_surrogates(turn: AssistantTurn) -> AssistantTurn:
         for call in turn.calls
     )
     blocks = turn.blocks if _replaced([*turn.blocks]) == [*turn.blocks] else ()
-    words = {"text": _replaced(turn.text), "aside": _replaced(turn.aside), "vendor": _replaced(turn.vendor)}
-    return replace(turn, calls=calls, blocks=blocks, **words)
+    texts = {"text": _replaced(turn.text), "aside": _replaced(turn.aside), "vendor": _replaced(turn.vendor)}
+    return replace(turn, calls=calls, blocks=blocks, **texts)
 
 
 def _replaced(value: Any) -> Any:

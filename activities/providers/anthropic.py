@@ -151,9 +151,9 @@ class _AnthropicDraft(ReplyDraft):
                 self._begin(index, object_in(event, "content_block"))
             case "content_block_delta":
                 self._add_part(index, object_in(event, "delta"))
-            case "content_block_stop" if (place := self._open.pop(index, None)) is not None:
-                if written := self._arguments[place]:
-                    self._content[place]["input"] = written
+            case "content_block_stop" if (at := self._open.pop(index, None)) is not None:
+                if written := self._arguments[at]:
+                    self._content[at]["input"] = written
             case "message_delta":
                 self._set_stop(object_in(event, "delta").get("stop_reason"))
                 self._count(object_in(event, "usage"))
@@ -165,7 +165,7 @@ class _AnthropicDraft(ReplyDraft):
             self._finish()
 
     def _finish(self) -> None:
-        if any(_kind(self._content[place]) == "tool_use" for place in self._open.values()):
+        if any(_kind(self._content[at]) == "tool_use" for at in self._open.values()):
             self._set_stop(UNFINISHED)
         if not self._is_counted:
             self._message["usage"] = {**self.used, "output_tokens": 0}
@@ -215,12 +215,12 @@ class _AnthropicDraft(ReplyDraft):
             return
         if index not in self._open:
             self._begin(index, {"type": BEGINNING[kind]})
-        place = self._open[index]
+        at = self._open[index]
         if kind == ARGUMENTS:
-            self._arguments[place] += text_of(part.get("partial_json"))
+            self._arguments[at] += text_of(part.get("partial_json"))
         else:
             part = {"citations": [part["citation"]]} if kind == "citations_delta" and "citation" in part else part
-            self._content[place] = joined(self._content[place], part)
+            self._content[at] = joined(self._content[at], part)
         self.written += sum(len(value.encode(errors="replace")) for value in part.values() if isinstance(value, str))
 
     def _set_stop(self, reason: Any) -> None:
@@ -299,12 +299,12 @@ def _messages(request: Request, model: str, *, keeps_after_summary: bool) -> lis
 
 
 def _message(turn: Turn, model: str, *, keeps_after_summary: bool) -> dict[str, Any]:
-    words = [{"type": "text", "text": turn.text}] if turn.text.strip() else []
+    blocks = [{"type": "text", "text": turn.text}] if turn.text.strip() else []
     if isinstance(turn, AssistantTurn):
         # Anthropic's signatures are valid only with the turns that the summary replaced; others want thoughts always.
         own = turn.by == model and turn.blocks and (keeps_after_summary or not turn.follows_summary)
-        return {"role": "assistant", "content": [*turn.blocks] if own else [*words, *map(_tool_use, turn.calls)]}
-    return {"role": "user", "content": [*map(_tool_result, turn.results), *words]}
+        return {"role": "assistant", "content": [*turn.blocks] if own else [*blocks, *map(_tool_use, turn.calls)]}
+    return {"role": "user", "content": [*map(_tool_result, turn.results), *blocks]}
 
 
 def _tool_use(call: ToolCall) -> dict[str, Any]:

@@ -183,7 +183,7 @@ class ChatCompletions(ModelAdapter):
             stop = StopReason.REFUSED
         elif limit is not None and written >= limit and stop is StopReason.DONE:
             stop = StopReason.CUT  # it fills its limit, even if the server reports `stop`
-        thoughts, text = spoken.split_thoughts(_words(message.get("content")))
+        thoughts, text = spoken.split_thoughts(_plain(message.get("content")))
         aside = "\n".join(filter(None, (_reasoning(message), thoughts)))
         turn = AssistantTurn(text, calls, by=self.name, aside=aside, vendor=_vendor_fields(message, parts))
         return Reply(replace_surrogates(turn), self._usage(response), stop)
@@ -242,17 +242,17 @@ class _ChatDraft(ReplyDraft):
         if not (delta or self.written):  # some servers send the whole message in a chunk
             delta = object_in(choice, "message")
         self.written += _bytes_of_texts({**delta, "role": None})
-        words, calls = delta.get("content"), objects_of(delta.get("tool_calls"))
+        content, calls = delta.get("content"), objects_of(delta.get("tool_calls"))
         refusal = text_of(delta.get("refusal"))
         self._vendor = joined(self._vendor, vendor_fields(delta, STANDARD))
-        if words:
-            self._message["content"] = _with_words(self._message["content"], words)
+        if content:
+            self._message["content"] = _with_piece(self._message["content"], content)
         if refusal:
             self._message["refusal"] = self._message.get("refusal", "") + refusal
         for part in calls:
             self._add_call(part)
         is_cut = STOP_REASONS.get(self._stop) in UNUSED
-        if words or _reasoning(delta) or refusal or calls:
+        if content or _reasoning(delta) or refusal or calls:
             # What was the end so far is none.
             self._has_stale_usage, self._ends_with_usage = True, False
             self._stop = self._stop if is_cut else None
@@ -277,7 +277,7 @@ class _ChatDraft(ReplyDraft):
         return self.counted() if is_whole and self.used else None
 
     def text(self) -> str:
-        return _words(self._message["content"])
+        return _plain(self._message["content"])
 
     def calls(self) -> list[tuple[str, Any]]:
         functions = [call["function"] for call in [*self._calls]]
@@ -321,31 +321,31 @@ def _reasoning(message: Mapping[str, Any]) -> str:
     thoughts = [part for part in objects_of(message.get("content")) if part.get("type") == "thinking"]
     found = [message.get(name) for name in REASONING]
     return next((text for text in found if isinstance(text, str)), "") or "".join(
-        _words(part.get("thinking")) for part in thoughts
+        _plain(part.get("thinking")) for part in thoughts
     )
 
 
-def _words(content: Any) -> str:
+def _plain(content: Any) -> str:
     """The text of a content: a text, or a list of parts, of which some may be reasoning."""
     if isinstance(content, list):
-        return "".join(map(_words, content))
+        return "".join(map(_plain, content))
     if isinstance(content, Mapping):
         return text_of(content.get("text"))
     is_number = isinstance(content, int | float) and not isinstance(content, bool)
     return json.dumps(content) if is_number else text_of(content)
 
 
-def _with_words(before: Any, piece: Any) -> Any:
+def _with_piece(before: Any, piece: Any) -> Any:
     """The content so far with its next piece: a text, unless one of them is a list of parts."""
     if not isinstance(before, list) and not isinstance(piece, list | Mapping):
-        return before + _words(piece)
+        return before + _plain(piece)
     return joined_items(_parts(before), _parts(piece))
 
 
 def _parts(content: Any) -> list[Any]:
     if isinstance(content, list):
-        return [part if isinstance(part, Mapping) else {"type": "text", "text": _words(part)} for part in content]
-    return [content] if isinstance(content, Mapping) else [{"type": "text", "text": _words(content)}] if content else []
+        return [part if isinstance(part, Mapping) else {"type": "text", "text": _plain(part)} for part in content]
+    return [content] if isinstance(content, Mapping) else [{"type": "text", "text": _plain(content)}] if content else []
 
 
 def _vendor_fields(message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ async def ask_first_usable(
             log.warning("passed_over", model=candidate.name, code=fault.code.value, reason=fault.reason)
             passed_over.append(PassedOver(planner=candidate.name, code=fault.code.value, reason=fault.reason))
             errors.append((fault.retry_after or 0.0 if fault.quadrant.is_transient else math.inf, error))
-    chosen = min(reversed(range(len(errors))), key=lambda place: errors[place][0])
+    chosen = min(reversed(range(len(errors))), key=lambda index: errors[index][0])
     del passed_over[chosen]
     raise errors[chosen][1]
 

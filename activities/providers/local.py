@@ -49,17 +49,17 @@ class LocalProgram:
 
     def address(self, environment: Mapping[str, str]) -> str:
         """The address of the server's API: that of the environment variable, else the usual address."""
-        given = environment.get(self.variable, "").strip().rstrip("/")
-        if not given:
+        url = environment.get(self.variable, "").strip().rstrip("/")
+        if not url:
             return self.url
-        given = given if "://" in given else f"http://{given}"
-        host = urlsplit(given).hostname
+        url = url if "://" in url else f"http://{url}"
+        host = urlsplit(url).hostname
         if host == "0.0.0.0":  # noqa: S104 - what a server listens on, and no address to ask
-            given = given.replace("0.0.0.0", "127.0.0.1", 1)  # noqa: S104
-        if urlsplit(given).port is None:
+            url = url.replace("0.0.0.0", "127.0.0.1", 1)  # noqa: S104
+        if urlsplit(url).port is None:
             port = urlsplit(self.url).port
-            given = urlunsplit(urlsplit(given)._replace(netloc=f"{urlsplit(given).netloc}:{port}"))
-        return given if given.endswith("/v1") else f"{given}/v1"
+            url = urlunsplit(urlsplit(url)._replace(netloc=f"{urlsplit(url).netloc}:{port}"))
+        return url if url.endswith("/v1") else f"{url}/v1"
 
     async def facts(self, url: str, model: str) -> ModelFacts:
         """Ask the server at `url` for the facts of a model.

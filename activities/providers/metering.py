@@ -150,7 +150,7 @@ class Arriving:
 
     written: int = 0
     """Bytes of text, reasoning and arguments that have come."""
-    told: Usage = field(default_factory=Usage)
+    counted: Usage = field(default_factory=Usage)
     """What the server has counted so far."""
     has_begun: bool = False
     """Whether an event of the reply has come."""
@@ -233,7 +233,7 @@ class MeteredModel:
     ) -> None:
         """Count in `meter` what a request that raised `error` cost; if its bill is unknown, set `lost` to the most."""
         usage = arriving.failure or (error.usage if isinstance(error, UnusableResponse) else None)
-        has_output = arriving.written > 0 or arriving.told.tokens > 0
+        has_output = arriving.written > 0 or arriving.counted.tokens > 0
         end = End.COUNTED_FAILURE if usage else end_of(error, has_begun=arriving.has_begun, has_output=has_output)
         bill = billing()[end].bill
         if isinstance(error, UnusableResponse) and bill is not Bill.NOTHING:
@@ -248,12 +248,12 @@ class MeteredModel:
 
     def _most_used(self, request: Request, arriving: Arriving, end: End) -> ModelUse:
         """The most that a request with an unknown bill can have used; `end` says how the request ended."""
-        limit, told = request.max_output or MAX_OUTPUT, arriving.told
-        output = max(limit, told.output, arriving.tokens)
+        limit, counted = request.max_output or MAX_OUTPUT, arriving.counted
+        output = max(limit, counted.output, arriving.tokens)
         if end is End.ERROR_EVENT and arriving.shows_all:  # nothing was written after it; a token has a byte or more
-            output = min(output, max(told.output, arriving.written + UNSEEN_OUTPUT))
-        if told.tokens > told.output:  # the server counted the input
-            return self._use(replace(told, output=output, is_estimated=True))
+            output = min(output, max(counted.output, arriving.written + UNSEEN_OUTPUT))
+        if counted.tokens > counted.output:  # the server counted the input
+            return self._use(replace(counted, output=output, is_estimated=True))
         input_tokens = max(estimate_input(request), request.counted)
         cost = request_cost(self._price, input_tokens, output)
         usd = cost.usd if self._price else None

@@ -133,4 +133,4 @@ def takes_effort(model: str) -> bool:
 
 def _takes_no_responses(error: Exception) -> bool:
     message = str(getattr(error, "message", "")).lower()
-    return getattr(error, "status_code", 0) in (400, 404) and any(words in message for words in NO_RESPONSES)
+    return getattr(error, "status_code", 0) in (400, 404) and any(phrase in message for phrase in NO_RESPONSES)

@@ -116,12 +116,12 @@ class PropertyNames:
 
     def _applied(self, places: Iterable[Any]) -> Iterator[Schema]:
         """Yield the schemas that apply to a value at the same place as those of `places`, each once."""
-        waiting, seen = [*places], set[int]()
+        waiting, done = [*places], set[int]()
         while waiting:
             part = waiting.pop()
-            if not isinstance(part, dict) or id(part) in seen:
+            if not isinstance(part, dict) or id(part) in done:
                 continue
-            seen.add(id(part))
+            done.add(id(part))
             yield part
             waiting += [branch for keyword in BRANCHES for branch in part.get(keyword, ())]
             waiting += [part[keyword] for keyword in CONDITIONS if keyword in part]

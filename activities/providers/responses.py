@@ -167,17 +167,17 @@ class _ResponsesDraft(ReplyDraft):
     def _end(self, kind: str, response: Mapping[str, Any]) -> None:
         """Set the response of the last event, which is `completed`, `incomplete` or `failed`."""
         self.used = object_in(response, "usage")
-        told = text_of(response.get("status"))
+        status = text_of(response.get("status"))
         output = response.get("output")
         if not output:  # some servers send the items in their own events alone
             output = [item.done for item in sorted(self._items, key=lambda item: item.order) if item.done is not None]
         if not output and self._text:  # or the text alone
             part = {"type": "output_text", "text": self.text()}
             output = [{"type": "message", "content": [part]}]
-        is_cut = (told or kind) == "completed" and not all(
+        is_cut = (status or kind) == "completed" and not all(
             _is_finished(item, output) for item in self._items if item.begun.get("type") == "function_call"
         )
-        status = "incomplete" if is_cut else kind if kind != "completed" or not told else told
+        status = "incomplete" if is_cut else kind if kind != "completed" or not status else status
         self.response = {**response, "status": status, "output": output}
 
     def whole_count(self) -> Usage | None:

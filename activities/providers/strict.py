@@ -294,8 +294,8 @@ class _Form:
             for name, value in part.items()
             if name in LIMITS and name not in kept and (name, value) != ("default", None)
         ]
-        words = [*filter(None, [kept.get("description")]), *([f"({', '.join(noted)})"] if noted else [])]
-        return {**kept, "description": " ".join(words)} if words else kept
+        lines = [*filter(None, [kept.get("description")]), *([f"({', '.join(noted)})"] if noted else [])]
+        return {**kept, "description": " ".join(lines)} if lines else kept
 
     def _is_enforced(self, name: str, value: Any) -> bool:
         match name:

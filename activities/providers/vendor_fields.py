@@ -36,11 +36,11 @@ def joined_items(before: Sequence[Any], piece: Sequence[Any]) -> list[Any]:
     """The items of a list that came so far, with those of its next piece: parts of an item, or further items."""
     found = [*before]
     for item in piece:
-        place = _place_of(item, found)
-        if place is None:
+        index = _index_of(item, found)
+        if index is None:
             found.append(item)
         else:
-            found[place] = joined(found[place], item)
+            found[index] = joined(found[index], item)
     return found
 
 
@@ -54,11 +54,11 @@ def _joined(name: str, before: Any, piece: Any) -> Any:
     return joined_items(before, piece) if isinstance(before, list) and isinstance(piece, list) else piece
 
 
-def _place_of(item: Any, items: Sequence[Any]) -> int | None:
-    """The place of the item of which `item` is a further part; None if it is a new one."""
-    places = [place for place, other in enumerate(items) if _is_part(item, other)]
+def _index_of(item: Any, items: Sequence[Any]) -> int | None:
+    """The index of the item of which `item` is a further part; None if it is a new one."""
+    indices = [index for index, other in enumerate(items) if _is_part(item, other)]
     # An item without an index can only be a part of the last one.
-    return next((place for place in reversed(places) if "index" in item or place == len(items) - 1), None)
+    return next((index for index in reversed(indices) if "index" in item or index == len(items) - 1), None)
 
 
 def _is_part(item: Any, of: Any) -> bool:

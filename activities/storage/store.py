@@ -702,8 +702,8 @@ def _holder_of(url: str | URL) -> int | None:
         number, locks = os.stat(f"{path}-shm").st_ino, Path("/proc/locks").read_text(encoding="utf-8")  # noqa: PTH116
     except OSError:
         return None
-    held = (line.split() for line in locks.splitlines() if "->" not in line)
-    return next((int(row[4]) for row in held if row[5].endswith(f":{number}") and row[6] == _WRITE_LOCK), None)
+    rows = (line.split() for line in locks.splitlines() if "->" not in line)
+    return next((int(row[4]) for row in rows if row[5].endswith(f":{number}") and row[6] == _WRITE_LOCK), None)
 
 
 def _log() -> Any:

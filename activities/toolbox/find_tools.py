@@ -81,5 +81,5 @@ def ranked(kinds: Mapping[str, Kind], text: str, limit: int) -> list[str]:
 
 
 def _terms(text: str) -> list[str]:
-    words = re.findall(r"[^\W_]+", normalized("NFC", text).lower())
-    return [word for word in dict.fromkeys(words) if not FILLER.fullmatch(word)][:MAX_TERMS]
+    terms = re.findall(r"[^\W_]+", normalized("NFC", text).lower())
+    return [word for word in dict.fromkeys(terms) if not FILLER.fullmatch(word)][:MAX_TERMS]

@@ -229,7 +229,7 @@ def _rule(misfit: Any) -> str:
         missing = [name for name in wanted if name not in misfit.instance]
         return f"lacks {', '.join(missing)}"
     if rule in ("anyOf", "oneOf", "allOf", "not", "if"):
-        inner = "; ".join(f"{_place(each)} {_rule(each)}".strip() for each in _closest(misfit)[:MAX_NAMED])
+        inner = "; ".join(f"{_path(each)} {_rule(each)}".strip() for each in _closest(misfit)[:MAX_NAMED])
         return f"does not fit {rule} of its schema" + (f" ({inner})" if inner else "")
     if rule in ("additionalProperties", *UNEVALUATED):
         return "has a name that is not declared"
@@ -249,5 +249,5 @@ def _is_chosen_otherwise(error: Any) -> bool:
     return error.validator in ("const", "enum")
 
 
-def _place(misfit: Any) -> str:
+def _path(misfit: Any) -> str:
     return str(misfit.json_path).lstrip("$.")

@@ -338,8 +338,8 @@ def _line(error: BaseException, file: str | None) -> str:
 
 
 def _in_one_line(error: BaseException) -> str:
-    words = error.msg if isinstance(error, SyntaxError) else str(error)
-    return ": ".join([type(error).__name__, *words.splitlines()[:1]]).rstrip(".")
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return ": ".join([type(error).__name__, *message.splitlines()[:1]]).rstrip(".")
 
 
 def _imported(module: str) -> set[str]:

@@ -6,15 +6,15 @@ Runs when a task is explained, after its steps, requests and proposals.
 from collections.abc import Iterator
 
 from client.effects import EffectState, effect_of, reconciliation_of
-from client.explain import faults, people, words
-from client.explain.words import Item, Sentence, said
+from client.explain import faults, people, prose
+from client.explain.prose import Item, Sentence, said
 from client.history.records import Call, CallEnd, Event, Reset, RunEnd
 from client.history.story import Story
-from client.wording import count, expiry_words, pause_words
+from client.wording import count, expiry_text, pause_text
 from workflows.limits.budget import LIMITS, Limits
 from workflows.plans.proposal import GiveUp, Question
 
-TOLD_ELSEWHERE = ("plan_refused", "proposals_rejected", "replans", "no_progress")
+EXPLAINED_ELSEWHERE = ("plan_refused", "proposals_rejected", "replans", "no_progress")
 """Outcome codes of tasks whose end another Item explains, such as the Item about a rejected proposal."""
 PROPOSED_ENDS = ("question", "gave_up")
 """Outcome codes of tasks whose end the planner proposed."""
@@ -32,7 +32,7 @@ def ending_items(story: Story) -> Iterator[Item]:
     if end is None or end.status == "completed":
         return
     if end.status in OUTSIDE:
-        because = f" ({words.sentence(end.reason)})" if end.reason else ""
+        because = f" ({prose.sentence(end.reason)})" if end.reason else ""
         yield Item.of(said(f"{OUTSIDE[end.status]}{because}.", end.event), "", "end", *_interrupted(story))
     elif not _is_explained_by_other_item(story, end):
         then = (*_interrupted(story), *_last_turn_sentences(story))
@@ -44,11 +44,11 @@ def _is_explained_by_other_item(story: Story, end: RunEnd) -> bool:
         return True  # the item of a failed call says why a person has to act
     if end.code in PROPOSED_ENDS:  # a hand-written one came without a request
         return any(isinstance(turn.proposal, Question | GiveUp) for turn in story.turns)
-    return end.code in TOLD_ELSEWHERE
+    return end.code in EXPLAINED_ELSEWHERE
 
 
 def _how_it_ended(story: Story, end: RunEnd) -> Sentence:
-    history, reason = story.history, words.sentence(end.outcome.reason if end.outcome else end.reason or NO_REASON)
+    history, reason = story.history, prose.sentence(end.outcome.reason if end.outcome else end.reason or NO_REASON)
     if end.status == "cancelled":
         what = "to stop and to undo its effects" if history.undo_asked else "to stop"
         return said(
@@ -75,14 +75,14 @@ def _interrupted(story: Story) -> Iterator[Sentence]:
     cut = [call for call in story.history.calls if call.is_step and call.closed in (None, CallEnd.CANCELLED)]
     found = [(call, reconciliation_of(story, call)) for call in cut]
     doubtful = [call.id for call, known in found if not known and effect_of(story, call) is not EffectState.NONE]
-    doubt = f"; whether {words.listed(doubtful)} changed the world is not known" if doubtful else ""
+    doubt = f"; whether {prose.listed(doubtful)} changed the world is not known" if doubtful else ""
     if cut:
         were = "was" if len(cut) == 1 else "were"
-        text = f"{words.listed(call.id for call in cut)} {were} stopped while running{doubt}."
+        text = f"{prose.listed(call.id for call in cut)} {were} stopped while running{doubt}."
         yield said(text, *(event for call in cut for event in call.events))
     for _, known in found:
         if known:
-            parts = faults.reconciliation_parts(known, words.follows("end", None, known.verdict))
+            parts = faults.reconciliation_parts(known, prose.follows("end", None, known.verdict))
             yield from (part for part in parts if isinstance(part, Sentence))
 
 
@@ -102,13 +102,13 @@ def state_now(story: Story) -> Iterator[Sentence]:
         return
     for pause in history.paused:
         if pause.activity is None:
-            yield said(f"The task is {words.sentence(pause_words(pause))} `{pause.resume}` resumes it.")
+            yield said(f"The task is {prose.sentence(pause_text(pause))} `{pause.resume}` resumes it.")
     yield from (_running(story, call) for call in history.calls if call.closed is None)
     yield from people.now(story)
     request_timers = [request.timer for request in story.requests]
     for timer in history.timers:
         if timer.ended is None and timer not in request_timers:
-            text = f"A timer of {words.seconds(timer.seconds)} runs: {words.sentence(timer.summary)}"
+            text = f"A timer of {prose.seconds(timer.seconds)} runs: {prose.sentence(timer.summary)}"
             yield said(text, timer.started)
     if history.failing:
         yield said(f"{history.failing.reason}.", Event(history.runs, history.failing.event))
@@ -126,11 +126,11 @@ def _running(story: Story, call: Call) -> Sentence:
     pending = story.history.pending.get(call.id)
     if pending is None:
         return said(f"{what} has been called and has not answered yet.", call.scheduled)
-    last = f"; the one before {words.failed_as(pending.last)}" if pending.last else "."
+    last = f"; the one before {prose.failed_as(pending.last)}" if pending.last else "."
     of = f" of {call.allowed}" if call.allowed else ""
     if pause := story.history.pause_of(call):
-        expiry = expiry_words(pause)
-        parts = [f"{what} is {words.sentence(pause_words(pause))}"]
+        expiry = expiry_text(pause)
+        parts = [f"{what} is {prose.sentence(pause_text(pause))}"]
         parts += [f"Attempt {pending.attempt}{of} {'runs' if pending.running else 'is next'}{last}"]
         parts += [f"{expiry}, unless `{pause.extend}` comes first."] if expiry else []
         return said(" ".join([*parts, f"`{pause.resume}` resumes it."]), call.scheduled)
@@ -139,6 +139,6 @@ def _running(story: Story, call: Call) -> Sentence:
 
 
 def reset_sentence(reset: Reset) -> Sentence:
-    why = f": {words.sentence(reset.reason)}" if reset.reason else "."
+    why = f": {prose.sentence(reset.reason)}" if reset.reason else "."
     left = "What its earlier run did after this point is left out here; the end says what of it stands."
-    return said(f"The task was reset here at {words.moment(reset.at)}{why} {left}", reset.event)
+    return said(f"The task was reset here at {prose.moment(reset.at)}{why} {left}", reset.event)

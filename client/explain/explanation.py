@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from client.explain import endings, faults, people, planning, waste, words, world
+from client.explain import endings, faults, people, planning, prose, waste, world
+from client.explain.prose import Cost, Item, Sentence, said
 from client.explain.remedies import remedies
 from client.explain.waste import Receipt
-from client.explain.words import Cost, Item, Sentence, said
 from client.history.records import LONG_AGO, Call, History
 from client.history.story import Diff, Story, diffs
 from client.problem import Problem
@@ -22,8 +22,8 @@ from client.text import one_line
 from client.wording import count, spent_on_models
 from workflows.account.entries_of_steps import MAX_FAULTS
 from workflows.account.task import TaskStatus
-from workflows.faults.decision import DECISIONS, plan_words, words_of
-from workflows.plans.contract import contract_words
+from workflows.faults.decision import DECISIONS, plan_text, texts_of
+from workflows.plans.contract import contract_text
 from workflows.text import capitalised, nearest
 
 ASIDES: Mapping[str, Callable[[Story, Any], Sentence | None]] = {"extended": people.extension}
@@ -92,7 +92,7 @@ class Explanation(BaseModel):
         ids = self.story.step_ids
         if id not in ids:
             task = self.story.history.task_id
-            remedy = f"it has {words.listed(ids)}" if ids else "it has no step at all yet"
+            remedy = f"it has {prose.listed(ids)}" if ids else "it has no step at all yet"
             raise Problem("unknown_step", f"Task {task!r} has no step {id!r}{nearest(id, ids)}", remedy)
         return StepExplanation(id, self)
 
@@ -121,7 +121,7 @@ class StepExplanation:
         kinds = ", then ".join(dict.fromkeys([*planned_kind, *(call.kind for call in calls)]))
         tried = f" after {count(attempts, 'attempt')}" if attempts and calls and calls[-1].closed else ""
         done = [call for call in story.done if call.step == self.id]
-        got = f" It returned: {words.stop(words.value(done[-1].result))}" if done and done[-1].returned else ""
+        got = f" It returned: {prose.stop(prose.value(done[-1].result))}" if done and done[-1].returned else ""
         text = f"{self.id} ({kinds}) of {story.history.task_id}: {step_state(story, self.id)}{tried}.{got}"
         return said(text, *(event for call in calls for event in call.events))
 
@@ -150,7 +150,7 @@ def explain_task(history: History) -> Explanation:
     items = tuple(sorted([*found, *endings.ending_items(story)], key=lambda item: item.at))
     held = sum(call.held for call in history.calls)
     asides = [*map(endings.reset_sentence, history.resets), *planning.compactions(story)]
-    entries = (ASIDES[entry.kind](story, entry) for entry, _ in story.told if entry.kind in ASIDES)
+    entries = (ASIDES[entry.kind](story, entry) for entry, _ in story.happened if entry.kind in ASIDES)
     return Explanation(
         story=story,
         status=status(history),
@@ -185,7 +185,7 @@ def unreadable(history: History) -> Iterator[Sentence]:
         is_one = len(places) == 1
         verb = why if is_one else why.replace("is ", "are ", 1).replace("was ", "were ", 1)
         without = f"explained without {'it' if is_one else 'them'}"
-        yield said(f"{capitalised(words.listed(places, 5))} {verb}; {without}.")
+        yield said(f"{capitalised(prose.listed(places, 5))} {verb}; {without}.")
     if history.is_untold and history.outcome is None:
         yield said(UNTOLD)
 
@@ -205,15 +205,15 @@ def _summary(story: Story, items: Sequence[Item]) -> str:
     took = f"is {status(history).value}"
     if end is not None:
         how = status(history).replace("_", " ")
-        took = f"{how} after {words.seconds((end.at - (history.started_at or end.at)).total_seconds())}"
+        took = f"{how} after {prose.seconds((end.at - (history.started_at or end.at)).total_seconds())}"
         if history.resets:  # days may lie between: people reset what ended long ago
-            took += f", {words.seconds((end.at - history.resets[-1].at).total_seconds())} after it was reset"
+            took += f", {prose.seconds((end.at - history.resets[-1].at).total_seconds())} after it was reset"
     done = len({call.step for call in story.done})
     plans = count(len(story.plans), "turn" if story.in_turns else "plan") if story.plans else "no plan in force"
     steps = f", {done} of {count(len(story.step_ids), 'step')} finished" if story.step_ids else ""
     calls = ", ".join([count(account.spent.tool_calls, "tool call"), *spent_on_models(account.spent)])
-    contract = one_line(contract_words(account.contract)) if account.contract else ""
-    began = f"Started {words.moment(history.started_at)}." if history.started_at else ""
+    contract = one_line(contract_text(account.contract)) if account.contract else ""
+    began = f"Started {prose.moment(history.started_at)}." if history.started_at else ""
     first = f"{history.task_id} {took}: {plans}{steps}, {calls}."
     return " ".join(filter(None, [first, _not_as_planned(story, items), contract, began]))
 
@@ -223,11 +223,11 @@ def _not_as_planned(story: Story, items: Sequence[Item]) -> str:
         return "No faults."
     found = Counter(item.decision for item in items)
     counts = [
-        count(found[decision], *(plan_words(name, in_turns=story.in_turns) for name in names))
+        count(found[decision], *(plan_text(name, in_turns=story.in_turns) for name in names))
         for decision in dict.fromkeys([*DECISIONS, *found])
-        if found[decision] and (names := words_of(decision).counted)
+        if found[decision] and (names := texts_of(decision).counted)
     ]
-    return f"Not as planned: {words.listed(counts)}." if counts else ""
+    return f"Not as planned: {prose.listed(counts)}." if counts else ""
 
 
 def _step_document(story: Story, id: str) -> dict[str, Any]:
@@ -261,14 +261,14 @@ def finished_sentence(call: Call) -> Sentence:
     """The sentence about a call that completed a step, or a reconciliation that found a step applied."""
     if call.is_reconcile:
         return said(
-            words.stop(f"{call.step} was applied, as {call.kind} found: {words.value(call.result)}"), *call.events
+            prose.stop(f"{call.step} was applied, as {call.kind} found: {prose.value(call.result)}"), *call.events
         )
     again = " (a replayed result: it was applied before)" if call.replayed else ""
     at = "at its first attempt" if call.attempt <= 1 else f"at attempt {call.attempt}"
-    held = f"; {words.held(call)}" if call.held else ""
+    hold = f"; {prose.hold(call)}" if call.held else ""
     # A result that cannot be read here is not null.
-    returned = f" and returned: {words.value(call.result)}" if call.returned or not call.is_step else ""
-    return said(words.stop(f"{faults.call_name(call)} finished {at}{again}{returned}{held}"), call.ended)
+    returned = f" and returned: {prose.value(call.result)}" if call.returned or not call.is_step else ""
+    return said(prose.stop(f"{faults.call_name(call)} finished {at}{again}{returned}{hold}"), call.ended)
 
 
 def undone_sentence(call: Call) -> Sentence:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from client.effects import Reconciliation, reconciliation_of
-from client.explain import people, words
-from client.explain.words import Cost, Item, Part, Sentence, said
+from client.explain import people, prose
+from client.explain.prose import Cost, Item, Part, Sentence, said
 from client.history.records import AttemptFailure, Call, CallEnd, Event, Timer
 from client.history.story import Failure, Plan, PlannerTurn, Story, diff
 from client.wording import times
@@ -47,15 +47,15 @@ def failure_item(story: Story, failure: Failure, failing: AttemptFailure) -> Ite
     after = Event(event.run, event.id if call else event.id - 1) if event else Event(1, 1)
     then = tuple(_THEN[decision](story, failure, after)) if decision in _THEN else ()
     if call is None:
-        what = said(f"{failure.id} {words.failed_as(failing)}", event)
-        why = words.UNCALLED_BECAUSE.get(failing.code, words.UNCALLED_ANYWAY)
+        what = said(f"{failure.id} {prose.failed_as(failing)}", event)
+        why = prose.UNCALLED_BECAUSE.get(failing.code, prose.UNCALLED_ANYWAY)
         return Item.of(what, f"{why}.", decision, *then, steps=(failure.id,))
     is_over = story.history.end is not None and replan_after(story, after) is None
-    follows = partial(words.follows, decision, failing, in_turns=story.in_turns, is_over=is_over)
+    follows = partial(prose.follows, decision, failing, in_turns=story.in_turns, is_over=is_over)
     why = _why(call, failing, decision) or follows()
     found = reconciliation_of(story, call)
     if found and (found.reads or found.verdict is not CallOutcome.CANNOT_TELL):
-        why = words.why_doubted(failing, is_over=found.verdict is not None)
+        why = prose.why_doubted(failing, is_over=found.verdict is not None)
         then = (*reconciliation_parts(found, follows(found.verdict)), *then)
     cost = cost_of_attempts(call, failing.fault.taken if failing.fault else call.attempt)
     return Item.of(_what_failed(call, failing), f"{why}.", decision, cost, *then, steps=step_ids(call))
@@ -64,12 +64,12 @@ def failure_item(story: Story, failure: Failure, failing: AttemptFailure) -> Ite
 def _what_failed(call: Call, failing: AttemptFailure) -> Sentence:
     failings = [*failed_before(call), failing]
     if len(failings) == 1:
-        clause = words.failed_as(failing)
-    elif words.same(failings):
-        clause = f"{words.failed_as(failing, f'at all {len(failings)} attempts')} {_why_retried(call)}"
+        clause = prose.failed_as(failing)
+    elif prose.same(failings):
+        clause = f"{prose.failed_as(failing, f'at all {len(failings)} attempts')} {_why_retried(call)}"
     else:
-        clause = f"failed {times(len(failings))}: {words.counted(failings)}. {_why_retried(call)}"
-    return said(f"{call_name(call)} {clause}{words.observed(failing)}", call.ended)
+        clause = f"failed {times(len(failings))}: {prose.counted(failings)}. {_why_retried(call)}"
+    return said(f"{call_name(call)} {clause}{prose.observed(failing)}", call.ended)
 
 
 def _why_retried(call: Call) -> str:
@@ -94,17 +94,17 @@ def _why(call: Call, failing: AttemptFailure, decision: Action) -> str:
     """Why the decision was made; empty if the standard words for the decision say enough."""
     match decision:
         case "wait" if failing.fault and failing.fault.uncounted:
-            return words.WAIT_BECAUSE_LOST
+            return prose.WAIT_BECAUSE_LOST
         case "wait" if failing.fault and failing.fault.is_trial:
-            return words.WAIT_AFTER_TRIAL
+            return prose.WAIT_AFTER_TRIAL
         case "wait" if _is_queued(failing) and failing.code is not Code.CIRCUIT_OPEN:
-            return words.WAIT_FOR_TURN
+            return prose.WAIT_FOR_SERVICE
         case "wait" | "end" if failing.fault and failing.fault.lost:
-            return words.TOO_LITTLE_LEFT
+            return prose.TOO_LITTLE_LEFT
         case "wait" if call.is_own and failing.code not in UNCOUNTED:
-            return words.WAIT_FOR_PLANNER
+            return prose.WAIT_FOR_PLANNER
         case "wait":
-            return words.WAIT_BECAUSE.get(failing.code, words.WAIT_ANYWAY)
+            return prose.WAIT_BECAUSE.get(failing.code, prose.WAIT_ANYWAY)
         case "escalate" if call.is_undo:
             return "A rollback is not re-planned: what cannot be undone is left to a person"
         case _:
@@ -163,13 +163,13 @@ def step_ids(call: Call) -> tuple[str, ...]:
 def retry_item(call: Call) -> Item:
     """The item that explains a call that was completed after failed attempts."""
     failings = failed_before(call)
-    first, name, is_same = failings[0], call_name(call), words.same(failings)
-    because = words.RETRY_BECAUSE.get((call.is_own, first.quadrant), words.RETRY_ANYWAY)
+    first, name, is_same = failings[0], call_name(call), prose.same(failings)
+    because = prose.RETRY_BECAUSE.get((call.is_own, first.quadrant), prose.RETRY_ANYWAY)
     why = f"{because}, so a retry could succeed"
-    why = words.INTERRUPTED_BECAUSE if first.code is Code.INTERRUPTED and is_same else why
+    why = prose.INTERRUPTED_BECAUSE if first.code is Code.INTERRUPTED and is_same else why
     often = times(len(failings))
-    what = words.failed_as(first, often) if is_same else f"failed {often}: {words.counted(failings)}."
-    result = f" It returned: {words.stop(words.value(call.result))}" if call.is_step and call.result is not None else ""
+    what = prose.failed_as(first, often) if is_same else f"failed {often}: {prose.counted(failings)}."
+    result = f" It returned: {prose.stop(prose.value(call.result))}" if call.is_step and call.result is not None else ""
     return Item.of(
         said(f"{name} {what}", call.started, call.ended),
         f"{why}: {after_attempts(call)}.",
@@ -182,16 +182,16 @@ def retry_item(call: Call) -> Item:
 
 def after_attempts(call: Call) -> str:
     """A clause about the later attempts of a call: `attempts 2 and 3 followed after 0.2 s and 0.4 s`."""
-    numbers = words.listed(str(number) for number in range(2, call.attempt + 1))
+    numbers = prose.listed(str(number) for number in range(2, call.attempt + 1))
     attempts, waits = f"attempt{'s' if call.attempt > 2 else ''} {numbers} followed", retry_waits(call)
     if len(waits) == call.attempt - 1:
-        held = f", and {words.held(call)}" if call.held else ""
-        return f"{attempts} after {words.listed(map(words.seconds, waits))}{held}"
+        hold = f", and {prose.hold(call)}" if call.held else ""
+        return f"{attempts} after {prose.listed(map(prose.seconds, waits))}{hold}"
     if call.started_at is None:
         return attempts
-    last, held = "" if call.attempt == 2 else ", the last one", f", of which {words.held(call)}" if call.held else ""
-    took = words.seconds((call.started_at - call.at).total_seconds())
-    return f"{attempts}{last} {took} after the first was scheduled{held}"
+    last, hold = "" if call.attempt == 2 else ", the last one", f", of which {prose.hold(call)}" if call.held else ""
+    took = prose.seconds((call.started_at - call.at).total_seconds())
+    return f"{attempts}{last} {took} after the first was scheduled{hold}"
 
 
 def _after_wait(story: Story, failure: Failure, after: Event) -> Iterator[Part]:
@@ -206,7 +206,7 @@ def _after_wait(story: Story, failure: Failure, after: Event) -> Iterator[Part]:
     proof = (*(timer.events if timer else ()), *(following.events[:1] if following else ()))
     if following and following.started_at and call.ended_at and _is_queued(failing):
         waited = (following.started_at - call.ended_at).total_seconds()
-        yield from (said(f"It waited {words.seconds(waited)} for its turn, then {again}.", *proof), Cost(waited=waited))
+        yield from (said(f"It waited {prose.seconds(waited)} for its turn, then {again}.", *proof), Cost(waited=waited))
     elif timer is None:
         yield said(f"So {again} at once.", *proof)
     else:
@@ -220,7 +220,7 @@ def _is_queued(failing: AttemptFailure) -> bool:
 
 def _wait_clause(timer: Timer) -> str:
     state = "" if timer.fired else " (the timer was stopped)" if timer.ended else " (it is still waiting)"
-    return f"It waited {words.seconds(timer.seconds)} on a timer{state}"
+    return f"It waited {prose.seconds(timer.seconds)} on a timer{state}"
 
 
 _FALLBACK_ENDED: Mapping[CallEnd | None, str] = {
@@ -235,7 +235,7 @@ def _after_fallback(story: Story, failure: Failure, after: Event) -> Iterator[Pa
     if following is None:
         yield said("The fallback has not been called yet.")
     else:
-        returned = words.stop(f"did the step instead and returned: {words.value(following.result)}")
+        returned = prose.stop(f"did the step instead and returned: {prose.value(following.result)}")
         text = f"The fallback {following.kind} {_FALLBACK_ENDED.get(following.closed, returned)}"
         yield said(text, *following.events)
 
@@ -270,15 +270,15 @@ def _after_rejection(story: Story, failure: Failure, after: Event) -> Iterator[P
 
 def _is_first_of_replan(story: Story, failure: Failure) -> bool:
     """Whether a fault is the first of those that led to one request for a new plan: only its item gets the cost."""
-    led = (entry.rejected for entry, _ in story.told if isinstance(entry, Executed))
+    led = (entry.rejected for entry, _ in story.happened if isinstance(entry, Executed))
     return next((ids[0] for ids in led if failure.id in ids), failure.id) == failure.id
 
 
 def _observation_sentence(read: Call) -> Sentence:
     if read.closed is CallEnd.COMPLETED:
-        text = f"Observed again with {read.kind}: {words.stop(words.value(read.result))}"
+        text = f"Observed again with {read.kind}: {prose.stop(prose.value(read.result))}"
     elif read.failing is not None:
-        text = f"The observation with {read.kind} {words.failed_as(read.failing)} So that of the fault itself was used."
+        text = f"The observation with {read.kind} {prose.failed_as(read.failing)} So that of the fault itself was used."
     else:
         text = f"The observation with {read.kind} {'was stopped' if read.closed else 'has not ended yet'}."
     return said(text, *read.events)
@@ -293,7 +293,7 @@ def _replacement_clause(story: Story, id: str, plan: Plan | None) -> str:
     change = next((change for change in diff(story, before, plan).changed if change.before.id == id), None)
     if change is None:
         return f"{plan.name} does without it."
-    how = words.differences(change)
+    how = prose.differences(change)
     return f"{plan.name} has {change.after.id} in its place{f' ({how})' if how else ''}."
 
 
@@ -304,7 +304,7 @@ def _no_replan_sentence(story: Story) -> Sentence:
         return said(f"The {nobody} yet.")
     if outcome and outcome.code in LIMITS:
         nothing = "The model was not asked again" if in_turns else "No new plan was asked for"
-        return said(f"{nothing}: {words.sentence(outcome.reason)}", end.event)
+        return said(f"{nothing}: {prose.sentence(outcome.reason)}", end.event)
     return said(
         f"The task ended before {'the model was asked again' if in_turns else 'a new plan was asked for'}.", end.event
     )
@@ -316,9 +316,9 @@ def _after_escalation(story: Story, failure: Failure, after: Event) -> Iterator[
         yield said(f"So the effect of {failure.call.step} stays; the remaining effects are undone.")
         return
     if end is not None:
-        text = words.not_waiting(f"so it ended as {end.status.replace('_', ' ')}.")
+        text = prose.not_waiting(f"so it ended as {end.status.replace('_', ' ')}.")
     elif story.undo_ids:
-        text = words.not_waiting("so what it did is being undone; then it ends.")
+        text = prose.not_waiting("so what it did is being undone; then it ends.")
     yield said(text, *([end.event] if end else []))
 
 
@@ -358,13 +358,13 @@ _IN_LEDGER = {Code.NO_RESULTS: "has the call, but not its result", Code.GONE: "s
 def _sentence_of_read(read: Call) -> Sentence:
     is_ledger, failing = read.kind == own_activities.FIND_EFFECT.kind, read.failing
     if read.closed is CallEnd.COMPLETED:
-        found = f"found it: {words.stop(words.value(read.result))}"
+        found = f"found it: {prose.stop(prose.value(read.result))}"
     elif failing is None:
         found = "was stopped." if read.closed else "has not answered yet."
     elif failing.code is Code.NOT_FOUND and not (failing.fault and failing.fault.guessed):
         found = "found nothing."
     else:
         known = _IN_LEDGER.get(failing.code) if is_ledger and failing.code else None
-        found = f"{known}." if known else words.failed_as(failing)
+        found = f"{known}." if known else prose.failed_as(failing)
     who = "The ledger" if is_ledger else read.kind
     return said(f"{who} was asked whether it was applied, and {found}", *read.events)

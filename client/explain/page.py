@@ -11,9 +11,9 @@ from itertools import groupby
 
 from rich.cells import cell_len
 
-from client.explain import explanation, waste, words, world
+from client.explain import explanation, prose, waste, world
 from client.explain.explanation import Explanation, StepExplanation
-from client.explain.words import Cost, Item, Sentence, said
+from client.explain.prose import Cost, Item, Sentence, said
 from client.history.records import Event
 from client.history.story import Diff, Plan, Planned, Story
 from client.lines import wrap
@@ -72,9 +72,9 @@ def brief_lines(explained: Explanation, width: int | None) -> list[str]:
 def _brief_rows(explained: Explanation) -> Iterator[Row]:
     story = explained.story
     history, kinds = story.history, dict.fromkeys(step.kind for step in story.steps.values())
-    began = words.moment(history.started_at) if history.started_at else "?"
+    began = prose.moment(history.started_at) if history.started_at else "?"
     how = explained.status.replace("_", " ")
-    yield "", said(f"{began} {history.task_id}{f' ({words.listed(kinds)})' if kinds else ''}: {how}")
+    yield "", said(f"{began} {history.task_id}{f' ({prose.listed(kinds)})' if kinds else ''}: {how}")
     for item in explained.items:
         yield from ((INDENT, sentence) for sentence in item.sentences)
     yield from ((INDENT, sentence) for sentence in explained.now)
@@ -89,7 +89,7 @@ def page_rows(explained: Explanation) -> Iterator[Row]:
     task = explained.story.history.task
     yield "", said(explained.summary)
     if task:
-        yield "", said(f"Asked: {words.sentence(task.text)}", Event(1, 1))
+        yield "", said(f"Asked: {prose.sentence(task.text)}", Event(1, 1))
     yield from _event_rows(explained)
     yield from (("Now  ", sentence) for sentence in explained.now)
     yield from _end_rows(explained)
@@ -134,7 +134,7 @@ def fold_routine(story: Story, groups: Sequence[RowGroup]) -> Iterator[RowGroup]
 def _together(row: Sequence[RowGroup], plans: Sequence[Plan]) -> RowGroup:
     """One group that replaces the groups `row`: `Turns 3-40: 45 calls, of get_price (30) and search (15).`"""
     kinds = Counter(step.kind for plan in plans for step in plan.steps)
-    counted = words.listed(f"{kind} ({number})" for kind, number in kinds.most_common())
+    counted = prose.listed(f"{kind} ({number})" for kind, number in kinds.most_common())
     calls = count(kinds.total(), "call")
     first, last = plans[0].turn.call.scheduled, row[-1].at
     proof = (Event(first.run, id) for id in range(first.id, last.id + 1))
@@ -153,9 +153,9 @@ def plan_rows(story: Story, diff: Diff) -> list[Row]:
     plan, is_whole = story.plans[diff.number - 1], diff.number == 1 or diff.is_turn
     how = "instead of" if diff.replan else "goes on after"
     head = f", {how} {story.plans[diff.number - 2].name}:"
-    head = f": {words.listed(planned(Planned.of(step)) for step in plan.steps)}." if is_whole else head
+    head = f": {prose.listed(planned(Planned.of(step)) for step in plan.steps)}." if is_whole else head
     lead = "It said" if diff.is_turn else "The planner's reason"
-    because = [f"{lead}: {words.sentence(diff.because)}"] if diff.because else []
+    because = [f"{lead}: {prose.sentence(diff.because)}"] if diff.because else []
     below = [*because, *([] if is_whole else difference_lines(diff))]
     return [("", said(f"{diff.name.capitalize()}{head}", *plan.events)), *((INDENT, said(text)) for text in below)]
 
@@ -165,7 +165,7 @@ def difference_lines(diff: Diff) -> list[str]:
     changed = list[str]()
     for change in diff.changed:
         renamed = change.after.id if change.before.id == change.after.id else f"{change.before.id} -> {change.after.id}"
-        changed.append(f"{renamed} ({words.differences(change)})".replace(" ()", ""))
+        changed.append(f"{renamed} ({prose.differences(change)})".replace(" ()", ""))
     groups = {
         "changed": changed,
         "planned" if diff.number == 1 or diff.is_turn else "added": [planned(step) for step in diff.added],
@@ -173,13 +173,13 @@ def difference_lines(diff: Diff) -> list[str]:
         "planned as before": diff.unchanged,
         "kept, since finished": diff.kept if diff.replan else (),
     }
-    return [f"{name}: {words.listed(ids)}" for name, ids in groups.items() if ids]
+    return [f"{name}: {prose.listed(ids)}" for name, ids in groups.items() if ids]
 
 
 def planned(step: Planned) -> str:
     """A planned step with its arguments and needs: `book (book_slot at=14:00; needs price)`."""
-    args = f" {words.call_args(step.args)}" if step.args else ""
-    needs = f"; needs {words.listed(step.needs)}" if step.needs else ""
+    args = f" {prose.call_args(step.args)}" if step.args else ""
+    needs = f"; needs {prose.listed(step.needs)}" if step.needs else ""
     return f"{one_line(step.id)} ({one_line(step.kind)}{args}{needs})"
 
 
@@ -195,13 +195,13 @@ def _end_rows(explained: Explanation) -> Iterator[Row]:
     outcome, end = explained.story.history.outcome, explained.story.history.end
     has_result = outcome is not None and outcome.result is not None
     # An item that cites the last event has told the end already.
-    is_told = any(end is not None and end.event in item.events for item in explained.items)
-    if end is None or (is_told and not (has_result and end.status == "over_budget")):
+    is_in_items = any(end is not None and end.event in item.events for item in explained.items)
+    if end is None or (is_in_items and not (has_result and end.status == "over_budget")):
         return
     if outcome is not None and has_result:
-        yield "", said(f"Result: {words.value(outcome.result, 300)}", end.event)
+        yield "", said(f"Result: {prose.value(outcome.result, 300)}", end.event)
     elif end.status != "completed":
-        reason = words.sentence((outcome.reason if outcome else end.reason) or "no reason is recorded")
+        reason = prose.sentence((outcome.reason if outcome else end.reason) or "no reason is recorded")
         yield "", said(f"It ended as {end.status.replace('_', ' ')}: {reason}", end.event)
 
 
@@ -218,9 +218,9 @@ def _cost_sentences(cost: Cost) -> Iterator[Sentence]:
         "without a worker": cost.unattended,
     }
     parts = [count(number, what) for what, number in numbers.items() if number]
-    parts += [f"{words.seconds(number)} {how}" for how, number in seconds.items() if number]
+    parts += [f"{prose.seconds(number)} {how}" for how, number in seconds.items() if number]
     if parts:
-        yield said(f"Beyond the plan this cost {words.listed(parts)}.")
+        yield said(f"Beyond the plan this cost {prose.listed(parts)}.")
 
 
 def step_lines(explained: StepExplanation, width: int | None) -> list[str]:

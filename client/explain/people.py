@@ -5,13 +5,13 @@ Runs when a task is explained, for each of its requests to people.
 
 from collections.abc import Iterator
 
-from client.explain import words
-from client.explain.words import Item, Sentence, said
+from client.explain import prose
+from client.explain.prose import Item, Sentence, said
 from client.history.records import Call, CallEnd
 from client.history.story import RecordedRequest, Story
 from client.remedy import Remedy, Text
 from client.text import one_line
-from client.wording import change_words
+from client.wording import change_text
 from workflows.account.entries_of_people import Extended
 from workflows.people.requests import REPEATED, UNANSWERED, Choice, HumanAnswer, RequestKind
 from workflows.plans.proposal import Question
@@ -27,19 +27,19 @@ def request_items(story: Story) -> Iterator[Item]:
             continue
         about = f"about {request.step}" if request.step else "what to do"
         about = "for more of a budget" if request.kind is RequestKind.BUDGET else about
-        what = f"A person was asked {about} ({request.code}). {words.sentence(request.reason)}"
+        what = f"A person was asked {about} ({request.code}). {prose.sentence(request.reason)}"
         yield Item.of(said(what, *exchange.events), "", "ask", *answer_sentences(story, exchange), steps=request.steps)
 
 
 def answer_sentences(story: Story, exchange: RecordedRequest) -> Iterator[Sentence]:
     """Sentences about the answer to a request, or about the end of a request without an answer, and what followed."""
     request, answer, timer = exchange.request, exchange.request.answer, exchange.timer
-    together = f", about {words.listed(request.steps)} together" if request.others else ""
+    together = f", about {prose.listed(request.steps)} together" if request.others else ""
     was_asked = f"A person was asked ({request.id}{together})"
     if answer is None:
         again = _last_call_while_open(story, exchange) if request.closed == REPEATED else None
-        after = f" after {words.seconds((again.at - request.since).total_seconds())}" if again else ""
-        within = words.seconds((request.until - request.since).total_seconds())
+        after = f" after {prose.seconds((again.at - request.since).total_seconds())}" if again else ""
+        within = prose.seconds((request.until - request.since).total_seconds())
         became = {
             REPEATED: f"; the task tried again by itself{after}, and went on.",
             UNANSWERED: f", and nobody answered within {within}.",
@@ -48,14 +48,14 @@ def answer_sentences(story: Story, exchange: RecordedRequest) -> Iterator[Senten
         proof = again.events if again else timer.events if timer else ()
         yield said(f"{was_asked}{became}", *proof)
         return
-    after = words.seconds((answer.at - request.since).total_seconds())
+    after = prose.seconds((answer.at - request.since).total_seconds())
     for_all = f" for all tasks that waited for {one_line(request.cause)}," if answer.resolution else ""
-    clause = f"{answer.choice.value}{for_all} after {after}, at {words.moment(answer.at)}{_answer_clause(answer)}"
+    clause = f"{answer.choice.value}{for_all} after {after}, at {prose.moment(answer.at)}{_answer_clause(answer)}"
     who = one_line(answer.by) or "somebody"
     yield said(f"{was_asked}, and {who} answered {clause}.", *exchange.events, exchange.answered)
     if request.refused:
         what = "arguments were" if answer.choice is Choice.EDIT else "result was"
-        yield said(f"The {what} not accepted: {words.sentence(request.refused)}")
+        yield said(f"The {what} not accepted: {prose.sentence(request.refused)}")
     else:
         yield from _what_followed(story, exchange, answer.choice)
 
@@ -70,11 +70,11 @@ def _answer_clause(answer: HumanAnswer) -> str:
     """The text, amounts or changes in an answer, as a clause: `: "Pay by invoice"`."""
     if answer.extended:
         more = (f"{amount} {name.replace('_', ' ')}" for name, amount in answer.extended.items())
-        return f": {words.listed(more)} more"
+        return f": {prose.listed(more)} more"
     if answer.edited:
-        return f": {change_words(answer.edited)}"
+        return f": {change_text(answer.edited)}"
     undo = " with the effects of the task undone" if answer.undo else ""
-    return undo + (f': "{words.sentence(answer.text).rstrip(".")}"' if answer.text else "")
+    return undo + (f': "{prose.sentence(answer.text).rstrip(".")}"' if answer.text else "")
 
 
 _WITHOUT_CALL = {Choice.SKIP: "The task went on without the step.", Choice.REJECT: "The call was not made."}
@@ -116,7 +116,7 @@ def now(story: Story) -> list[Sentence]:
         request = exchange.request
         if request.is_open:
             about = f"{request.id}: {' '.join(filter(None, [request.step, request.code]))}"
-            waits = f"The task waits for a person ({about}) since {words.moment(request.since)}: "
+            waits = f"The task waits for a person ({about}) since {prose.moment(request.since)}: "
             sentences.append(said(Text(waits, answer, " shows the answers."), *exchange.events))
     return sentences
 

@@ -6,8 +6,8 @@ Runs when a task is explained, for each of its turns.
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
-from client.explain import faults, people, words
-from client.explain.words import Cost, Item, Sentence, said
+from client.explain import faults, people, prose
+from client.explain.prose import Cost, Item, Sentence, said
 from client.history.records import Call, CallEnd
 from client.history.story import Failure, PlannerTurn, ProposalVerdict, Story
 from client.wording import count, suggested
@@ -31,7 +31,7 @@ def failover_items(story: Story) -> Iterator[Item]:
         may_answer_later = passed_over.code in set(Code) and QUADRANT[Code(passed_over.code)].is_transient
         why = "It could not answer soon enough" if may_answer_later else "A retry cannot help"
         why = f"{why}, and the list of planners names another one."
-        what = f"{what}: {words.sentence(passed_over.reason)}"
+        what = f"{what}: {prose.sentence(passed_over.reason)}"
         yield Item.of(said(what, *call.events[-1:]), why, "failover", *then)
 
 
@@ -61,7 +61,7 @@ def proposal_items(story: Story) -> Iterator[Item]:
         elif turn.verdict is ProposalVerdict.ACCEPTED and isinstance(turn.proposal, Question):
             yield _question_item(story, turn, turn.proposal)
         elif turn.verdict is ProposalVerdict.ACCEPTED and isinstance(turn.proposal, GiveUp):
-            end, what = story.history.end, f"The planner gave up: {words.sentence(turn.proposal.reason)}"
+            end, what = story.history.end, f"The planner gave up: {prose.sentence(turn.proposal.reason)}"
             then = (
                 [said("Without a plan there is nothing to run, so the task ended as failed.", end.event)] if end else []
             )
@@ -80,7 +80,7 @@ def _outage_item(story: Story, outage: Sequence[Failure]) -> Item:
 
 
 def _rejected_item(story: Story, turn: PlannerTurn) -> Item:
-    end, after, reasons = story.history.end, _next_turn(story, turn), words.sentence(*map(str, turn.reasons))
+    end, after, reasons = story.history.end, _next_turn(story, turn), prose.sentence(*map(str, turn.reasons))
     who = f"{_turn_name(story, turn).capitalize()} of the {_planner_word(story)}"
     if is_call := bool(story.history.task and story.history.task.is_call):  # its reader has written no step
         reasons = reasons.removeprefix(f"step {turn.reasons[0].step!r}: ")
@@ -140,11 +140,11 @@ def _sent_back_sentence(story: Story, after: PlannerTurn | None) -> Sentence:
 
 def _question_item(story: Story, turn: PlannerTurn, question: Question) -> Item:
     end, after = story.history.end, turn.call.ended or turn.call.scheduled
-    what = said(f"The planner asked: {words.sentence(question.text)}{suggested(question.options)}", *turn.call.events)
+    what = said(f"The planner asked: {prose.sentence(question.text)}{suggested(question.options)}", *turn.call.events)
     asked = (exchange for exchange in story.requests if exchange.request.kind is RequestKind.QUESTION)
     if exchange := next((exchange for exchange in asked if exchange.events > (after,)), None):
         return Item.of(what, "", "ask", *people.answer_sentences(story, exchange))
-    then = [said(words.not_waiting("so it ended as escalated."), end.event)] if end else []
+    then = [said(prose.not_waiting("so it ended as escalated."), end.event)] if end else []
     return Item.of(what, "", "escalate", *then)
 
 

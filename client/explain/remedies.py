@@ -6,8 +6,8 @@ Runs at the end of an explanation, when all deviations are explained.
 from collections.abc import Iterator, Mapping
 
 from client.effects import add_reset_point
-from client.explain import words
-from client.explain.words import Sentence, said
+from client.explain import prose
+from client.explain.prose import Sentence, said
 from client.history.story import Story
 from client.remedy import Argument, Remedy, Text
 from client.wording import withheld_calls
@@ -136,7 +136,7 @@ def _remedies_of_ending(outcome: Outcome, code: str) -> Iterator[Sentence]:
     withheld = withheld_calls(outcome)
     kinds = sorted({call.kind for call in withheld.values()})
     if withheld:
-        yield said(Text.of(WITHHELD, calls=words.listed(withheld), kind=kinds[0]))
+        yield said(Text.of(WITHHELD, calls=prose.listed(withheld), kind=kinds[0]))
     if code == "question" and outcome.is_tainted:
         yield said(TAINTED_QUESTION)
     last = outcome.faults[-1] if outcome.faults else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from client.explain.words import Sentence, listed
+from client.explain.prose import Sentence, listed
 from client.history.records import Call, Event
 from client.history.story import Story
 from client.wording import count
@@ -66,7 +66,7 @@ def receipt_of(story: Story) -> Receipt:
     """The waste receipt of a task; for a running task, it covers the calls that have ended."""
     counts = story.account.counts or {}
     tools = [call for call in story.history.calls if not call.is_own]
-    settled = [(entry, call) for entry, call in story.told if isinstance(entry, Settled) and call]
+    settled = [(entry, call) for entry, call in story.happened if isinstance(entry, Settled) and call]
     retried = [(entry, call) for entry, call in settled if entry.retried and not call.is_own]
     tokens, cost = (metrics.counted(counts, metric) for metric in (metrics.TOKENS, metrics.COST))
 
@@ -123,10 +123,10 @@ def sentences(receipt: Receipt, *, has_faults: bool) -> Iterator[Sentence]:
         text = f"Calls not made while a circuit breaker was open: {receipt.not_made.number}."
         yield _sentence(text, receipt.not_made)
     if receipt.paid:
-        told = list[str]()
+        lines = list[str]()
         for purpose, paid in receipt.paid.items():
-            told.append(f"{purpose} {paid.tokens:,} tokens{f' for {paid.usd:.4f} USD' if paid.usd else ''}")
-        yield _sentence(f"Paid to models: {listed(told)}.", *receipt.paid.values())
+            lines.append(f"{purpose} {paid.tokens:,} tokens{f' for {paid.usd:.4f} USD' if paid.usd else ''}")
+        yield _sentence(f"Paid to models: {listed(lines)}.", *receipt.paid.values())
 
 
 def _sentence(text: str, *lines: _ReceiptLine) -> Sentence:

@@ -9,8 +9,8 @@ from pydantic import BaseModel
 
 from client import effects
 from client.effects import EffectState, TaskEffect
-from client.explain import words
-from client.explain.words import Sentence, said
+from client.explain import prose
+from client.explain.prose import Sentence, said
 from client.history.records import Event
 from client.history.story import Story
 
@@ -45,9 +45,9 @@ def left(story: Story) -> Iterator[Sentence]:
     if story.in_turns and by_plan:
         by_plan = {"earlier turns": [id for ids in by_plan.values() for id in ids]}
     for name, ids in by_plan.items():
-        yield said(f"Kept from {name}: {words.listed(ids)}.", *(call.ended for call in story.done if call.step in ids))
+        yield said(f"Kept from {name}: {prose.listed(ids)}.", *(call.ended for call in story.done if call.step in ids))
     if never := never_started(story):
-        yield said(f"Never started: {words.listed(never)}.")
+        yield said(f"Never started: {prose.listed(never)}.")
     changed = changes(story)
     sure = [change for change in changed if change.sure and not change.undone]
     back = [change for change in changed if change.undone]
@@ -61,9 +61,9 @@ def left(story: Story) -> Iterator[Sentence]:
         yield said(f"Changed and undone: {_listed_steps(back)}.", *proof)
     undo = story.history.outcome.undo if story.history.outcome else ()
     if stays := [f"{record.step_id} ({record.reason.rstrip('.')})" for record in undo if not record.done]:
-        yield said(f"Was to be undone and stays: {words.listed(stays)}.")
+        yield said(f"Was to be undone and stays: {prose.listed(stays)}.")
     if story.history.rollback:
-        yield said(words.rolled_back(story.history.task_id, story.history.rollback))
+        yield said(prose.rolled_back(story.history.task_id, story.history.rollback))
 
 
 def earlier(story: Story) -> Iterator[Sentence]:
@@ -75,7 +75,7 @@ def earlier(story: Story) -> Iterator[Sentence]:
     for sure, what in {True: "Changed", False: "Perhaps changed"}.items():
         steps = [f"{effect.step} ({effect.kind})" for effect in left if (effect.state is EffectState.APPLIED) is sure]
         if steps:
-            yield said(f"{what} by an earlier run, before a reset, and it stands: {words.listed(steps)}.")
+            yield said(f"{what} by an earlier run, before a reset, and it stands: {prose.listed(steps)}.")
     for run in story.history.deleted:
         yield said(f"The history of the run {run} was deleted: what that changed is not known here.")
 
@@ -103,7 +103,7 @@ def never_started(story: Story) -> list[str]:
 
 
 def _listed_steps(changed: Iterable[Changed]) -> str:
-    return words.listed(f"{one.step_id} ({one.kind}{', done before' if one.replayed else ''})" for one in changed)
+    return prose.listed(f"{one.step_id} ({one.kind}{', done before' if one.replayed else ''})" for one in changed)
 
 
 def _proof(story: Story, changed: Sequence[Changed]) -> list[Event]:

@@ -137,11 +137,11 @@ class Failure:
         return self.call.failing if self.call else AttemptFailure.of(self.record) if self.record else None
 
 
-Told = tuple[JournalEntry, Call | None]
+Happened = tuple[JournalEntry, Call | None]
 """An entry of a journal and, if it tells how an execution of an activity ended, the call."""
 
 
-def told_by_journal(history: History) -> Iterator[Told]:
+def happened_by_journal(history: History) -> Iterator[Happened]:
     """The entries of the journal with their calls: the n-th end of an activity belongs to its n-th call."""
     calls, newest = defaultdict[str, list[Call]](list), dict[str, Call]()
     for call in history.calls:
@@ -163,9 +163,9 @@ def _ends_execution(entry: JournalEntry) -> bool:
     return isinstance(entry, Attempted) and entry.proof == ids.CATALOGUE  # whose executions are not settled
 
 
-def told_by_account(account: Outcome, calls: Iterable[Call] = ()) -> list[Told]:
+def happened_by_account(account: Outcome, calls: Iterable[Call] = ()) -> list[Happened]:
     """What the Outcome and the calls of a task tell of its journal, in the order of time, if no replay has the rest."""
-    told: list[Told] = [(_settled(call), call) for call in calls if call.closed]
+    happened: list[Happened] = [(_settled(call), call) for call in calls if call.closed]
     asked, answered = account.requests, [(one.id, one.answer.at) for one in account.requests if one.answer]
     entries: list[JournalEntry] = [
         *(Answered(at=at, request=id) for id, at in answered),
@@ -174,7 +174,7 @@ def told_by_account(account: Outcome, calls: Iterable[Call] = ()) -> list[Told]:
         *(Attempted(at=fault.at, step=fault.step_id, fault=fault, is_own=True) for fault in account.own_faults),
         *(PersonIsAsked(at=request.since, request=request.id, step=request.step or "") for request in asked),
     ]
-    return sorted([*told, *((entry, None) for entry in entries)], key=lambda pair: pair[0].at)
+    return sorted([*happened, *((entry, None) for entry in entries)], key=lambda pair: pair[0].at)
 
 
 def _settled(call: Call) -> Settled:
@@ -183,11 +183,11 @@ def _settled(call: Call) -> Settled:
     return own.model_copy(update={"at": call.ended_at})
 
 
-def failures_of(told: Iterable[Told], account: Outcome) -> list[Failure]:
+def failures_of(happened: Iterable[Happened], account: Outcome) -> list[Failure]:
     """The faults that no retry followed, in their order, each with what people were asked because of it."""
     requests = {request.id: request for request in account.requests}
     found, newest, ended, open = list[Failure](), dict[str, Failure](), dict[str, Call](), dict[str, HumanRequest]()
-    for entry, call in told:
+    for entry, call in happened:
         match entry:
             case Settled() if call:
                 ended[call.id] = call
@@ -223,11 +223,11 @@ class Story:
 
     def __init__(self, history: History) -> None:
         self.history, self.account = history, history.account
-        self.told = list(told_by_journal(history)) or told_by_account(self.account, history.calls)
+        self.happened = list(happened_by_journal(history)) or happened_by_account(self.account, history.calls)
         self.turns = list(_turns(history, self.account))
         self.plans = _plans(history, self.turns)
         self.requests = list(_exchanges(self))
-        self.failures = failures_of(self.told, self.account)
+        self.failures = failures_of(self.happened, self.account)
         self._faults = {failure.call.scheduled: failure.record for failure in self.failures if failure.call}
         for call in history.calls:
             is_unheard = history.is_untold or (history.next_call(call) is None and history.end is None)
@@ -242,14 +242,14 @@ class Story:
         """The event with an answer to a request, or with an extension that no request asked for."""
         if answer is None:
             return None
-        entries = [entry for entry, _ in self.told if isinstance(entry, Answered | Extended)]
+        entries = [entry for entry, _ in self.happened if isinstance(entry, Answered | Extended)]
         ours = {entry.proof for entry in entries if isinstance(entry, Answered) and entry.request == request}
         ours |= {entry.proof for entry in entries if isinstance(entry, Extended) and entry.at == answer.at}
         ours |= {answer.resolution}
-        alike = (given for given in self.history.answers if given.choice is answer.choice)
+        alike = (known for known in self.history.answers if known.choice is answer.choice)
         # Without the journal, the first one since then: the handler of an Update runs before its event is written.
-        accepted = (given for given in alike if given.id in ours or (not any(ours) and given.at >= answer.at))
-        return next((given.event for given in accepted), None)
+        accepted = (known for known in alike if known.id in ours or (not any(ours) and known.at >= answer.at))
+        return next((known.event for known in accepted), None)
 
     @property
     def failed(self) -> list[Call]:
@@ -301,7 +301,7 @@ def _completed_in_order(calls: Iterable[Call]) -> list[Call]:
 
 def requests_about(account: Outcome, fault: FaultRecord) -> list[HumanRequest]:
     """The requests to people that `fault` led to; several if the values in an answer were not accepted."""
-    failures = failures_of(told_by_account(account), account)
+    failures = failures_of(happened_by_account(account), account)
     return next((failure.requests for failure in failures if failure.record == fault), [])
 
 

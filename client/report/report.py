@@ -234,10 +234,10 @@ class Totals:
 
     def by(self, metric: Metric, label: str) -> Counter[str]:
         """The sums of a counter, by one of its labels."""
-        place, found = metric.labels.index(label), Counter[str]()
+        index, found = metric.labels.index(label), Counter[str]()
         for (name, labels), number in self.counters.items():
             if name == metric.name:
-                found[labels[place]] += number
+                found[labels[index]] += number
         return found
 
     def of(self, metric: Metric) -> dict[Labels, int]:

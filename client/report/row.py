@@ -116,9 +116,9 @@ def recoveries_of(account: Outcome, *, is_over: bool) -> Iterator[tuple[FaultRec
     # That a read finds nothing is an answer; a catalogue that cannot be read ends the task.
     own = [record for record in account.own_faults if record.source in metrics.PLANNERS]
     for faults in (account.faults, own):
-        for place, fault in enumerate(faults):
+        for index, fault in enumerate(faults):
             if fault.code is not Code.NEEDS_APPROVAL:
-                later = [record for record in faults[place + 1 :] if record.step_id == fault.step_id]
+                later = [record for record in faults[index + 1 :] if record.step_id == fault.step_id]
                 yield fault, _recovery(account, fault, later, Recovery.NONE if is_over else Recovery.OPEN)
 
 

@@ -90,8 +90,8 @@ async def print_requests(client: Client, handle: Handle, common: Common) -> int:
     """Print the open requests of a task, and the commands that answer them."""
     opened = await people.open_requests(handle)
     if common.json:
-        place = ui_url_of(client, handle.id)
-        print(document.of_anything({"task_id": handle.id, "requests": opened, "ui_url": place}))
+        ui_url = ui_url_of(client, handle.id)
+        print(document.of_anything({"task_id": handle.id, "requests": opened, "ui_url": ui_url}))
         return Exit.COMPLETED
     if not opened:
         show.say(printable(f"{handle.id} asks nothing now: {starter('show', handle.id)}"))

@@ -181,10 +181,10 @@ def _unusable_tools(unusable: Mapping[str, str]) -> Iterator[Check]:
 
 
 def _unread_tools(specs: Sequence[ToolSpec]) -> Iterator[Check]:
-    for state, words in UNREAD.items():
+    for state, label in UNREAD.items():
         if kinds := [spec.kind for spec in specs if spec.unread == state]:
             follows = "a task that a model plans begins as if it had read untrusted content"
-            found = f"{few(kinds, MAX_NAMED)}: {words}; {follows}"
+            found = f"{few(kinds, MAX_NAMED)}: {label}; {follows}"
             remedy = f"read it: `{WORKER} --check --tools FILE --write-tools FILE`, and restart the worker"
             yield Check(f"{state} tools", Status.WARN, found, remedy)
 

@@ -6,7 +6,7 @@ from temporalio.client import Client
 
 from client import document, sessions, tasks
 from client.effects import EffectState, TaskEffect
-from client.explain import words
+from client.explain import prose
 from client.schemas import with_numbers
 from client.text import cut, one_line, printable
 from client.wording import count
@@ -17,7 +17,7 @@ from console.render.sessions import print_more
 from console.render.terminal import print_lines
 from workflows.inquiries import ToolCard
 from workflows.json_values import canonical
-from workflows.people.card import args_words
+from workflows.people.card import args_text
 
 MAX_RESULT = 400
 
@@ -75,9 +75,9 @@ def _not_listed_lines(found: EffectList, whose: str) -> Iterator[str]:
 
 def _lines(effect: TaskEffect, all: Sequence[TaskEffect], tools: Mapping[str, ToolCard]) -> list[str]:
     kind_of_effect = f" ({effect.effect})" if effect.effect else ""
-    head = f"{words.moment(effect.at)}  {effect.step}  {effect.kind}{kind_of_effect}  {_state_words(effect, all)}"
+    head = f"{prose.moment(effect.at)}  {effect.step}  {effect.kind}{kind_of_effect}  {_state_text(effect, all)}"
     lines = [head, f"    key {effect.key}"]
-    if args := args_words(effect.args):
+    if args := args_text(effect.args):
         lines.append(f"    with {one_line(args)}")
     if effect.result is not None:
         schema = tools[effect.kind].result_schema if effect.kind in tools else {}
@@ -85,7 +85,7 @@ def _lines(effect: TaskEffect, all: Sequence[TaskEffect], tools: Mapping[str, To
     return lines
 
 
-def _state_words(effect: TaskEffect, all: Sequence[TaskEffect]) -> str:
+def _state_text(effect: TaskEffect, all: Sequence[TaskEffect]) -> str:
     if effect.state is EffectState.UNKNOWN:
         return "outcome unknown"
     if effect.lacks_row:
@@ -93,4 +93,4 @@ def _state_words(effect: TaskEffect, all: Sequence[TaskEffect]) -> str:
     if effect.state is EffectState.APPLIED:
         return f"applied, and took back {effect.undoes}" if effect.undoes else "applied"
     by = next((f"{other.step} ({other.kind})" for other in all if other.key == effect.undone_by), effect.undone_by)
-    return f"undone at {words.moment(effect.undone_at)} by {by}" if effect.undone_at else f"undone by {by}"
+    return f"undone at {prose.moment(effect.undone_at)} by {by}" if effect.undone_at else f"undone by {by}"

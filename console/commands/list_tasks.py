@@ -11,13 +11,13 @@ from rich.cells import cell_len, set_cell_size
 from temporalio.client import Client
 
 from client import document, sessions
-from client.explain.words import moment
+from client.explain.prose import moment
 from client.filters import within
 from client.lines import wrap
 from client.listing import Listed, list_tasks, status_named
 from client.text import cut, one_line
 from client.tree import age
-from client.wording import pause_words, subject_of, suggested
+from client.wording import pause_text, subject_of, suggested
 from console.completion import states
 from console.exits import Exit
 from console.options import Common
@@ -99,7 +99,7 @@ def _more(task: Listed, width: int | None, now: datetime) -> list[str]:
         sign, about, command = "!", task.failing.short, starter("show", task.task_id)
     elif task.paused and (task.status is TaskStatus.PAUSED or not task.request):
         what = one_line(", ".join(pause.activity or "the task" for pause in task.paused))
-        sign, about = SIGNS[StepStatus.PAUSED], f"{what} {pause_words(task.paused[0])}"
+        sign, about = SIGNS[StepStatus.PAUSED], f"{what} {pause_text(task.paused[0])}"
         command = starter("show", task.task_id)
     elif task.request:
         sign = f"? since {age(task.request.since, now)},"

@@ -161,7 +161,7 @@ async def mcp_command(
     if http is not None:
         from server.gateway import serving
 
-        await serving.serve_http(folder, hello, _place(http, token, identity_header), say=_say)
+        await serving.serve_http(folder, hello, _listening(http, token, identity_header), say=_say)
         _say("stopped")
         return Exit.COMPLETED
     if prepare:
@@ -179,7 +179,7 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _place(http: str, token: str | None, identity_header: str | None) -> "ListenAddress":
+def _listening(http: str, token: str | None, identity_header: str | None) -> "ListenAddress":
     """Where to listen, and who may connect. Raises Problem if `http` is no HOST:PORT, or is open without a token."""
     from server.access import Access, is_loopback
     from server.gateway.serving import ListenAddress

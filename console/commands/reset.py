@@ -57,8 +57,8 @@ async def reset(
 def _print_reset(client: Client, id: str, done: ResetResult, common: Common) -> None:
     kept, undone, point = [effect.step for effect in done.kept], [effect.step for effect in done.undone], done.point
     if common.json:
-        place = ui_url_of(client, id)
-        fields = {"task_id": id, "run_id": done.run_id, "to": point.id, "event": point.task, "ui_url": place}
+        ui_url = ui_url_of(client, id)
+        fields = {"task_id": id, "run_id": done.run_id, "to": point.id, "event": point.task, "ui_url": ui_url}
         more = {"kept": kept, "undone": undone, "deleted_runs": list(done.deleted_runs)}
         print(document.of_anything({**fields, **more}))
         return

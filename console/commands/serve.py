@@ -68,9 +68,9 @@ async def serve_command(
     app = make_app(client, access, max_streams=min(MAX_STREAMS, most // 2), web_ui=origin)
     how = "with a token" if access.token else "for this machine only"
 
-    def ready(place: str) -> None:
-        print(f"ready  {place}  {how}  queue {common.queue}  API {place}/openapi.json", flush=True)
-        print(f"links to it in notifications and Temporal's web UI: {WORKER} --notify-base {place}", flush=True)
+    def ready(url: str) -> None:
+        print(f"ready  {url}  {how}  queue {common.queue}  API {url}/openapi.json", flush=True)
+        print(f"links to it in notifications and Temporal's web UI: {WORKER} --notify-base {url}", flush=True)
 
     await serve(app, host, port, most, on_ready=ready, on_stop=app.state.streams.close)
     print("stopped", flush=True)

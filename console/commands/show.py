@@ -15,7 +15,7 @@ from temporalio.client import Client, WorkflowExecutionDescription
 
 from client import document, people, tasks, tree
 from client.connection import ui_url_of
-from client.explain import words, world
+from client.explain import prose, world
 from client.follow import Follower, View, fetch_standing
 from client.history import fetch
 from client.history.decoder import calls_in
@@ -43,7 +43,7 @@ from workflows.account.records import StepStatus
 from workflows.agent import AgentWorkflow
 from workflows.inquiries import PayloadInquiry
 from workflows.plans.catalogue import Effect
-from workflows.plans.contract import contract_words
+from workflows.plans.contract import contract_text
 from workflows.text import nearest
 
 
@@ -170,12 +170,12 @@ async def show(client: Client, handle: Handle, common: Common) -> int:
     lines = tree.body(outcome, ui_url_of(client, handle.id), _width(), live)
     lines += map(tree.activity_line, snapshot.doing if snapshot else ())
     lines += [*tree.waiting_lines(outcome), *tree.paused_lines(outcome), *requests.lines(outcome)]
-    lines += [cut(one_line(contract_words(outcome.contract)), MAX_CLOSING_REASON)] if outcome.contract else []
+    lines += [cut(one_line(contract_text(outcome.contract)), MAX_CLOSING_REASON)] if outcome.contract else []
     lines += closing_lines(outcome)
     if snapshot and snapshot.is_replayed:
         start = worker(description.task_queue)
         lines.append(f"No worker answers, so this is what its history tells: `{start}` goes on with it.")
-    lines += [printable(render(words.rolled_back(handle.id, rolled_back), as_command))] if rolled_back else []
+    lines += [printable(render(prose.rolled_back(handle.id, rolled_back), as_command))] if rolled_back else []
     print_lines(lines + await _effects(client, handle, description, outcome, is_rolled_back=bool(rolled_back)))
     return exit_code(outcome)
 
@@ -192,7 +192,7 @@ async def _effects(
         return []
     story = await fetch.fetch_story(client, handle)
     sentences = [*(world.unknown(story) if is_unknown else ()), *world.earlier(story)]
-    resets = [words.moment(reset.at) for reset in story.history.resets]
+    resets = [prose.moment(reset.at) for reset in story.history.resets]
     timed = [f"It was reset at {at}; its time counts from the start." for at in resets[-1:]]
     lines = [printable(render(sentence.text, as_command)) for sentence in sentences]
     lines += [f"See what stands: {starter('effects', handle.id)}"] if lines else []
@@ -201,27 +201,27 @@ async def _effects(
 
 async def detached(client: Client, handle: Handle, common: Common) -> int:
     """Print that a task was started and how to follow it; returns exit code 0."""
-    place = ui_url_of(client, handle.id)
+    ui_url = ui_url_of(client, handle.id)
     if common.json:
-        print(document.of_start(handle.id, handle.result_run_id, place))
+        print(document.of_start(handle.id, handle.result_run_id, ui_url))
     else:
-        say(printable("  ".join(filter(None, [handle.id, "started", place]))))
+        say(printable("  ".join(filter(None, [handle.id, "started", ui_url]))))
         say(f"Follow: {starter('show', handle.id, '--follow')}")
     return Exit.COMPLETED
 
 
 async def _view(client: Client, handle: Handle, common: Common, jsonl: bool) -> View:
-    place = ui_url_of(client, handle.id)
+    ui_url = ui_url_of(client, handle.id)
     if jsonl:
-        return EventsView(common, (await handle.describe()).run_id, place, sys.stdout)
+        return EventsView(common, (await handle.describe()).run_id, ui_url, sys.stdout)
     if common.json:
         return StderrView(common)
     if draws_in_place() and common.is_interactive:
         newest = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)  # also after a reset
-        return PromptView(common, handle.id, place, sys.stdout, functools.partial(people.answer, newest))
+        return PromptView(common, handle.id, ui_url, sys.stdout, functools.partial(people.answer, newest))
     if draws_in_place():
-        return LiveView(common, handle.id, place, sys.stdout)
-    return LinesView(common, place, say, _width())
+        return LiveView(common, handle.id, ui_url, sys.stdout)
+    return LinesView(common, ui_url, say, _width())
 
 
 async def _document(client: Client, handle: Handle, outcome: Outcome) -> str:

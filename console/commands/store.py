@@ -16,7 +16,7 @@ from pydantic import JsonValue
 
 from activities.effects.calls import State
 from activities.effects.database import Database
-from activities.effects.desk import UNSAID, CallRecord, Desk, in_words
+from activities.effects.desk import UNSAID, CallRecord, Desk, clause_about
 from activities.effects.errors import EffectError, EffectRefused
 from activities.effects.explanation import explain, items_of, todo_of
 from activities.effects.floor import Effects
@@ -33,7 +33,7 @@ from console.render.checks import Check, Status, check_lines
 from console.render.terminal import print_lines
 from runtime.named_object import LOADABLE, CannotLoad, named_object
 from workflows.json_values import canonical
-from workflows.people.card import args_words
+from workflows.people.card import args_text
 
 if TYPE_CHECKING:
     from client.placeholders import Placeholders
@@ -385,9 +385,9 @@ def _serve(desk: Desk, port: int, token: str | None) -> int:
     desk.store_id()  # opens the store, so that what is wrong with it is said now
     app = make_store_app(desk, Access(token or None))
 
-    def ready(place: str) -> None:
+    def ready(url: str) -> None:
         how = "with a token" if token else "for this machine only"
-        print(f"ready  {place}  {how}  store {spoken(desk.database.url)}", flush=True)
+        print(f"ready  {url}  {how}  store {spoken(desk.database.url)}", flush=True)
 
     asyncio.run(serve(app, LOOPBACK, port, most_connections(), on_ready=ready, on_stop=lambda: None))
     print("stopped", flush=True)
@@ -402,10 +402,10 @@ def _lines(desk: Desk, call: CallRecord) -> list[str]:
     """A call in a few lines."""
     kind = f" ({call.effect})" if call.effect else ""
     often = f", attempt {call.attempts}" if call.attempts > 1 else ""
-    lines = [f"{_moment(call.at)}  {call.function}{kind}  {in_words(call)}{often}"]
+    lines = [f"{_moment(call.at)}  {call.function}{kind}  {clause_about(call)}{often}"]
     lines.append(f"    key {call.key}, session {call.session}")
     if call.arguments:
-        lines.append(f"    with {one_line(args_words(call.arguments))}")
+        lines.append(f"    with {one_line(args_text(call.arguments))}")
     if call.has_result:
         lines.append(f"    {cut(one_line(canonical(call.result)), MAX_RESULT)}")
     if call.joined:

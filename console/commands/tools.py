@@ -67,7 +67,7 @@ def _print_head(card: ToolCard) -> None:
 def _detail_lines(card: ToolCard) -> list[str]:
     spec, lines = card.spec, list[str]()
     related = {"observes with": spec.observe, "is reconciled by": spec.reconcile, "is undone by": spec.undo}
-    lines += [f"  {words} {other.kind}" for words, other in related.items() if other]
+    lines += [f"  {label} {other.kind}" for label, other in related.items() if other]
     if spec.approve == ALWAYS:
         lines.append("  asks a person before each call")
     elif spec.approve:
@@ -94,21 +94,21 @@ def _detail_lines(card: ToolCard) -> list[str]:
 
 
 def _field_line(name: str, schema: dict[str, Any], whole: dict[str, Any]) -> str:
-    return f"    {name}: {type_words(schema, whole)}"
+    return f"    {name}: {type_text(schema, whole)}"
 
 
-def type_words(schema: dict[str, Any], whole: dict[str, Any]) -> str:
+def type_text(schema: dict[str, Any], whole: dict[str, Any]) -> str:
     """What a JSON schema takes, in a few words; `whole` has the definitions that it refers to."""
     reference = str(schema.get("$ref", ""))
     if reference.startswith(DEFINITIONS):
-        return type_words(whole.get("$defs", {}).get(reference.removeprefix(DEFINITIONS), {}), {})
+        return type_text(whole.get("$defs", {}).get(reference.removeprefix(DEFINITIONS), {}), {})
     if values := schema.get("enum", [schema["const"]] if "const" in schema else []):
         return " | ".join(map(str, values))
     parts = schema.get("anyOf") or schema.get("oneOf") or ()
     if decimal_part(schema):
         return "decimal" + " | null" * any(part.get("type") == "null" for part in parts)
     if parts:
-        return " | ".join(dict.fromkeys(type_words(part, whole) for part in parts))
+        return " | ".join(dict.fromkeys(type_text(part, whole) for part in parts))
     if schema.get("type") == "array" and schema.get("items"):
-        return f"list of {type_words(schema['items'], whole)}"
+        return f"list of {type_text(schema['items'], whole)}"
     return str(schema.get("format") or schema.get("type", "any"))

@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from client import document, tasks
 from client.encrypted import require_key
-from client.explain.words import moment
+from client.explain.prose import moment
 from client.lines import Line
 from client.text import cut, one_line, printable
 from client.wording import count

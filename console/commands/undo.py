@@ -10,13 +10,13 @@ from temporalio.client import Client
 
 from client import document, sessions, undo as undoing
 from client.connection import ui_url_of
-from client.explain.words import moment
+from client.explain.prose import moment
 from client.remedy import as_command
 from client.sessions import SessionTasks, SessionUndo
 from client.snapshot import Snapshot
 from client.tasks import Handle
 from client.text import cut, one_line, printable
-from client.undo import Confirm, PlannedUndo, Rollback, held_fields
+from client.undo import Confirm, PlannedUndo, Rollback, planned_fields
 from client.wording import MAX_REASON, count
 from console.commands import show
 from console.confirm import answered_yes, confirm_session, find_task, undo_confirmed
@@ -86,7 +86,7 @@ async def undo(client: Client, handle: Handle, common: Common, confirm: Confirm 
     is_attended = show.is_attended(common)
     rollback = await undoing.undo(client, handle, view, is_attended=is_attended, confirm=confirm)
     if common.json:
-        print(document.of_anything({**_fields(client, handle.id, rollback), **held_fields(rollback.planned)}))
+        print(document.of_anything({**_fields(client, handle.id, rollback), **planned_fields(rollback.planned)}))
     else:
         print_lines(_closing(handle.id, rollback))
     return Exit.COMPLETED if rollback.is_complete else Exit.NEEDS_PERSON
@@ -129,7 +129,7 @@ def _session_document(client: Client, session: SessionTasks, done: SessionUndo) 
         for task in done.tasks
     ]
     whole = {"session": session.name, "more": session.more, "undone": done.is_complete, "tasks": tasks}
-    return {**whole, "running": done.running, **held_fields(done.planned)}
+    return {**whole, "running": done.running, **planned_fields(done.planned)}
 
 
 def _session_closing(name: str, done: SessionUndo) -> list[str]:
@@ -145,7 +145,7 @@ def _session_closing(name: str, done: SessionUndo) -> list[str]:
         for id in done.running
     ]
     if not done.is_complete:
-        lines += _held_back_lines(("--session", name), done.planned)
+        lines += _lines_to_approve(("--session", name), done.planned)
         lines.append(f"See what is known: {starter('effects', '--session', name)}")
     return lines
 
@@ -168,10 +168,10 @@ def _closing(id: str, rollback: Rollback) -> list[str]:
     line = f"{done} of {count(len(undo), 'effect')} of {name} undone."
     if rollback.is_complete:
         return [line]
-    return [line, *_held_back_lines((id,), rollback.planned), f"See what is known: {starter('effects', id)}"]
+    return [line, *_lines_to_approve((id,), rollback.planned), f"See what is known: {starter('effects', id)}"]
 
 
-def _held_back_lines(arguments: Sequence[str], planned: PlannedUndo | None) -> list[str]:
+def _lines_to_approve(arguments: Sequence[str], planned: PlannedUndo | None) -> list[str]:
     if planned is None:
         return []
     hint = f"At a terminal `{starter('undo', *arguments)}` asks; to make exactly these calls:"

@@ -63,9 +63,9 @@ def heading(report: AuditReport) -> list[str]:
         "could not have": report.could_not,
         "nobody can know": report.not_known,
     }
-    told = ", ".join(f"{number} {name}" for name, number in parts.items() if number)
+    sizes = ", ".join(f"{number} {name}" for name, number in parts.items() if number)
     lines.append(
-        f"{count(report.retries, 'retry', 'retries')} in {count(report.calls, 'call')}: {told}."
+        f"{count(report.retries, 'retry', 'retries')} in {count(report.calls, 'call')}: {sizes}."
         f" {report.wasted_share:.0%} could not have helped."
     )
     tokens = f" Models used {report.tokens:,} tokens." if report.tokens is not None else ""
@@ -152,7 +152,7 @@ def _findings(report: AuditReport, width: int) -> Iterator[str]:
             yield from _wrapped(line, width, "   ", first="   ")
         yield from _wrapped(f"To change: {finding.remedy}", width, "   ", first="   ")
         for place in finding.examples[:EXAMPLES]:
-            yield from _wrapped(f"- {place_words(place)}", width, "     ", first="   ")
+            yield from _wrapped(f"- {place_text(place)}", width, "     ", first="   ")
         if finding.places > EXAMPLES:
             yield f"   - and {finding.places - EXAMPLES:,} more"
 
@@ -166,7 +166,7 @@ def how_many(finding: FindingCount) -> str:
     return f"{places} in {count(finding.histories, 'history', 'histories')}{calls}: {sure}."
 
 
-def place_words(place: FindingExample) -> str:
+def place_text(place: FindingExample) -> str:
     """A place in one line."""
     activity = f"{place.activity}: " if place.activity else ""
     args = f"; arguments {place.args}" if place.args else ""
@@ -206,11 +206,11 @@ def _lead(report: AuditReport) -> str:
     """What a reader should know if they read no more."""
     if not report.histories:
         return ""
-    told = [f"{report.could_not} of {count(report.retries, 'retry', 'retries')} could not have helped."]
+    sentences = [f"{report.could_not} of {count(report.retries, 'retry', 'retries')} could not have helped."]
     again = sum(finding.places for finding in report.findings if finding.name == RAN_AGAIN)
     return " ".join(
         [
-            *(told if report.retries else ["No call was retried."]),
+            *(sentences if report.retries else ["No call was retried."]),
             *([f"{count(again, 'write')} may have been done twice."] if again else []),
             *([] if report.findings else ["Nothing was found."]),
         ]

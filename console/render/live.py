@@ -50,7 +50,7 @@ class LiveView(View):
         self._before: Any = signal.SIG_DFL
 
     def __enter__(self) -> Self:
-        self._keyboard.turn_echo_off()
+        self._keyboard.disable_echo()
         self._before = signal.signal(signal.SIGCONT, self._resume)  # a handler of the loop would run too late
         loop = asyncio.get_running_loop()
         for number in ENDING_SIGNALS:  # without a handler, they would leave the terminal without echo
@@ -125,7 +125,7 @@ class LiveView(View):
 
     def _resume(self, number: int, frame: FrameType | None) -> None:
         # The process was suspended, and the shell had the terminal: its output stays, the next frame is drawn below.
-        self._keyboard.turn_echo_off()
+        self._keyboard.disable_echo()
         self._screen.leave_frame()
 
     def _die(self, number: signal.Signals) -> None:
@@ -226,9 +226,9 @@ def _ranked(groups: Sequence[LineGroup]) -> list[int]:
     newest = max((group.revision for group in groups), default=0)
     ended = [at for at in range(len(groups)) if _status(groups[at]) is StepStatus.COMPLETED]
     ended.sort(key=lambda at: _end_timestamp(groups[at]), reverse=True)
-    age = {at: place for place, at in enumerate(ended)}
+    age = {at: position for position, at in enumerate(ended)}
     pending = [at for at in range(len(groups)) if _status(groups[at]) is StepStatus.PENDING]
-    turn = {at: place for place, at in enumerate(pending)}
+    order = {at: position for position, at in enumerate(pending)}
 
     def rank(at: int) -> int:
         group, status = groups[at], _status(groups[at])
@@ -239,7 +239,7 @@ def _ranked(groups: Sequence[LineGroup]) -> list[int]:
         if status is StepStatus.COMPLETED:
             # A finished step of the newest plan that needed more than one line met a fault, so it comes earlier.
             return 3 + age[at] - (2 if len(group.lines) > 1 and group.revision == newest else 0)
-        return 4 + 2 * turn[at] if status is StepStatus.PENDING else 2 + newest - group.revision
+        return 4 + 2 * order[at] if status is StepStatus.PENDING else 2 + newest - group.revision
 
     return sorted(range(len(groups)), key=rank)
 

@@ -11,12 +11,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from client.explain.words import listed, moment, seconds
+from client.explain.prose import listed, moment, seconds
 from client.report.report import FaultCount, Report, Spread
 from client.report.row import Recovery
 from client.text import one_line, printable
 from client.wording import count
-from workflows.faults.decision import DECISIONS, words_of
+from workflows.faults.decision import DECISIONS, texts_of
 
 NOTHING = "-"
 ROUNDED_USD = 1.0
@@ -42,7 +42,7 @@ class Section(NamedTuple):
 def recoveries(faults: Iterable[FaultCount]) -> dict[str, str]:
     """The headings of the columns for what followed these faults, by the name of the decision or Recovery."""
     found = {name for fault in faults for name in fault.followed}
-    return {name: words_of(name).column or name for name in (*DECISIONS, *Recovery, *found) if name in found}
+    return {name: texts_of(name).column or name for name in (*DECISIONS, *Recovery, *found) if name in found}
 
 
 def heading(report: Report) -> list[str]:
@@ -156,12 +156,12 @@ def _fault_cells(faults: int, followed: Mapping[str, int], names: Iterable[str])
 def without_empty(section: Section) -> Section:
     """The section without columns of numbers that are all zero or missing."""
     kept = [
-        place
-        for place, column in enumerate(section.columns)
-        if not column.is_number or any(row[place] not in ("", "0", "0.0", NOTHING) for row in section.rows)
+        index
+        for index, column in enumerate(section.columns)
+        if not column.is_number or any(row[index] not in ("", "0", "0.0", NOTHING) for row in section.rows)
     ]
-    rows = [[row[place] for place in kept] for row in section.rows]
-    return section._replace(columns=[section.columns[place] for place in kept], rows=rows)
+    rows = [[row[index] for index in kept] for row in section.rows]
+    return section._replace(columns=[section.columns[index] for index in kept], rows=rows)
 
 
 def _tools(report: Report) -> Section:

@@ -6,10 +6,10 @@ from client.lines import Line, signed
 from client.text import cut, one_line, printable
 from client.tree import duration
 from client.undo import PlannedUndo, PlannedUndoCall
-from client.wording import MAX_REASON, answer_words, asked_calls, closing_words, subject_of, suggested
+from client.wording import MAX_REASON, answer_text, asked_calls, closing_text, subject_of, suggested
 from console.render.command import starter
 from workflows.account.outcome import Outcome
-from workflows.people.card import Asker, Fact, call_words, facts, value_words
+from workflows.people.card import Asker, Fact, call_text, facts, value_line
 from workflows.people.requests import CHOICES, Choice, HumanRequest, answer_command
 from workflows.text import service_words, visible
 
@@ -33,8 +33,8 @@ def request_lines(request: HumanRequest, task: Asker, *, is_alone: bool) -> list
     others = ", ".join(choice.value for choice in request.choices[1:])
     first = command(task.id, request, request.choices[0], is_alone=is_alone)
     answers = f"    Answer: {first}" + (f"   (or {others})" if others else "")
-    words = [f"    {one_line(service_words(request.words))}"] if request.words else []
-    return [asked_line(request), *words, *call_lines(request, task), answers, *incident_lines(request)]
+    lines = [f"    {one_line(service_words(request.words))}"] if request.words else []
+    return [asked_line(request), *lines, *call_lines(request, task), answers, *incident_lines(request)]
 
 
 def asked_line(request: HumanRequest, *, with_numbers: bool = False) -> Line:
@@ -68,11 +68,11 @@ def card_lines(request: HumanRequest, task: Asker) -> list[str]:
 
 def _fact_line(fact: Fact) -> str:
     # Whole: no two values look alike, and nobody approves what is cut.
-    text = printable(value_words(fact.text))
+    text = printable(value_line(fact.text))
     if not fact.is_argument:
         return f"    {printable(one_line(fact.about))}: {text}"
     line = f"      {visible(fact.about)}: {text}"
-    origin = f"   ({one_line(fact.origin_words)})" if fact.origin else ""
+    origin = f"   ({one_line(fact.origin_text)})" if fact.origin else ""
     return Line(line + origin, "bold yellow", len(line)) if fact.is_untrusted else line + origin
 
 
@@ -84,8 +84,8 @@ def undo_lines(planned: PlannedUndo) -> list[str]:
 def _undo_call_lines(call: PlannedUndoCall) -> list[str]:
     may = "" if call.is_certain else ", if it was applied"
     why = f" ({printable(call.approve)})" if call.approve else ""
-    args = [f"      {printable(name)}: {printable(value_words(value))}" for name, value in call.args.items()]
-    undone = f"      (the call was: {printable(call_words(call.undoes_kind, call.undoes_args))})"
+    args = [f"      {printable(name)}: {printable(value_line(value))}" for name, value in call.args.items()]
+    undone = f"      (the call was: {printable(call_text(call.undoes_kind, call.undoes_args))})"
     return [f"    {printable(call.kind)}{why} undoes {printable(call.step)}{may}", *args, undone]
 
 
@@ -108,7 +108,7 @@ def answered(request: HumanRequest) -> list[str]:
     """The line about the answer of a request, or about its end without an answer; empty while the request is open."""
     if answer := request.answer:
         after = duration((answer.at - request.since).total_seconds(), 1)
-        return [signed(SIGN, f"{request.id} {subject_of(request)}: {answer_words(answer)} after {after}", "green")]
+        return [signed(SIGN, f"{request.id} {subject_of(request)}: {answer_text(answer)} after {after}", "green")]
     if request.closed:
-        return [signed(SIGN, f"{request.id} {subject_of(request)}: {closing_words(request)}", "yellow")]
+        return [signed(SIGN, f"{request.id} {subject_of(request)}: {closing_text(request)}", "yellow")]
     return []

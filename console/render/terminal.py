@@ -152,7 +152,7 @@ class Keyboard:
         """Whether typed keys are read now, between `read` and `leave`."""
         return self._entered is not None
 
-    def turn_echo_off(self) -> None:
+    def disable_echo(self) -> None:
         """Turn the echo off if stdin is a terminal; call it again when the suspended process continues."""
         if sys.stdin is None or not sys.stdin.isatty():
             return
@@ -168,7 +168,7 @@ class Keyboard:
     def read(self, entered: Callable[[str], None], changed: Callable[[], None]) -> None:
         """Read the keys from now on; `entered` gets each line, and `changed` is called when `text` may have changed."""
         self._entered, self._changed, self.text = entered, changed, ""
-        self.turn_echo_off()
+        self.disable_echo()
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
         asyncio.get_running_loop().add_reader(sys.stdin, self._read_keys)
 
@@ -176,7 +176,7 @@ class Keyboard:
         """Read no more keys; those that are typed from now on stay for the shell."""
         if self.is_read:
             self._stop()
-            self.turn_echo_off()
+            self.disable_echo()
 
     def restore(self) -> None:
         """Restore the first settings of the terminal; the rest of a line that was being read is dropped."""

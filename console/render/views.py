@@ -13,7 +13,7 @@ from client.remedy import as_command
 from client.snapshot import Snapshot
 from client.text import one_line, printable, worker
 from client.tree import WIDTH, RowLayout
-from client.wording import pause_words
+from client.wording import pause_text
 from client.workflow_task import FailingTask
 from console.options import Common
 from console.render import requests
@@ -40,7 +40,7 @@ class StderrView(View):
             if (which := (pause.activity, pause.since)) not in self._pauses:
                 self._pauses.add(which)
                 name = one_line(pause.activity or "the task")
-                self._warn(f"{name} is {pause_words(pause)}; resume: {pause.resume}")
+                self._warn(f"{name} is {pause_text(pause)}; resume: {pause.resume}")
 
     def silence(self, who: Silent) -> None:
         self._warn(no_answer(who, self._common.queue))
@@ -177,7 +177,7 @@ class EventsView(Events):
     def __init__(self, common: Common, run_id: str | None, ui_url: str | None, out: TextIO) -> None:
         super().__init__(self._write)
         self._common = common
-        self._place = {"run_id": run_id, "ui_url": ui_url}
+        self._links = {"run_id": run_id, "ui_url": ui_url}
         self._out = out
 
     def close(self, whole: dict[str, Any]) -> None:
@@ -187,7 +187,7 @@ class EventsView(Events):
     def _write(self, event: TaskEvent, cursor: str) -> None:
         if event_row := event_fields(event, self._common.queue, as_command):
             name, fields = event_row
-            self._write_line(name, **fields, **(self._place if name == "task" else {}))
+            self._write_line(name, **fields, **(self._links if name == "task" else {}))
 
     def _write_line(self, event: str, **fields: Any) -> None:
         self._out.write(document.of_event(event, **fields) + "\n")

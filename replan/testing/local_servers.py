@@ -184,8 +184,8 @@ class OllamaServer(LocalServer):
     def _show_answer(self) -> Response:
         if not self.pulled:
             return RawBytes(json_answer(404, b'{"error": "model not found"}'))
-        told = {} if self.capabilities is None else {"capabilities": list(self.capabilities)}
-        return _json_answer({"model_info": {"llama.context_length": self.longest}, "template": "{{ .Prompt }}", **told})
+        more = {} if self.capabilities is None else {"capabilities": list(self.capabilities)}
+        return _json_answer({"model_info": {"llama.context_length": self.longest}, "template": "{{ .Prompt }}", **more})
 
 
 @dataclass
@@ -201,9 +201,9 @@ class LmStudioServer(LocalServer):
             return super().answer(path, headers, body)
         if not self.pulled:
             return RawBytes(json_answer(404, b'{"error": "Model not found"}'))
-        told = {} if self.capabilities is None else {"capabilities": list(self.capabilities)}
+        more = {} if self.capabilities is None else {"capabilities": list(self.capabilities)}
         known = {"max_context_length": 131_072, "loaded_context_length": self.context}
-        return _json_answer({"id": self.model, "state": "loaded", **known, **told})
+        return _json_answer({"id": self.model, "state": "loaded", **known, **more})
 
 
 def _json_answer(body: Json) -> RawBytes:

@@ -193,9 +193,9 @@ def _item_events(item: Json) -> Iterator[Json]:
     empty: Json = {"message": {"content": []}, "function_call": {"arguments": ""}, "reasoning": {"summary": []}}
     yield {"type": "response.output_item.added", "item": {**begun, **empty[item["type"]]}}
     if item["type"] == "message":
-        for place, part in enumerate(item["content"]):
+        for index, part in enumerate(item["content"]):
             name = "refusal" if part["type"] == "refusal" else "text"
-            at = {**of, "content_index": place}
+            at = {**of, "content_index": index}
             yield {"type": "response.content_part.added", **at, "part": {**part, name: ""}}
             kind = "response.refusal" if name == "refusal" else "response.output_text"
             yield from ({"type": f"{kind}.delta", **at, "delta": piece, "logprobs": []} for piece in parts(part[name]))

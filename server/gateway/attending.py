@@ -83,8 +83,8 @@ class Person:
         able = context.session.client_capabilities
         if able is None or able.elicitation is None:
             return None
-        told = context.session.client_params
-        return cls(context, told.client_info.name if told else "an MCP client")
+        params = context.session.client_params
+        return cls(context, params.client_info.name if params else "an MCP client")
 
     @property
     def name(self) -> str:

@@ -133,10 +133,10 @@ class HolderPlace:
 
 def name_of(hello: dict[str, Any], environment: "os._Environ[str] | dict[str, str]") -> str:
     """A name that is equal for agents that share a holder. It reveals no value of the environment."""
-    told = {name: value for name, value in server_variables(environment).items() if not VOLATILE.fullmatch(name)}
+    variables = {name: value for name, value in server_variables(environment).items() if not VOLATILE.fullmatch(name)}
     store = {name: environment.get(name) for name in OF_STORE}
     where = hello["cwd"] if hello["command"] else ""
-    asked = [hello["session"], hello["tools"], hello["command"], hello.get("timeout"), where, store, told]
+    asked = [hello["session"], hello["tools"], hello["command"], hello.get("timeout"), where, store, variables]
     asked += [hello.get("tasks"), hello.get("durable_reads")]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
@@ -549,13 +549,13 @@ SESSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 IDLE_SECONDS, PATIENCE, LIST_WAIT = 60.0, 30.0, 25.0
 
 
-def options_of(words: list[str]) -> dict[str, Any] | None:
+def options_of(args: list[str]) -> dict[str, Any] | None:
     """The options of `mcp WORDS`, by name without dashes; None if the whole command line has to read them.
 
     That one knows all options, and says what is wrong with them.
     """
     found: dict[str, Any] = {"tools": [], "command": []}
-    rest = deque(words)
+    rest = deque(args)
     while rest:
         word = rest.popleft()
         if word == "--":
@@ -569,13 +569,13 @@ def options_of(words: list[str]) -> dict[str, Any] | None:
             return None
         value = value if is_joined else rest.popleft()
         try:
-            given: Any = float(value) if name in NUMBERS else value
+            parsed: Any = float(value) if name in NUMBERS else value
         except ValueError:
             return None
         if name == "--tools":
             found["tools"].append(value)
         else:
-            found[name[2:].replace("-", "_")] = given
+            found[name[2:].replace("-", "_")] = parsed
     return found if _are_usable(found) else None
 
 

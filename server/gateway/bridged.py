@@ -27,7 +27,7 @@ from server.gateway.local_tools import LocalTools, tools_file
 from server.gateway.older import left_open
 from server.gateway.session import Agent, RequestOrigin
 from server.gateway.sessions import Session
-from server.gateway.tool_desk import ToolDesk
+from server.gateway.toolset import Toolset
 from server.gateway.wire import Hello, TaskServer
 
 LOOK_SECONDS = 0.5
@@ -44,10 +44,10 @@ log = structlog.get_logger("replan.gateway")
 class Holder:
     """One holder: the tools of a session, and the agents that use them."""
 
-    def __init__(self, place: HolderPlace, desk: ToolDesk, idle: float) -> None:
+    def __init__(self, place: HolderPlace, tools: Toolset, idle: float) -> None:
         """After `idle` seconds without an agent and without a call, `run` ends."""
         self._place, self._idle, self._version = place, idle, bridge.version()
-        self.desk = desk
+        self.tools = tools
         self._agents = set[asyncio.Task[None]]()
         self.stop = asyncio.Event()
         self.is_ending = asyncio.Event()
@@ -83,14 +83,14 @@ class Holder:
         last = time.monotonic()
         while time.monotonic() - last < self._idle:
             await asyncio.sleep(min(LOOK_SECONDS, self._idle / 4))
-            if self._agents or self.desk.running:
+            if self._agents or self.tools.running:
                 last = time.monotonic()
             bridge.cut_log(2)
         log.info("gateway_idle", seconds=self._idle)
 
     async def _until_refused(self) -> None:
         """Wait until the tools have turned out to be wrong, and the agents were told."""
-        await self.desk.is_over.wait()
+        await self.tools.is_over.wait()
         await asyncio.sleep(0.1)
         until = time.monotonic() + REFUSING_SECONDS
         while self._agents and time.monotonic() < until:  # noqa: ASYNC110  # for a moment
@@ -100,8 +100,8 @@ class Holder:
         """Wait until the holder is to make room for one of another version, and its calls have ended."""
         await self.is_ending.wait()
         self._hide()
-        log.info("gateway_other_version", reason=f"{self._version}, {self.desk.running} calls run")
-        while self.desk.running:  # noqa: ASYNC110  # of no hurry
+        log.info("gateway_other_version", reason=f"{self._version}, {self.tools.running} calls run")
+        while self.tools.running:  # noqa: ASYNC110  # of no hurry
             await asyncio.sleep(0.05)
         await asyncio.sleep(WRITING_SECONDS)
 
@@ -144,7 +144,7 @@ class _BridgeConnection:
     def __init__(
         self, holder: Holder, hello: Hello, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        self._holder, self._desk, self._hello = holder, holder.desk, hello
+        self._holder, self._tools, self._hello = holder, holder.tools, hello
         self._reader, self._writer = reader, writer
         self._requests = dict[Any, str]()
         """By JSON-RPC id, the gateway's ids of the requests whose delivery counts."""
@@ -157,9 +157,9 @@ class _BridgeConnection:
         self._cancelled = dict[Any, None]()
         """The last requests that the agent has cancelled, also those that nothing has begun with yet."""
         self._is_gone = False
-        self._turn = asyncio.Lock()
+        self._writing = asyncio.Lock()
         self._agent = Agent(
-            self._desk,
+            self._tools,
             Session(hello.session, hello.doubt, hello.patience),
             self._origin,
             durable_reads=hello.durable_reads,
@@ -182,9 +182,9 @@ class _BridgeConnection:
         """Serve the agent until it leaves or is lost; what it has called for goes on."""
         to_server, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         write, from_server = anyio.create_memory_object_stream[SessionMessage](0)
-        self._desk.on_notification[self._hello.process] = self._agent.tell
+        self._tools.on_notification[self._hello.process] = self._agent.tell
         ours = self._writer.get_extra_info("socket")
-        self._desk.connection_opened(self._hello.process, lambda: self._is_gone or bridge.peer_is_gone(ours))
+        self._tools.connection_opened(self._hello.process, lambda: self._is_gone or bridge.peer_is_gone(ours))
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(self._agent.serve(read, write)), group.create_task(self._write(from_server))]
@@ -197,13 +197,13 @@ class _BridgeConnection:
                     task.cancel()
         finally:
             self._leave()
-            if self._desk.on_notification.get(self._hello.process) == self._agent.tell:
-                del self._desk.on_notification[self._hello.process]
+            if self._tools.on_notification.get(self._hello.process) == self._agent.tell:
+                del self._tools.on_notification[self._hello.process]
 
     def _leave(self) -> None:
         if not self._is_gone:
             self._is_gone = True
-            self._desk.connection_closed(self._hello.process)
+            self._tools.connection_closed(self._hello.process)
 
     async def _read(self, to_server: Any) -> None:
         """Take the lines of the bridge; none any more when the holder ends, so that the next one gets them."""
@@ -229,7 +229,7 @@ class _BridgeConnection:
             self._leave()
         elif letter == bridge.FAILED:
             if request := self._written.pop(int(rest), None):
-                self._desk.answer_failed(request)
+                self._tools.answer_failed(request)
         elif letter in (bridge.MESSAGE, bridge.RESENT, bridge.SETUP):
             await self._pass(letter, rest, to_server)
 
@@ -269,12 +269,12 @@ class _BridgeConnection:
         if wait := self._waits.pop(number, None):
             wait.set()
         if request := self._requests.pop(number, None) or self._answered.pop(number, None):
-            self._desk.answer_failed(request)
+            self._tools.answer_failed(request)
 
     async def _refuse_all(self) -> None:
         """Wait until the tools have turned out to be wrong, then refuse the agent with the reason."""
-        await self._desk.is_over.wait()
-        await self._send(bridge.REFUSED + self._desk.problem.replace("\n", " ").encode())
+        await self._tools.is_over.wait()
+        await self._send(bridge.REFUSED + self._tools.problem.replace("\n", " ").encode())
         self._writer.close()
 
     async def _refuse(self, number: Any) -> None:
@@ -306,7 +306,7 @@ class _BridgeConnection:
             await self._send(_answer(number if request else 0, message.id, text))
 
     async def _send(self, line: bytes) -> None:
-        async with self._turn:
+        async with self._writing:
             self._writer.write(line + b"\n")
             await self._writer.drain()
 
@@ -316,30 +316,30 @@ def _answer(number: int, id: Any, text: bytes) -> bytes:
 
 
 @asynccontextmanager
-async def made_desk(
+async def opened_tools(
     state: Path, hello: Hello, process: ServerProcess | None, record: Path, *, session: str | None
-) -> AsyncIterator[ToolDesk]:
-    """The desk for the tools that a Hello names, with the store of effects of a state folder, or of REPLAN_STORE.
+) -> AsyncIterator[Toolset]:
+    """The Toolset of the tools that a Hello names, with the store of effects of a state folder, or of REPLAN_STORE.
 
     `session` is that of all calls, None for any. `process` is that of the command's server, if it was started already;
     processes of servers are noted in `record`.
     """
     environment = dict(os.environ)
     read_secrets()
-    given, tasks = os.environ.get("REPLAN_STORE"), None
+    url, tasks = os.environ.get("REPLAN_STORE"), None
     tools: Any = LocalTools(hello, environment, process, record)
     if hello.tasks is not None:
         os.environ["REPLAN_STATE"] = str(state)
         tasks, tools = await asyncio.to_thread(_of_tasks, hello, hello.tasks, state, tools)
     durable = hello.durable_reads or not isinstance(tools, LocalTools)
-    desk = ToolDesk(tools, tasks, durable_reads=durable)
+    offered = Toolset(tools, tasks, durable_reads=durable)
     if why := left_open(state, session):
-        desk.fail(why)
-        yield desk
+        offered.fail(why)
+        yield offered
         return
-    store, url = given or str(state / "store.db"), given or sqlite_url(state)
-    async with desk.opened(store, url, os.environ.get("REPLAN_KEYS")):
-        yield desk
+    store, url = url or str(state / "store.db"), url or sqlite_url(state)
+    async with offered.opened(store, url, os.environ.get("REPLAN_KEYS")):
+        yield offered
 
 
 def _of_tasks(hello: Hello, server: TaskServer, state: Path, tools: Any) -> tuple[Any, Any]:
@@ -355,9 +355,9 @@ def _of_tasks(hello: Hello, server: TaskServer, state: Path, tools: Any) -> tupl
 
 
 async def run(
-    place: HolderPlace, told: dict[str, Any], idle: float, listener: socket.socket, process: ServerProcess | None
+    place: HolderPlace, data: dict[str, Any], idle: float, listener: socket.socket, process: ServerProcess | None
 ) -> None:
     """Be the holder at `place`, whose lock is ours, until nobody needs it."""
-    hello, record = Hello.model_validate(told), Path(place.file("servers"))
-    async with made_desk(Path(place.state), hello, process, record, session=hello.session) as desk:
-        await Holder(place, desk, idle).run(listener)
+    hello, record = Hello.model_validate(data), Path(place.file("servers"))
+    async with opened_tools(Path(place.state), hello, process, record, session=hello.session) as offered:
+        await Holder(place, offered, idle).run(listener)

@@ -19,7 +19,7 @@ from activities.borders import judge, validation
 from activities.borders.proof import proves_no_effect
 from activities.borders.table import Verdict
 from activities.boundary.attempt import FaultRaised
-from activities.effects.arguments import differ_in_words
+from activities.effects.arguments import differ_in_prose
 from activities.effects.calls import CallRequest, Claim, State, UnresolvedCall
 from activities.effects.database import Database
 from activities.effects.desk import Desk, Settlement
@@ -134,7 +134,7 @@ class EffectCalls:
     """By request, the calls without an answer."""
     _answered: dict[str, float] = field(default_factory=dict)
     """By row's key, when the last calls were answered, the newest at the end."""
-    _given: dict[str, dict[str, float]] = field(default_factory=dict)
+    _unread: dict[str, dict[str, float]] = field(default_factory=dict)
     """By connection, the answers that its agent may not have read: by row's key, when they were given."""
 
     @property
@@ -172,8 +172,8 @@ class EffectCalls:
         reporting = asyncio.create_task(call.report()) if request.report else None
         try:
             answer = await call.make()
-        except InterimAnswer as told:
-            return told.answer
+        except InterimAnswer as unanswered:
+            return unanswered.answer
         except (EffectError, StoreUnavailable) as error:
             return call.refused(error, fault)
         except Exception as error:
@@ -184,8 +184,8 @@ class EffectCalls:
             if reporting is not None:
                 reporting.cancel()
         shown = fault(**answer.fault) if answer.fault else results.success(answer.result, is_structured=is_structured)
-        if call.told:
-            return results.with_note(shown, _joined_note(call.told[-1]))
+        if call.joined:
+            return results.with_note(shown, _joined_note(call.joined[-1]))
         return results.with_note(shown, SHARED) if call.client.joined_by else shown
 
     async def read(self, offer: Offer, args: dict[str, JsonValue]) -> dict[str, Any]:
@@ -217,7 +217,7 @@ class EffectCalls:
 
     def connection_closed(self, connection: str) -> None:
         """Note that the agent has left, or was lost: nobody knows whether it has read its last answers."""
-        self._given.pop(connection, None)
+        self._unread.pop(connection, None)
         self.store.rows.askers.pop(self.asker(connection), None)
         if self.store.rows.read:
             self.store.later(self.store.rows.go_on)
@@ -226,15 +226,15 @@ class EffectCalls:
         """Note that the answer to a request could not be written."""
         if found := self._keys.pop(request, None):
             connection, key = found
-            self._given.get(connection, {}).pop(key, None)
+            self._unread.get(connection, {}).pop(key, None)
             self.store.not_read(key, self.asker(connection))
 
     def _note_key(self, request: AgentRequest, key: str) -> None:
         if key:
             self._keys[request.id] = request.connection, key
             self._answered.pop(key, None)
-            self._answered[key] = self._given.setdefault(request.connection, {})[key] = time.monotonic()
-            for known in (self._keys, self._answered, self._given, self._given[request.connection]):
+            self._answered[key] = self._unread.setdefault(request.connection, {})[key] = time.monotonic()
+            for known in (self._keys, self._answered, self._unread, self._unread[request.connection]):
                 while len(known) > MAX_ANSWERS:
                     known.pop(next(iter(known)))
 
@@ -246,9 +246,9 @@ class EffectCalls:
 
     def went_on(self, connection: str, at: float) -> None:
         """Note that the agent has asked for something else on this connection: it has the answers given before `at`."""
-        given = self._given.get(connection, {})
-        for key in [key for key, since in given.items() if since < at]:
-            del given[key]
+        unread = self._unread.get(connection, {})
+        for key in [key for key, since in unread.items() if since < at]:
+            del unread[key]
             self.store.rows.read[key] = self.asker(connection)
 
     async def answer(self, asked: RequestState, said: Mapping[str, Any], request: AgentRequest) -> bool:
@@ -290,7 +290,7 @@ class AgentCall:
     """The checked arguments."""
     args: dict[str, JsonValue]
     request: AgentRequest
-    told: list[Joined] = field(default_factory=list)
+    joined: list[Joined] = field(default_factory=list)
     """The earlier call for which it was taken."""
     client: Running = field(default_factory=Running)
 
@@ -340,9 +340,9 @@ class AgentCall:
         person, key = self.request.attended, error.key
         if person is None or isinstance(error, ResultUnknown):
             return False
-        words = [f"{self.offer.name} {canonical(self.args)[:MAX_SHOWN]}", error.what]
-        words += [f"{choice}: {meaning}" for choice, meaning in choices.items()]
-        question = Elicitation(key, "", "", "\n".join(map(legible, words)), [*choices])
+        lines = [f"{self.offer.name} {canonical(self.args)[:MAX_SHOWN]}", error.what]
+        lines += [f"{choice}: {meaning}" for choice, meaning in choices.items()]
+        question = Elicitation(key, "", "", "\n".join(map(legible, lines)), [*choices])
         if not person.is_inline:
             raise InterimAnswer(question.as_result(self.request.id))
         reply = reply_of(await person.ask(question), question.choices)
@@ -422,7 +422,7 @@ class AgentCall:
             arguments=self.args,
             key=row_key(session, kind, identity, new_key(self.offer.name)),
             timeout=spec.timeout,
-            differs_in_words=lambda earlier: differ_in_words(self.args, earlier, spec.authority, spec.content),
+            differs_in_prose=lambda earlier: differ_in_prose(self.args, earlier, spec.authority, spec.content),
             can_look=spec.reconcile is not None,
             client=client,
             asker=client.asker,
@@ -441,12 +441,12 @@ class AgentCall:
             settle=spec.settle,
             remedy=self.calls.store.remedy,
             is_earlier=lambda claim: spec.effect is Effect.KEYED and claim.is_unproven,
-            on_joined=self.told.append,
+            on_joined=self.joined.append,
             later=self.calls.store.later,
             note=self.calls.store.database.note,
             is_over=lambda error: self.calls.tools.is_over(self.kind),
             name_of=lambda error: type(error.error if isinstance(error, Failed) else error).__name__,
-            key_words="`replan/key` in the `_meta` of the call",
+            key_hint="`replan/key` in the `_meta` of the call",
         )
 
     async def _call_tool(self, claim: Claim, attempt: _Attempt) -> AppliedCall:
@@ -467,12 +467,12 @@ class AgentCall:
             raise Failed(fault, verdict, error) from error
         return AppliedCall(result)
 
-    def _pass_progress(self, loop: asyncio.AbstractEventLoop, report: Report, told: ProgressReport) -> None:
+    def _pass_progress(self, loop: asyncio.AbstractEventLoop, report: Report, progress: ProgressReport) -> None:
         """Report to the agent what the server reports, from whatever thread that is."""
 
         async def passed() -> None:
             with suppress(Exception):  # the agent may have its answer, or have left
-                await report(told.done, told.total, told.words)
+                await report(progress.done, progress.total, progress.words)
 
         asyncio.run_coroutine_threadsafe(passed(), loop)
 

@@ -12,7 +12,7 @@ from pydantic import JsonValue, ValidationError
 
 from activities.borders import validation
 from activities.effects.calls import State
-from activities.effects.desk import CallRecord, Desk, in_words
+from activities.effects.desk import CallRecord, Desk, clause_about
 from activities.effects.errors import EffectRefused
 from activities.effects.explanation import explain
 from activities.effects.recognition import Identity
@@ -63,7 +63,7 @@ class StoreTool:
     """A tool of the gateway itself; `answer` gets a call and the checked arguments, and returns a CallToolResult."""
 
     args: type[OwnArgs]
-    words: str
+    about: str
     answer: Callable[[AskedOfStore, Any], Awaitable[dict[str, Any]]]
     is_read: bool = True
 
@@ -91,7 +91,7 @@ async def outcome(asked: AskedOfStore, args: OfCall) -> dict[str, Any]:
     return results.fault(
         do,
         code="unknown_outcome" if record.is_unsettled and record.state is not State.DOUBTFUL else record.state.value,
-        reason=f"The call {record.key} {in_words(record)}",
+        reason=f"The call {record.key} {clause_about(record)}",
         applied=_applied(record).value,
         wait=wait,
         task=record.key,
@@ -117,7 +117,7 @@ def _applied(record: CallRecord) -> Applied:
 
 
 async def _effects(asked: AskedOfStore, args: OfSession) -> dict[str, Any]:
-    told: list[JsonValue] = [
+    rows: list[JsonValue] = [
         {
             "id": record.key,
             "kind": record.function,
@@ -127,7 +127,7 @@ async def _effects(asked: AskedOfStore, args: OfSession) -> dict[str, Any]:
         }
         for record in await asked.records()
     ]
-    return results.success({"effects": told}, is_structured=True)
+    return results.success({"effects": rows}, is_structured=True)
 
 
 async def _explain(asked: AskedOfStore, args: OfCall) -> dict[str, Any]:
@@ -146,7 +146,7 @@ async def _undo_one(asked: AskedOfStore, record: CallRecord) -> JsonValue:
     """Undo a call, by the companion of its tool; what came of it."""
     if record.state is not State.APPLIED:
         done = record.state is State.UNDONE
-        return {"id": record.key, "undone": done, "why": [] if done else [f"It {in_words(record)}."]}
+        return {"id": record.key, "undone": done, "why": [] if done else [f"It {clause_about(record)}."]}
     kind = asked.calls.tools.kind(record.function)
     companion = kind.spec.undo if kind else None
     if companion is None:
@@ -169,5 +169,5 @@ _ANSWERS: Mapping[str, Callable[[AskedOfStore, Any], Awaitable[dict[str, Any]]]]
     "replan_explain": _explain,
 }
 BY_NAME: Mapping[str, StoreTool] = {
-    name: StoreTool(entry.args, entry.words, _ANSWERS[name], entry.is_read) for name, entry in OF_STORE.items()
+    name: StoreTool(entry.args, entry.about, _ANSWERS[name], entry.is_read) for name, entry in OF_STORE.items()
 }

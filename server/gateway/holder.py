@@ -29,7 +29,7 @@ LOCK_SECONDS = 5.0
 BACKLOG = 256
 
 
-def main(state: str, name: str, idle: float, told: dict[str, Any]) -> int:
+def main(state: str, name: str, idle: float, data: dict[str, Any]) -> int:
     """Be the holder unless there is one, until it is idle for `idle` seconds; returns the exit code."""
     place = HolderPlace(state, name)
     lock = _locked(place)
@@ -39,13 +39,13 @@ def main(state: str, name: str, idle: float, told: dict[str, Any]) -> int:
         record = Path(place.file("servers"))
         end_recorded(record)  # before any call of the session is made, or its outcome is looked for
         listener = _listener(place)
-        process = _started(told, record)
+        process = _started(data, record)
         gc.disable()  # it takes a sixth of the time of the imports
         from server.gateway import bridged
 
         gc.freeze()
         gc.enable()
-        asyncio.run(bridged.run(place, told, idle, listener, process))
+        asyncio.run(bridged.run(place, data, idle, listener, process))
         record.unlink(missing_ok=True)
     except Exception:  # the log is all that is left of it
         traceback.print_exc()
@@ -59,8 +59,8 @@ def alone(state: Path, hello: "Hello") -> Iterator[Path | None]:
 
     Yields the file for the processes of servers; None if another gateway has the place.
     """
-    told = hello.model_dump(mode="json")
-    place = HolderPlace(str(state), name_of(told, os.environ))
+    data = hello.model_dump(mode="json")
+    place = HolderPlace(str(state), name_of(data, os.environ))
     Path(place.file("lock")).parent.mkdir(mode=0o700, exist_ok=True)
     lock, record = _locked(place, 0.0), Path(place.file("servers"))
     if lock is None:
@@ -109,14 +109,14 @@ def _listener(place: HolderPlace) -> socket.socket:
     return listener
 
 
-def _started(told: dict[str, Any], record: Path) -> ServerProcess | None:
+def _started(data: dict[str, Any], record: Path) -> ServerProcess | None:
     """Start the server of a command; None if there is none, or if it cannot be started, of which is told later."""
-    if not told["command"]:
+    if not data["command"]:
         return None
     variables = server_variables(os.environ)
     try:
-        command = [program(told["command"][0], variables.get("PATH")), *told["command"][1:]]
-        return ServerProcess(command, variables, told["cwd"], record)
+        command = [program(data["command"][0], variables.get("PATH")), *data["command"][1:]]
+        return ServerProcess(command, variables, data["cwd"], record)
     except OSError:
         return None
 

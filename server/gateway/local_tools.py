@@ -82,14 +82,14 @@ class LocalTools:
         self._resources: asyncio.Future[Resources] = asyncio.get_running_loop().create_future()
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tool")
         self._loop: ToolLoop | None = None
-        self._told_restarts = dict[str, int]()
+        self._reported_restarts = dict[str, int]()
         """By server, how many of its restarts agents were told of."""
 
     @property
     def list_file(self) -> Path | None:
         """The file with the last list of these tools, which all sessions share; None without a state folder."""
-        told = self._hello.model_copy(update={"session": ""}).model_dump(mode="json")
-        return self._record and self._record.with_name(f"{name_of(told, dict(self._environment))}.tools")
+        fields = self._hello.model_copy(update={"session": ""}).model_dump(mode="json")
+        return self._record and self._record.with_name(f"{name_of(fields, dict(self._environment))}.tools")
 
     @asynccontextmanager
     async def loaded(
@@ -244,9 +244,9 @@ class LocalTools:
     def with_news(self, server: str, result: dict[str, Any]) -> dict[str, Any]:
         """A result of a server's tool, the first one after the server was started again with a text that says so."""
         restarts = self.servers.restarts(server)
-        if restarts == self._told_restarts.get(server, 0) or not isinstance(result.get("content"), list):
+        if restarts == self._reported_restarts.get(server, 0) or not isinstance(result.get("content"), list):
             return result
-        self._told_restarts[server] = restarts
+        self._reported_restarts[server] = restarts
         return with_note(result, STARTED_AGAIN.format(server=server))
 
     @cached_property
@@ -333,5 +333,5 @@ def _progress(report: Report) -> "ProgressFnT":
     return passed
 
 
-def _soon(loop: asyncio.AbstractEventLoop, heard: Callable[[str, dict[str, Any]], None], *told: Any) -> None:
-    loop.call_soon_threadsafe(heard, *told)
+def _soon(loop: asyncio.AbstractEventLoop, heard: Callable[[str, dict[str, Any]], None], *args: Any) -> None:
+    loop.call_soon_threadsafe(heard, *args)

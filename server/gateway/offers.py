@@ -15,7 +15,7 @@ from workflows.text import legible
 
 MAX_NAME = 64
 """The most characters of a tool's name in model APIs."""
-MAX_TOLD, MAX_WORDS = 10, 200
+MAX_LEFT, MAX_WORDS = 10, 200
 """The most tools that cannot be offered and are named, and the most characters of a name and of a reason."""
 
 
@@ -102,7 +102,7 @@ class OwnTool:
     """A tool of the gateway itself as it is listed; what answers its calls is imported later."""
 
     args: type[OwnArgs]
-    words: str
+    about: str
     is_read: bool = True
 
 
@@ -133,7 +133,7 @@ def listed(own_tools: Mapping[str, OwnTool], taken: Collection[str], *, note: st
     tools: list[dict[str, Any]] = [
         {
             "name": name,
-            "description": tool.words,
+            "description": tool.about,
             "inputSchema": tool.args.model_json_schema(),
             "annotations": {"readOnlyHint": tool.is_read},
         }
@@ -149,16 +149,16 @@ def not_offered(left_out: Mapping[str, str]) -> str:
     """A note about the tools of the servers that cannot be offered, and why: so an agent can tell its user."""
     if not left_out:
         return ""
-    told = [f"{legible(name, MAX_WORDS)} ({legible(why, MAX_WORDS)})" for name, why in [*left_out.items()][:MAX_TOLD]]
-    more = [f"{len(left_out) - MAX_TOLD} more"] if len(left_out) > MAX_TOLD else []
-    return f"Tools that cannot be offered here: {'; '.join([*told, *more])}."
+    names = [f"{legible(name, MAX_WORDS)} ({legible(why, MAX_WORDS)})" for name, why in [*left_out.items()][:MAX_LEFT]]
+    more = [f"{len(left_out) - MAX_LEFT} more"] if len(left_out) > MAX_LEFT else []
+    return f"Tools that cannot be offered here: {'; '.join([*names, *more])}."
 
 
 def server_name(command: Sequence[str]) -> str:
     """A short name for the server that a command starts; the kinds of the server's tools begin with it."""
-    words = [word for word in command if not word.startswith("-")]
-    named = [word for word in words[1:] if re.search("mcp|server", word, re.IGNORECASE)]
-    word = (named or words[1:2] or words[:1] or ["server"])[0]
+    args = [word for word in command if not word.startswith("-")]
+    named = [word for word in args[1:] if re.search("mcp|server", word, re.IGNORECASE)]
+    word = (named or args[1:2] or args[:1] or ["server"])[0]
     base = re.split("[@=<>~]", os.path.basename(word.rstrip("/")).lower())[0]  # noqa: PTH119  # also of packages
     base = re.sub(r"\.(py|js|mjs|cjs|ts|exe)$", "", base)
     short = re.sub("[^a-z0-9_]+", "-", re.sub("mcp|server", "", base)).strip("-_")

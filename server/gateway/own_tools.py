@@ -73,14 +73,14 @@ async def _start(asked: Asked, args: TaskArgs) -> dict[str, Any]:
 
 async def _status(asked: Asked, args: OfCall) -> dict[str, Any]:
     outcome = await (await asked.handle(args.id)).outcome()
-    told: dict[str, JsonValue] = {
+    fields: dict[str, JsonValue] = {
         "id": args.id,
         "status": outcome.status.value,
         "result": outcome.result,
         "waits_for": [request.reason for request in outcome.requests if request.is_open],
         "reason": outcome.reason,
     }
-    return results.success(told, is_structured=True)
+    return results.success(fields, is_structured=True)
 
 
 async def _explain(asked: Asked, args: OfCall) -> dict[str, Any]:
@@ -91,10 +91,10 @@ async def _explain(asked: Asked, args: OfCall) -> dict[str, Any]:
 async def _effects(asked: Asked, args: OfSession) -> dict[str, Any]:
     found = await sessions.effects_of_each((await asked.tasks.client()).temporal, await _handles(asked))
     shown = {"kind", "state", "at", "result", "key"}
-    told: list[JsonValue] = [
+    fields: list[JsonValue] = [
         {"id": id, **effect.model_dump(mode="json", include=shown)} for id, effect in found.in_order
     ]
-    return results.success({"effects": told}, is_structured=True)
+    return results.success({"effects": fields}, is_structured=True)
 
 
 async def _undo(asked: Asked, args: Undone) -> dict[str, Any]:
@@ -102,19 +102,19 @@ async def _undo(asked: Asked, args: Undone) -> dict[str, Any]:
     chosen = [sessions.handle_of(client, (await asked.handle(args.id)).id)] if args.id else await _handles(asked)
     plan = await sessions.plan_undo(client, chosen)
     undone = await sessions.undo_each(client, plan, lambda _: View(), is_attended=False)
-    told: list[JsonValue] = [_undo_fields(task) for task in undone.tasks]
-    told += [{"id": id, "undone": False, "asks": [], "why": ["It runs."]} for id in undone.running]
+    fields: list[JsonValue] = [_undo_fields(task) for task in undone.tasks]
+    fields += [{"id": id, "undone": False, "asks": [], "why": ["It runs."]} for id in undone.running]
     note = {"note": "Calls under `asks` need a person, who makes them with `undo ID`."} if undone.planned else {}
-    return results.success({"undone": told, **note}, is_structured=True)
+    return results.success({"undone": fields, **note}, is_structured=True)
 
 
 def _undo_fields(task: TaskUndo) -> dict[str, JsonValue]:
     rollback = task.rollback
     if rollback is None:
         return {"id": task.task_id, "undone": False, "asks": [], "why": [str(task.problem)]}
-    held = [call.kind for call in rollback.planned.calls] if rollback.planned else []
+    to_confirm = [call.kind for call in rollback.planned.calls] if rollback.planned else []
     why = [record.reason for record in rollback.outcome.undo if not record.done]
-    return {"id": task.task_id, "undone": rollback.is_complete and not held, "asks": [*held], "why": [*why]}
+    return {"id": task.task_id, "undone": rollback.is_complete and not to_confirm, "asks": [*to_confirm], "why": [*why]}
 
 
 async def _answer(asked: Asked, args: ReplyArgs) -> dict[str, Any]:
@@ -134,10 +134,10 @@ async def _handles(asked: Asked) -> list[Handle]:
     return [sessions.handle_of(client, id) for id in reversed(ids)]
 
 
-def _told(answer: Callable[[Asked, Any], Awaitable[dict[str, Any]]]) -> Callable[[Any, Any], Awaitable[dict[str, Any]]]:
+def _safe(answer: Callable[[Asked, Any], Awaitable[dict[str, Any]]]) -> Callable[[Any, Any], Awaitable[dict[str, Any]]]:
     """The tool's function, whose problems are faults."""
 
-    async def told(asked: Asked, args: Any) -> dict[str, Any]:
+    async def tried(asked: Asked, args: Any) -> dict[str, Any]:
         try:
             return await answer(asked, args)
         except Problem as problem:
@@ -147,7 +147,7 @@ def _told(answer: Callable[[Asked, Any], Awaitable[dict[str, Any]]]) -> Callable
             code, wait = Code.UNREACHABLE.value, results.WAIT_SECONDS
             return results.fault(Do.WAIT, code=code, reason=str(error), wait=wait, is_structured=False)
 
-    return told
+    return tried
 
 
 _ANSWERS: Mapping[str, Callable[[Asked, Any], Awaitable[dict[str, Any]]]] = {
@@ -160,5 +160,5 @@ _ANSWERS: Mapping[str, Callable[[Asked, Any], Awaitable[dict[str, Any]]]] = {
     "replan_answer": _answer,
 }
 BY_NAME: Mapping[str, StoreTool] = {
-    name: StoreTool(entry.args, entry.words, _told(_ANSWERS[name]), entry.is_read) for name, entry in OF_TASKS.items()
+    name: StoreTool(entry.args, entry.about, _safe(_ANSWERS[name]), entry.is_read) for name, entry in OF_TASKS.items()
 }

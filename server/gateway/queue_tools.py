@@ -42,9 +42,9 @@ class QueueTools:
         self, offer: Callable[[Mapping[str, Any]], None], heard: Callable[[str, dict[str, Any]], None]
     ) -> AsyncIterator[None]:
         """Ask the workers for their tools until the block ends; `offer` gets them, also when they have changed."""
-        told = await self._ask_until_told()
-        offer(told)
-        asking = asyncio.create_task(self._keep_asking(told, offer))
+        tools = await self._ask_until_answered()
+        offer(tools)
+        asking = asyncio.create_task(self._keep_asking(tools, offer))
         try:
             yield
         finally:
@@ -55,7 +55,7 @@ class QueueTools:
     async def opened(self, store: str, cipher: Cipher | None) -> AsyncIterator[None]:
         yield
 
-    async def _ask_until_told(self) -> Mapping[str, Any]:
+    async def _ask_until_answered(self) -> Mapping[str, Any]:
         while True:
             try:
                 return await self._ask()
@@ -65,14 +65,14 @@ class QueueTools:
                 self.problem = str(error)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _keep_asking(self, told: Mapping[str, Any], offer: Callable[[Mapping[str, Any]], None]) -> None:
+    async def _keep_asking(self, offered: Mapping[str, Any], offer: Callable[[Mapping[str, Any]], None]) -> None:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             with suppress(Problem, ServerAway, RPCError):  # what was offered stays: its calls wait for a worker
                 found = await self._ask()
-                if found != told:
-                    told = found
-                    offer(told)
+                if found != offered:
+                    offered = found
+                    offer(offered)
 
     async def _ask(self) -> Mapping[str, Any]:
         client = await self._tasks.client()

@@ -1,4 +1,4 @@
-"""One request of an agent to call a tool, as the gateway's doors hand it to what makes the call."""
+"""One request of an agent to call a tool, as the gateway's transports hand it to what makes the call."""
 
 import time
 from collections.abc import Awaitable, Callable

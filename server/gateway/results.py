@@ -84,12 +84,12 @@ def _content(result: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _blocks_in_sent_order(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     blocks, text = list[dict[str, Any]](), result["text"]
-    for place in result["layout"]:
+    for part in result["layout"]:
         own = None
-        if (length := place.get("text")) is not None:
+        if (length := part.get("text")) is not None:
             own, text = text[:length], text[length + 1 :]
-        block = _part_block(result["parts"][place["part"]]) if "part" in place else _text(own or "")
-        more = dict(place.get("more", {}))
+        block = _part_block(result["parts"][part["part"]]) if "part" in part else _text(own or "")
+        more = dict(part.get("more", {}))
         of_resource = {**more.pop("resource", {}), **({"text": own} if own is not None else {})}
         if "resource" in block:
             block["resource"] |= of_resource

@@ -1,6 +1,6 @@
-"""Serves a gateway over HTTP in the foreground: the holder of its tools with another door.
+"""Serves a gateway over HTTP in the foreground: the holder of its tools over another transport.
 
-The door finds the sender and the session of each request, and records the delivery of each answer.
+The endpoint finds the sender and the session of each request, and records the delivery of each answer.
 """
 
 import secrets
@@ -31,7 +31,7 @@ from server.gateway.bridge import peer_is_gone
 from server.gateway.request import MAX_KEY
 from server.gateway.session import Agent, RequestOrigin
 from server.gateway.sessions import MAX_SESSION, SESSION_NAME, Session
-from server.gateway.tool_desk import ToolDesk
+from server.gateway.toolset import Toolset
 from server.gateway.wire import Hello
 from server.listening import serve
 from server.problems import denial
@@ -65,35 +65,35 @@ async def serve_http(state: Path, hello: Hello, place: ListenAddress, *, say: Ca
         Problem: another gateway over HTTP has these tools, there are no tools, or the port cannot be used.
     """
     from server.gateway import holder
-    from server.gateway.bridged import made_desk
+    from server.gateway.bridged import opened_tools
 
     telemetry.configure(LogStyle.TEXT, None)
     with holder.alone(state, hello.model_copy(update={"session": "http"})) as record:
         if record is None:
             reason = f"A gateway with these tools runs in {state} already"
             raise Problem("usage", reason, "end it, or choose another folder with --state")
-        async with made_desk(state, hello, None, record, session=None) as desk:
+        async with opened_tools(state, hello, None, record, session=None) as tools:
             is_patient = bool(hello.command or hello.tools)  # a first start may fetch a server
-            if not await desk.ready(float("inf") if is_patient else QUEUE_SECONDS):
-                raise Problem("usage", f"The gateway has no tools: {desk.problem}", "mend that, and start it again")
+            if not await tools.ready(float("inf") if is_patient else QUEUE_SECONDS):
+                raise Problem("usage", f"The gateway has no tools: {tools.problem}", "mend that, and start it again")
             defaults = Session(hello.session, hello.doubt, hello.patience)
             durable = hello.durable_reads
-            app = make_app(desk, place.access, defaults, durable_reads=durable, attended=hello.attended)
+            app = make_app(tools, place.access, defaults, durable_reads=durable, attended=hello.attended)
             how = "with a token" if place.access.token else "for this machine only"
 
             def ready(address: str) -> None:
-                say(f"ready  {address}{PATH}  {how}  {len(desk.offers)} tools")
+                say(f"ready  {address}{PATH}  {how}  {len(tools.offers)} tools")
 
             await serve(app, place.host, place.port, most_connections(), on_ready=ready, on_stop=lambda: None)
 
 
-def make_app(desk: ToolDesk, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:
-    """The gateway in front of the tools of `desk`, which must be ready; `defaults` has the settings of sessions."""
-    agent = Agent(desk, defaults, _origin_of_call, durable_reads=durable_reads, attended=attended)
-    desk.on_notification["http"] = agent.tell
+def make_app(tools: Toolset, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:
+    """The gateway in front of `tools`, which must be ready; `defaults` has the settings of sessions."""
+    agent = Agent(tools, defaults, _origin_of_call, durable_reads=durable_reads, attended=attended)
+    tools.on_notification["http"] = agent.tell
     manager = StreamableHTTPSessionManager(agent.server(is_ready=True), max_request_body_size=MAX_BODY)
-    door = _Door(manager.handle_request, desk, access)
-    routes = [Route("/health/live", _live), Route(PATH, door), Route(f"{PATH}/{{session}}", door)]
+    endpoint = _Endpoint(manager.handle_request, tools, access)
+    routes = [Route("/health/live", _live), Route(PATH, endpoint), Route(f"{PATH}/{{session}}", endpoint)]
     return Starlette(routes=routes, lifespan=lambda _: manager.run())
 
 
@@ -105,7 +105,7 @@ class _Exchange:
     """One request over HTTP, and the delivery of its answer."""
 
     def __init__(
-        self, origin: RequestOrigin, connection: Connection, desk: ToolDesk, begun: "Callable[[Any, _Exchange], None]"
+        self, origin: RequestOrigin, connection: Connection, tools: Toolset, begun: "Callable[[Any, _Exchange], None]"
     ) -> None:
         """`begun` is called with the id that its client gave to the call of a tool, and with this."""
         self._begun = begun
@@ -113,7 +113,7 @@ class _Exchange:
         self.is_call = False
         """Whether the request calls a tool, so that the delivery of its answer counts."""
         self._connection = connection
-        self._desk = desk
+        self._tools = tools
         self._is_stream = self._is_written = self._is_over = False
 
     def begin(self, number: Any) -> RequestOrigin:
@@ -125,7 +125,7 @@ class _Exchange:
     def cancel(self) -> None:
         """Note that the client does not wait for the answer any more, or has not read it."""
         self._is_over = True
-        self._desk.answer_failed(self.origin.request)
+        self._tools.answer_failed(self.origin.request)
 
     async def send(self, message: Message, send: Send) -> None:
         """Pass an ASGI message on; record the delivery if the message has the answer."""
@@ -138,7 +138,7 @@ class _Exchange:
             self._is_written = True
             await send(message)
             if not await self._connection.taken():
-                self._desk.answer_failed(self.origin.request)
+                self._tools.answer_failed(self.origin.request)
             return
         await send(message)
 
@@ -157,14 +157,14 @@ class _Exchange:
         """Note that the request is over or its client is gone; an answer not written yet counts as not handed over."""
         self._is_over = True
         if self.is_call and not self._is_written:
-            self._desk.answer_failed(self.origin.request)
+            self._tools.answer_failed(self.origin.request)
 
 
-class _Door:
+class _Endpoint:
     """The app in front of the SDK's app: checks access, and follows each answer to the client."""
 
-    def __init__(self, app: ASGIApp, desk: ToolDesk, access: Access) -> None:
-        self._app, self._desk, self._access = app, desk, access
+    def __init__(self, app: ASGIApp, tools: Toolset, access: Access) -> None:
+        self._app, self._tools, self._access = app, tools, access
         self._agents = dict[str, dict[str, Connection]]()
         """By id of what proves a delivery, the open connections of TCP of that agent, by their ids."""
         self._calls = dict[tuple[str, str, Any], _Exchange | None]()
@@ -180,7 +180,7 @@ class _Door:
             await denial(denied)(scope, receive, send)
             return
         client = (visitor.name, headers.get("mcp-session-id", ""))
-        exchange = _Exchange(origin, scope["state"]["connection"], self._desk, partial(self._note_call, client))
+        exchange = _Exchange(origin, scope["state"]["connection"], self._tools, partial(self._note_call, client))
         scope["state"]["exchange"] = exchange
         # The SDK binds its sessions to it, so that the id of a session is of no use to another principal.
         scope["user"] = AuthenticatedUser(AccessToken(token="-", client_id=f"={visitor.name}", scopes=[]))  # noqa: S106
@@ -211,9 +211,9 @@ class _Door:
         body = message.get("body", b"") if client[1] else b""
         if b"cancelled" in body and len(body) < MAX_CANCEL:
             with suppress(ValueError, AttributeError, TypeError):
-                told = from_json(body)
-                if told["method"] == "notifications/cancelled":
-                    self._note_cancel(client, told["params"]["requestId"])
+                notice = from_json(body)
+                if notice["method"] == "notifications/cancelled":
+                    self._note_cancel(client, notice["params"]["requestId"])
         return message
 
     def _visitor(self, headers: Mapping[str, str]) -> Visitor:
@@ -228,9 +228,9 @@ class _Door:
         """The RequestOrigin of a request. Raises Denied if its session name or key cannot be used."""
         connection: Connection = scope["state"]["connection"]
         path = scope.get("path_params", {}).get("session", "")
-        told = headers.get(SESSION_HEADER, "") or path
-        if told and not SESSION_NAME.fullmatch(told):
-            reason = f"{told[:MAX_SESSION]!r} is no name of a session"
+        session = headers.get(SESSION_HEADER, "") or path
+        if session and not SESSION_NAME.fullmatch(session):
+            reason = f"{session[:MAX_SESSION]!r} is no name of a session"
             raise Denied(400, "usage", reason, f"use a name like {SESSION_NAME.pattern}")
         key = headers.get(KEY_HEADER, "")
         if len(key) > MAX_KEY:
@@ -247,13 +247,13 @@ class _Door:
             proof = f"mcp-{digest(of_agent)[:16]}"
         else:
             # Each request does so: the client has read the whole response to the one before it.
-            self._desk.went_on(proof, time.monotonic())
+            self._tools.went_on(proof, time.monotonic())
         if proof != number:
             self._note_agent(proof, connection)
         return RequestOrigin(
             number,
             proof,
-            told or (f"http-{digest(of_agent)[:16]}" if of_agent else f"http-{connection.id}"),
+            session or (f"http-{digest(of_agent)[:16]}" if of_agent else f"http-{connection.id}"),
             key,
             owner=digest(visitor.name)[:12] if visitor.name else "",
         )
@@ -264,7 +264,7 @@ class _Door:
             return
         opened = self._agents.setdefault(agent, {})
         opened[connection.id] = connection
-        self._desk.connection_opened(agent, lambda: all(map(_is_lost, opened.values())))
+        self._tools.connection_opened(agent, lambda: all(map(_is_lost, opened.values())))
         connection.on_lost.append(partial(self._note_lost, agent, connection))
 
     def _note_lost(self, agent: str, connection: Connection) -> None:
@@ -272,7 +272,7 @@ class _Door:
         opened.pop(connection.id, None)
         if not opened:
             del self._agents[agent]
-            self._desk.connection_closed(agent)
+            self._tools.connection_closed(agent)
 
 
 def _is_lost(connection: Connection) -> bool:

@@ -24,7 +24,7 @@ from server.gateway.offers import Offer
 from server.gateway.request import MAX_KEY, AgentGone, AgentRequest, Report
 from server.gateway.results import Do
 from server.gateway.sessions import LIST_WAIT, SESSION_NAME, Session
-from server.gateway.tool_desk import ToolDesk
+from server.gateway.toolset import Toolset
 from workflows.plans.catalogue import Effect
 
 PASSED: Mapping[str, type[types.Result]] = {
@@ -81,7 +81,7 @@ MAX_PEERS = 1_000
 
 @dataclass(frozen=True)
 class RequestOrigin:
-    """The origin of a request, as far as the gateway's door (socket or HTTP) knows it."""
+    """The origin of a request, as far as the gateway's transport (socket or HTTP) knows it."""
 
     request: str
     """The id of the request, unique in all sessions."""
@@ -100,11 +100,11 @@ class RequestOrigin:
 
 
 class Agent:
-    """An MCP server in front of the tools of a desk, for one connection or for all connections of a door."""
+    """An MCP server in front of the tools of a holder, for one connection or for all connections of a transport."""
 
     def __init__(
         self,
-        desk: ToolDesk,
+        tools: Toolset,
         defaults: Session,
         origin: Callable[[Any], RequestOrigin],
         *,
@@ -117,7 +117,7 @@ class Agent:
         With `durable_reads`, reads are tasks, too. At `attended` clients, persons may be asked. A list waits at most
         `list_wait` seconds for the tools.
         """
-        self._desk = desk
+        self._tools = tools
         self._attended = attended
         self._defaults = defaults
         self._origin = origin
@@ -131,23 +131,23 @@ class Agent:
         self._of_prompt = dict[str, str]()
         self._peers = dict[str, Any]()
         """By connection, the SDK's session of its newest request, to which notifications go."""
-        self._told = set[asyncio.Future[None]]()
+        self._notifying = set[asyncio.Future[None]]()
         self._bus = InMemorySubscriptionBus()
         """Carries notifications to agents of the protocol of 2026-07-28, which subscribe to them."""
         self._listening = ListenHandler(self._bus)
 
     async def serve(self, read: Any, write: Any) -> None:
         """Serve one connection until its streams end."""
-        server = self.server(is_ready=await self._desk.ready(HELLO_SECONDS))
+        server = self.server(is_ready=await self._tools.ready(HELLO_SECONDS))
         changes = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
         await server.run(read, write, server.create_initialization_options(changes))
 
     def server(self, *, is_ready: bool) -> Server[Any]:
         """Make the SDK's server, with what the servers behind it report about themselves if the tools are known."""
-        behind = list(self._desk.servers.values())
+        behind = list(self._tools.servers.values())
         only = behind[0] if len(behind) == 1 else None
         info = (only["info"] if only else None) or {}
-        said = [told["instructions"] for told in behind if told.get("instructions")]
+        said = [about["instructions"] for about in behind if about.get("instructions")]
         server: Server[Any] = Server(
             info.get("name") or "replan",
             version=info.get("version") or "1",
@@ -164,7 +164,7 @@ class Agent:
         return server
 
     def _has_server_for(self, method: str) -> bool:
-        has = [told["capabilities"].get(_feature(method)) for told in self._desk.servers.values()]
+        has = [about["capabilities"].get(_feature(method)) for about in self._tools.servers.values()]
         if method in ("resources/subscribe", "resources/unsubscribe"):
             return any(one.get("subscribe") for one in has if one)
         return any(one is not None for one in has)
@@ -174,8 +174,8 @@ class Agent:
         if (event := _event(method, params)) is not None:
             await self._bus.publish(event)
         notification = types.server_notification_adapter.validate_python({"method": method, "params": params})
-        told = [peer.send_notification(notification) for peer in self._peers.values()]
-        await asyncio.gather(*told, return_exceptions=True)  # some of them may have left
+        sent = [peer.send_notification(notification) for peer in self._peers.values()]
+        await asyncio.gather(*sent, return_exceptions=True)  # some of them may have left
 
     def tell(self, method: str, params: dict[str, Any]) -> None:
         """Pass a notification on in the background; `tools/list_changed` only if agents have listed other tools."""
@@ -183,17 +183,17 @@ class Agent:
         # with each answer: so an agent that waits for its first list is not told that there is another.
         methods = [method]
         if method == TOOLS_CHANGED:
-            methods = [] if self._listed in (None, self._desk.offers) else methods
+            methods = [] if self._listed in (None, self._tools.offers) else methods
             methods += sorted(self._early)
             self._early.clear()
         for each in methods:
             self._tell(each, params)
 
     def _tell(self, method: str, params: dict[str, Any]) -> None:
-        told = asyncio.ensure_future(self.notify(method, params))
-        self._told.add(told)
-        told.add_done_callback(self._told.discard)
-        told.add_done_callback(lambda done: done.cancelled() or done.exception())
+        notifying = asyncio.ensure_future(self.notify(method, params))
+        self._notifying.add(notifying)
+        notifying.add_done_callback(self._notifying.discard)
+        notifying.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _register_for_notifications(self, context: Any) -> None:
         connection = str(getattr(context.request, "headers", {}).get("mcp-session-id", ""))
@@ -203,7 +203,7 @@ class Agent:
             self._peers.pop(next(iter(self._peers)))
 
     def _input_schema(self, name: str) -> Mapping[str, Any] | None:
-        offer = self._desk.offers.get(name)
+        offer = self._tools.offers.get(name)
         return offer.tool.get("inputSchema") if offer else None
 
     async def _listen(self, context: Any, params: types.SubscriptionsListenRequestParams) -> Any:
@@ -214,12 +214,12 @@ class Agent:
 
     async def _list_tools(self, context: Any, params: Any) -> Any:
         self._register_for_notifications(context)
-        is_ready = await self._desk.ready(self._list_wait)
-        self._listed = self._desk.offers if is_ready else self._desk.last_offers
+        is_ready = await self._tools.ready(self._list_wait)
+        self._listed = self._tools.offers if is_ready else self._tools.last_offers
         shown = [dict(offer.tool) for offer in self._listed.values()]
         starting = LISTED_BEFORE if shown else NOT_LISTED
-        note = offers.not_offered(self._desk.left_out) if is_ready else starting
-        own = offers.listed(self._desk.own_tools, set(self._listed), note=note)
+        note = offers.not_offered(self._tools.left_out) if is_ready else starting
+        own = offers.listed(self._tools.own_tools, set(self._listed), note=note)
         listed = {"tools": [*shown, *own]}
         return types.ListToolsResult.model_validate(listed, by_name=False)
 
@@ -234,50 +234,50 @@ class Agent:
             raise MCPError(types.CONNECTION_CLOSED, "The connection ended before the call was begun") from None
         except asyncio.CancelledError:
             # The agent does not wait for the answer any more; the call goes on.
-            self._desk.answer_failed(request.id)
+            self._tools.answer_failed(request.id)
             raise
         kind = types.InputRequiredResult if found.get("resultType") == "input_required" else types.CallToolResult
         return kind.model_validate(found, by_name=False)
 
     async def _answer(self, params: types.CallToolRequestParams, request: AgentRequest) -> dict[str, Any]:
-        if not await self._desk.ready(CALL_SECONDS):
+        if not await self._tools.ready(CALL_SECONDS):
             return results.fault(Do.WAIT, code="not_ready", reason=NOT_READY, is_structured=True, wait=30)
-        offer = self._desk.offers.get(params.name)
+        offer = self._tools.offers.get(params.name)
         if request.attended and params.request_state is not None and offer is not None:
             said = (params.input_responses or {}).get(attending.INPUT)
-            told = said.model_dump() if isinstance(said, types.ElicitResult) else {}
-            resumed: dict[str, Any] = await self._desk.resume(
-                offer, params.arguments or {}, params.request_state, told, request
+            fields = said.model_dump() if isinstance(said, types.ElicitResult) else {}
+            resumed: dict[str, Any] = await self._tools.resume(
+                offer, params.arguments or {}, params.request_state, fields, request
             )
             return resumed
         if offer is None:
-            own = self._desk.own_tools.get(params.name)
+            own = self._tools.own_tools.get(params.name)
             if own is None:
                 raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
             if own.is_read:
-                self._desk.went_on(request.connection, request.arrived)
-            return await self._desk.call_own(params.name, params.arguments or {}, request)
+                self._tools.went_on(request.connection, request.arrived)
+            return await self._tools.call_own(params.name, params.arguments or {}, request)
         is_passed = offer.effect is Effect.READ and offer.server and not offer.asks and not self._durable_reads
         if is_passed:
-            self._desk.went_on(request.connection, request.arrived)
+            self._tools.went_on(request.connection, request.arrived)
             passed = {"name": offer.name_there, "arguments": params.arguments or {}}
-            found = await self._desk.pass_on("tools/call", passed, offer.server or "", request.report)
+            found = await self._tools.pass_on("tools/call", passed, offer.server or "", request.report)
             return results.presentable(found)
-        return await self._desk.call(offer, params.arguments or {}, request)
+        return await self._tools.call(offer, params.arguments or {}, request)
 
     def _request(self, context: Any, meta: Mapping[str, Any]) -> AgentRequest:
-        def told(name: str, most: int) -> str:
+        def text(name: str, most: int) -> str:
             value = meta.get(name, "")
             if not isinstance(value, str) or len(value) > most:
                 raise MCPError(types.INVALID_PARAMS, f"{name} is a text of at most {most} characters")
             return value
 
         origin = self._origin(context)
-        name = told(SESSION_META, 200) or origin.session
+        name = text(SESSION_META, 200) or origin.session
         if not SESSION_NAME.fullmatch(name):
             raise MCPError(types.INVALID_PARAMS, f"A session's name is {SESSION_NAME.pattern}")
         session = replace(self._defaults, name=f"{name}.{origin.owner}" if origin.owner else name)
-        key, run = told(KEY_META, MAX_KEY) or origin.key, told(RUN_META, MAX_KEY)
+        key, run = text(KEY_META, MAX_KEY) or origin.key, text(RUN_META, MAX_KEY)
         report = self._reporter(context) if "progress_token" in meta or "progressToken" in meta else None
         key = f"{run}\n{key}" if key and run else key
         resent = origin.request if origin.is_resent else ""
@@ -299,7 +299,7 @@ class Agent:
     def _pass_handler(self, method: str) -> Callable[[Any, AnyParams], Awaitable[Any]]:
         async def handle(context: Any, params: AnyParams) -> Any:
             self._register_for_notifications(context)
-            is_ready = await self._desk.ready(self._list_wait)
+            is_ready = await self._tools.ready(self._list_wait)
             if not is_ready and method in LISTS:
                 self._early.add(f"notifications/{_feature(method)}/list_changed")
             if not is_ready:
@@ -313,10 +313,10 @@ class Agent:
     async def _route(self, method: str, params: dict[str, Any]) -> Any:
         """Send a request to the server that can answer it, or to all that might, and return the result."""
         feature = _feature(method)
-        able = [name for name, told in self._desk.servers.items() if told["capabilities"].get(feature) is not None]
+        able = [name for name, about in self._tools.servers.items() if about["capabilities"].get(feature) is not None]
         if method == "logging/setLevel":
             for server in able:
-                await self._desk.pass_on(method, params, server, None)
+                await self._tools.pass_on(method, params, server, None)
             return {}
         if method in LISTS and len(able) != 1:
             return await self._joined(method, params, able)
@@ -327,7 +327,7 @@ class Agent:
         last: MCPError | None = None
         for server in able:  # of an address in no list, each server is asked
             try:
-                return await self._desk.pass_on(method, params, server, None)
+                return await self._tools.pass_on(method, params, server, None)
             except MCPError as error:
                 last = error
         raise last or MCPError(types.METHOD_NOT_FOUND, f"No server here has {method}")
@@ -338,7 +338,7 @@ class Agent:
         for server in servers:
             cursor: str | None = None
             while True:
-                page = await self._desk.pass_on(method, {**params, "cursor": cursor} if cursor else {}, server, None)
+                page = await self._tools.pass_on(method, {**params, "cursor": cursor} if cursor else {}, server, None)
                 for one in page[name]:
                     self._of_uri.setdefault(str(one.get("uri", "")), server)
                     self._of_prompt.setdefault(str(one.get("name", "")), server)

@@ -34,7 +34,7 @@ from workflows.commands import WORKER, command
 from workflows.faults.fault import Applied
 from workflows.json_values import canonical, digest
 from workflows.limits.budget import Limits
-from workflows.people.card import Fact, value_words
+from workflows.people.card import Fact, value_line
 from workflows.people.requests import CHOICES, MAX_NAME, Choice, HumanRequest, RequestKind
 from workflows.plans.proposal import Step
 from workflows.text import shorten
@@ -106,16 +106,16 @@ class Tasks:
         return connecting.cancelled() or connecting.exception() is not None
 
     async def _connect(self) -> Client:
-        told = self.server
-        return Client(await connected(told.address, told.namespace, told.profile), queue=told.queue)
+        server = self.server
+        return Client(await connected(server.address, server.namespace, server.profile), queue=server.queue)
 
     @property
     def start_worker(self) -> str:
         """The command that starts a worker for the calls."""
-        words = ["--queue", self.server.queue, *(word for file in self.tools for word in ("--tools", file))]
-        words += ["--address", self.server.address] if self.server.address else []
-        words += ["--namespace", self.server.namespace] if self.server.namespace else []
-        return f"{WORKER} {shlex.join(words)}"
+        args = ["--queue", self.server.queue, *(word for file in self.tools for word in ("--tools", file))]
+        args += ["--address", self.server.address] if self.server.address else []
+        args += ["--namespace", self.server.namespace] if self.server.namespace else []
+        return f"{WORKER} {shlex.join(args)}"
 
     def link(self, task_id: str) -> str:
         """The address, or the command, with which a person answers for a task."""
@@ -350,8 +350,8 @@ class _Watch:
             with suppress(RPCError, Problem):
                 queue, temporal = self.client.queue, self.client.temporal
                 is_there = await serving(temporal, queue) and await is_served(temporal, queue)
-                words = f"No worker serves the queue {queue}: start one with `{self.tasks.start_worker}`"
-                self.unserved = "" if is_there else words
+                reason = f"No worker serves the queue {queue}: start one with `{self.tasks.start_worker}`"
+                self.unserved = "" if is_there else reason
                 wait *= LATER if is_there else 1
 
 
@@ -377,8 +377,8 @@ def question_of(task_id: str, request: HumanRequest, known: Sequence[Fact]) -> E
 
 
 def _fact_line(fact: Fact) -> str:
-    origin = f" ({fact.origin_words})" if fact.origin else ""
-    return f"{fact.about}: {shorten(value_words(fact.text), MAX_SHOWN)}{origin}"
+    origin = f" ({fact.origin_text})" if fact.origin else ""
+    return f"{fact.about}: {shorten(value_line(fact.text), MAX_SHOWN)}{origin}"
 
 
 def _is_simple(choice: Choice) -> bool:

@@ -25,7 +25,7 @@ from server.page.task import task_response
 from server.problems import status_of
 from server.remedies import FIELDS, on_page
 from workflows.account.records import StepStatus
-from workflows.people.card import call_words
+from workflows.people.card import call_text
 from workflows.people.requests import CHOICES, Choice
 
 PLAN_SECONDS = 8.0
@@ -110,7 +110,7 @@ async def _confirm(
         raise Problem("usage", "No argument was changed", "change one, or approve the call as it is")
     fields = {name: field for field, name in argument_fields(form).items() if name in changed}
     if wrong := misfits(changed, schema):
-        raise Mistakes({fields[name]: words for name, words in wrong.items()})
+        raise Mistakes({fields[name]: wrong_text for name, wrong_text in wrong.items()})
     texts = {name: value_text(value) for name, value in before.items()}
     rows = [(name, texts.get(name, ""), value_text(value)) for name, value in changed.items()]
     others = [(name, text) for name, text in texts.items() if name not in changed]
@@ -184,15 +184,15 @@ async def _ask_to_undo(request: Request, task: Handle) -> Response:
         wrong=wrong,
         calls=_call_rows(planned),
         stays=[row for row in effects if not row.is_undone and row.step not in undoes],
-        confirm=planned.code if planned.held else "",
+        confirm=planned.code if planned.to_approve else "",
     )
 
 
 def _call_rows(planned: PlannedUndo) -> list[tuple[PlannedUndoCall, str, list[tuple[str, str]]]]:
     """The calls of a rollback, each with the words of the call that it undoes, and with its own arguments."""
     texts = [[(name, value_text(value)) for name, value in call.args.items()] for call in planned.calls]
-    words = [call_words(call.undoes_kind, call.undoes_args) for call in planned.calls]
-    return list(zip(planned.calls, words, texts, strict=True))
+    lines = [call_text(call.undoes_kind, call.undoes_args) for call in planned.calls]
+    return list(zip(planned.calls, lines, texts, strict=True))
 
 
 @router.post("/ui/tasks/{id}/{what}")
@@ -209,8 +209,8 @@ async def act(request: Request, id: str, what: str) -> Response:
             case "undo":
                 confirm = with_code(form.get("confirm") or None)
                 found = await within(undo(client, task, View(), is_attended=False, confirm=confirm))
-                held = _call_rows(found.planned) if found and found.planned else []
-                return render(request, "undone.html", id=task.id, tab="", **{**rollback_fields(found), "held": held})
+                rows = _call_rows(found.planned) if found and found.planned else []
+                return render(request, "undone.html", id=task.id, tab="", **{**rollback_fields(found), "rows": rows})
             case _:
                 raise Problem("unknown_id", "There is no such page", "go back to the task")
     except Problem as problem:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from fastapi import Request
 
-from client.wording import answer_words, asked_calls, closing_words, subject_of
+from client.wording import answer_text, asked_calls, closing_text, subject_of
 from server.page.inputs import Field, fields_of, with_defaults
 from server.page.rendering import ASK_SECONDS
 from server.page.schemas import Schema, Schemas
@@ -29,13 +29,13 @@ class RequestCard(NamedTuple):
     request: HumanRequest
     heading: str
     """What is asked, on the page of the task: `Approve this call?`; what a closed request was about."""
-    words: str
+    line: str
     """What the request asks, in a line: the call, or the question."""
     facts: Sequence[Fact]
     """What a person must know of an open request, as the page shows it; empty for a request that was closed."""
     fields: Sequence[Field]
     """The arguments as fields of the form that edits them."""
-    is_seen: bool
+    is_known: bool
     """Whether the call that is to be approved is known."""
     answered: str
     """Who answered what, or why the request was closed without an answer; empty for an open request."""
@@ -49,9 +49,9 @@ def card_of(task: Asker, asked: HumanRequest, schema: Schema | None, outcome: Ou
     `outcome` is the Outcome of the task, which has the calls of a closed request.
     """
     call, known = asked.call, facts(asked, task) if asked.is_open else []
-    answered = answer_words(asked.answer) if asked.answer else closing_words(asked) if asked.closed else ""
-    words = next((fact.text for fact in known if fact.about == CALL), "") or shorten(asked.reason, MAX_CALL)
-    is_seen = call is not None or asked.kind is not RequestKind.APPROVAL
+    answered = answer_text(asked.answer) if asked.answer else closing_text(asked) if asked.closed else ""
+    line = next((fact.text for fact in known if fact.about == CALL), "") or shorten(asked.reason, MAX_CALL)
+    is_known = call is not None or asked.kind is not RequestKind.APPROVAL
     fields = fields_of(call, schema) if call and asked.is_open else []
     calls = asked_calls(outcome, asked) if outcome and answered else []
     return RequestCard(
@@ -60,10 +60,10 @@ def card_of(task: Asker, asked: HumanRequest, schema: Schema | None, outcome: Ou
         task.by,
         asked,
         _heading(asked),
-        words,
+        line,
         _on_page(known, asked),
         fields,
-        is_seen,
+        is_known,
         answered,
         calls,
     )

@@ -8,9 +8,9 @@ from temporalio.client import Client
 
 from client.effects import EffectState, TaskEffect, fetch_effects
 from client.history.story import Story
-from workflows.people.card import args_words
+from workflows.people.card import args_text
 
-WORDS: Mapping[EffectState, str] = {
+LABELS: Mapping[EffectState, str] = {
     EffectState.APPLIED: "applied",
     EffectState.UNKNOWN: "may have been applied",
     EffectState.RUNNING: "may still be applied",
@@ -26,7 +26,7 @@ class EffectRow(NamedTuple):
     kind: str
     state: str
     """A class of the style sheet."""
-    words: str
+    label: str
     at: datetime
     undo: str
     """The kind of tool that can undo it; empty if there is none."""
@@ -60,16 +60,16 @@ def _row(story: Story, effect: TaskEffect, by_key: Mapping[str, TaskEffect]) -> 
         effect.step,
         effect.kind,
         effect.state.value,
-        WORDS[effect.state],
+        LABELS[effect.state],
         effect.at,
         undo,
         effect.undone_at if is_undone else None,
         by.kind if by else "",
-        args_words(effect.args),
+        args_text(effect.args),
     )
 
 
-def undo_words(rows: Sequence[EffectRow], rollback: str | None) -> str:
+def undo_text(rows: Sequence[EffectRow], rollback: str | None) -> str:
     """What was undone, and what stays; empty if nothing was undone. `rollback` is Temporal's status of the rollback."""
     undone = [row.step for row in rows if row.is_undone]
     stays = [row.step for row in rows if not row.is_undone]

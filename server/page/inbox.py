@@ -79,8 +79,8 @@ async def inbox(
         asyncio.gather(*(_is_silent(client, queue) for queue in queues)),
     )
     cards = await _cards(request, alone, requests, answered)
-    unseen = {task.queue for task in alone if any(not card.is_seen for card in cards[task.task_id])}
-    seen = {task.queue for task in alone if any(card.request.call for card in cards[task.task_id])}
+    hidden = {task.queue for task in alone if any(not card.is_known for card in cards[task.task_id])}
+    known = {task.queue for task in alone if any(card.request.call for card in cards[task.task_id])}
     counts = {which: _counts(found, cards) for which, found in ((True, own), (False, everything))}
     total = counts[False].total()
     number = {"page": min(page, pages), "pages": pages, "total": total, "is_cut": len(waiting) >= MAX_WAITING}
@@ -88,7 +88,7 @@ async def inbox(
         request,
         "inbox.html",
         entries=[card for entry in shown for card in (cards[entry.task_id] if isinstance(entry, Waiting) else [entry])],
-        silent=[queue for queue, is_silent in zip(queues, silent, strict=True) if is_silent or queue in unseen - seen],
+        silent=[queue for queue, is_silent in zip(queues, silent, strict=True) if is_silent or queue in hidden - known],
         answered=answered.rpartition(" ")[0],
         choice=choice if choice in [*Choice] else "",
         tasks=len(waiting),
@@ -170,8 +170,8 @@ def _chips(
     """The filters as links: the address, the words, the number of cards, and whether the filter is in use."""
     kinds = [("", "All", counts.total()), *((one.value, KINDS[one], counts[one]) for one in RequestKind if counts[one])]
     chips = [
-        (f"/ui/inbox?{urlencode(_query(value, mine=mine))}", words, number, value == kind)
-        for value, words, number in kinds
+        (f"/ui/inbox?{urlencode(_query(value, mine=mine))}", label, number, value == kind)
+        for value, label, number in kinds
     ]
     if mine or has_owners:
         chips.append((f"/ui/inbox?{urlencode(_query(kind, mine=not mine))}", "Started by me", own_cards, mine))

@@ -161,7 +161,7 @@ class RejectedForm(NamedTuple):
         """The text of a field as it was sent; `otherwise` if the form had no such field."""
         return self.form.get(name, otherwise)
 
-    def place(self, name: str) -> str:
+    def element_id(self, name: str) -> str:
         """The id of the HTML element of a wrong field."""
         return f"mistake-{[*self.mistakes].index(name) + 1}"
 
@@ -169,8 +169,8 @@ class RejectedForm(NamedTuple):
         """The HTML attributes of a wrong field, with the focus on the first such field; empty for a right field."""
         if name not in self.mistakes:
             return Markup()
-        told = Markup(' id="{0}" aria-invalid="true" aria-describedby="{0}-words"').format(self.place(name))
-        return told + Markup(" autofocus") if name == next(iter(self.mistakes)) else told
+        markup = Markup(' id="{0}" aria-invalid="true" aria-describedby="{0}-words"').format(self.element_id(name))
+        return markup + Markup(" autofocus") if name == next(iter(self.mistakes)) else markup
 
 
 def arguments(form: Mapping[str, str]) -> dict[str, JsonValue]:
@@ -261,7 +261,7 @@ def misfits(args: Mapping[str, JsonValue], schema: Mapping[str, Any] | None) -> 
     whole = schema or {}
     known = whole.get("properties", {})
     found = {name: _misfit(value, plain(known.get(name, {}), whole)) for name, value in args.items()}
-    return {name: f"{name} {words}." for name, words in found.items() if words}
+    return {name: f"{name} {problem}." for name, problem in found.items() if problem}
 
 
 def _misfit(value: JsonValue, schema: Mapping[str, Any]) -> str:

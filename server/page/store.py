@@ -11,7 +11,7 @@ from fastapi.responses import RedirectResponse, Response
 from starlette.exceptions import HTTPException
 
 from activities.effects.calls import State
-from activities.effects.desk import UNSAID, CallRecord, Desk, Settlement, in_words
+from activities.effects.desk import UNSAID, CallRecord, Desk, Settlement, clause_about
 from activities.effects.errors import EffectRefused
 from activities.effects.explanation import explain
 from activities.storage.store import StoreUnavailable, spoken
@@ -22,7 +22,7 @@ from server.app import Gate, error_response, live, static
 from server.page import sign_in
 from server.page.reaching import PageRoute
 from server.page.rendering import name_of_visitor, problem_page, read_form, render
-from workflows.people.card import args_words
+from workflows.people.card import args_text
 from workflows.text import shorten
 
 LISTED = 200
@@ -51,7 +51,7 @@ class CallRow(NamedTuple):
     call: CallRecord
     style: str
     state: str
-    words: str
+    line: str
     """What is known of it, as a sentence."""
     args: str
     result: str
@@ -144,8 +144,8 @@ def _row(call: CallRecord) -> CallRow:
     if call.state is State.OPEN and call.is_unsettled:
         style, state = "unknown", "may still run"
     result = shorten(document.written(call.result), MAX_RESULT) if call.has_result else ""
-    words = f"{call.function} {in_words(call)}."
-    return CallRow(call, style, state, words, args_words(call.arguments), result, _path(call.key))
+    line = f"{call.function} {clause_about(call)}."
+    return CallRow(call, style, state, line, args_text(call.arguments), result, _path(call.key))
 
 
 def _path(key: str) -> str:

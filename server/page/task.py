@@ -24,7 +24,7 @@ from client.wording import count, spent_on_models
 from client.workers import ask, list_effects
 from server.api import client_of, task_of
 from server.page.cards import cards_of
-from server.page.effects import effect_rows, undo_words
+from server.page.effects import effect_rows, undo_text
 from server.page.inputs import RejectedForm
 from server.page.reaching import PageRoute
 from server.page.rendering import Tab, render
@@ -34,9 +34,9 @@ from workflows.account.outcome import Outcome, OutcomeStep
 from workflows.faults.fault import Code
 from workflows.inquiries import TranscriptInquiry, TurnCard
 from workflows.json_values import canonical, text_of
-from workflows.people.card import Asker, call_words
+from workflows.people.card import Asker, call_text
 from workflows.people.requests import Choice, HumanRequest
-from workflows.plans.contract import contract_words
+from workflows.plans.contract import contract_text
 from workflows.text import service_words
 from workflows.web_ui import SIGNS
 
@@ -116,8 +116,8 @@ async def task_response(
 ) -> Response:
     """The page of a task; `wrong` says why an action on the task was not done, `refused` is the form of the action."""
     client = client_of(request).temporal
-    place = ui_url_of(client, task.id)
-    values: dict[str, Any] = {"id": task.id, "ui_url": place, "wrong": wrong, "refused": refused, "tab": "task"}
+    ui_url = ui_url_of(client, task.id)
+    values: dict[str, Any] = {"id": task.id, "ui_url": ui_url, "wrong": wrong, "refused": refused, "tab": "task"}
     try:
         outcome, snapshot = await fetch_standing(client, task)
     except Problem as problem:
@@ -150,9 +150,9 @@ async def task_response(
         faults=fault_rows(outcome),
         timeline=timeline_of(story, datetime.now(UTC)),
         effects=effects,
-        undone=undo_words(effects, story.history.rollback),
+        undone=undo_text(effects, story.history.rollback),
         can_undo=any(row.can_be_undone for row in effects),
-        contract=contract_words(outcome.contract) if outcome.contract or outcome.is_tainted else "",
+        contract=contract_text(outcome.contract) if outcome.contract or outcome.is_tainted else "",
         result="" if outcome.result is None else text_of(outcome.result),
         costs=[
             *(spent_on_models(outcome.spent) or [NO_MODEL]),
@@ -198,8 +198,8 @@ class Hanging(NamedTuple):
 async def explain_page(request: Request, id: str) -> Response:
     task = await task_of(request, id)
     sentences, tabs = await _explanation_and_tabs(client_of(request), task)
-    place = ui_url_of(client_of(request).temporal, task.id)
-    return render(request, "explain.html", id=task.id, tab="explain", sentences=sentences, tabs=tabs, ui_url=place)
+    ui_url = ui_url_of(client_of(request).temporal, task.id)
+    return render(request, "explain.html", id=task.id, tab="explain", sentences=sentences, tabs=tabs, ui_url=ui_url)
 
 
 async def _explanation_and_tabs(client: Client, task: Handle) -> tuple[list[Hanging], Sequence[Tab]]:
@@ -234,7 +234,7 @@ async def effects_page(request: Request, id: str) -> Response:
         rows = await effect_rows(client, story)
         return render(request, "effects.html", **values, effects=[], rows=rows, unread=unread)
     shown = [
-        (effect, call_words(effect.kind, effect.args), "" if effect.result is None else canonical(effect.result)[:400])
+        (effect, call_text(effect.kind, effect.args), "" if effect.result is None else canonical(effect.result)[:400])
         for effect in found.effects
     ]
     unread = [f"The ledger {ledger.where} cannot be read ({ledger.problem})." for ledger in found.unread]
@@ -258,6 +258,6 @@ async def transcript_page(request: Request, id: str) -> Response:
         turns += found.transcript
         has_more = found.more
     names = {call.id: call.name for turn in turns for call in turn.calls}
-    told = f"{count(len(turns), 'turn')}, {sum(turn.tokens for turn in turns):,} tokens"
+    totals = f"{count(len(turns), 'turn')}, {sum(turn.tokens for turn in turns):,} tokens"
     values: dict[str, Any] = {"id": task.id, "tab": "transcript", "tabs": [TRANSCRIPT]}
-    return render(request, "transcript.html", **values, turns=turns, names=names, told=told, is_cut=has_more)
+    return render(request, "transcript.html", **values, turns=turns, names=names, totals=totals, is_cut=has_more)

@@ -45,7 +45,7 @@ class Bar(NamedTuple):
     width: float
     look: str
     """The class in the style sheet."""
-    words: str
+    label: str
     """What the bar stands for, in words."""
 
 
@@ -72,7 +72,7 @@ class Timeline(NamedTuple):
     def legend(self) -> list[tuple[str, str]]:
         """The classes of the bars that are drawn, each with its meaning."""
         drawn = {bar.look for lane in self.lanes for bar in lane.bars}
-        return [(look, words) for look, words in LEGEND.items() if look in drawn]
+        return [(look, label) for look, label in LEGEND.items() if look in drawn]
 
 
 class _Span(NamedTuple):
@@ -80,7 +80,7 @@ class _Span(NamedTuple):
     start: datetime
     end: datetime
     look: str
-    words: str
+    label: str
     is_idle: bool = False
     """Whether no call runs in this time, such as while the task waits for a person."""
 
@@ -107,9 +107,9 @@ def _lane(name: str, spans: Sequence[_Span], scale: "_Scale") -> Lane:
     took = tree.duration((end - start).total_seconds())
     last = spans[-1]
     calls = sum(span.look not in ("earlier", "person") for span in spans)
-    words = last.words if calls < 2 else f"{count(calls, 'call')}, the last {last.words}"
+    label = last.label if calls < 2 else f"{count(calls, 'call')}, the last {last.label}"
     began = tree.duration((start - scale.start).total_seconds(), digits=1)
-    return Lane(one_line(name), f"{words}, {took}", f"begins {began} after the start", bars)
+    return Lane(one_line(name), f"{label}, {took}", f"begins {began} after the start", bars)
 
 
 def _calls(story: Story, now: datetime) -> Iterable[_Span]:
@@ -145,8 +145,8 @@ def _requests(requests: Sequence[RecordedRequest], now: datetime) -> Iterable[_S
         request, answer = asked.request, asked.request.answer
         end = answer.at if answer else request.until if request.closed and request.until < now else now
         who = one_line(answer.by) if answer else ""
-        words = f"{who or 'a person'}: {answer.choice.value}" if answer else request.closed or "waits for an answer"
-        yield _Span(f"a person ({request.id})", request.since, max(request.since, end), "person", words, is_idle=True)
+        label = f"{who or 'a person'}: {answer.choice.value}" if answer else request.closed or "waits for an answer"
+        yield _Span(f"a person ({request.id})", request.since, max(request.since, end), "person", label, is_idle=True)
 
 
 class _Scale:
@@ -171,4 +171,4 @@ class _Scale:
     def bar(self, span: _Span) -> Bar:
         left, right = (self._at[moment] * self._unit for moment in (span.start, span.end))
         width = max(LEAST, right - left)
-        return Bar(round(min(left, WIDTH - width), 1), round(width, 1), span.look, span.words)
+        return Bar(round(min(left, WIDTH - width), 1), round(width, 1), span.look, span.label)

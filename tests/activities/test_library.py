@@ -151,11 +151,11 @@ def test_a_bad_document_is_tried_again_in_the_end(root: Path) -> None:
 def test_the_words_follow_the_documents(root: Path, library: Library) -> None:
     """A spelling is not corrected to a word that is gone."""
     with library.fresh():
-        before = "honey" in library.words
+        before = "honey" in library.vocabulary
     (root / "b.txt").unlink()
 
     with library.fresh():
-        assert (before, "honey" in library.words) == (True, False)
+        assert (before, "honey" in library.vocabulary) == (True, False)
 
 
 def test_a_folder_that_vanished_is_empty(root: Path, library: Library) -> None:

@@ -288,7 +288,7 @@ async def test_a_slow_trial_of_a_call_alone_is_not_told_of_its_turn_again(worker
     breakers = workers[0].boundary.breakers
     await breakers.move("probe", lambda one, at: one.renewed("a", one.generation, at.now))
     async with workers[0].engine.begin() as tx:
-        await tx.execute(TICKETS.update().values(called=TICKETS.c.called - states.TURN_LEASE - 1))
+        await tx.execute(TICKETS.update().values(called=TICKETS.c.called - states.CALL_LEASE - 1))
     running = await called(workers[0], "probe")
     await change(workers[0], lease=1.0)
 
@@ -385,9 +385,9 @@ async def test_a_call_that_does_not_come_is_called_once_more_and_then_forgotten(
 
 
 async def _age(worker: Bench) -> None:
-    """Let the turns that have come be over, as after TURN_LEASE."""
+    """Let the turns that have come be over, as after CALL_LEASE."""
     async with worker.engine.begin() as tx:
-        past = TICKETS.c.called - states.TURN_LEASE - 1
+        past = TICKETS.c.called - states.CALL_LEASE - 1
         await tx.execute(TICKETS.update().where(TICKETS.c.called > 0).values(called=past))
 
     def expired(one: Breaker, _at: object) -> Breaker:

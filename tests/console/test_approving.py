@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import Client
 
 from client.text import printable
-from client.wording import change_words
+from client.wording import change_text
 from console.commands.reset import reset
 from console.render import requests
 from runtime.dev_server import DevServer
@@ -193,7 +193,7 @@ def test_no_two_calls_to_approve_look_alike() -> None:
         for call in calls
     ]
     lines = [requests.call_lines(one, Asker("t", "a task"))[2] for one in asked]
-    edits = [change_words({"to": Change(was="bob", now=one)}) for one in LOOK_ALIKE]
+    edits = [change_text({"to": Change(was="bob", now=one)}) for one in LOOK_ALIKE]
 
     assert len(set(lines)) == len(set(edits)) == len(LOOK_ALIKE)
     assert [line for line in [*lines, *edits] if printable(line) != line] == []

@@ -3,7 +3,7 @@
 import pytest
 
 from client.explain import page
-from client.explain.words import Item
+from client.explain.prose import Item
 from client.problem import Problem
 from console.exits import OF_PROBLEM
 from tests.console import histories

@@ -133,7 +133,7 @@ async def test_a_follower_sees_attempts_while_they_run(client: Client, tmp_path:
         gate.open.set()
         await handle.result()
 
-    assert (one.words, one.code) == ("attempt 2 of 4", "unreachable")
+    assert (one.label, one.code) == ("attempt 2 of 4", "unreachable")
     assert found.snapshot.outcome.steps[0].status is StepStatus.RUNNING
 
 

@@ -16,7 +16,7 @@ from workflows.people.requests import Choice, HumanAnswer, HumanRequest, Propose
 async def test_each_execution_of_a_tool_has_the_entry_that_says_how_it_ended(name: str) -> None:
     """The n-th end of an activity in the journal is that of its n-th call, also after waits and answers."""
     story = Story(await history(events(name)))
-    settled = [(entry, call) for entry, call in story.told if isinstance(entry, Settled) and call]
+    settled = [(entry, call) for entry, call in story.happened if isinstance(entry, Settled) and call]
     ended = [call for call in story.history.calls if call.closed and not call.is_own]
 
     assert {call.scheduled for _, call in settled} >= {call.scheduled for call in ended}

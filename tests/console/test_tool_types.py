@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
-from console.commands.tools import type_words
+from console.commands.tools import type_text
 
 
 class Currency(StrEnum):
@@ -46,4 +46,4 @@ def test_a_type_has_the_name_that_a_person_expects(annotation: Any, words: str) 
     """Whatever JSON schema stands for it."""
     whole = TypeAdapter(tuple[annotation]).json_schema()
 
-    assert type_words(whole["prefixItems"][0], whole) == words
+    assert type_text(whole["prefixItems"][0], whole) == words

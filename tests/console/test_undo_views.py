@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from client import tree
-from client.explain import words
+from client.explain import prose
 from client.snapshot import Snapshot
 from console.options import Common
 from console.render.views import LinesView
@@ -100,4 +100,4 @@ def test_why_a_person_was_asked_stands_beside_the_answer() -> None:
 
 def test_what_costs_no_attempt_is_explained() -> None:
     """Each has a sentence of its own."""
-    assert set(words.WAIT_BECAUSE) >= DEFERRED
+    assert set(prose.WAIT_BECAUSE) >= DEFERRED

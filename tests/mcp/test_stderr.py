@@ -240,4 +240,4 @@ async def test_a_server_that_ends_is_explained_by_the_line_that_says_why(tmp_pat
     async with Servers({"shop": config}, None, Web()).opened() as servers:
         with pytest.raises(CannotOpen) as failed:
             await servers.listing("shop")
-    assert failed.value.told == "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere'"
+    assert failed.value.words == "FileNotFoundError: [Errno 2] No such file or directory: '/nowhere'"

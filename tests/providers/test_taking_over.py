@@ -8,7 +8,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
-from activities.offline.planner import BEGUN, IN_WORDS, OfflinePlanner
+from activities.offline.planner import ANSWERS_IN_TEXT, BEGUN, OfflinePlanner
 from activities.planning.activities import Planning
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
@@ -156,4 +156,4 @@ async def test_no_rule_answers_where_the_answer_is_to_fit_a_schema(
     task = Task(text="get the price of A-17", result_schema={"type": "object"})
     ended = await taken_over(client, tmp_path, api_of(provider, NO_KEY), provider, task)
 
-    assert (ended.status, ended.reason, ended.steps) == (TaskStatus.FAILED, IN_WORDS, ())
+    assert (ended.status, ended.reason, ended.steps) == (TaskStatus.FAILED, ANSWERS_IN_TEXT, ())

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from activities.storage.store import open_store, sqlite_url, store_id
 from client.workers import is_served
 from runtime.dev_server import DevServer, free_port
-from runtime.queue_store import FIRST_LOOK, NamedStore, OtherStore, held, id_of, pollers, record, recorded
+from runtime.queue_store import FIRST_LOOK, NamedStore, OtherStore, assigned, id_of, pollers, record, recorded
 from tests.harness import outcome
 from tests.processes import END_SECONDS, Processes, Running
 from tests.workflows.history import until
@@ -207,7 +207,7 @@ async def test_of_two_stores_at_the_same_moment_one_wins(client: Client, queue: 
 
     async def start(store: NamedStore) -> str:
         try:
-            async with held(client, queue, store, None, fail):
+            async with assigned(client, queue, store, None, fail):
                 await asyncio.sleep(1)
                 return store.id
         except OtherStore as refused:
@@ -232,7 +232,7 @@ async def test_of_two_stores_that_take_over_at_the_same_moment_one_wins(client: 
 async def test_a_worker_ends_when_its_queue_gets_another_store(client: Client, queue: str) -> None:
     """As after a network that was cut for so long that another worker found nobody; it is not silent."""
     reasons = list[str]()
-    async with held(client, queue, ONE, None, reasons.append):
+    async with assigned(client, queue, ONE, None, reasons.append):
         taken = await recorded(client, queue)
         await record(client, queue, OTHER, taken)
         async with asyncio.timeout(30):
@@ -246,7 +246,7 @@ async def test_a_worker_ends_when_its_queue_gets_another_store(client: Client, q
 
 async def test_a_record_that_somebody_ended_is_written_again(client: Client, queue: str) -> None:
     """As by an operator who terminates all workflows."""
-    async with held(client, queue, ONE, None, fail):
+    async with assigned(client, queue, ONE, None, fail):
         await client.get_workflow_handle(id_of(queue)).terminate()
         async with asyncio.timeout(30):
             while (found := await recorded(client, queue)) is None:

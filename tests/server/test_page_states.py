@@ -622,7 +622,7 @@ async def test_a_transcript_shows_what_a_model_was_told_and_made_harmless(office
         "is_cut": False,
         "places": (),
     }
-    fields = {"id": "t", "turns": [said, later], "names": {"c1": "pay"}, "told": "2 turns", **known}
+    fields = {"id": "t", "turns": [said, later], "names": {"c1": "pay"}, "totals": "2 turns", **known}
     page = environment().get_template("transcript.html").render(**fields)
     async with office[1].visit() as visiting:
         nothing = await visiting.get("/ui/tasks/chairs-114/transcript")

@@ -24,7 +24,7 @@ from tests.harness import DONE, Stage, outcome, plan, staged, step
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
-from workflows.calls.turns import TURN
+from workflows.calls.admission import TURN
 
 QUICK = CircuitBreaker(failures=1, calls=1, recovery=0.5)
 SLOW = CircuitBreaker(failures=1, calls=1, recovery=300)

@@ -426,7 +426,7 @@ async def test_an_undo_that_a_person_has_seen_is_made(client: Client, tmp_path: 
         confirmed = await undo(client, handle, View(), is_attended=False, confirm=confirm)
         again = await undo(client, handle, View(), is_attended=False, confirm=confirm)
 
-    assert unseen.planned is not None and [one.step for one in unseen.planned.held] == ["large"]
+    assert unseen.planned is not None and [one.step for one in unseen.planned.to_approve] == ["large"]
     [listed] = seen
     assert [(one.step, one.kind, one.args) for one in listed.calls] == [
         ("large", "wire", {"item": "house", "amount": 900_000})

@@ -288,7 +288,7 @@ async def test_what_untrusted_content_said_is_shown_with_its_line(client: Client
     )
     assert by_argument(request)["amount"].startswith("found in the untrusted result of step mail, line 2")
     assert request.call is not None and request.call.untrusted == ("to", "amount")
-    warned = [fact.origin_words for fact in facts(request, Asker("t", "text")) if fact.is_untrusted]
+    warned = [fact.origin_text for fact in facts(request, Asker("t", "text")) if fact.is_untrusted]
     assert len(warned) == 2 and all(words.startswith("⚠ Check this: found in") for words in warned)
     lines = terminal.call_lines(request, Asker("t", "text"))
     assert sum("(⚠ Check this: found in the untrusted" in line for line in lines) == 2

@@ -30,7 +30,7 @@ from console.render.report import printed
 from tests.console import made
 from tests.console.outcomes import BEGAN, fault, outcome, step
 from workflows.limits.budget import TaskBudget
-from workflows.faults.decision import DECISIONS, DecisionWords
+from workflows.faults.decision import DECISIONS, DecisionTexts
 from workflows.web_ui import details
 from workflows.faults.fault import Code, Fault
 from workflows.account.progress import Progress
@@ -39,7 +39,7 @@ from workflows.account.task import Task
 
 if "new" in sys.argv:
     texts = {"busy": ("the shop takes stock", "the call is held"), "": ("", "held")}
-    DECISIONS["hold"] = DecisionWords(("held call",), texts, column="on hold")
+    DECISIONS["hold"] = DecisionTexts(("held call",), texts, column="on hold")
 
 met = fault(Code.BUSY, "hold", step_id="a")
 ended = outcome(steps=(step("a"),), faults=(met,))

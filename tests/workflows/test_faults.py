@@ -247,8 +247,8 @@ def test_a_call_with_a_ticket_waits_for_its_turn(code: Code) -> None:
     """As long as its patience and the step's deadline allow, and an attempt is left; then its fallback is called."""
     waits, over = (fault(code).model_copy(update={"queued": seconds}) for seconds in (600.0, 0.0))
 
-    assert decide(waits, WITH_FALLBACK, Remaining(attempts=1)) == Wait(seconds=600, for_turn=True)
-    assert decide(waits, WITH_FALLBACK, Remaining(attempts=1, deadline=9)) == Wait(seconds=9, for_turn=True)
+    assert decide(waits, WITH_FALLBACK, Remaining(attempts=1)) == Wait(seconds=600, until_admitted=True)
+    assert decide(waits, WITH_FALLBACK, Remaining(attempts=1, deadline=9)) == Wait(seconds=9, until_admitted=True)
     assert decide(waits, WITH_FALLBACK, Remaining(attempts=0)) == UseFallback(kind="other")
     assert decide(over, WITH_FALLBACK, Remaining(attempts=1)) == UseFallback(kind="other")
     assert (waits.retryable(), waits.model_copy(update={"is_trial": True}).taken) == (False, 0)

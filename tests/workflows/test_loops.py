@@ -100,7 +100,7 @@ class Told:
 
     def take(self, *calls: Named, waits: str = "", model: str = "", idempotent: str = "", keyed: str = "") -> bool:
         """Take a turn with these calls, and return True; or make no call, if one of them is refused."""
-        now = {"changes": self.effects, "words": self.words}
+        now = {"changes": self.effects, "sent": self.words}
         if any(self.guard.refuses(kind, ARGS, **now) for kind, _ in calls):
             return False
         self.turn += 1
@@ -114,7 +114,7 @@ class Told:
                 effect,
                 revision=self.turn,
                 changes=self.effects,
-                words=self.words,
+                sent=self.words,
                 has_waited=kind == waits,
                 is_by_model=kind == model,
             )
@@ -182,5 +182,5 @@ def test_another_fault_is_progress_and_the_same_fault_is_none() -> None:
         for turn, fault in enumerate(faults, 1):
             taken = task.take(("a", 0) if turn % 2 else ("b", 0))
             if taken:
-                task.guard.note_fault("book", ARGS, fault, revision=task.turn, changes=0, words=0)
+                task.guard.note_fault("book", ARGS, fault, revision=task.turn, changes=0, sent=0)
         assert task.turn + task.take(("a", 0)) == turns, faults

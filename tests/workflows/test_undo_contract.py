@@ -237,7 +237,7 @@ async def test_a_person_confirms_an_undo_and_is_told_where_its_values_come_from(
         again = await undo(client, handle, View(), is_attended=False)
 
     assert [record.reason for record in unseen.outcome.undo] == [HELD]
-    assert unseen.planned and [call.approve for call in unseen.planned.held] == [HELD[23:-1]]
+    assert unseen.planned and [call.approve for call in unseen.planned.to_approve] == [HELD[23:-1]]
     assert [call.args for call in seen[0].calls] == [{"to": EVIL, "amount": 5}]
     assert (confirmed.is_complete, again.is_complete, bank.refunds) == (True, True, [{"to": EVIL, "amount": 5}])
 

@@ -145,8 +145,8 @@ class Extended(JournalEntry, frozen=True):
     kind: Literal["extended"] = "extended"
     answer: HumanAnswer
 
-    def tell(self, told: EntryLists) -> None:
-        told.extensions.append(self.answer)
+    def tell(self, lists: EntryLists) -> None:
+        lists.extensions.append(self.answer)
 
     def apply(self, state: JournalState) -> None:
         self.tell(state)

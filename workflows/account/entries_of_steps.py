@@ -32,11 +32,11 @@ class Observed(JournalEntry, frozen=True):
     observation: Observation = Field(default=LEFT_OUT, exclude=True)
 
     def apply(self, state: JournalState) -> None:
-        seen, record = self.observation, state.record_of(self.step)
-        state.observations.append(seen)
-        if not seen.stale:
+        shown, record = self.observation, state.record_of(self.step)
+        state.observations.append(shown)
+        if not shown.stale:
             fault = next(fault for fault in state.rejecting_faults if fault.step_id == self.step)
-            read = seen.kind, seen.args, seen.value
+            read = shown.kind, shown.args, shown.value
             state.guard.observed(record.kind, record.args or {}, *read, fault.observed, state.effects)
 
 
@@ -206,9 +206,9 @@ class Attempted(JournalEntry, frozen=True):
     def is_told_later(self) -> bool:
         return not self.fallback
 
-    def tell(self, told: EntryLists) -> None:
+    def tell(self, lists: EntryLists) -> None:
         if not self.is_check:
-            faults = told.own_faults if self.is_own else told.faults
+            faults = lists.own_faults if self.is_own else lists.faults
             faults.append(self.fault)
             del faults[: -MAX_FAULTS if self.is_own else 0]
 
@@ -231,7 +231,7 @@ class Attempted(JournalEntry, frozen=True):
         elif fault.code is not Code.REPEATED_CALL and not fault.by_id:  # in both cases the call was not made
             state.guard.remember(record.kind, args, state.effects)
         if fault.code is not Code.REPEATED_CALL:
-            about = {"revision": record.revision, "changes": state.effects, "words": len(state.words)}
+            about = {"revision": record.revision, "changes": state.effects, "sent": len(state.words)}
             state.loops.note_fault(record.kind, args, [fault.code.value, fault.observed], **about)
 
     def samples(self, state: JournalState) -> Iterator[Sample]:
@@ -268,10 +268,10 @@ class Reconciled(Attempted, frozen=True):
 
     kind: Literal["reconciled"] = "reconciled"  # type: ignore[assignment]
 
-    def tell(self, told: EntryLists) -> None:
-        place = next((at for at in reversed(range(len(told.faults))) if told.faults[at].step_id == self.step), None)
-        if place is not None:  # a long task may have dropped it
-            told.faults[place] = self.fault
+    def tell(self, lists: EntryLists) -> None:
+        index = next((at for at in reversed(range(len(lists.faults))) if lists.faults[at].step_id == self.step), None)
+        if index is not None:  # a long task may have dropped it
+            lists.faults[index] = self.fault
 
     def apply(self, state: JournalState) -> None:
         self.tell(state)
@@ -293,10 +293,10 @@ class Decided(JournalEntry, frozen=True):
     kind: Literal["decided"] = "decided"
     decision: Literal["replan", "escalate"]
 
-    def tell(self, told: EntryLists) -> None:
-        for place in reversed(range(len(told.faults))):
-            if told.faults[place].step_id == self.step:
-                told.faults[place] = told.faults[place].model_copy(update={"decision": self.decision})
+    def tell(self, lists: EntryLists) -> None:
+        for index in reversed(range(len(lists.faults))):
+            if lists.faults[index].step_id == self.step:
+                lists.faults[index] = lists.faults[index].model_copy(update={"decision": self.decision})
                 return
 
 
@@ -367,7 +367,7 @@ class StepEnded(JournalEntry, frozen=True):
                 record.effect,
                 revision=record.revision,
                 changes=state.effects,
-                words=len(state.words),
+                sent=len(state.words),
                 has_waited=self.has_waited,
                 is_by_model=self.is_by_model,
             )

@@ -57,7 +57,7 @@ class JournalEntry(Sparse, frozen=True):
         """Whether what it changes of its step is told with the entry that follows."""
         return False
 
-    def tell(self, told: EntryLists) -> None:
+    def tell(self, lists: EntryLists) -> None:
         """Add what the entry says to the lists of the state; called again when a snapshot is read."""
 
     def apply(self, state: JournalState) -> None:

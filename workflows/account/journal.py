@@ -116,8 +116,8 @@ class FailedOver(JournalEntry, frozen=True):
     kind: Literal["failed_over"] = "failed_over"
     failover: Failover
 
-    def tell(self, told: EntryLists) -> None:
-        told.failovers.append(self.failover)
+    def tell(self, lists: EntryLists) -> None:
+        lists.failovers.append(self.failover)
 
 
 class ConversationCompacted(JournalEntry, frozen=True):
@@ -127,8 +127,8 @@ class ConversationCompacted(JournalEntry, frozen=True):
     compaction: Compaction
     branch: int = 0
 
-    def tell(self, told: EntryLists) -> None:
-        told.compactions.append(self.compaction)
+    def tell(self, lists: EntryLists) -> None:
+        lists.compactions.append(self.compaction)
 
     def apply(self, state: JournalState) -> None:
         self.tell(state)
@@ -143,8 +143,8 @@ class RejectedPlan(JournalEntry, frozen=True):
     rejection: Rejection
     mistakes: int
 
-    def tell(self, told: EntryLists) -> None:
-        told.rejections.append(self.rejection)
+    def tell(self, lists: EntryLists) -> None:
+        lists.rejections.append(self.rejection)
 
     def lines(self, state: JournalState) -> Iterator[LogLine]:
         yield "proposal_rejected", {"revision": state.revision + 1, "reasons": self.mistakes}
@@ -161,8 +161,8 @@ class PlanInForce(JournalEntry, frozen=True):
     records: tuple[StepRecord, ...] = Field(default=(), exclude=True)
     contract: Contract | None = Field(default=None, exclude=True)
 
-    def tell(self, told: EntryLists) -> None:
-        told.revisions.append(self.revision)
+    def tell(self, lists: EntryLists) -> None:
+        lists.revisions.append(self.revision)
 
     def apply(self, state: JournalState) -> None:
         state.add_plan(record.model_copy() for record in self.records)
@@ -257,8 +257,8 @@ class UndoEnded(JournalEntry, frozen=True):
     kind: Literal["undone"] = "undone"
     undo: UndoRecord
 
-    def tell(self, told: EntryLists) -> None:
-        told.undo.append(self.undo)
+    def tell(self, lists: EntryLists) -> None:
+        lists.undo.append(self.undo)
 
     def apply(self, state: JournalState) -> None:
         self.tell(state)

@@ -166,8 +166,8 @@ class Progress(JournalState):
     def with_undo(self, undo: Iterable[UndoRecord]) -> "Progress":
         """A copy with these records of a rollback, which are known before it, in place of all others."""
         kept = [entry for entry in self.journal if not isinstance(entry, UndoEnded)]
-        told = [UndoEnded(number=self.number + at, at=LONG_AGO, undo=record) for at, record in enumerate(undo, 1)]
-        copy = self.model_copy(update={"journal": [*kept, *told], "number": self.number + len(told)})
+        undone = [UndoEnded(number=self.number + at, at=LONG_AGO, undo=record) for at, record in enumerate(undo, 1)]
+        copy = self.model_copy(update={"journal": [*kept, *undone], "number": self.number + len(undone)})
         copy.tell_anew()
         return copy
 

@@ -25,7 +25,7 @@ from workflows.account.records import (
     UndoRecord,
 )
 from workflows.account.task import Task, TaskStatus
-from workflows.calls.turns import Turns
+from workflows.calls.admission import Admissions
 from workflows.json_values import canonical
 from workflows.limits.budget import Spent, TaskBudget
 from workflows.marks import Kept
@@ -144,14 +144,14 @@ class JournalState(EntryLists):
     ending: Ending | None = None
 
     # Set in each run anew
-    _turns: Turns = PrivateAttr(default_factory=Turns)
+    _admissions: Admissions = PrivateAttr(default_factory=Admissions)
     _in_history: set[str] = PrivateAttr(default_factory=set)
     """Ids of the steps whose plan and whose result are in the events of this run."""
 
     @property
-    def turns(self) -> Turns:
-        """The calls of this workflow whose turn at their service has come."""
-        return self._turns
+    def admissions(self) -> Admissions:
+        """The calls of this workflow that their services admitted."""
+        return self._admissions
 
     @property
     def status(self) -> TaskStatus:

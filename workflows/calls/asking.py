@@ -151,9 +151,9 @@ async def ask_planner(
     while True:
         allowance, last_output = _reserve_turn(progress, catalogue, situation, new_bytes, own)
         if allowance is None:
-            turn, is_last = (progress, catalogue, new_bytes), situation.is_last
-            limit = spending.turn_limit_reached(*turn, is_last=is_last, last_output=last_output)
-            reason = spending.turn_limit_message(*turn, limit, is_last=is_last, last_output=last_output)
+            parameters, is_last = (progress, catalogue, new_bytes), situation.is_last
+            limit = spending.turn_limit_reached(*parameters, is_last=is_last, last_output=last_output)
+            reason = spending.turn_limit_message(*parameters, limit, is_last=is_last, last_output=last_output)
             raise TaskEnded(TaskStatus.OVER_BUDGET, reason, limit)
         payload: JsonValue = {**request, **allowance.planner_limits}
         attempts = PlannerAttempts(

@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from temporalio import workflow
 
 from workflows.account import metrics
-from workflows.calls.turns import Turns
+from workflows.calls.admission import Admissions
 from workflows.faults import retries
 from workflows.faults.decision import Ask, Decision, Wait
 from workflows.faults.fault import Fault
@@ -64,9 +64,9 @@ class AttemptTally:
         self.repeated = metrics.last_fault(fault, self.earlier, self.repeated)
 
 
-async def pause(turns: Turns, wait: Wait, key: str, timer: str) -> float:
-    """Wait as `wait` says before a call is repeated; return the seconds slept, 0 if the turn of the `key` came."""
-    if wait.for_turn:
-        return await turns.wait(key, wait.seconds, timer)
+async def pause(admissions: Admissions, wait: Wait, key: str, timer: str) -> float:
+    """Wait as `wait` says before a call is repeated; return the seconds slept, 0 if the `key` was admitted."""
+    if wait.until_admitted:
+        return await admissions.wait(key, wait.seconds, timer)
     await workflow.sleep(retries.timer(wait.seconds), summary=timer)
     return wait.seconds

@@ -274,7 +274,7 @@ class Execution:
             code=approval_code(run, step.key, digest(step.record.kind, args)),
             says=spec.says,
             defaults=dict(defaults),
-            origins={name: source.words for name, source in sources.items()},
+            origins={name: source.text for name, source in sources.items()},
             untrusted=tuple(name for name, source in sources.items() if source.is_untrusted),
             **more,
         )

@@ -68,7 +68,7 @@ async def _observe(
         title=f"observe, {id} was rejected",
         revision=record.revision,
         patience=OBSERVATION_PATIENCE,
-        is_held=bool(why),
+        needs_approval=bool(why),
     )
     if isinstance(back, Fault) and why:
         return stale.model_copy(update={"unread": f"{kind} was not called: {why}"})

@@ -150,7 +150,7 @@ async def _find(
         title=f"was {record.step.id} applied?",
         revision=record.revision,
         store=progress.store,
-        is_held=bool(why),
+        needs_approval=bool(why),
         waiting=waiting,
     )
     return found.model_copy(update={"reason": why}) if why and isinstance(found, Fault) else found

@@ -22,10 +22,10 @@ from workflows.account.entries_of_steps import Attempted, Resumed, Settled, Star
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord
 from workflows.arguments import read_signal, undecoded
+from workflows.calls.admission import TURN, Admitted
 from workflows.calls.attempts import AttemptTally, pause, until_decided
 from workflows.calls.header import CallHeader, made_by_reset
 from workflows.calls.running import raise_if_cancelled, run_activity, run_locally
-from workflows.calls.turns import TURN, Turn
 from workflows.faults import retries
 from workflows.faults.decision import Action, Decision, Escalate, Remaining, Wait, decide
 from workflows.faults.fault import UNCOUNTED, Code, Fault, number_of
@@ -187,14 +187,14 @@ async def read(
     revision: int,
     store: str | None = None,
     patience: float = retries.STEP_DEADLINE.total_seconds(),
-    is_held: bool = False,
+    needs_approval: bool = False,
     waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> StepReturn | Fault:
     """Run a read-only tool that the workflow itself needs.
 
     If a `store` is given, only a worker with this store may answer. `patience` is the most seconds to wait while the
-    circuit breaker of the tool is open; each such wait runs within a `with waiting():` block. With `is_held` the worker
-    does not call the tool: it answers with the fault `needs_approval`, since nobody can approve a read.
+    circuit breaker of the tool is open; each such wait runs within a `with waiting():` block. If it `needs_approval`,
+    the worker does not call the tool: it answers with the fault of that name, since nobody can approve a read.
     """
     header = CallHeader(
         key=ids.idempotency_key(id, progress.first_run),  # not the effect key, which other tasks may have, too
@@ -207,7 +207,7 @@ async def read(
         calls=progress.task.calls,
         started=progress.place_in_queue,
         patience=patience if patience < retries.STEP_DEADLINE.total_seconds() else None,
-        approve="all" if is_held else "declared",
+        approve="all" if needs_approval else "declared",
     )
     title = f"plan {revision}: {title}"
     call = ToolExecution(progress, catalogue, spec, args, id=id, title=title, header=header, step=step)
@@ -254,21 +254,21 @@ class ReadAttempts(AttemptTally):
         with nullcontext() if fault.uncounted else self.waiting():
             progress.write(Waited(proof=call.id, code=fault.code, seconds=wait.seconds))
             timer = timer_name(ids.retry_timer(call.id, fault.code), progress.number)
-            slept = await pause(progress.turns, wait, call.header.key, timer)
+            slept = await pause(progress.admissions, wait, call.header.key, timer)
             progress.write(Resumed(proof=call.id, slept=slept))
         self.waits, self.waited = self.waits + 1, self.waited + slept
 
 
-class TakesTurns:
-    """The Signal `turn`, for workflows whose calls wait for their turn at a service."""
+class TakesAdmissions:
+    """The Signal `turn`, for workflows whose calls wait for their admission to a service."""
 
     _progress: Progress
 
     @workflow.signal(name=TURN, description="The turn of a call has come that waits for its service.")
     @undecoded
-    def turn(self, *arguments: Turn | RawValue) -> None:
-        if turn := read_signal(TURN, arguments, Turn):
-            self._progress.turns.come(turn.key)
+    def admit(self, *arguments: Admitted | RawValue) -> None:
+        if admitted := read_signal(TURN, arguments, Admitted):
+            self._progress.admissions.come(admitted.key)
 
 
 @dataclass

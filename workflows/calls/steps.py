@@ -162,7 +162,7 @@ class StepAttempts:
         if wait.seconds > 0:  # after a worker's shutdown another one can take the call at once
             self.changed()
             timer = timer_name(ids.retry_timer(self.record.step.id, fault.code), self.progress.number)
-            slept = await pause(self.progress.turns, wait, self.key, timer)
+            slept = await pause(self.progress.admissions, wait, self.key, timer)
         self.write(Resumed, slept=slept)
         self.changed()
 

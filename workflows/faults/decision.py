@@ -40,8 +40,8 @@ class Wait(BaseModel, frozen=True):
 
     action: Literal["wait"] = "wait"
     seconds: float
-    for_turn: bool = False
-    """Whether the wait ends early when the turn of the call has come."""
+    until_admitted: bool = False
+    """Whether the wait ends early when the call is admitted."""
 
 
 class UseFallback(BaseModel, frozen=True):
@@ -85,7 +85,7 @@ Names outside DECISIONS are read, too: a console that is older than the worker m
 """
 
 
-class DecisionWords(NamedTuple):
+class DecisionTexts(NamedTuple):
     """The words for a decision, the same on all screens; docs/architecture.md lists what else a new decision needs."""
 
     counted: tuple[str, ...] = ()
@@ -128,18 +128,18 @@ _ESCALATE = {fact: (why, "a person has to act") for fact, why in _WHY_A_PERSON.i
 _ASK = {fact: (why, "a person is asked") for fact, why in _WHY_A_PERSON.items()}
 _UNUSABLE = ("planner that could not be used", "planners that could not be used")
 _UNDECIDED = ("fault not decided yet", "faults not decided yet")
-DECISIONS: Mapping[str, DecisionWords] = {
-    "retry": DecisionWords(("retried call",), {"": ("", "the same call again")}),  # decided by Temporal
-    "wait": DecisionWords(("wait",), _WAIT),
-    "fallback": DecisionWords(("fallback",), {"": (_USED_UP, "its fallback takes over")}),
-    "reconcile": DecisionWords(("unknown outcome",), _RECONCILE, column="found"),
-    "replan": DecisionWords(("fault that called for {plan}", "faults that called for {plan}"), _REPLAN),
-    "send_back": DecisionWords(("rejected proposal",), is_recorded=False),
-    "failover": DecisionWords(_UNUSABLE, is_recorded=False),
-    "escalate": DecisionWords(("escalation",), _ESCALATE),
-    "ask": DecisionWords(("request to a person", "requests to people"), _ASK),
-    "end": DecisionWords(follows={"": ("", "the task ends")}, is_recorded=False),
-    "undecided": DecisionWords(_UNDECIDED, {"": ("", "what follows is not decided yet")}, is_recorded=False),
+DECISIONS: Mapping[str, DecisionTexts] = {
+    "retry": DecisionTexts(("retried call",), {"": ("", "the same call again")}),  # decided by Temporal
+    "wait": DecisionTexts(("wait",), _WAIT),
+    "fallback": DecisionTexts(("fallback",), {"": (_USED_UP, "its fallback takes over")}),
+    "reconcile": DecisionTexts(("unknown outcome",), _RECONCILE, column="found"),
+    "replan": DecisionTexts(("fault that called for {plan}", "faults that called for {plan}"), _REPLAN),
+    "send_back": DecisionTexts(("rejected proposal",), is_recorded=False),
+    "failover": DecisionTexts(_UNUSABLE, is_recorded=False),
+    "escalate": DecisionTexts(("escalation",), _ESCALATE),
+    "ask": DecisionTexts(("request to a person", "requests to people"), _ASK),
+    "end": DecisionTexts(follows={"": ("", "the task ends")}, is_recorded=False),
+    "undecided": DecisionTexts(_UNDECIDED, {"": ("", "what follows is not decided yet")}, is_recorded=False),
 }
 """Every decision, by its name in logs, JSON documents and histories, in the order in which explanations count them."""
 _FOUND = {
@@ -150,13 +150,13 @@ _FOUND = {
 """A clause for each verdict of a reconciliation."""
 
 
-def words_of(decision: str) -> DecisionWords:
+def texts_of(decision: str) -> DecisionTexts:
     """The words for a decision; for a decision that only a newer version of Replan knows, its name."""
-    unknown = DecisionWords((decision, decision), {"": ("a newer version of Replan decided", decision)})
+    unknown = DecisionTexts((decision, decision), {"": ("a newer version of Replan decided", decision)})
     return DECISIONS.get(decision, unknown)
 
 
-def plan_words(text: str, *, in_turns: bool) -> str:
+def plan_text(text: str, *, in_turns: bool) -> str:
     """The text with `a new plan` in place of `{plan}` or, if `in_turns`, with `the model's next turn`."""
     return text.format(plan="the model's next turn" if in_turns else "a new plan")
 
@@ -168,15 +168,15 @@ def what_follows(
 
     `in_turns`: the task works turn by turn. `is_over`: the task ended without another plan.
     """
-    texts = words_of(decision).follows
+    texts = texts_of(decision).follows
     because, then = next((texts[fact] for fact in _facts(fault, reconciled) if fact in texts), texts[""])
     reasons = dict.fromkeys(filter(None, (_FOUND.get(reconciled or ""), because)))
-    then = then.format(plan="").lstrip(", ") if is_over else plan_words(then, in_turns=in_turns)
+    then = then.format(plan="").lstrip(", ") if is_over else plan_text(then, in_turns=in_turns)
     return ", and ".join(reasons), then
 
 
 def _facts(fault: Fault, reconciled: str | None) -> Iterator[str]:
-    """The facts about a fault, as keys of `DecisionWords.follows`; the most specific facts come first."""
+    """The facts about a fault, as keys of `DecisionTexts.follows`; the most specific facts come first."""
     if fault.by_id:
         yield "by_id"
     yield "unknown" if reconciled == "cannot_tell" else reconciled or fault.applied.value
@@ -256,7 +256,7 @@ def _wait_before_repeat(fault: Fault, remaining: Remaining) -> Wait | None:
         return Wait(seconds=0)  # another worker can take the call at once
     if fault.queued is not None:
         may_wait = remaining.attempts > 0 and fault.queued > 0 and remaining.deadline > 0
-        return Wait(seconds=min(fault.queued, remaining.deadline), for_turn=True) if may_wait else None
+        return Wait(seconds=min(fault.queued, remaining.deadline), until_admitted=True) if may_wait else None
     if fault.uncounted:  # it used no attempt, so these faults have a limit of their own
         may_repeat, seconds = remaining.losses <= retries.MAX_LOSSES, retries.loss_wait(remaining.losses)
     else:

@@ -64,8 +64,8 @@ class LimitRow(NamedTuple):
 
     def reached(self, value: float | None) -> str:
         """A clause which says that nothing is left of a limit of `value`; None counts as 0."""
-        words = self.last_used if value == 1 and self.last_used else self.used_up
-        return words.format(value=value or 0, unit=self.unit)
+        template = self.last_used if value == 1 and self.last_used else self.used_up
+        return template.format(value=value or 0, unit=self.unit)
 
 
 LAST_USED = "The one {unit} is used up"

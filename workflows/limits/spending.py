@@ -151,8 +151,8 @@ def settle_turn(
         spent.pay(used.model_calls, used.tokens, used.usd, used.estimated)
         if found := parse_found(used.earlier):
             _leave_out(found, known, lost)
-        told = parse_faults(used.earlier)
-        reported = [Loss(fault.lost_model, fault.lost_use) for fault in told if fault.lost_model]
+        earlier_faults = parse_faults(used.earlier)
+        reported = [Loss(fault.lost_model, fault.lost_use) for fault in earlier_faults if fault.lost_model]
         unreported = [Loss(model) for model in used.lost_models[len(reported) :]]
         lost += [*reported, *unreported, *[Loss()] * used.lost][: used.lost]
     for use in known:

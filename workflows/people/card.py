@@ -41,7 +41,7 @@ class Fact(NamedTuple):
     about: str
     """What the fact is about: one of the words above, or the name of an argument."""
     text: str
-    """Of an argument: its whole value, with its line breaks; `value_words` puts it on one line."""
+    """Of an argument: its whole value, with its line breaks; `value_line` puts it on one line."""
     origin: str = ""
     """Of an argument: where its value comes from."""
     is_argument: bool = False
@@ -51,7 +51,7 @@ class Fact(NamedTuple):
     """Of an argument: whether untrusted content may have chosen its value, so that the origin is a warning."""
 
     @property
-    def origin_words(self) -> str:
+    def origin_text(self) -> str:
         """The origin in words, after a warning if the value is untrusted; empty for no origin."""
         return f"{WARNING_SIGN} {WARNING}: {self.origin}" if self.is_untrusted else self.origin
 
@@ -81,7 +81,7 @@ def facts(request: HumanRequest, task: Asker) -> list[Fact]:
 def _facts_of_call(call: ProposedCall, request: HumanRequest) -> Iterator[Fact]:
     step = call.step or (request.step if request.others else "")
     also = f" of the step {step}" if step else ""
-    yield Fact(f"{CALL}{also}", call_words(call.kind, call.args or {}))
+    yield Fact(f"{CALL}{also}", call_text(call.kind, call.args or {}))
     if call.says:
         yield Fact(TOOL, call.says)
     empty = list[str]()
@@ -94,7 +94,7 @@ def _facts_of_call(call: ProposedCall, request: HumanRequest) -> Iterator[Fact]:
     if empty:
         yield Fact(LEFT_EMPTY, ", ".join(empty))
     yield Fact(WHY, call.reason or request.reason)
-    yield Fact(UNDO, undo_words(call))
+    yield Fact(UNDO, undo_text(call))
 
 
 def _origin(call: ProposedCall, name: str) -> str:
@@ -104,12 +104,12 @@ def _origin(call: ProposedCall, name: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def call_words(kind: str, args: JsonValue) -> str:
+def call_text(kind: str, args: JsonValue) -> str:
     """A call in words: the kind of tool, and each argument by its name: `pay amount 840, to "Ann Lee"`."""
-    return shorten(f"{kind} {args_words(args)}".rstrip(), MAX_CALL)
+    return shorten(f"{kind} {args_text(args)}".rstrip(), MAX_CALL)
 
 
-def args_words(args: JsonValue) -> str:
+def args_text(args: JsonValue) -> str:
     """The arguments of a call on one line and cut, as lists of calls have them: `to ann, amount 840`."""
     if not isinstance(args, dict):
         return ""
@@ -121,16 +121,16 @@ def _short(value: JsonValue) -> str:
     """A value in a list of arguments; in quotes if a reader could take a part of it for another argument."""
     text = text_of(value)
     begin = text[: 10 * MAX_VALUE]  # an argument may have half a megabyte
-    words = shorten(value_words(begin) + "…" * (begin != text), MAX_VALUE)
-    return json.dumps(words, ensure_ascii=False) if isinstance(value, str) and not WORD.fullmatch(words) else words
+    shown = shorten(value_line(begin) + "…" * (begin != text), MAX_VALUE)
+    return json.dumps(shown, ensure_ascii=False) if isinstance(value, str) and not WORD.fullmatch(shown) else shown
 
 
-def value_words(value: JsonValue) -> str:
+def value_line(value: JsonValue) -> str:
     """A value on one line, and whole, so that no two values look alike."""
     return " ".join(visible(text_of(value), kept="\n\t").split())
 
 
-def undo_words(call: ProposedCall) -> str:
+def undo_text(call: ProposedCall) -> str:
     """What undoes a call, as a clause."""
     if call.undo:
         return f"{call.undo} undoes it"

@@ -99,7 +99,7 @@ class Fate(StrEnum):
     """The task no longer waits for the cause, and the resolution is not the reason."""
 
 
-class Seen(BaseModel, frozen=True):
+class CanaryEnd(BaseModel, frozen=True):
     """What became of the canary."""
 
     fate: Fate
@@ -116,8 +116,8 @@ class Batch(BaseModel, frozen=True):
     resolution: Resolution
 
 
-class Told(BaseModel, frozen=True):
-    """What became of a batch."""
+class Gone(BaseModel, frozen=True):
+    """The tasks that a batch did not reach."""
 
     gone: int
     """How many tasks could not be told, since they had ended."""
@@ -150,17 +150,17 @@ class Resolved(BaseModel, frozen=True):
         return max(0, self.tasks - self.again - self.gone)
 
 
-def fate_of(progress: Progress, resolution: Resolution) -> Seen:
+def fate_of(progress: Progress, resolution: Resolution) -> CanaryEnd:
     """The Fate of a task with the state `progress`, after it was told of a resolution."""
     same = [request for request in progress.requests if request.cause == resolution.cause]
     answered = [request for request in same if request.answer and request.answer.resolution == resolution.id]
     for same_request in same:
         if same_request.after == resolution.id:
-            return Seen(fate=Fate.FAILED_AGAIN, reason=same_request.reason)
+            return CanaryEnd(fate=Fate.FAILED_AGAIN, reason=same_request.reason)
     if not answered:
-        return Seen(fate=Fate.PENDING if any(request.is_open for request in same) else Fate.GONE)
+        return CanaryEnd(fate=Fate.PENDING if any(request.is_open for request in same) else Fate.GONE)
     is_over = progress.ending is not None or all(_has_gone_on(progress, request) for request in answered)
-    return Seen(fate=Fate.WENT_ON if is_over else Fate.PENDING)
+    return CanaryEnd(fate=Fate.WENT_ON if is_over else Fate.PENDING)
 
 
 def _has_gone_on(progress: Progress, request: HumanRequest) -> bool:
@@ -226,16 +226,16 @@ class ResolveWorkflow:
                 return
         self._set(reason=f"The {MAX_CANARIES} tasks that were tried had ended, or somebody else answered them.")
 
-    async def _watch(self, look: Look) -> Seen:
+    async def _watch(self, look: Look) -> CanaryEnd:
         waited, count = 0.0, 0
         while waited < CANARY_LIMIT:
             pause = retries.canary_wait(count)
             await workflow.sleep(pause, summary=summary(f"until {look.task} has gone on"))
             waited, count = waited + pause, count + 1
-            result = await _run(own_activities.LOOK_AT_CANARY, look, Seen, f"what became of {look.task}")
+            result = await _run(own_activities.LOOK_AT_CANARY, look, CanaryEnd, f"what became of {look.task}")
             if result.fate is not Fate.PENDING:
                 return result
-        return Seen(fate=Fate.PENDING, reason=f"Nothing became of {look.task} within {CANARY_LIMIT:g} s.")
+        return CanaryEnd(fate=Fate.PENDING, reason=f"Nothing became of {look.task} within {CANARY_LIMIT:g} s.")
 
     async def _tell_all(self, search: Search, resolution: Resolution) -> None:
         """Send batches until all waiting tasks were told, or until a batch changes nothing any more."""
@@ -245,7 +245,7 @@ class ResolveWorkflow:
             if found.tasks in (0, before):
                 break
             batch = Batch(id=f"{resolution.id}-{number}", queue=search.queue, resolution=resolution)
-            counts = await _run(own_activities.SIGNAL_WAITING, batch, Told, f"tell {found.tasks} tasks")
+            counts = await _run(own_activities.SIGNAL_WAITING, batch, Gone, f"tell {found.tasks} tasks")
             self._set(tasks=self._now.tasks + found.tasks, gone=self._now.gone + counts.gone)
             before, found = found.tasks, await self._find_settled(search)
         if found.tasks:

@@ -234,8 +234,8 @@ def answer_command(
     of a reply. If `is_whole`, the command has the optional options, too, in brackets.
     """
     which = ("--request", request) if request else ()
-    words = ("extend", task_id) if choice is Choice.EXTEND else ("answer", task_id, choice.value)
-    typed = [command(*words, *which)]
+    args = ("extend", task_id) if choice is Choice.EXTEND else ("answer", task_id, choice.value)
+    typed = [command(*args, *which)]
     for option in options_for(choice, about):
         if CHOICES[choice].needs_option and option.type != "switch":
             typed.append(f"--text {shlex.quote(text)}" if choice is Choice.REPLY and text else option.typed)
@@ -402,8 +402,8 @@ class HumanRequest(BaseModel):
 
     def option(self, text: str) -> str | None:
         """The option that `text` names, without regard to capitals and blanks; None if `text` names no option."""
-        words = " ".join(text.split()).casefold()
-        return next((option for option in self.options if " ".join(option.split()).casefold() == words), None)
+        typed = " ".join(text.split()).casefold()
+        return next((option for option in self.options if " ".join(option.split()).casefold() == typed), None)
 
 
 class Requests(RootModel[list[HumanRequest]]):

@@ -15,13 +15,13 @@ from pydantic import JsonValue
 from workflows.account.progress import Progress
 from workflows.account.records import StepRecord, StepStatus
 from workflows.json_values import items
-from workflows.plans.contract import OF_TOOL, Origin, description_words
+from workflows.plans.contract import OF_TOOL, Origin, description_text
 from workflows.plans.references import is_reference
 from workflows.text import few, shorten
 
 MAX_LEAVES = 200
 """The most values within one argument whose sources are looked for."""
-MAX_SEEN = 2_000
+MAX_LOOKED_AT = 2_000
 """The most values of one result that are looked at."""
 MAX_SOURCES = 3
 """The most sources that are named of one argument."""
@@ -32,7 +32,7 @@ UNKNOWN = "chosen by the planner"
 class ValueSource(NamedTuple):
     """Where a value comes from."""
 
-    words: str
+    text: str
     is_untrusted: bool = False
     """Whether no trusted source has it, so that untrusted content may have chosen it."""
 
@@ -46,9 +46,9 @@ def sources_of(progress: Progress, record: StepRecord, args: Mapping[str, JsonVa
             continue
         planned = record.step.args.get(name, value)
         sources = dict.fromkeys(_sources(progress, record, name, planned))
-        words = few([source.words for source in sources], MAX_SOURCES, "; ")
-        found[name] = ValueSource(words, any(source.is_untrusted for source in sources))
-    return {name: source for name, source in found.items() if source.words}
+        text = few([source.text for source in sources], MAX_SOURCES, "; ")
+        found[name] = ValueSource(text, any(source.is_untrusted for source in sources))
+    return {name: source for name, source in found.items() if source.text}
 
 
 def _sources(progress: Progress, record: StepRecord, name: str, planned: JsonValue) -> Iterator[ValueSource]:
@@ -84,7 +84,7 @@ def _source_of_suspect(origin: Origin) -> ValueSource:
         origin.source, f"the untrusted result of step {origin.source}"
     )
     if origin.source.startswith(OF_TOOL):
-        where = description_words(origin.source.removeprefix(OF_TOOL))
+        where = description_text(origin.source.removeprefix(OF_TOOL))
     line = f", line {origin.line}" if origin.line else ""
     quote = f": “{shorten(origin.quote, MAX_QUOTE)}”" if origin.quote else ""
     return ValueSource(f"found in {where}{line}{quote}{unusual}", is_untrusted=True)
@@ -113,9 +113,9 @@ def shows(text: str, value: JsonValue) -> bool:
     """Whether a text contains a value as whole words; a number may be spelt in any usual way."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return any(number == Decimal(str(value)) for number in _numbers(text))
-    words = " ".join(str(value).split()).lower()
-    place = re.compile(rf"(?<!\w){re.escape(words)}(?!\w)")
-    return bool(words) and place.search(" ".join(text.split()).lower()) is not None
+    shown = " ".join(str(value).split()).lower()
+    pattern = re.compile(rf"(?<!\w){re.escape(shown)}(?!\w)")
+    return bool(shown) and pattern.search(" ".join(text.split()).lower()) is not None
 
 
 def _numbers(text: str) -> Iterator[Decimal]:
@@ -128,7 +128,7 @@ def _numbers(text: str) -> Iterator[Decimal]:
 
 
 def _has_leaf(result: JsonValue, value: JsonValue) -> bool:
-    leaves = islice(_leaves(result), MAX_SEEN)
+    leaves = islice(_leaves(result), MAX_LOOKED_AT)
     return any(leaf == value and isinstance(leaf, bool) == isinstance(value, bool) for leaf in leaves)
 
 

@@ -171,7 +171,7 @@ async def _take_turn(
         _request(progress, spec, is_untrusted=is_untrusted)
         situation = describe_situation(progress, catalogue, rejected, written=written, is_last=is_last)
         # a signal may bring more earlier effects while the planner works; it is not told of those in this turn
-        had_untold_effects, words = progress.has_untold_effects, len(progress.words)
+        had_untold_effects, sent = progress.has_untold_effects, len(progress.words)
         proposed = catalogue.opening if progress.turn == 1 and not had_untold_effects else None
         if proposed is None:
             title = _title(progress, rejected, is_last=is_last)
@@ -182,7 +182,7 @@ async def _take_turn(
                 proposed = proposed.model_copy(update={"proposal": written})
         catalogue.take_over(proposed.specs)
         if not proposed.compact:
-            _record_turn(progress, catalogue, proposed, words, had_untold_effects, is_written=written is not None)
+            _record_turn(progress, catalogue, proposed, sent, had_untold_effects, is_written=written is not None)
             return proposed
         await _summarise_oldest(progress, catalogue, proposed.compact)
     reason = f"{progress.planner}: the conversation is too long for the model, and a summary does not make it shorter."
@@ -213,7 +213,7 @@ async def _summarise_oldest(progress: Progress, catalogue: Catalogue, turns: int
 
 
 def _record_turn(
-    progress: Progress, catalogue: Catalogue, proposed: Proposed, words: int, tells_effects: bool, *, is_written: bool
+    progress: Progress, catalogue: Catalogue, proposed: Proposed, sent: int, tells_effects: bool, *, is_written: bool
 ) -> None:
     """Record which plan the planner knows now, which planner answered, and which planners could not be used."""
     proof = ids.of_request(progress.turn)
@@ -226,7 +226,7 @@ def _record_turn(
         converses=catalogue.converses,
         branch=proposed.branch,
         context=proposed.context,
-        words=words,
+        words=sent,
         tells_effects=tells_effects,
         # Another worker than that of the catalogue may have been asked, with other tools.
         is_untrusted=trust.taints(progress, is_unread=not is_written and proposed.origins is not None),
@@ -319,11 +319,11 @@ def _step_mistake(step: Step, progress: Progress, catalogue: Catalogue, is_writt
         return f": {missing}"
     if isinstance(args, dict) and is_repeat(progress, step.kind, args):
         return " repeats a call that failed, and nothing has changed since: change the call"
-    words, changes = len(progress.words), progress.effects
+    sent, changes = len(progress.words), progress.effects
     if (
         not is_written
         and isinstance(args, dict)
-        and progress.loops.refuses(step.kind, args, changes=changes, words=words)
+        and progress.loops.refuses(step.kind, args, changes=changes, sent=sent)
     ):
         return " makes the same call for the third time, and nothing changes: do something else"
     return ""

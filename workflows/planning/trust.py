@@ -27,7 +27,7 @@ from workflows.json_values import canonical, digest, items
 from workflows.people.requests import Choice
 from workflows.plans.addresses import addresses_in, holds_address, is_address_name, path_of
 from workflows.plans.catalogue import Catalogue, CompanionSpec, Effect, ToolSpec, is_always_authority
-from workflows.plans.contract import MAX_EFFECTS, OF_TOOL, AllowedEffect, Contract, Origin, Term, description_words
+from workflows.plans.contract import MAX_EFFECTS, OF_TOOL, AllowedEffect, Contract, Origin, Term, description_text
 from workflows.plans.proposal import NewSteps, Proposed, Step
 from workflows.plans.references import Unresolved, is_reference, label, pick, references
 from workflows.text import few
@@ -151,7 +151,7 @@ class Review:
 
     def _what_is_unread(self) -> str:
         """The descriptions that the planner was shown and no person has read, as the end of a clause."""
-        named = few(list(map(description_words, self._unread)), MAX_UNREAD)
+        named = few(list(map(description_text, self._unread)), MAX_UNREAD)
         return f", such as {named}, which no person has read" if named else ""
 
     def _is_allowed(self, step: Step, names: Iterable[str] = ()) -> bool:
@@ -335,8 +335,8 @@ def _described(origin: Origin, step: Step) -> str:
     line = f", line {origin.line}" if origin.line else ""
     quote = f": “{origin.quote}”" if origin.quote else ""
     is_tool = origin.source.startswith(OF_TOOL)
-    place = description_words(origin.source.removeprefix(OF_TOOL)) if is_tool else origin.source
-    return f"{shown}{unusual}: only untrusted content shows it ({place}{line}{quote})"
+    source = description_text(origin.source.removeprefix(OF_TOOL)) if is_tool else origin.source
+    return f"{shown}{unusual}: only untrusted content shows it ({source}{line}{quote})"
 
 
 def _shown(value: JsonValue) -> str:
@@ -439,7 +439,7 @@ def unsourced(
     doubted = {name: path for name, path in paths.items() if _is_doubted(progress, specs, record, path)}
     shown = _Shown(progress, specs, record, owner) if doubted else None
     found = [
-        f"{name} comes from untrusted content ({_place(path, record)})"
+        f"{name} comes from untrusted content ({_where(path, record)})"
         for name, path in doubted.items()
         if shown and not (shown.has(args[name]) or _is_own_id(spec, name, path, args[name]))
     ]
@@ -483,7 +483,7 @@ def _is_own_id(spec: ToolSpec, name: str, path: str, value: JsonValue) -> bool:
     return path == "result.id" and is_id and name not in (spec.authority or ()) and not is_always_authority(name)
 
 
-def _place(path: str, record: StepRecord) -> str:
+def _where(path: str, record: StepRecord) -> str:
     root, _, rest = path.partition(".")
     what = "the result" if root == "result" else "the arguments"
     return f"{rest + ' in ' if rest else ''}{what} of {record.step.id!r}"
@@ -506,7 +506,7 @@ class _Shown:
         trusted += [progress.task.text, *(word.text for word in progress.words if not word.is_option)]
         leaves = [leaf for value in trusted for leaf in _leaves(value)]
         self._digests = {digest(leaf) for leaf in leaves}
-        self._texts = [_words_of(leaf) for leaf in leaves if isinstance(leaf, str)]
+        self._texts = [_tokens_of(leaf) for leaf in leaves if isinstance(leaf, str)]
 
     def has(self, value: JsonValue) -> bool:
         """Whether a trusted source shows each part of a value, as a whole field or as whole words."""
@@ -518,8 +518,8 @@ class _Shown:
         if digest(value) in self._digests:
             return True
         if isinstance(value, str):
-            words = value.split()
-            return any(words == text[at : at + len(words)] for text in self._texts for at in range(len(text)))
+            tokens = value.split()
+            return any(tokens == text[at : at + len(tokens)] for text in self._texts for at in range(len(text)))
         return any(_is_number(word, value) for text in self._texts for word in text)
 
 
@@ -532,7 +532,7 @@ def _values_of(effect: AllowedEffect) -> list[JsonValue]:
     return [value for term in effect.args.values() for value in term.values]
 
 
-def _words_of(text: str) -> list[str]:
+def _tokens_of(text: str) -> list[str]:
     return [word.strip(".,;:!?()[]{}<>\"'`*") for word in text.split()]
 
 

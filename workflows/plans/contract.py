@@ -52,7 +52,7 @@ class Origin(Sparse, frozen=True):
     """What is unusual about the value, such as "looks like shop.example, but is written with other letters"."""
 
 
-def description_words(kind: str) -> str:
+def description_text(kind: str) -> str:
     """The description of a foreign server's tool, as people name it."""
     server, _, tool = kind.partition(".")
     return f"the description of {tool} of server {server}" if tool else f"the description of {kind}"
@@ -115,7 +115,7 @@ class AllowedEffect(Sparse, extra="forbid"):
         return f"{self.kind}{times}{f' ({args})' if args else ''}"
 
 
-def contract_words(effects: Sequence[AllowedEffect]) -> str:
+def contract_text(effects: Sequence[AllowedEffect]) -> str:
     """The contract of a task that has read untrusted content, in one sentence."""
     allowed = few(list(map(str, effects)), MAX_SHOWN, "; ") or "no effect"
     return f"It read untrusted content; its contract allows {allowed}."

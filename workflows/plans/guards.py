@@ -142,13 +142,13 @@ class ProgressGuard(BaseModel):
         *,
         revision: int,
         changes: int,
-        words: int = 0,
+        sent: int = 0,
         has_waited: bool = False,
         is_by_model: bool = False,
     ) -> bool:
         """Record a completed call of the turn `revision`.
 
-        `changes` is how many effects the task has applied until now, and `words` how many messages people have sent the
+        `changes` is how many effects the task has applied until now, and `sent` how many messages people have sent the
         planner. `has_waited`: the call, or the waits before it, took WAITED seconds or more. `is_by_model`: a model
         wrote the result, so that the result differs although nothing has changed.
 
@@ -158,14 +158,14 @@ class ProgressGuard(BaseModel):
         # A repeated idempotent call is itself counted as an effect, but changes nothing.
         before, own = self.calls.get(made), int(effect is Effect.IDEMPOTENT)
         is_shown = before is not None and before.shown == shown
-        is_known = before is not None and (is_shown or is_by_model) and before.state == self.state(changes - own, words)
+        is_known = before is not None and (is_shown or is_by_model) and before.state == self.state(changes - own, sent)
         # Not of this turn: which of its calls ends first is chance.
         is_next = before is not None and before.revision >= revision - 1
         has_progressed = before and (
             self._has_waited(before.revision) or (not is_next and self.progressed > before.revision)
         )
         self.repeats += own if is_known else 0
-        last = LastCall(revision=revision, shown=shown, state=self.state(changes, words))
+        last = LastCall(revision=revision, shown=shown, state=self.state(changes, sent))
         last.known = before.known + 1 if before and is_known else 1
         self._keep(made, last)
         if has_waited:
@@ -175,25 +175,25 @@ class ProgressGuard(BaseModel):
         return is_known and is_shown and not has_progressed
 
     def note_fault(
-        self, kind: str, args: Mapping[str, JsonValue], fault: JsonValue, *, revision: int, changes: int, words: int
+        self, kind: str, args: Mapping[str, JsonValue], fault: JsonValue, *, revision: int, changes: int, sent: int
     ) -> None:
         """Record a call that failed, as `note` does; `fault` is its code, and the state that it reported."""
-        made, state = digest(kind, dict(args), fault), self.state(changes, words)
+        made, state = digest(kind, dict(args), fault), self.state(changes, sent)
         before = self.calls.get(made)
         if before is None or before.state != state:
             self.progressed = revision
         self._keep(made, LastCall(revision=revision, shown="", state=state))
 
-    def refuses(self, kind: str, args: Mapping[str, JsonValue], *, changes: int, words: int = 0) -> bool:
+    def refuses(self, kind: str, args: Mapping[str, JsonValue], *, changes: int, sent: int = 0) -> bool:
         """Whether this call is the third identical one without progress (see `note`)."""
         last = self.calls.get(digest(kind, dict(args)))
-        if last is None or last.known == 1 or last.state != self.state(changes, words):
+        if last is None or last.known == 1 or last.state != self.state(changes, sent):
             return False
         return self.progressed < last.revision and not self._has_waited(last.revision)
 
-    def state(self, changes: int, words: int) -> int:
+    def state(self, changes: int, sent: int) -> int:
         """A number that changes if an effect of the task changes something, or if a person sends a message."""
-        return changes - self.repeats + words
+        return changes - self.repeats + sent
 
     def _has_waited(self, since: int) -> bool:
         """Whether a turn from `since` on has waited, and different calls were made: one slow call alone is no wait."""

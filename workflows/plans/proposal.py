@@ -83,12 +83,12 @@ class Step(_Frozen):
 
 def _argument_label(name: str, value: JsonValue) -> str:
     """An argument in a title: its value, with its name where the value alone says nothing, as `seats 12`."""
-    words = name.replace("_", " ")
+    spaced = name.replace("_", " ")
     match value:
         case bool():
-            return words if value else f"no {words}"
+            return spaced if value else f"no {spaced}"
         case int() | float():
-            return f"{words} {label(value)}"
+            return f"{spaced} {label(value)}"
     return label(value)
 
 

@@ -170,13 +170,13 @@ def _refusal(service: str, entry: Entered) -> Fault:
     busy = "as many calls as it may get are under way"
     if breaker.state is BreakerState.CLOSED:
         why, busy = f"it gets at most {breaker.limit} calls", "others come first"
-    turn = f"the next call is in {entry.wait:.2g} s" if entry.wait else busy
+    next_call = f"the next call is in {entry.wait:.2g} s" if entry.wait else busy
     others = {0: "", 1: "; 1 call waits before this one"}.get(
         entry.before, f"; {entry.before} calls wait before this one"
     )
     return Fault.of(
         Code.CIRCUIT_OPEN,
-        f"{service} is left alone: {why}, {turn}{others}.",
+        f"{service} is left alone: {why}, {next_call}{others}.",
         retry_after=round(entry.wait, 2),
         queued=None if entry.queued is None else round(entry.queued, 1),
     )

@@ -8,7 +8,7 @@ makes no query of its own. A store that cannot be used opens no breaker and reje
 decides whether the call needs the store.
 
 A call that is turned away gets a ticket, and its workflow waits for a Signal that the call's turn has come. Every
-worker signals the workflows of its namespace (`turns`).
+worker signals the workflows of its namespace (`admitting`).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from temporalio.common import MetricMeter
 
 from activities.borders.sql import DATABASE_ERRORS
 from activities.boundary.breakers import tickets
-from activities.boundary.breakers.states import LIMIT_PATIENCE, TRIAL_LEASE, TURN_LEASE, Breaker, BreakerState, Instant
+from activities.boundary.breakers.states import CALL_LEASE, LIMIT_PATIENCE, TRIAL_LEASE, Breaker, BreakerState, Instant
 from activities.boundary.breakers.tickets import Called, Caller
 from activities.storage.store import REPLAN_TABLES, SealedText, clock, insert_new, time_limit, write
 from workflows.account import metrics
@@ -44,9 +44,9 @@ BREAKERS = Table(
 
 BREAKERS_CACHED = 1.0
 """Seconds for which a worker uses the states of the circuit breakers that it has read from the store."""
-TURN_CALLS = 2
+ADMISSION_CALLS = 2
 """How often a waiting call has its turn; if it is not made even then, it loses its place in the queue."""
-TURNS_CHECKED = 5.0
+CHECK_SECONDS = 5.0
 """The most seconds between two checks of a worker for calls whose turn has come."""
 STORE_SECONDS = 2.0
 """The most seconds that a call waits for the store because of its breaker."""
@@ -104,7 +104,7 @@ class Left(NamedTuple):
     """Whether the call was made as a trial, and no other call of the service has succeeded since it waits."""
 
 
-class DueTurns(NamedTuple):
+class DueCalls(NamedTuple):
     """The calls whose turn has come at a service, and the most seconds until the next check."""
 
     called: Sequence[Called]
@@ -274,25 +274,25 @@ class Breakers:
         await self._worked(service, work)
         return left
 
-    async def call_next(self, service: str) -> DueTurns:
+    async def call_next(self, service: str) -> DueCalls:
         """Give places to the calls whose turn has come, and return these calls. Raises as `all`."""
-        turns = DueTurns((), TURNS_CHECKED)
+        due = DueCalls((), CHECK_SECONDS)
 
         def work(tx: Connection, breaker: Breaker, now: float) -> Breaker:
-            nonlocal turns
+            nonlocal due
             running, undue = breaker.underway(now), breaker.undue(now)
-            tickets.recall(tx, service, list(running), now - TURN_LEASE, TURN_CALLS)
+            tickets.recall(tx, service, list(running), now - CALL_LEASE, ADMISSION_CALLS)
             room, is_trial, namespace = breaker.room(now), int(breaker.window) == 1, self.namespace or ""
             called = tickets.call(tx, service, namespace, room, now, undue, is_trial=is_trial) if room else []
-            next_in = breaker.wait(now) or min([*running.values(), *undue.values()], default=TURNS_CHECKED)
-            turns = DueTurns(called, min(next_in, TURNS_CHECKED))
+            next_in = breaker.wait(now) or min([*running.values(), *undue.values()], default=CHECK_SECONDS)
+            due = DueCalls(called, min(next_in, CHECK_SECONDS))
             if not called or breaker.state is BreakerState.CLOSED:
                 return breaker.taking(now, len(called))
-            return breaker.admitting(now, TURN_LEASE, *(call.key for call in called))
+            return breaker.admitting(now, CALL_LEASE, *(call.key for call in called))
 
         async with self._lock:
             await self._transacted(service, work)
-        return turns
+        return due
 
     async def services_awaited(self) -> list[str]:
         """The services for which calls of this worker's namespace have tickets. Raises as `all`."""

@@ -30,7 +30,7 @@ STEEP_WINDOW = 4.0
 """Up to this many calls at once, the window grows by 1 with each success, even after the service limited calls."""
 TRIAL_LEASE = 5.0
 """Seconds until another trial call may follow that of a worker that died; a live worker renews the lease."""
-TURN_LEASE = 10.0
+CALL_LEASE = 10.0
 """Seconds from the turn of a call until the next call has its turn, if the call was not made."""
 LIMIT_PATIENCE = 600.0
 """The most seconds that a call waits for a service that limits its callers, while no call succeeds there."""
@@ -177,8 +177,8 @@ class Breaker(BaseModel, frozen=True):
 
     def live_places(self, now: float) -> Mapping[str, Admission]:
         """The places whose leases have not expired."""
-        longest = max(TURN_LEASE, TRIAL_LEASE)
-        return {key: place for key, place in self.places.items() if 0 < place.until - now <= longest}
+        longest = max(CALL_LEASE, TRIAL_LEASE)
+        return {key: admission for key, admission in self.places.items() if 0 < admission.until - now <= longest}
 
     def waits_alone(self, caller: str) -> bool:
         """Whether a call waits, or is made again after a wait, although the breaker is closed for others."""
@@ -192,7 +192,7 @@ class Breaker(BaseModel, frozen=True):
     def underway(self, now: float) -> Mapping[str, float]:
         """By key, the seconds left of the leases of the calls that have a place, or are made again after a wait."""
         alone = {key: call.lease - now for key, call in self.alone.items() if 0 < call.lease - now <= TRIAL_LEASE}
-        return {**alone, **{key: place.until - now for key, place in self.live_places(now).items()}}
+        return {**alone, **{key: admission.until - now for key, admission in self.live_places(now).items()}}
 
     def limited_to(self, limit: str | None) -> "Breaker":
         """The breaker with `limit`, as the tools of its service declare it; None for no limit."""
@@ -219,8 +219,8 @@ class Breaker(BaseModel, frozen=True):
             return self._with(alone={**self.alone, caller: trying})
         if not self._has_place(caller, generation):
             return self
-        place = Admission(generation=generation, until=now + TRIAL_LEASE)
-        return self._with(places={**self.places, caller: place})
+        admission = Admission(generation=generation, until=now + TRIAL_LEASE)
+        return self._with(places={**self.places, caller: admission})
 
     def released(self, caller: str, generation: int) -> "Breaker":
         """The breaker after a call ended without a verdict about the service; it has no place any more, nor waits."""
@@ -228,7 +228,7 @@ class Breaker(BaseModel, frozen=True):
 
     def given_back(self, caller: str) -> "Breaker":
         """The breaker without the place of a call, if it has one, and without its wait."""
-        places = {key: place for key, place in self.places.items() if key != caller}
+        places = {key: admission for key, admission in self.places.items() if key != caller}
         return self._with(places=places, alone={key: call for key, call in self.alone.items() if key != caller})
 
     def succeeded(self, caller: str, generation: int, policy: CircuitBreaker, moment: Instant) -> "Breaker":
@@ -323,8 +323,8 @@ class Breaker(BaseModel, frozen=True):
         return self._with(state=BreakerState.OPEN, **opened, **changed)
 
     def _has_place(self, caller: str, generation: int) -> bool:
-        place = self.places.get(caller)
-        return place is not None and place.generation == generation
+        admission = self.places.get(caller)
+        return admission is not None and admission.generation == generation
 
     def _with(self, **changed: object) -> "Breaker":
         return self.model_copy(update=changed)

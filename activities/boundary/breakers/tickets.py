@@ -89,8 +89,8 @@ def count_before(tx: Connection, service: str, caller: Caller | None, undue: Col
     if caller is not None:
         own = select(TICKETS.c.since).where(*_where_key(service, caller.key)).scalar_subquery()
         since = func.coalesce(own, 1e12)
-        place = tuple_(caller.started, since, caller.key)
-        waiting = waiting.where(tuple_(*_ORDER) < place)
+        position = tuple_(caller.started, since, caller.key)
+        waiting = waiting.where(tuple_(*_ORDER) < position)
     return int(tx.execute(waiting).scalar_one())
 
 

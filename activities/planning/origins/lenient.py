@@ -67,19 +67,19 @@ class Texts:
         for value in values:
             for at, end in places(self._one_line, value):
                 if not (self._one_line[at - 1 : at].isalnum() or self._one_line[end : end + 1].isalnum()):
-                    return self._place(self._lines, at, is_squeezed=False)
+                    return self._occurrence(self._lines, at, is_squeezed=False)
         for value in values:
             short = _without_spaces_and_hyphens(value)
             if len(short) >= MIN_WITHOUT_BOUNDS and (at := self._squeezed.find(short)) >= 0:
-                return self._place(self._squeezed, at, is_squeezed=True)
+                return self._occurrence(self._squeezed, at, is_squeezed=True)
         return None
 
-    def quote(self, place: Occurrence) -> str:
-        """The line or sentence of a place, without hidden characters, cut to MAX_QUOTE characters."""
-        line = self._line(place)
+    def quote(self, occurrence: Occurrence) -> str:
+        """The line or sentence of an occurrence, without hidden characters, cut to MAX_QUOTE characters."""
+        line = self._line(occurrence)
         if len(line) <= MAX_QUOTE:
             return shown_text(line)
-        at = self._offset(place)
+        at = self._offset(occurrence)
         before, after = line[max(0, at - 3 * MAX_QUOTE) : at], line[at : at + 6 * MAX_QUOTE]
         begin = max(before.rfind(mark) for mark in _SENTENCE_ENDS)
         ends = [end for mark in _SENTENCE_ENDS if (end := after.find(mark)) >= 0]
@@ -88,12 +88,12 @@ class Texts:
         kept = max(MAX_QUOTE - len(right), MAX_QUOTE // 3)
         return (left[-kept:] + right)[:MAX_QUOTE].strip()
 
-    def around(self, place: Occurrence, length: int) -> str:
-        """The value of `length` characters at a place in its original line, with MAX_QUOTE characters on each side."""
-        at = self._offset(place)
-        return self._line(place)[max(0, at - MAX_QUOTE) : at + length + MAX_QUOTE]
+    def around(self, occurrence: Occurrence, length: int) -> str:
+        """The value of `length` characters at an occurrence in its line, and MAX_QUOTE characters on each side."""
+        at = self._offset(occurrence)
+        return self._line(occurrence)[max(0, at - MAX_QUOTE) : at + length + MAX_QUOTE]
 
-    def _place(self, text: str, at: int, *, is_squeezed: bool) -> Occurrence:
+    def _occurrence(self, text: str, at: int, *, is_squeezed: bool) -> Occurrence:
         field, start = text.count("\0", 0, at), text.rfind("\0", 0, at) + 1
         end = text.find("\0", at)
         is_long = text.find("\n", start, end if end >= 0 else len(text)) >= 0
@@ -101,26 +101,26 @@ class Texts:
         column = at - max(start, text.rfind("\n", start, at) + 1)
         return Occurrence(self._sources[field] if self._sources else "", field, line, column, is_squeezed)
 
-    def _line(self, place: Occurrence) -> str:
-        if place.field not in self._split:
-            self._split[place.field] = _with_unix_newlines(self._texts[place.field]).split("\n")
-        return self._split[place.field][max(place.line - 1, 0)]
+    def _line(self, occurrence: Occurrence) -> str:
+        if occurrence.field not in self._split:
+            self._split[occurrence.field] = _with_unix_newlines(self._texts[occurrence.field]).split("\n")
+        return self._split[occurrence.field][max(occurrence.line - 1, 0)]
 
-    def _offset(self, place: Occurrence) -> int:
-        """The approximate index of a place in its original line, whose lenient form may have another length."""
-        line, form = self._line(place), self._form
+    def _offset(self, occurrence: Occurrence) -> int:
+        """The approximate index of an occurrence in its original line, whose lenient form may have another length."""
+        line, form = self._line(occurrence), self._form
 
         def length(text: str) -> int:
-            return len(_without_spaces_and_hyphens(form(text)) if place.is_squeezed else form(text))
+            return len(_without_spaces_and_hyphens(form(text)) if occurrence.is_squeezed else form(text))
 
-        key = (place.field, place.line, place.is_squeezed)
+        key = (occurrence.field, occurrence.line, occurrence.is_squeezed)
         if key not in self._ends:
             pieces = (line[begin : begin + _PIECE] for begin in range(0, len(line), _PIECE))
             self._ends[key] = list(accumulate(map(length, pieces)))
         ends = self._ends[key]
-        index = min(bisect_right(ends, place.column), len(ends) - 1)
+        index = min(bisect_right(ends, occurrence.column), len(ends) - 1)
         piece = line[index * _PIECE : (index + 1) * _PIECE]
-        rest = place.column - (ends[index - 1] if index else 0)
+        rest = occurrence.column - (ends[index - 1] if index else 0)
         sizes = range(len(piece) + 1)
         return index * _PIECE + bisect_right(sizes, rest, key=lambda size: length(piece[:size])) - 1
 

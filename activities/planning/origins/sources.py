@@ -10,7 +10,7 @@ from activities.planning.origins.numbers import plain_number
 from activities.planning.planner import RecordedTurn
 from activities.toolbox.declare.kind import Kind
 from workflows.account.records import StepRecord
-from workflows.people.card import args_words
+from workflows.people.card import args_text
 from workflows.planning.situation import Situation
 from workflows.plans.addresses import MAX_KEY as MAX_KEY, MAX_PATH as MAX_PATH, path_of
 from workflows.plans.contract import OF_TOOL
@@ -84,19 +84,19 @@ class UntrustedText(NamedTuple):
 
 def may_compute(kind: str, kinds: Mapping[str, Kind]) -> bool:
     """Whether this is the kind of a pure tool, or one is its fallback."""
-    seen = set[str]()
-    while kind in kinds and kind not in seen:
+    visited = set[str]()
+    while kind in kinds and kind not in visited:
         spec = kinds[kind].spec
         if spec.pure:
             return True
-        seen.add(kind)
+        visited.add(kind)
         kind = spec.fallback or ""
     return False
 
 
 def computation(kind: str, args: JsonValue) -> str:
     """The call of a pure tool in words, such as `add from a 100, b 200`."""
-    return f"{kind} from {args_words(args)}" if args else kind
+    return f"{kind} from {args_text(args)}" if args else kind
 
 
 class Sources:
@@ -107,7 +107,7 @@ class Sources:
         situations = [*(turn.situation for turn in past if not turn.is_summary), situation]
         self._kinds = kinds
         self._steps = set[str]()
-        self._tainted = {record.step.id for told in situations for record in told.records if record.is_tainted}
+        self._tainted = {record.step.id for each in situations for record in each.records if record.is_tainted}
         self.user = list[str]()
         """What people wrote; these texts are in `trusted`, too."""
         self.trusted = list[str]()
@@ -122,8 +122,8 @@ class Sources:
         for name, kind in kinds.items():
             if kind.spec.unread:
                 self._distrust(f"{OF_TOOL}{name}", [name, kind.description, kind.args_schema, kind.result_schema])
-        for told in situations:
-            self._add(told)
+        for each in situations:
+            self._add(each)
 
     def _add(self, situation: Situation) -> None:
         self._add_user(situation.text)

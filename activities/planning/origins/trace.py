@@ -62,12 +62,12 @@ def trace(
                 found.append(origin.model_copy(update={"is_key": is_key}))
         for at, id in references_in(step.args):
             if id in computed:
-                words = _words(computed[id], is_quoted=len(found) < MAX_QUOTES)
-                found.append(Origin(step=step.id, at=at, source=id, computed=words))
+                shown = _computation(computed[id], is_quoted=len(found) < MAX_QUOTES)
+                found.append(Origin(step=step.id, at=at, source=id, computed=shown))
     return tuple(found)
 
 
-def _words(computed: str, *, is_quoted: bool) -> str:
+def _computation(computed: str, *, is_quoted: bool) -> str:
     """The words of a computation; only the kind of the tool unless `is_quoted`."""
     return computed if is_quoted else computed.partition(" ")[0]
 
@@ -111,15 +111,15 @@ class _Search:
             return Origin(step=step, at=at)
         if key not in self._places:
             self._places[key] = self._untrusted.find(spellings(value))
-        place = self._places[key]
+        occurrence = self._places[key]
         unusual = self._describe_unusual(value) if isinstance(value, str) and is_quoted else ""
-        if place is None:
+        if occurrence is None:
             return Origin(step=step, at=at, unusual=unusual)
-        if words := self._passages[place.field].computed:
-            words = _words(words, is_quoted=is_quoted)
-            return Origin(step=step, at=at, source=place.source, computed=words, unusual=unusual)
-        quote = self._untrusted.quote(place) if is_quoted else ""
-        return Origin(step=step, at=at, source=place.source, line=place.line, quote=quote, unusual=unusual)
+        if computed := self._passages[occurrence.field].computed:
+            computed = _computation(computed, is_quoted=is_quoted)
+            return Origin(step=step, at=at, source=occurrence.source, computed=computed, unusual=unusual)
+        quote = self._untrusted.quote(occurrence) if is_quoted else ""
+        return Origin(step=step, at=at, source=occurrence.source, line=occurrence.line, quote=quote, unusual=unusual)
 
     @cached_property
     def _trusted(self) -> str:
@@ -197,8 +197,8 @@ class _Search:
         """A trusted word that looks like `value` but is written with other letters; empty if there is none."""
         if not MIN_LOOKALIKE <= len(value) <= MAX_KEY or len(value.split()) > 1 or not any(map(str.isalpha, value)):
             return ""
-        if strict.normal_form(value) in self._trusted or (place := self._trusted_looks.find([value])) is None:
+        if strict.normal_form(value) in self._trusted or (occurrence := self._trusted_looks.find([value])) is None:
             return ""
         look = look_form(value)
-        words = (word.strip(_MARKS) for word in self._trusted_looks.around(place, len(value)).split())
-        return next((shown_text(word)[:MAX_KEY] for word in words if look_form(word) == look), "")
+        around = (word.strip(_MARKS) for word in self._trusted_looks.around(occurrence, len(value)).split())
+        return next((shown_text(word)[:MAX_KEY] for word in around if look_form(word) == look), "")

@@ -8,7 +8,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic.fields import FieldInfo
 
 from activities.borders import validation
-from activities.toolbox.declare.condition_words import words_of
+from activities.toolbox.declare.condition_clauses import clause_of
 from activities.toolbox.declare.conditions import Condition, Undecided, condition_value
 from activities.toolbox.declare.fields import Fields, NoField
 from activities.toolbox.declare.kind import Kind
@@ -56,19 +56,19 @@ def changes(kind: Kind, args: JsonValue, effect: Effect | None) -> str:
     return "; ".join(found[:MAX_CHANGES]) + more
 
 
-def added_arguments(kind: Kind, args: BaseModel, given: JsonValue) -> dict[str, JsonValue]:
-    """The arguments that a call has in addition to those that were `given`, by name: the defaults of the tool's model.
+def added_arguments(kind: Kind, args: BaseModel, passed: JsonValue) -> dict[str, JsonValue]:
+    """The arguments that a call has in addition to those that were `passed`, by name: the defaults of the tool's model.
 
     An argument that was given without some of its parts is returned whole, with the defaults of these parts. Not
     returned are secrets, as the model declares them, arguments that only a person may give, and values that are made
     anew for each call, such as the time. Empty if the model cannot be written as JSON.
     """
-    if not isinstance(given, dict):
+    if not isinstance(passed, dict):
         return {}
     try:
         whole, again = (
-            _completed(model, given, model.model_dump(mode="json", by_alias=True, warnings=False))
-            for model in (args, kind.parse(given))
+            _completed(model, passed, model.model_dump(mode="json", by_alias=True, warnings=False))
+            for model in (args, kind.parse(passed))
         )
     except Exception:  # a serializer or validator is code of the tool, and may raise anything
         return {}
@@ -76,12 +76,12 @@ def added_arguments(kind: Kind, args: BaseModel, given: JsonValue) -> dict[str, 
     found = dict[str, JsonValue]()
     for name, value in whole.items():
         declared = properties.get(name, {})
-        if name in kind.for_people or is_secret(declared) or (name in given and value == given[name]):
+        if name in kind.for_people or is_secret(declared) or (name in passed and value == passed[name]):
             continue
         if value != again.get(name) or name in _made_anew(args):
             continue
         # The model of a foreign tool leaves the defaults to its server.
-        found[name] = declared.get("default") if value is None and name not in given else value
+        found[name] = declared.get("default") if value is None and name not in passed else value
     return found
 
 
@@ -92,32 +92,32 @@ def _made_anew(model: BaseModel) -> set[str]:
     return {name for field, info in made for name in _names(type(model), field, info)}
 
 
-def _completed(model: BaseModel, given: Mapping[str, JsonValue], dumped: Any) -> dict[str, JsonValue]:
-    """The arguments `given` for a model, with the fields that were left out; `dumped` is the whole model as JSON."""
-    found = dict(given)
+def _completed(model: BaseModel, passed: Mapping[str, JsonValue], dumped: Any) -> dict[str, JsonValue]:
+    """The arguments `passed` to a model, with the fields that were left out; `dumped` is the whole model as JSON."""
+    found = dict(passed)
     for field, info in type(model).model_fields.items():
         names, written = _names(type(model), field, info), info.serialization_alias or info.alias or field
         value: Any = getattr(model, field)
         is_shown = info.repr and not isinstance(value, Secret | SecretStr | SecretBytes)
         if not names or not is_shown or not isinstance(dumped, dict) or written not in dumped:
             continue
-        name = next((name for name in names if name in given), None)
+        name = next((name for name in names if name in passed), None)
         if name is None:
             found[names[0]] = dumped[written]
         else:
-            found[name] = _with_parts(value, given[name], dumped[written])
+            found[name] = _with_parts(value, passed[name], dumped[written])
     return found
 
 
-def _with_parts(value: Any, given: JsonValue, dumped: Any) -> JsonValue:
-    """`given`, with the fields that were left out of the models in it; `dumped` is the validated `value` as JSON."""
-    if isinstance(value, BaseModel) and isinstance(given, dict):
-        return _completed(value, given, dumped)
-    if not (isinstance(value, list | tuple) and isinstance(given, list) and isinstance(dumped, list)):
-        return given
-    if len(value) == len(given) == len(dumped):
-        return [_with_parts(*parts) for parts in zip(value, given, dumped, strict=True)]
-    return given
+def _with_parts(value: Any, passed: JsonValue, dumped: Any) -> JsonValue:
+    """`passed`, with the fields that were left out of the models in it; `dumped` is the validated `value` as JSON."""
+    if isinstance(value, BaseModel) and isinstance(passed, dict):
+        return _completed(value, passed, dumped)
+    if not (isinstance(value, list | tuple) and isinstance(passed, list) and isinstance(dumped, list)):
+        return passed
+    if len(value) == len(passed) == len(dumped):
+        return [_with_parts(*parts) for parts in zip(value, passed, dumped, strict=True)]
+    return passed
 
 
 def _names(model: type[BaseModel], field: str, info: FieldInfo) -> list[str]:
@@ -146,7 +146,7 @@ def _approval(kind: Kind, args: Mapping[str, JsonValue]) -> ApprovalNeed:
         is_asked = kind.approve.holds(values)
     except (ValidationError, Undecided):
         return ApprovalNeed(asks="may", why=kind.spec.asks)
-    return ApprovalNeed(asks="yes", why=words_of(kind.approve, values)) if is_asked else ApprovalNeed(asks="no")
+    return ApprovalNeed(asks="yes", why=clause_of(kind.approve, values)) if is_asked else ApprovalNeed(asks="no")
 
 
 def _without(model: type[BaseModel], names: Collection[str]) -> type[BaseModel]:
@@ -187,36 +187,36 @@ def _differences(kinds: Mapping[str, Kind], call: NextCall) -> Iterator[str]:
         return
     if difference := changes(kind, call.args, call.effect):
         yield difference
-    for place, reference in _references(call.args):
+    for path, reference in _references(call.args):
         source = kinds.get(call.sources.get(str(reference["$from"]), ""))
-        if source is not None and (difference := _result_change(kind, call.args, place, reference, source)):
+        if source is not None and (difference := _result_change(kind, call.args, path, reference, source)):
             yield difference
     if call.tool is not None:
         yield from _companion_changes(kinds, kind, call.tool)
 
 
-def _references(value: JsonValue, place: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, dict[str, JsonValue]]]:
-    """Each reference in arguments, with its place."""
+def _references(value: JsonValue, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, dict[str, JsonValue]]]:
+    """Each reference in arguments, with its path."""
     if is_reference(value):
-        yield place, value
+        yield path, value
     elif isinstance(value, dict):
         for name, item in value.items():
-            yield from _references(item, (*place, name))
+            yield from _references(item, (*path, name))
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _references(item, (*place, index))
+            yield from _references(item, (*path, index))
 
 
 def _result_change(
     kind: Kind,
     args: Mapping[str, JsonValue],
-    place: Sequence[str | int],
+    at: Sequence[str | int],
     reference: Mapping[str, JsonValue],
     source: Kind,
 ) -> str:
     """How the result of a step that is still to come does not fit a reference to it; empty if it fits, or may fit."""
     step, path = reference["$from"], str(reference.get("path", ""))
-    where = f"{validation.place(tuple(place))} is {path!r} of the result of step {step}"
+    where = f"{validation.field_name(tuple(at))} is {path!r} of the result of step {step}"
     try:
         found = _type_in_result(source, path)
     except NoField as error:
@@ -225,13 +225,13 @@ def _result_change(
     if sample is None:
         return ""
     try:
-        kind.parse(_replaced(dict(args), place, sample))
+        kind.parse(_replaced(dict(args), at, sample))
     except ValidationError as error:
         for wrong in error.errors(include_url=False, include_context=False, include_input=False):
             # A number may be in a text, say, and what is at another place may come from another reference.
-            if wrong["type"].endswith("_type") and tuple(wrong["loc"])[: len(place)] == tuple(place):
-                given = found.value if found else ""
-                return f"{where}, which {source.spec.kind} returns as {given}: {validation.expected(wrong)}"
+            if wrong["type"].endswith("_type") and tuple(wrong["loc"])[: len(at)] == tuple(at):
+                type_name = found.value if found else ""
+                return f"{where}, which {source.spec.kind} returns as {type_name}: {validation.expected(wrong)}"
     return ""
 
 
@@ -252,12 +252,12 @@ def _type_in_result(kind: Kind, path: str) -> Type | None:
         return Fields(schemas[1], schemas[1]).type(dotted)
 
 
-def _replaced(value: Any, place: Sequence[str | int], item: JsonValue) -> Any:
-    """A copy of `value` with `item` at a place in it."""
-    if not place:
+def _replaced(value: Any, path: Sequence[str | int], item: JsonValue) -> Any:
+    """A copy of `value` with `item` at the path."""
+    if not path:
         return item
     copy: Any = dict(value) if isinstance(value, dict) else list(value)
-    copy[place[0]] = _replaced(copy[place[0]], place[1:], item)
+    copy[path[0]] = _replaced(copy[path[0]], path[1:], item)
     return copy
 
 
@@ -288,13 +288,13 @@ def _companion_changes(kinds: Mapping[str, Kind], kind: Kind, planned: ToolSpec)
 
 def _change(error: Any) -> str:
     """What has changed in a tool, judging by an error of pydantic for arguments that once were valid."""
-    place, kind = validation.place(error["loc"]), str(error["type"])
+    field, kind = validation.field_name(error["loc"]), str(error["type"])
     if kind == "missing":
-        return f"{place} is new and required"
+        return f"{field} is new and required"
     if kind == "extra_forbidden":
-        return f"{place} is gone"
+        return f"{field} is gone"
     what = "has another type" if kind.endswith(("_type", "_parsing")) else "has another rule"
-    return f"{place} {what}: {validation.expected(error)}"
+    return f"{field} {what}: {validation.expected(error)}"
 
 
 def _may_come_from_reference(value: JsonValue, loc: Sequence[int | str], error_type: str) -> bool:

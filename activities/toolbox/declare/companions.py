@@ -194,9 +194,9 @@ def _no_tool_mistake(name: str, option: str, companion: object) -> str:
 
 
 def _accepts_arguments(fallback_args: type[BaseModel], args: type[BaseModel]) -> bool:
-    taken, given = arguments(fallback_args), arguments(args)
+    taken, passed = arguments(fallback_args), arguments(args)
     required = {name for name, info in taken.items() if info.is_required()}
-    return issubclass(args, fallback_args) or required <= set(given) <= set(taken)
+    return issubclass(args, fallback_args) or required <= set(passed) <= set(taken)
 
 
 def arguments(model: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -57,7 +57,7 @@ class Condition:
         reader = _Reader({})
         try:
             tree = _Truths().visit(ast.BoolOp(ast.And(), [reader.read(source)]))
-            condition = cls(source, tree, {**reader.numbers, **reader.words}, reader.lookups)
+            condition = cls(source, tree, {**reader.numbers, **reader.literals}, reader.lookups)
             # Without types of names, this finds mistakes such as 1 == 'a' between literals.
             condition.check({})
         except RecursionError:
@@ -207,7 +207,7 @@ class _Reader(Reader):
 
     def __init__(self, numbers: Mapping[str, Decimal]) -> None:
         super().__init__(numbers)
-        self.words = dict[str, Value]()
+        self.literals = dict[str, Value]()
         self.lookups = dict[str, str]()
 
     def write(self, sign: Sign, after: str) -> str:
@@ -218,7 +218,7 @@ class _Reader(Reader):
             return super().write(sign, after)
         if not sign.text.isprintable():
             raise Unreadable("There is a sign in a quoted text that cannot be printed: leave it out.")
-        return named(self.words, "s", sign.text[1:-1])
+        return named(self.literals, "s", sign.text[1:-1])
 
     def word(self, word: str, after: str) -> str:
         if word not in (*_JOINING, "x"):
@@ -231,7 +231,7 @@ class _Reader(Reader):
         if word in _FOREIGN:
             raise Unreadable(f"There is `{word}` in it: {_FOREIGN[word]}.")
         if word in _VALUES:
-            return named(self.words, "s", _VALUES[word])
+            return named(self.literals, "s", _VALUES[word])
         return named(self.lookups, "v", word)
 
     def _reject_unknown_call(self, name: str, after: str) -> None:
@@ -318,13 +318,13 @@ def _found(values: Mapping[str, Any], dotted: str) -> Any:
     """The value at a dotted path. Raises Undecided if there is none."""
     found: Any = dict(values)
     parts = dotted.split(".")
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         if isinstance(found, dict) and part in found:
             found = found[part]
         elif isinstance(found, list) and part.isdecimal() and int(part) < len(found):
             found = found[int(part)]
         else:
-            since = f", since {'.'.join(parts[:place])!r} is {type_of(plain(found))} without {part!r}" if place else ""
+            since = f", since {'.'.join(parts[:index])!r} is {type_of(plain(found))} without {part!r}" if index else ""
             raise Undecided(f"The name {dotted!r} has no value{since}.")
     return found
 

@@ -58,7 +58,7 @@ def _at(whole: Schema, dotted: str) -> list[Schema]:
     parts = dotted.split(".")
     places = _members(whole, whole)
     for number, part in enumerate(parts[1:], start=1):
-        below = [schema for place in places for schema in _below(place, part)]
+        below = [schema for parent in places for schema in _below(parent, part)]
         if not below:
             raise NoField(_instead(".".join(parts[:number]), part, places))
         places = [member for schema in below for member in _members(schema, whole)]
@@ -97,18 +97,18 @@ def _below(schema: Schema, part: str) -> list[Schema]:
 
 def _instead(where: str, part: str, places: Sequence[Schema]) -> str:
     """The end of a sentence about a missing field: what there is instead of `part` at the path `where`."""
-    models = [place for place in places if "properties" in place]
+    models = [schema for schema in places if "properties" in schema]
     if models:
         near = nearest(part, {field for model in models for field in model["properties"]})
         fields_of_models = [f"{model.get('title', where)} has {sorted(model['properties'])}" for model in models]
         return f"{near}: {', '.join(fields_of_models)}"
-    if Type.LIST in map(_type, ([place] for place in places)):
+    if Type.LIST in map(_type, ([schema] for schema in places)):
         return f": {where!r} is a list, so write {where}.0 for its first item"
     return f": {where!r} has no fields"
 
 
 def _type(places: Sequence[Schema]) -> Type | None:
     """The type that all the schemas have, apart from null; None if they have several types or an unknown one."""
-    types = {_TYPES.get(place.get("type", "")) for place in places}
+    types = {_TYPES.get(schema.get("type", "")) for schema in places}
     types = types - {Type.NONE} or types  # null counts only if there is no other type
     return types.pop() if len(types) == 1 else None

@@ -16,7 +16,7 @@ from activities.borders import declared
 from activities.libraries import libraries_of
 from activities.storage.store import IN_FILE, is_in_memory
 from activities.toolbox.declare import companions, conditions, form
-from activities.toolbox.declare.condition_words import words_of
+from activities.toolbox.declare.condition_clauses import clause_of
 from activities.toolbox.declare.conditions import Condition
 from activities.toolbox.declare.form import Form
 from activities.toolbox.declare.tool import DECORATORS, NAMES, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
@@ -156,9 +156,9 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
     promised = spec.model_copy(update={"authority": None}) if is_private else spec
     whole: JsonValue = [promised.model_dump(mode="json"), args.model_json_schema(), result.json_schema(), description]
     # Of what is in the digest already; and whether a person has read it changes nothing for calls under way.
-    told = {"asks": _asks(spec), "says": _says(spec, description), "unread": tool.origin.unread}
+    facts = {"asks": _asks(spec), "says": _says(spec, description), "unread": tool.origin.unread}
     return Kind(
-        spec=spec.model_copy(update={"digest": digest(whole), **told}),
+        spec=spec.model_copy(update={"digest": digest(whole), **facts}),
         description=description,
         function=tool.function,
         args=args,
@@ -186,7 +186,7 @@ def _asks(spec: ToolSpec) -> str:
     """When a person must approve a call, in words; empty for never."""
     if spec.approve in (None, ALWAYS):
         return EVERY_CALL if spec.approve else ""
-    return words_of(Condition.read(spec.approve))
+    return clause_of(Condition.read(spec.approve))
 
 
 def _says(spec: ToolSpec, description: str) -> str:
@@ -225,8 +225,8 @@ def _spec(tool: Tool[..., Any], args: type[BaseModel]) -> ToolSpec:
 
 def _snake(argument: str) -> str:
     """An argument's name in snake case, as workflows compare names: `page_url` for `pageUrl` and `page[url]`."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", argument)
-    return re.sub(r"[\W_]+", "_", words).strip("_").lower()
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", argument)
+    return re.sub(r"[\W_]+", "_", name).strip("_").lower()
 
 
 Parameters = Mapping[str, inspect.Parameter]
@@ -280,7 +280,7 @@ def _option_mistakes(name: str, options: ToolOptions) -> Iterator[str]:
         if get_origin(hint) is not Annotated or value is getattr(ToolOptions, option):
             continue  # not given
         rules = [rule for rule in get_args(hint)[1:] if isinstance(rule, Rule) and not rule.holds(value)]
-        yield from (f"{name}: {option}={value!r} must be {rule.words}." for rule in rules)
+        yield from (f"{name}: {option}={value!r} must be {rule.ending}." for rule in rules)
 
 
 def _parameter_mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, Any]) -> Iterator[str]:

@@ -56,10 +56,10 @@ class CallLimit:
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule for the values of an option; `words` end a message such as "timeout=0 must be ..."."""
+    """A rule for the values of an option; `ending` ends a message such as "timeout=0 must be ..."."""
 
     holds: Callable[[Any], bool]
-    words: str
+    ending: str
 
 
 def _is_number(value: object) -> bool:
@@ -95,7 +95,7 @@ _NAME = Rule(
 )
 _SERVICE = Rule(
     lambda value: callable(value) or _NAME.holds(value),
-    f"{_NAME.words}, or a function that returns one for the arguments of a call",
+    f"{_NAME.ending}, or a function that returns one for the arguments of a call",
 )
 _LIMIT = Rule(
     lambda value: value is None or _is_limit(value),

@@ -164,7 +164,7 @@ class Library:
         self.unread = 0  # how many new or changed documents there was no time to read
         self.skipped: list[str] = []  # documents that were not read, and why
         self._entries = dict[str, _FileEntry]()
-        self._words: list[str] | None = None
+        self._vocabulary: list[str] | None = None
         self._next_row = 1
         self._lock = threading.Lock()
         self._index = sqlite3.connect("", check_same_thread=False)  # a temporary file, which SQLite deletes on close
@@ -195,12 +195,12 @@ class Library:
         return self._index.execute("SELECT 1 FROM passages LIMIT 1").fetchone() is None
 
     @property
-    def words(self) -> list[str]:
+    def vocabulary(self) -> list[str]:
         """All words of the index that have three or more letters or digits, in small letters, sorted."""
-        if self._words is None:
+        if self._vocabulary is None:
             rows = self._index.execute("SELECT above || ' ' || heading || ' ' || body FROM passages")
-            self._words = sorted({word for (text,) in rows for word in re.findall(r"[^\W_]{3,}", text.lower())})
-        return self._words
+            self._vocabulary = sorted({word for (text,) in rows for word in re.findall(r"[^\W_]{3,}", text.lower())})
+        return self._vocabulary
 
     def _refresh(self) -> None:
         """Read new and changed documents for up to `seconds`, forget deleted ones, and set `unread` and `skipped`."""
@@ -229,7 +229,7 @@ class Library:
     def _forget(self, name: str) -> None:
         entry = self._entries.pop(name, None)
         if entry is not None and entry.rows:
-            self._words = None
+            self._vocabulary = None
             with self._index:
                 self._index.execute(_DELETE, (entry.rows[0], entry.rows[-1]))
 
@@ -251,7 +251,7 @@ class Library:
         more = [f"only its first {document.last} of {document.of} pages were read"] * (document.last < document.of)
         size = sum(len(page.text) for page in document.pages)
         self._entries[name] = _FileEntry(signature, [*document.notes, *more], size, rows)
-        self._next_row, self._words = rows.stop, None
+        self._next_row, self._vocabulary = rows.stop, None
 
     def _notes(self, dropped: Sequence[str], *, has_max_files: bool) -> list[str]:
         """Which documents were not read completely, and why; `dropped` are those beyond `MAX_TOTAL` characters."""

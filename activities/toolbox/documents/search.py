@@ -67,8 +67,8 @@ FILLER = re.compile(
 
 
 def _terms(query: str) -> list[str]:
-    words = list(dict.fromkeys(_TERM.findall(normalized("NFC", query).lower())))
-    return ([word for word in words if not FILLER.fullmatch(word)] or words)[:MAX_TERMS]
+    terms = list(dict.fromkeys(_TERM.findall(normalized("NFC", query).lower())))
+    return ([word for word in terms if not FILLER.fullmatch(word)] or terms)[:MAX_TERMS]
 
 
 def _hit(found: Match) -> Hit:
@@ -112,5 +112,5 @@ def _fewer(terms: Sequence[str], library: Library) -> Iterator[Sequence[str]]:
 
 def _nearest(term: str, library: Library) -> str | None:
     # Only words with the same first letter, which typing errors rarely change: fewer words to compare.
-    alike = [word for word in library.words if word[0] == term[0] and abs(len(word) - len(term)) < 3]
+    alike = [word for word in library.vocabulary if word[0] == term[0] and abs(len(word) - len(term)) < 3]
     return next(iter(difflib.get_close_matches(term, alike, n=1, cutoff=0.7)), None)

@@ -25,8 +25,8 @@ class Unreadable(ValueError):
 
 def unknown_words(expression: str) -> list[str]:
     """The words of a text that are no operators, functions or other words of the arithmetic language."""
-    words = re.findall(r"[^\W\d_]+", _SPELLED.sub(_respelled, expression.lower()))
-    return [word for word in words if word not in {*_WORDS, *FUNCTIONS, "x", "e", "it"}]
+    names = re.findall(r"[^\W\d_]+", _SPELLED.sub(_respelled, expression.lower()))
+    return [word for word in names if word not in {*_SPELLED_SIGNS, *FUNCTIONS, "x", "e", "it"}]
 
 
 class Sign(NamedTuple):
@@ -42,7 +42,7 @@ _SPELLED = re.compile(rf"'[^']*'|\"[^\"]*\"|\bdivided\s+by\b|[{''.join(_PASTED)}
 """Matches `divided by` and signs such as the division sign, to replace them by Python's signs. It also matches quoted
 texts, so that they can be kept unchanged."""
 _MISPLACED = "A comma, star or bracket stands where none can: write 2 * (3), 0.5, 2450."
-_WORDS = {"plus": "+", "minus": "-", "times": "*", "percent": "%", "of": "@", "^": "**"}
+_SPELLED_SIGNS = {"plus": "+", "minus": "-", "times": "*", "percent": "%", "of": "@", "^": "**"}
 
 
 class Reader:
@@ -125,7 +125,7 @@ class Reader:
             elif sign == ")" and calls:
                 calls.pop()
             if what != "space":
-                text_of_sign = sign if what in ("name", "text") else _WORDS.get(sign.lower(), sign.lower())
+                text_of_sign = sign if what in ("name", "text") else _SPELLED_SIGNS.get(sign.lower(), sign.lower())
                 signs.append(Sign(text_of_sign, what, glued))
             glued, position = what != "space", found.end()
             if len(signs) > MAX_SIGNS or len(calls) > MAX_NESTING:

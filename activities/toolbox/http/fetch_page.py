@@ -64,22 +64,22 @@ async def fetch_page(args: PageAddress, web: Web) -> WebPage:
     if b"\x00" in body.content[:1024] and not encoding.startswith("utf-16"):
         raise Refused("The page is declared as text but is binary: use another one.", code="unexpected_result")
     if _HTML.fullmatch(media) or (not media and body.content.lstrip().startswith(b"<")):
-        words = await web.parse(lambda: html.text_of(body.content, charset=encoding, max_text=MAX_READ))
-        if words.cut and not words.text:
-            raise Refused(f"The page cannot be read, as {words.cut}: use another one.", code="unexpected_result")
+        page = await web.parse(lambda: html.text_of(body.content, charset=encoding, max_text=MAX_READ))
+        if page.cut and not page.text:
+            raise Refused(f"The page cannot be read, as {page.cut}: use another one.", code="unexpected_result")
     else:
         # No encoding needs more than four bytes for a character.
         text = body.content[: 4 * (MAX_TEXT + 1)].decode(encoding, errors="replace")
-        words = html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), cut="")
-    cut = body.cut or (f"cut where {words.cut}" if words.cut else "")
-    if len(words.text) > MAX_TEXT:
+        page = html.HtmlText("", _CONTROL.sub(" ", "\n".join(text.splitlines())), cut="")
+    cut = body.cut or (f"cut where {page.cut}" if page.cut else "")
+    if len(page.text) > MAX_TEXT:
         cut = f"cut after {MAX_TEXT:,} characters"
     return WebPage(
         url=str(answer.url),
         status=answer.status_code,
         content_type=media,
-        title=words.title[:MAX_TITLE],
-        text=words.text[:MAX_TEXT],
+        title=page.title[:MAX_TITLE],
+        text=page.text[:MAX_TEXT],
         cut=cut,
         fetched=len(body.content),
     )

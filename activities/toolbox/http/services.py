@@ -55,7 +55,7 @@ class Services:
 
         VARIABLE is the environment variable with the value of the header NAME. Raises BadReach for a wrong value.
         """
-        places = frozenset(map(_place, allowed))
+        places = frozenset(map(_read_host_and_port, allowed))
         headers_of = dict[str, dict[str, str]]()
         for text in headers:
             host, name, value = _header(text, environment)
@@ -121,7 +121,7 @@ class Services:
         return self._check_allowed(target)
 
 
-def _place(text: str) -> AllowedHost:
+def _read_host_and_port(text: str) -> AllowedHost:
     """Read a value of `--allow-request`. Raises BadReach if it cannot be used."""
     host, port = text, ""
     if re.fullmatch(r"(?:\[.*\]|[^:]*):[^:\]]*", text):

@@ -26,7 +26,7 @@ MAX_TYPED_EFFECT, SLACK = 48 * 1024, 500
 """Bytes that the boundary takes of an effect's result, and bytes that `REST` needs even if it can hold nothing."""
 MAX_DATA = 256 * 1024
 """Characters of an image or a sound in base64; of a larger one, only the size is returned."""
-MAX_TOLD = 2_000
+MAX_QUOTED = 2_000
 """Characters of an error's text that the planner sees."""
 TEXTS = Path(__file__).with_name("texts.toml")
 
@@ -191,7 +191,7 @@ def _layout(result: CallToolResult) -> list[Block] | None:
         blocks.append(Block(text=None if text is None else len(text), part=part, more=_more(content)))
     whole = len(text_of(result))
     plain = [Block(text=whole)] if whole or not parts else []
-    return None if blocks == [*plain, *(Block(part=place) for place in range(parts))] else blocks
+    return None if blocks == [*plain, *(Block(part=index) for index in range(parts))] else blocks
 
 
 def _more(content: BaseModel) -> dict[str, JsonValue]:
@@ -274,7 +274,7 @@ class AnswerTexts:
         """
         is_error = bool(result.is_error)
         text = words_of(result) if is_error else text_of(result)
-        lowered, start = text.casefold(), text[:MAX_TOLD]
+        lowered, start = text.casefold(), text[:MAX_QUOTED]
         for wanted, row in self._own.items():
             begins = row.in_success and lowered.lstrip().startswith(wanted)
             if begins or (is_error and wanted in lowered):
@@ -342,9 +342,9 @@ def tool_error(
 
     A server's `text` is untrusted, so it becomes `observed` and is not part of the reason. `retry_after` is in seconds.
     """
-    observed: JsonValue = {"text": text[:MAX_TOLD]} if text else None
+    observed: JsonValue = {"text": text[:MAX_QUOTED]} if text else None
     made = _CLASSES[QUADRANT[code]](reason, code=code.value, observed=observed, retry_after=retry_after)
-    made.words = text[:MAX_TOLD]
+    made.words = text[:MAX_QUOTED]
     return made if proves_none else unproven(made)
 
 

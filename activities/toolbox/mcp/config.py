@@ -107,14 +107,14 @@ class JsonRpcError(Exception):
 class CannotOpen(Exception):
     """A server cannot be started, reached or asked for its tools; the message says why, without the server's name.
 
-    The attribute `told` has the server's own words, which are untrusted; `why` is the message without them.
+    The attribute `words` has the server's own words, which are untrusted; `why` is the message without them.
     """
 
-    def __init__(self, why: str, told: str = "", code: Code = Code.UNREACHABLE) -> None:
+    def __init__(self, why: str, words: str = "", code: Code = Code.UNREACHABLE) -> None:
         """`code` is the code of the fault that a call gets; a transient code, unless a person has to fix something."""
-        super().__init__(f"{why}: {told}" if told else why)
+        super().__init__(f"{why}: {words}" if words else why)
         self.why = why
-        self.told = told
+        self.words = words
         self.code = code
 
 

@@ -167,7 +167,7 @@ class Kept:
         self._last_failure = CannotOpen("it ended")
         self._mode = "auto"
         self._asks = False
-        self._turn = asyncio.Lock()
+        self._asking_lock = asyncio.Lock()
         self._left = list[_Connection]()
         self._leaving = set[asyncio.Task[None]]()
         self._kept_up = dict[str, tuple[str, Mapping[str, Any]]]()
@@ -196,7 +196,7 @@ class Kept:
             await self._leave(self._connection)
         if (wait := self._not_before - time.monotonic()) > 0:
             last = self._last_failure
-            raise CannotOpen(f"{last.why}; it is started again in {wait:.0f} s", last.told, last.code)
+            raise CannotOpen(f"{last.why}; it is started again in {wait:.0f} s", last.words, last.code)
         self._opened_at = time.monotonic()
         try:
             try:
@@ -247,7 +247,7 @@ class Kept:
         await connection.close()
         if time.monotonic() - self._opened_at > STABLE_SECONDS:
             self._failures = 0
-        self._failed(CannotOpen(connection.link.why, connection.link.told))
+        self._failed(CannotOpen(connection.link.why, connection.link.words))
 
     async def _close_when_idle(self, connection: _Connection) -> None:
         while connection.link.calls and not connection.link.ended.is_set():  # noqa: ASYNC110  # for minutes
@@ -261,7 +261,7 @@ class Kept:
         self._failures += 1
         self._not_before, self._last_failure = time.monotonic() + wait, why
         if self._logs:
-            log.warning("mcp_server_ended", server=self._config.name, reason=why.why, wait=wait, line=why.told)
+            log.warning("mcp_server_ended", server=self._config.name, reason=why.why, wait=wait, line=why.words)
 
     async def _open(self) -> _Connection:
         """Open a connection. Raises CannotOpen if that fails, or takes too long."""
@@ -312,7 +312,7 @@ class Kept:
         except BaseException as error:
             link.end(*faults.why_of(error, link))
             if not opened.done():
-                opened.set_exception(CannotOpen(link.why, link.told, faults.code_of(link)))
+                opened.set_exception(CannotOpen(link.why, link.words, faults.code_of(link)))
                 opened.exception()  # it may be that nobody waits any more
             if isinstance(error, asyncio.CancelledError | KeyboardInterrupt | SystemExit):
                 raise
@@ -539,7 +539,7 @@ class Kept:
         try:
             async with asyncio.timeout(ready_seconds()):
                 if self._asks and can_ask:
-                    await stack.enter_async_context(self._turn)
+                    await stack.enter_async_context(self._asking_lock)
                 connection = await self.connection()
                 if connection.is_stale:
                     connection.is_stale = False
@@ -574,9 +574,9 @@ class Kept:
         if connection.is_newer and method in ("resources/subscribe", "resources/unsubscribe"):
             await self._subscribe(connection, str(params.get("uri")), ends=method == "resources/unsubscribe")
             return {}
-        given, meta = dict[str, Any](), {**params.get("_meta", {}), CALL_NAME: token}
+        resumed, meta = dict[str, Any](), {**params.get("_meta", {}), CALL_NAME: token}
         for _ in range(MAX_ROUNDS):
-            request = Request[dict[str, Any], str](method=method, params={**params, **given, "_meta": meta})
+            request = Request[dict[str, Any], str](method=method, params={**params, **resumed, "_meta": meta})
             deadline.check()
             found: dict[str, Any] = await connection.client.session.send_request(
                 request, _RAW, progress_callback=report
@@ -590,7 +590,7 @@ class Kept:
             if question is not None:
                 return question
             plain = to_jsonable_python(responses, by_alias=True, exclude_none=True)
-            given = {"inputResponses": plain, "requestState": asked.request_state}
+            resumed = {"inputResponses": plain, "requestState": asked.request_state}
         return questions.ServerQuestion("the same again and again", {})
 
     async def _subscribe(self, connection: _Connection, uri: str, *, ends: bool) -> None:

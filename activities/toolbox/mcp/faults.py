@@ -28,7 +28,7 @@ def unreachable(kind: str, error: CannotOpen, url: str) -> ToolError:
         reason = f"The server of {kind}{place(url)} cannot be reached: {error.why}."
     else:
         reason = f"The server of {kind} takes no calls: {error.why}. Check its credentials in the tools file."
-    return unsent(tool_error(error.code, reason, error.told, proves_none=True))
+    return unsent(tool_error(error.code, reason, error.words, proves_none=True))
 
 
 def place(url: str) -> str:
@@ -47,33 +47,33 @@ def of_status(kind: str, sent: Sent, rows: Mapping[str, ErrorRow], through: str 
     `through` is `Link.through`.
     """
     status = sent.status or 0
-    words = f"The server of {kind} answered with HTTP status {status}{through}"
+    reason = f"The server of {kind} answered with HTTP status {status}{through}"
     wait = wait_of(sent.headers)
     if row := rows.get(str(status)):
-        return _declared(row, f"{words}, which its tools file has under errors.", status, wait)
+        return _declared(row, f"{reason}, which its tools file has under errors.", status, wait)
     match status:
         case 401:
-            return answered(NeedsPerson(f"{words}: renew its credentials.", code="unauthorized"))
+            return answered(NeedsPerson(f"{reason}: renew its credentials.", code="unauthorized"))
         case 402:  # a declined payment as often as an unpaid bill
-            return answered(NeedsPerson(f"{words}: pay what it asks for."))
+            return answered(NeedsPerson(f"{reason}: pay what it asks for."))
         case 403:
-            return answered(NeedsPerson(f"{words}: its credentials do not allow the call.", code="forbidden"))
+            return answered(NeedsPerson(f"{reason}: its credentials do not allow the call.", code="forbidden"))
         case 407:
-            reason = f"{words}: the proxy does not accept the credentials, fix them in HTTP_PROXY or its like."
+            reason = f"{reason}: the proxy does not accept the credentials, fix them in HTTP_PROXY or its like."
             return answered(NeedsPerson(reason, code="unauthorized"))
         case 429:
-            return answered(tool_error(Code.RATE_LIMITED, f"{words}.", proves_none=True, retry_after=wait))
+            return answered(tool_error(Code.RATE_LIMITED, f"{reason}.", proves_none=True, retry_after=wait))
         case _ if status >= 500:
-            failed = tool_error(Code.SERVER_ERROR, f"{words}.", proves_none=False, retry_after=wait)
+            failed = tool_error(Code.SERVER_ERROR, f"{reason}.", proves_none=False, retry_after=wait)
             failed.fault = failed.fault.model_copy(update={"is_down": status == DOWN})
             return failed
         case 408:
-            return tool_error(Code.TIMEOUT, f"{words}.", proves_none=False, retry_after=wait)
+            return tool_error(Code.TIMEOUT, f"{reason}.", proves_none=False, retry_after=wait)
         case _ if status < 400:
             return answered(
-                NeedsPerson(f"{words}, a redirect that is not followed: write its new address in the file.")
+                NeedsPerson(f"{reason}, a redirect that is not followed: write its new address in the file.")
             )
-    return answered(NeedsPerson(f"{words}: check its url."))
+    return answered(NeedsPerson(f"{reason}: check its url."))
 
 
 def _declared(row: ErrorRow, reason: str, status: int, wait: float | None) -> ToolError:
@@ -116,7 +116,7 @@ def why_of(error: BaseException, link: Link) -> tuple[str, str]:
     if isinstance(error, FileNotFoundError | PermissionError):
         return f"{error.filename} cannot be started: {error.strerror}", ""
     if isinstance(error, CannotOpen):
-        return error.why, error.told
+        return error.why, error.words
     if isinstance(error, MCPError):
         return f"it answered with the error {error.code}", text_of(error.message, str, 200)
     return f"its connection failed with {type(error).__name__}", text_of(error, str, 200)

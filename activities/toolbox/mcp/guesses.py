@@ -31,21 +31,21 @@ class Guess(StrEnum):
 
 def guessed(names: Sequence[str]) -> dict[str, Guess]:
     """What the name of each tool of a server looks like."""
-    common = _common_words(names)
-    return {name: _guess(_words(name)[common:]) for name in names}
+    common = _common_parts(names)
+    return {name: _guess(_parts(name)[common:]) for name in names}
 
 
-def _guess(words: Sequence[str]) -> Guess:
-    if not words or {"or", "and"} & {*words}:  # get_or_create
+def _guess(parts: Sequence[str]) -> Guess:
+    if not parts or {"or", "and"} & {*parts}:  # get_or_create
         return Guess.NEITHER
-    if READS.fullmatch(words[0]):
+    if READS.fullmatch(parts[0]):
         return Guess.READ
-    return Guess.EFFECT if EFFECTS.fullmatch(words[0]) else Guess.NEITHER
+    return Guess.EFFECT if EFFECTS.fullmatch(parts[0]) else Guess.NEITHER
 
 
 def patterns(chosen: Sequence[str], others: Collection[str]) -> list[str]:
     """Patterns of a tools file's `reads` that fit all names in `chosen`, and none of the `others` of the server."""
-    common = _common_words([*chosen, *others])
+    common = _common_parts([*chosen, *others])
     wide = {name: _pattern(name, common) for name in chosen}
     right = {
         pattern
@@ -64,14 +64,14 @@ def _pattern(name: str, common: int) -> str:
     return glob.escape(name[: end + between.end()]) + "*" if between else f"{glob.escape(name[:end])}[A-Z]*"
 
 
-def _words(name: str) -> list[str]:
+def _parts(name: str) -> list[str]:
     return [word.lower() for word in _WORD.findall(name)]
 
 
-def _common_words(names: Sequence[str]) -> int:
+def _common_parts(names: Sequence[str]) -> int:
     """How many words begin each name and say nothing, such as `git` of `git_log` and `git_add`."""
     if len(names) < 2:
         return 0
-    firsts = [*zip(*map(_words, names), strict=False)]
-    is_common = [len({*words}) == 1 and _guess(words[:1]) is Guess.NEITHER for words in firsts]
+    firsts = [*zip(*map(_parts, names), strict=False)]
+    is_common = [len({*parts}) == 1 and _guess(parts[:1]) is Guess.NEITHER for parts in firsts]
     return [*is_common, False].index(False)

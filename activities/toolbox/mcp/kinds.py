@@ -388,8 +388,8 @@ class ForeignTool:
         """The description for planners. A server's own words are untrusted text: on one line, and cut."""
         if self.row.description:
             return self.row.description
-        words = " ".join((self.listed.description or self.listed.title or f"The tool {self.listed.name}.").split())
-        return words[:MAX_DESCRIPTION]
+        text = " ".join((self.listed.description or self.listed.title or f"The tool {self.listed.name}.").split())
+        return text[:MAX_DESCRIPTION]
 
     def _companion(
         self, option: str, companion: tools_file.CompanionTable, known: Mapping[str, Tool[..., Any]], wrong: list[str]
@@ -479,10 +479,10 @@ class ForeignTool:
             return pick({"result": values["result"]}, rule.result, kind) if rule.result else values["result"]
 
         annotations = {"args": arguments, "servers": Servers, "return": self.result}
-        words = f"Find out by {rule.kind} whether a call of {self.kind} was applied."
+        purpose = f"Find out by {rule.kind} whether a call of {self.kind} was applied."
         options = ToolOptions(untrusted=not self.source.server.trusted_results, service=self.source.name)
         origin = ToolOrigin(self.place, is_hidden=True)
-        made = _declared(function, kind, annotations, words, Effect.READ, options, origin)
+        made = _declared(function, kind, annotations, purpose, Effect.READ, options, origin)
         return Companion(made, {**{name: f"args.{name}" for name in ours.values()}, "replan_call_key": "key"})
 
 
@@ -567,5 +567,5 @@ def _unknown_tools(source: McpServer) -> Iterator[str]:
     for name, places in _named_in_file(source).items():
         if name not in names and name not in source.listing.left_out:
             near = nearest(name, names) or f": it has {', '.join(names[:20])}"
-            for place in places:
-                yield f"{source.place.line(*place)}: {source.name} has no tool {name!r}{near}."
+            for entry in places:
+                yield f"{source.place.line(*entry)}: {source.name} has no tool {name!r}{near}."

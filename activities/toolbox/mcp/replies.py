@@ -273,7 +273,7 @@ class ToolList:
                 name, reason = found
                 others = [self.left_out[""]] if not name and "" in self.left_out else []
                 self.left_out[name] = reason if name else "; ".join([*others, f"number {self._count}: {reason}"])[:500]
-        return self._turn(result)
+        return self._advance(result)
 
     def _add(self, tool: ServerTool) -> None:
         # The server decides which of two tools of one name it calls.
@@ -284,7 +284,7 @@ class ToolList:
             self.tools = same
         self.tools.append(tool)
 
-    def _turn(self, result: Mapping[str, Any]) -> bool:
+    def _advance(self, result: Mapping[str, Any]) -> bool:
         """Set the cursor, and return whether there is another page to read."""
         sent, cursor = result.get("tools"), result.get("nextCursor")
         if not isinstance(sent, list):

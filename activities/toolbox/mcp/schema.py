@@ -89,8 +89,8 @@ class ForeignArgs(BaseModel):
 
     def as_sent(self) -> dict[str, JsonValue]:
         """The arguments that were given, by the server's names."""
-        given = self._named(name for name in type(self).model_fields if name in self.model_fields_set)
-        return {name: value for name, value in given.items() if name != ANSWERS}
+        present = self._named(name for name in type(self).model_fields if name in self.model_fields_set)
+        return {name: value for name, value in present.items() if name != ANSWERS}
 
     def _named(self, fields: Iterable[str]) -> dict[str, Any]:
         """The values of these fields and of undeclared ones, by the server's names."""

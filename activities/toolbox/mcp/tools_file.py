@@ -194,10 +194,10 @@ def line_of(text: str, loc: Sequence[Any]) -> str:
     """`:LINE` of the entry with the path `loc`, or of the nearest entry on the way to it; empty if there is none."""
     wanted = tuple(str(part) for part in loc if part != "[key]")
     best, found = 0, ""
-    for place in places(text):
-        common = min(len(place.path), len(wanted))
-        if common > best and place.path[:common] == wanted[:common]:
-            best, found = common, f":{place.line}"
+    for entry in places(text):
+        common = min(len(entry.path), len(wanted))
+        if common > best and entry.path[:common] == wanted[:common]:
+            best, found = common, f":{entry.line}"
     return found
 
 
@@ -243,23 +243,23 @@ def _path(dotted: str) -> tuple[str, ...]:
 
 def _message(mistake: Mapping[str, Any]) -> str:
     loc = [str(part) for part in mistake["loc"] if part != "[key]"]
-    place = ".".join(loc)
+    setting = ".".join(loc)
     if mistake["type"] == "extra_forbidden":
-        return f"{place} is no setting{_instead(loc)}."
+        return f"{setting} is no setting{_instead(loc)}."
     if mistake["type"] == "missing":
-        return f"{place} is missing{': begin with [servers.NAME]' if len(loc) == 1 else ''}."
+        return f"{setting} is missing{': begin with [servers.NAME]' if len(loc) == 1 else ''}."
     if mistake["loc"][-1] == "[key]":
-        return f"{place} is no name of a server: use small letters, digits, _ and -, e.g. [servers.git]."
+        return f"{setting} is no name of a server: use small letters, digits, _ and -, e.g. [servers.git]."
     if loc[-1] == "code" and mistake["type"] == "string_pattern_mismatch":
-        return f"{place} is no code{nearest(str(mistake['input']), CODES)}: use one of {CODE_NAMES}."
+        return f"{setting} is no code{nearest(str(mistake['input']), CODES)}: use one of {CODE_NAMES}."
     if mistake["type"] == RULE:
-        return f"{place} {mistake['msg']}."
+        return f"{setting} {mistake['msg']}."
     if (mistake.get("ctx") or {}).get("pattern") == URL:  # which may have a password
         return (
-            f"{place} is no address: begin with http:// or https://, and put user and password into headers or oauth."
+            f"{setting} is no address: begin with http:// or https://, and put user and password into headers or oauth."
         )
     wanted = _WANTED.get(mistake["type"]) or expected(mistake)
-    return f"{place} cannot be {str(mistake['input'])[:80]!r}: {wanted}."
+    return f"{setting} cannot be {str(mistake['input'])[:80]!r}: {wanted}."
 
 
 _A_TABLE = "write a table, i.e. names with values"

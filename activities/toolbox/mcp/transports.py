@@ -136,7 +136,7 @@ class Link:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     why: str = ""
     """Why the connection ended, in words for people; empty while it is open."""
-    told: str = ""
+    words: str = ""
     """The last words of the server itself, which are untrusted."""
     through: str = ""
     """The proxy to the server, as part of a sentence: ` through the proxy HOST:PORT`; empty without one."""
@@ -145,10 +145,10 @@ class Link:
     is_too_large: bool = False
     """Whether the connection ended because the server sent a message of more than `MAX_MESSAGE` bytes."""
 
-    def end(self, why: str, told: str = "") -> None:
+    def end(self, why: str, words: str = "") -> None:
         """Record that the connection has ended; only the first reason is kept."""
         if not self.why:
-            self.why, self.told = why, told
+            self.why, self.words = why, words
         self.ended.set()
 
     def sent(self, message: Any) -> Sent | None:
@@ -192,7 +192,7 @@ async def over_pipes(link: Link, server: str, process: ServerProcess, *, logs: b
         await asyncio.gather(*tasks, return_exceptions=True)
         if process.popen.returncode:
             link.why = f"its process ended with {process.popen.returncode}"
-            link.told = text_of(explaining_line([*link.stderr]), str, MAX_LINE)
+            link.words = text_of(explaining_line([*link.stderr]), str, MAX_LINE)
         for pipe in (reader, errors):  # where a grandchild holds a pipe, they have no end
             pipe._transport.close()  # type: ignore[attr-defined]
 
@@ -393,7 +393,7 @@ class _Watched(httpx2.AsyncBaseTransport):
         except _TooLarge:
             sent.why, sent.is_too_large = f"it sent a response of more than {MAX_MESSAGE} bytes", True
         except httpx2.HTTPError as error:
-            sent.why = _failure_words(error, sent, self._proxy)
+            sent.why = _failure_text(error, sent, self._proxy)
         return _failed(request, sent.why)
 
     async def _is_old(self, request: httpx2.Request) -> bool:
@@ -463,7 +463,7 @@ async def _elsewhere_through(proxy: httpx2.Proxy, request: httpx2.Request) -> ht
             finally:
                 await answer.aclose()
     except httpx2.HTTPError as error:
-        raise Unreachable(f"{request.url.host}: {_failure_words(error, sent, _address(proxy))}.") from None
+        raise Unreachable(f"{request.url.host}: {_failure_text(error, sent, _address(proxy))}.") from None
 
 
 async def _whole(answer: httpx2.Response, request: httpx2.Request) -> httpx2.Response:
@@ -486,14 +486,14 @@ def _failed(request: httpx2.Request, why: str) -> httpx2.Response:
     return httpx2.Response(500, json=error, request=request)
 
 
-def _failure_words(error: httpx2.HTTPError, sent: Sent, proxy: str) -> str:
+def _failure_text(error: httpx2.HTTPError, sent: Sent, proxy: str) -> str:
     """Why a request has no response; `proxy` is the address of the proxy to the host, empty without one."""
     through = f" through the proxy {proxy}" if proxy else ""
     match error:
         case httpx2.ProxyError():  # its message begins with the status, and goes on with the proxy's own words
             status = str(error)[:3]
-            words = f" (HTTP status {status})" if status.isdecimal() else ""
-            return f"the proxy {proxy} does not let the request through{words}"
+            shown = f" (HTTP status {status})" if status.isdecimal() else ""
+            return f"the proxy {proxy} does not let the request through{shown}"
         case httpx2.ConnectError() | httpx2.ConnectTimeout() if proxy and not sent.is_connected:
             return f"the proxy {proxy} takes no connection"
         case httpx2.ConnectError() | httpx2.ConnectTimeout() | httpx2.PoolTimeout():

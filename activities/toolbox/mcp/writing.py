@@ -67,7 +67,7 @@ def write(path: Path, texts: Mapping[str, str], classified: Sequence["ForeignToo
     missing = [found for found in classified if not found.is_in_file]
     return (
         f"{path} has a table for each of {len(classified)} tools, {len(missing)} of them new: correct their effects,"
-        f" and start the worker with --tools {path}.{_told_to_read(classified)}{_told_of_errors(classified)}"
+        f" and start the worker with --tools {path}.{_to_read(classified)}{_error_reports(classified)}"
     )
 
 
@@ -108,10 +108,10 @@ def _update(path: Path, text: str, classified: Sequence["ForeignTool"]) -> str:
     finally:
         new.unlink(missing_ok=True)
     tables = f" It has {len(missing)} new tables: correct their effects." if missing else ""
-    return f"{path} was updated; restart the worker.{tables}{_told_to_read(classified)}{_told_of_errors(classified)}"
+    return f"{path} was updated; restart the worker.{tables}{_to_read(classified)}{_error_reports(classified)}"
 
 
-def _told_to_read(classified: Iterable["ForeignTool"]) -> str:
+def _to_read(classified: Iterable["ForeignTool"]) -> str:
     """What a model is told of each tool that no person has read until now, for the person who reads the answer."""
     unread = [found for found in classified if found.unread]
     if not unread:
@@ -125,7 +125,7 @@ def _told_to_read(classified: Iterable["ForeignTool"]) -> str:
     )
 
 
-def _told_of_errors(classified: Iterable["ForeignTool"]) -> str:
+def _error_reports(classified: Iterable["ForeignTool"]) -> str:
     """Which tools may report an error as a success, and what of it is noticed; a line each, or for a server."""
     lines, silent = list[str](), dict[str, int]()
     for found in classified:
@@ -133,8 +133,8 @@ def _told_of_errors(classified: Iterable["ForeignTool"]) -> str:
             continue
         if found.listed.output_schema is None:
             silent[found.source.name] = silent.get(found.source.name, 0) + 1
-        elif told := _errors_of(found.listed.output_schema):
-            lines.append(f"  {found.kind} {told}.")
+        elif errors := _errors_of(found.listed.output_schema):
+            lines.append(f"  {found.kind} {errors}.")
     for server, count in silent.items():
         lines.append(
             f"  {server} has tools that are no reads and have no output schema ({count}). An error that is plain text,"
@@ -155,8 +155,8 @@ def _errors_of(schema: Mapping[str, Any]) -> str:
     if says:
         beside = " or ".join(why or sorted(MESSAGES))
         return f"failed if its result has {' or '.join(says)}, and {beside}: any other result counts as a success"
-    told = [name for name in why if name.startswith("error")]
-    return f"returns {' and '.join(told)}, which alone counts as a success" if told else ""
+    errors = [name for name in why if name.startswith("error")]
+    return f"returns {' and '.join(errors)}, which alone counts as a success" if errors else ""
 
 
 def _require_digests(path: Path, classified: Iterable["ForeignTool"]) -> None:
@@ -207,13 +207,13 @@ def _groups(tools: Iterable["ForeignTool"]) -> Mapping[str, Sequence["ForeignToo
 
 def _with_proposal(text: str, source: "McpServer", chosen: Sequence[str], others: Collection[str]) -> str:
     """A tools file with a comment in a server's table: patterns for its tools `chosen`, and for none of `others`."""
-    head = next((place for place in tools_file.places(text) if place.path == ("servers", source.name)), None)
+    head = next((entry for entry in tools_file.places(text) if entry.path == ("servers", source.name)), None)
     if head is None or not head.is_table:
         return text
     lines, reads = text.split("\n"), [*source.server.reads, *guesses.patterns(chosen, others)]
-    told = f"{len(chosen)} {'tool looks like a read' if len(chosen) == 1 else 'tools look like reads'} by the name"
+    finding = f"{len(chosen)} {'tool looks like a read' if len(chosen) == 1 else 'tools look like reads'} by the name"
     remedy = "check, and delete `effect` in the tables below"
-    lines.insert(head.line, f"# reads = {json.dumps(reads, ensure_ascii=False)}  # {told}: {remedy}")
+    lines.insert(head.line, f"# reads = {json.dumps(reads, ensure_ascii=False)}  # {finding}: {remedy}")
     return "\n".join(lines)
 
 
@@ -221,19 +221,19 @@ def _with_digest(text: str, found: "ForeignTool") -> str | None:
     """A tools file with the digest of a tool's words in its table; None if the file has no lines for the table."""
     lines, path = text.split("\n"), ("servers", found.source.name, "tools", found.listed.name)
     entry = found.entry
-    places = [place for place in tools_file.places(text) if place.path[:4] == path]
-    for place in places:
-        if place.path == (*path, "reviewed"):
-            lines[place.line - 1] = _REVIEWED.sub(entry, lines[place.line - 1], count=1)
+    places = [row for row in tools_file.places(text) if row.path[:4] == path]
+    for row in places:
+        if row.path == (*path, "reviewed"):
+            lines[row.line - 1] = _REVIEWED.sub(entry, lines[row.line - 1], count=1)
             return "\n".join(lines)
-    for place in places:
-        if place.path == path and place.is_table:
-            lines.insert(place.line, entry)
+    for row in places:
+        if row.path == path and row.is_table:
+            lines.insert(row.line, entry)
             return "\n".join(lines)
-    for place in places:
-        head, dot, _ = lines[place.line - 1].partition("=")[0].rstrip().rpartition(".")
-        if len(place.path) == 5 and not place.is_table and dot:  # tools.NAME.effect = "read"
-            lines.insert(place.line - 1, f"{head}.{entry}")
+    for row in places:
+        head, dot, _ = lines[row.line - 1].partition("=")[0].rstrip().rpartition(".")
+        if len(row.path) == 5 and not row.is_table and dot:  # tools.NAME.effect = "read"
+            lines.insert(row.line - 1, f"{head}.{entry}")
             return "\n".join(lines)
     return None
 
@@ -241,9 +241,9 @@ def _with_digest(text: str, found: "ForeignTool") -> str | None:
 def _table(found: "ForeignTool") -> str:
     """A table for a tool, with what the server tells a model of it, its effect, and the digest."""
     said = [f"# {line}\n" for words in found.words() for line in textwrap.wrap(words, WIDTH, break_on_hyphens=False)]
-    place = ".".join(["servers", found.source.name, "tools", _key(found.listed.name)])
+    table = ".".join(["servers", found.source.name, "tools", _key(found.listed.name)])
     effect = "" if found.is_in_file else f'effect = "{found.effect.value}"  # {_reason(found)}\n'
-    return "".join([*said, f"[{place}]\n{effect}{found.entry}\n"])
+    return "".join([*said, f"[{table}]\n{effect}{found.entry}\n"])
 
 
 def _reason(found: "ForeignTool") -> str:

@@ -63,11 +63,11 @@ def _chosen(sentences: Sequence[str], count: int) -> list[str]:
     method = LuhnSummarizer(Stemmer("english"))
     method.stop_words = get_stop_words("english")
     method.significant_percentage = SIGNIFICANT
-    document = ObjectDocumentModel([Paragraph([Sentence(sentence, _Words()) for sentence in sentences])])
+    document = ObjectDocumentModel([Paragraph([Sentence(sentence, _Tokenizer()) for sentence in sentences])])
     return [str(sentence) for sentence in method(document, count)]
 
 
-class _Words:
+class _Tokenizer:
     """A tokeniser for sumy, whose own tokeniser needs a download."""
 
     def to_words(self, sentence: str) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ def schemas_in(keyword: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
         parts = [(f".{name}", part) for name, part in value.items()] if keyword in NAMED else [("", value)]
     else:
         parts = [(f".{number}", part) for number, part in enumerate(value)] if isinstance(value, list) else []
-    return [(place, part) for place, part in parts if isinstance(part, dict)]
+    return [(key, part) for key, part in parts if isinstance(part, dict)]
 
 
 def relocated(schema: dict[str, Any], below: str) -> dict[str, Any]:

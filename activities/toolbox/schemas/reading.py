@@ -125,35 +125,35 @@ class SchemaReader:
             else:
                 del owner[key]
 
-    def _loosen(self, part: dict[str, Any], resolver: Any, place: str, *, is_changed: bool) -> bool:
-        """Remove what cannot be checked from a schema at `place`; returns whether it may allow more than before.
+    def _loosen(self, part: dict[str, Any], resolver: Any, path: str, *, is_changed: bool) -> bool:
+        """Remove what cannot be checked from a schema at `path`; returns whether it may allow more than before.
 
         `is_changed`: something is left out somewhere, perhaps where a `$ref` leads to.
         """
         resolver = inner_resolver(self._draft, resolver, part)
         lost = [name for name, value in part.items() if self._is_uncheckable(name, value, resolver, is_changed)]
         for name in lost:
-            self._leave_out(part, name, place)
+            self._leave_out(part, name, path)
         patterns = part.get("patternProperties")
         odd = [name for name in patterns if pattern_of(name) is None] if isinstance(patterns, dict) else []
         for name in odd:
-            self._leave_out(part["patternProperties"], name, f"{place}patternProperties.")
-        if odd or (not place and REFERENCES & {*lost}):
+            self._leave_out(part["patternProperties"], name, f"{path}patternProperties.")
+        if odd or (not path and REFERENCES & {*lost}):
             part["additionalProperties"] = True  # also of names that nobody knows now
         is_looser = bool(lost or odd) or id(part) in self._looser or (is_changed and "$ref" in part)
         for name, value in [*part.items()]:
             inner = [
-                self._loosen(found, resolver, f"{place}{name}{key}.", is_changed=is_changed)
+                self._loosen(found, resolver, f"{path}{name}{key}.", is_changed=is_changed)
                 for key, found in schemas_in(name, value)
             ]
             is_looser = is_looser or any(inner)
             if any(inner) and name in TURNING:
-                self._leave_out(part, name, place)
+                self._leave_out(part, name, path)
         return is_looser
 
-    def _leave_out(self, part: dict[str, Any], name: str, place: str) -> None:
+    def _leave_out(self, part: dict[str, Any], name: str, path: str) -> None:
         del part[name]
-        self._unchecked.append(f"{place}{name}")
+        self._unchecked.append(f"{path}{name}")
 
     def _is_uncheckable(self, name: str, value: Any, resolver: Any, is_changed: bool) -> bool:
         """Whether a keyword cannot be checked. Raises BadSchema for a pointer that leads nowhere."""

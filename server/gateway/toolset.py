@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # at run time only in the background: its imports take half a
 log = structlog.get_logger("replan.gateway")
 
 
-class ToolDesk:
+class Toolset:
     """The tools of a holder's process."""
 
     def __init__(self, tools: "LocalTools | QueueTools", tasks: "Tasks | None" = None, *, durable_reads: bool) -> None:
@@ -187,9 +187,9 @@ class ToolDesk:
             from server.gateway import task_calls
 
             is_structured = "outputSchema" in offer.tool
-            told = await task_calls.resume(self._tasks, asked, said, request, is_structured=is_structured)
-            if told is not None:
-                return told
+            resumed = await task_calls.resume(self._tasks, asked, said, request, is_structured=is_structured)
+            if resumed is not None:
+                return resumed
             answered = True
         else:
             answered = await calls.answer(asked, said, request)

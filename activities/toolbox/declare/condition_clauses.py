@@ -33,7 +33,7 @@ _OPERATORS: Mapping[type[ast.operator], str] = {
 }
 
 
-def words_of(condition: Condition, values: Mapping[str, Any] | None = None) -> str:
+def clause_of(condition: Condition, values: Mapping[str, Any] | None = None) -> str:
     """The condition as a clause without a full stop.
 
     `values` must make the condition true: if they are given, parts joined by `or` that are not true are left out.
@@ -49,13 +49,13 @@ def applies(condition: Condition, args: Any) -> str | None:
     """
     values = {"args": args}
     try:
-        return words_of(condition, values) if condition.holds(values) else None
+        return clause_of(condition, values) if condition.holds(values) else None
     except Undecided as why:  # rather one approval too many
-        return f"{words_of(condition)}, which these arguments do not decide: {inside(why).rstrip('.')}"
+        return f"{clause_of(condition)}, which these arguments do not decide: {inside(why).rstrip('.')}"
 
 
 class _Clauses:
-    """Writes the parts of one condition in words; `values` are those of `words_of`."""
+    """Writes the parts of one condition in words; `values` are those of `clause_of`."""
 
     def __init__(self, condition: Condition, values: Mapping[str, Any] | None) -> None:
         self._condition = condition
@@ -74,8 +74,8 @@ class _Clauses:
             case ast.Call(func=ast.Name(id=name), args=[operand]) if name == TRUTH_FUNCTION:
                 return self.clause(operand, is_true=is_true)
             case ast.Name(id=name) if name in self._condition.lookups:
-                told = _name_words(self._condition.lookups[name]).removeprefix("the ")
-                return f"{told} is {'true' if is_true else 'false'}"
+                noun = _name_text(self._condition.lookups[name]).removeprefix("the ")
+                return f"{noun} is {'true' if is_true else 'false'}"
             case ast.Compare(left=left, ops=[operation], comparators=[right]):
                 first, second = self._operand(left), self._operand(right)
                 return f"{first} {_SAYS[type(operation)][not is_true]} {second}" if first and second else ""
@@ -84,12 +84,12 @@ class _Clauses:
     def _operand(self, node: ast.expr) -> str:
         match node:
             case ast.Name(id=name) if name in self._condition.literals:
-                return _literal_words(self._condition.literals[name])
+                return _literal_text(self._condition.literals[name])
             case ast.Name(id=name) if name in self._condition.lookups:
-                return _name_words(self._condition.lookups[name])
+                return _name_text(self._condition.lookups[name])
             case ast.Call(func=ast.Name(id="len"), args=[operand]):
-                told = self._operand(operand)
-                return told and f"the length of {told}"
+                shown = self._operand(operand)
+                return shown and f"the length of {shown}"
             case ast.BinOp(left=left, op=operation, right=right) if type(operation) in _OPERATORS:
                 first, second = self._operand(left), self._operand(right)
                 return f"{first} {_OPERATORS[type(operation)]} {second}" if first and second else ""
@@ -105,7 +105,7 @@ class _Clauses:
             return None
 
 
-def _name_words(dotted: str) -> str:
+def _name_text(dotted: str) -> str:
     """`args.customer.country` in words: "the country of the customer"."""
     parts = [part.replace("_", " ") for part in dotted.split(".")]
     parts = parts[1:] if parts[0] in ("args", "result") and len(parts) > 1 else parts
@@ -113,7 +113,7 @@ def _name_words(dotted: str) -> str:
     return " of ".join(names)
 
 
-def _literal_words(literal: Value) -> str:
+def _literal_text(literal: Value) -> str:
     match literal:
         case bool():
             return "true" if literal else "false"

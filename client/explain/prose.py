@@ -130,7 +130,7 @@ WAIT_BECAUSE: Mapping[Code | None, str] = {
     **dict.fromkeys((Code.RATE_LIMITED, Code.BUSY), "The tool asked for a longer wait than a retry makes"),
     Code.STORE_UNAVAILABLE: f"The store was not available before anything was done, {UNBLAMED}",
 }
-WAIT_FOR_TURN = "The service is down, or limits its callers, so the call waits for its turn"
+WAIT_FOR_SERVICE = "The service is down, or limits its callers, so the call waits for its turn"
 WAIT_AFTER_TRIAL = (
     "It was a trial call, and found the service still down, or still limiting its callers, so it does not count as an "
     "attempt"
@@ -189,9 +189,9 @@ def observed(failing: AttemptFailure) -> str:
     if failing.fault is None:
         return ""
     observation = failing.fault.observed
-    seen = "" if observation is None else f" Observed: {stop(value(observation))}"
+    shown = "" if observation is None else f" Observed: {stop(value(observation))}"
     words = one_line(failing.fault.words)
-    return seen if not words or words in seen else f"{seen} {stop(one_line(service_words(words)))}"
+    return shown if not words or words in shown else f"{shown} {stop(one_line(service_words(words)))}"
 
 
 def why_doubted(failing: AttemptFailure, *, is_over: bool) -> str:
@@ -234,7 +234,7 @@ def rolled_back(task: str, stands: str) -> Text:
     return Text(f"What it did {how} (workflow {rollback_id(task)}): ", Remedy("effects", task), " says what stands.")
 
 
-def held(call: Call) -> str:
+def hold(call: Call) -> str:
     """How long an operator held a call back: `an operator held it back for 18.4 s (pause or reset)`."""
     return f"an operator held it back for {seconds(call.held)} (pause or reset)"
 
@@ -300,9 +300,9 @@ def counted(failings: Sequence[AttemptFailure]) -> str:
     return ", ".join(f"{name} {times(number[name])} ({reason(failing)})" for name, failing in last.items())
 
 
-def listed(words: Iterable[str], limit: int = 12) -> str:
+def listed(items: Iterable[str], limit: int = 12) -> str:
     """`a`, `a and b`, `a, b and c`; words after the first `limit` are only counted."""
-    all = [one_line(word) for word in words]
+    all = [one_line(word) for word in items]
     if len(all) > limit:
         return f"{', '.join(all[:limit])} and {len(all) - limit} more"
     return " and ".join(filter(None, [", ".join(all[:-1]), *all[-1:]]))

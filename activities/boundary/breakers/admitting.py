@@ -12,11 +12,11 @@ from temporalio.client import Client
 from temporalio.common import MetricMeter
 from temporalio.service import RPCError, RPCStatusCode
 
-from activities.boundary.breakers.rows import BLIND_SECONDS, TURNS_CHECKED, UNUSABLE, Breakers
+from activities.boundary.breakers.rows import BLIND_SECONDS, CHECK_SECONDS, UNUSABLE, Breakers
 from activities.boundary.breakers.tickets import Called
-from workflows.calls.turns import TURN, Turn
+from workflows.calls.admission import TURN, Admitted
 
-TURNS_APART = 0.05
+CHECKS_APART = 0.05
 """The fewest seconds between two checks of a worker for calls whose turn has come."""
 
 log = structlog.get_logger("replan.breaker")
@@ -48,7 +48,7 @@ async def _keep_telling(breakers: Breakers, client: Client) -> None:
         except UNUSABLE:  # the next call that needs the store says so in the log
             wait = BLIND_SECONDS
         # Else it would run after each of the calls that are turned away at the same time.
-        await asyncio.sleep(min(wait, TURNS_APART))
+        await asyncio.sleep(min(wait, CHECKS_APART))
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 await breakers.changed.wait()
@@ -56,7 +56,7 @@ async def _keep_telling(breakers: Breakers, client: Client) -> None:
 
 async def _tell_all(breakers: Breakers, client: Client) -> float:
     """Tell of all turns that have come; return the most seconds until the next check."""
-    wait = TURNS_CHECKED
+    wait = CHECK_SECONDS
     for service in await breakers.services_awaited():
         turns = await breakers.call_next(service)
         wait = min(wait, turns.next_in)
@@ -70,7 +70,7 @@ async def _tell_all(breakers: Breakers, client: Client) -> float:
 async def _tell_workflow(client: Client, called: Called) -> bool:
     """Signal a workflow that the turn of its call has come; return False if the server has no such running workflow."""
     try:
-        await client.get_workflow_handle(called.workflow).signal(TURN, Turn(key=called.key))
+        await client.get_workflow_handle(called.workflow).signal(TURN, Admitted(key=called.key))
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return False

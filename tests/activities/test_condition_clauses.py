@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from activities.toolbox.declare.condition_words import applies, words_of
+from activities.toolbox.declare.condition_clauses import applies, clause_of
 from activities.toolbox.declare.conditions import Condition
 
 ARGS: dict[str, Any] = {
@@ -45,7 +45,7 @@ def test_a_condition_is_a_clause(source: str) -> None:
     """Every one of these is true for the arguments, so it is also why a call needs an approval."""
     condition = Condition.read(source)
 
-    assert words_of(condition) == WORDS[source]
+    assert clause_of(condition) == WORDS[source]
     assert applies(condition, ARGS) == WORDS[source]
 
 
@@ -54,7 +54,7 @@ def test_only_what_is_true_of_a_call_is_why() -> None:
     condition = Condition.read("args.amount > 900 or args.country not in 'FR DE'")
 
     assert applies(condition, ARGS) == "the country is not in FR DE"
-    assert words_of(condition) == "the amount is above 900 or the country is not in FR DE"
+    assert clause_of(condition) == "the amount is above 900 or the country is not in FR DE"
     assert applies(condition, ARGS | {"country": "FR"}) is None
 
 
