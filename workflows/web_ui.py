@@ -2,7 +2,7 @@
 
 Made when a workflow, an activity or a timer starts, and whenever a step, a request or a wait of the task changes.
 
-The titles of steps are made in `execution` and `scheduling`, the names of timers in `ids`.
+The titles of activities are made in `calls`, the names of timers in `ids`.
 
 The UI renders no tables and no checkboxes. It passes on raw HTML, and characters that a terminal or a browser obeys. So
 text from outside is escaped, with backslashes, because the UI does not decode an entity such as `&lt;`. Details travel
