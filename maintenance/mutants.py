@@ -164,13 +164,12 @@ def main(
             copy = copies.get()
             if not is_noticed(mutant, copy):
                 survivors.append(mutant)
+                typer.echo(f"{mutant.file}:{mutant.line}: {mutant.change}")
             copies.put(copy)
 
         console = Console(stderr=True)
         for _ in track(pool.map(tried, drawn), "mutants", len(drawn), console=console):
             pass
-    for mutant in sorted(survivors):
-        typer.echo(f"{mutant.file}:{mutant.line}: {mutant.change}")
     typer.echo(f"{len(drawn) - len(survivors)} of {len(drawn)} were noticed; {len(every)} can be drawn; seed {seed}")
     sys.exit(len(survivors) * 20 > len(drawn))
 
