@@ -73,6 +73,7 @@ ENTRIES = {
     "maintenance.slim",
     "maintenance.lines",
     "maintenance.names",
+    "maintenance.mutants",
     "activities.toolbox.documents.pdf_child",
 }
 """Modules that are run: by people, by a Makefile, by the build of the wheel, as a child process."""

@@ -232,6 +232,7 @@ NORMALISES_WITHIN = {
     "console/commands/doctor.py": "the operator's URL",
     "console/commands/serve.py": "the operator's URL",
     "maintenance/lines.py": "our own source",
+    "maintenance/mutants.py": "our own source",
     "maintenance/names.py": "our own source",
     "maintenance/wheel.py": "our own source",
     "runtime/payloads.py": "the operator's URL",
