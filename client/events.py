@@ -457,10 +457,23 @@ def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[st
             return "restarted", {}
         case WorkerBusy(capacity):
             return "busy", {"waits": capacity is not None, **(capacity.model_dump() if capacity else {})}
-        case Ended():
-            return None  # whoever follows knows more about the end: the whole document
+        case PersonAsked(request):
+            return "request", request.model_dump(mode="json")
         case PersonAnswered(request):
             return "answer", request.model_dump(mode="json")
-        case _:  # an event that holds one model
-            [(name, model)] = vars(event).items()
-            return name, model.model_dump(mode="json")
+        case Compacted(compaction):
+            return "compaction", compaction.model_dump(mode="json")
+        case ProposalRejected(rejection):
+            return "rejection", rejection.model_dump(mode="json")
+        case Paused(pause):
+            return "pause", pause.model_dump(mode="json")
+        case PlanAccepted(plan):
+            return "plan", plan.model_dump(mode="json")
+        case FaultHappened(fault):
+            return "fault", fault.model_dump(mode="json")
+        case PlannerPassedOver(failover):
+            return "failover", failover.model_dump(mode="json")
+        case PlannerAwaited(wait):
+            return "wait", wait.model_dump(mode="json")
+        case _:
+            return None  # whoever follows knows more about the end: the whole document
