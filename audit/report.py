@@ -264,8 +264,8 @@ class Audit:
             return
         record = recording.record
         self.histories += 1
-        is_counted = record.workflow in self._workflows or len(self._workflows) < MAX_ACTIVITIES
-        self._workflows[record.workflow] += 1 if is_counted else 0
+        if record.workflow in self._workflows or len(self._workflows) < MAX_ACTIVITIES:
+            self._workflows[record.workflow] += 1
         sums = {"events": record.events, "payloads": record.payloads, "opaque": record.opaque}
         self._counts.update(sums | {"unknown": record.unknown, "running": int(record.status == "running")})
         is_replans = record.is_replans

@@ -8,10 +8,11 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from audit.findings import FINDINGS, findings_in
 from audit.record import Recording
+from audit.report import MAX_ACTIVITIES
 from audit.sources import Begin, Extent, files_of, of_files
 from audit.tools import Confidence
 from tests.audit.integrations import EXPECTED, SAVED
-from tests.audit.made import Made, failure, timeout
+from tests.audit.made import Made, audited, failure, timeout
 from tests.console.replaying import HISTORIES
 
 CONFLICT = failure("HTTPStatusError", "Client error '409 Conflict' for url 'http://shop/charge'")
@@ -269,3 +270,10 @@ def test_nothing_is_found_in_histories_of_replan() -> None:
 
     assert len(found) > 30
     assert {name: names for name, names in found.items() if names} == {} and others == []
+
+
+def test_only_so_many_types_of_workflows_are_counted_apart() -> None:
+    """A service whose types have names that it makes up takes no more memory with each history."""
+    names = [f"Order{number}" for number in range(MAX_ACTIVITIES + 2)]
+
+    assert len(audited(Made(name) for name in [*names, *names]).workflows) == MAX_ACTIVITIES
