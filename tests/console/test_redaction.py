@@ -35,7 +35,7 @@ from workflows.json_values import canonical, digest
 from workflows.people.requests import ProposedCall
 from workflows.plans.addresses import addresses_in
 from workflows.plans.catalogue import Catalogue, Effect, ToolSpec
-from workflows.plans.contract import Contract, Origin
+from workflows.plans.contract import AllowedEffect, Contract, Origin, Term
 from workflows.plans.proposal import NewSteps, Proposed
 
 
@@ -253,6 +253,28 @@ def test_what_a_server_said_of_its_progress_is_hidden() -> None:
     assert said not in str(hidden) and "ann" not in str(hidden)
     assert (first.done, first.total, second.done) == (2, 3, 3)
     assert first.words == second.words != said
+
+
+def test_a_contract_stays_one() -> None:
+    """The kinds in it decide; its values, the names of arguments and the paths into results are hidden."""
+    terms = {
+        "iban": Term(slot="read_invoice.payee.iban"),
+        "whole": Term(slot="read_invoice"),
+        "to": Term(values=("Ann Lee", {"$from": "a", "path": "payee"})),
+        "amount": Term(at_least=1, at_most=50),
+    }
+    effect = AllowedEffect(kind="pay", args=terms, count=2, used_by=["a"])
+    task = Task(text="Pay.", contract=(effect,), result_schema={"type": "object", "title": "Ann Lee"})
+    hidden = Task.model_validate(Values().of(task.model_dump(mode="json"), [Task]))
+    (shown,) = hidden.contract
+    iban, whole, to, amount = shown.args.values()
+
+    assert (shown.kind, shown.count, shown.used_by) == ("pay", 2, ["a"])
+    assert iban.slot.startswith("read_invoice.") and whole.slot == "read_invoice"
+    assert isinstance(to.values[1], dict) and to.values[1]["$from"] == "a"
+    assert (amount.at_least, amount.at_most) == (1, 50)
+    assert [*(hidden.result_schema or {})] == ["type", "title"]
+    assert not any(word in hidden.model_dump_json() for word in ("iban", "payee", "Ann Lee", "amount"))
 
 
 def test_what_a_computation_was_made_of_is_hidden() -> None:

@@ -67,7 +67,7 @@ class Term(Sparse, frozen=True, extra="forbid"):
     at_most: float | None = Field(default=None, allow_inf_nan=False)
     """Bounds for a number. Without `at_least` the lower bound is 0, or `at_most` if that is below 0; so a negative
     `at_most` alone allows only that value."""
-    slot: str = Field(default="", pattern=r"^([A-Za-z][\w-]*(\..+)?)?$", max_length=200)
+    slot: Kept[str] = Field(default="", pattern=r"^([A-Za-z][\w-]*(\..+)?)?$", max_length=200)
     """A kind of tool and a path into its result, such as `read_invoice.iban`: this value may be the argument although
     the result is untrusted content."""
 
