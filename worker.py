@@ -9,7 +9,7 @@ if __name__ != "__mp_main__":  # a process of a tool, which has them in its envi
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -133,13 +133,19 @@ async def require_continuable(server: serve.Server, queue: str) -> None:
         )
 
 
-async def replaceable(client: Client, queue: str, peeked: Peeked) -> queue_store.Record | None:
+async def replaceable(
+    client: Client, queue: str, peeked: Peeked, look: Callable[[], Awaitable[Peeked]]
+) -> queue_store.Record | None:
     """The queue's record of another store than the `peeked` one, if this worker may replace it; None without such one.
+
+    `look` peeks again: of two workers that start together, the other one may have made the store since.
 
     Raises:
         OtherStore: a task of the other store is unfinished, or a worker of it serves the queue.
     """
     found = await queue_store.recorded(client, queue)
+    if found is not None and peeked.id is None:
+        peeked = await look()
     if peeked.is_checked if found is None else found.store.id == peeked.id:
         return None
     from client import taking_over  # not at the top: it looks only at a queue that has not this worker's store yet
@@ -166,11 +172,11 @@ async def equipped(
         cipher = cipher_of(settings.keys)
         where = server.namespace_id, server.is_searchable, buckets, process.version()
         checked = server.namespace_id, settings.queue, process.version()
-        # Before the store is opened, which migrates it.
-        peeked = await peek(settings.store or sqlite_url(settings.state), *checked)
+        look = partial(peek, settings.store or sqlite_url(settings.state), *checked)
+        peeked = await look()  # before the store is opened, which migrates it
         if not peeked.is_checked:
             await require_continuable(server, settings.queue)
-        replaced = await replaceable(server.client, settings.queue, peeked)
+        replaced = await replaceable(server.client, settings.queue, peeked, look)
         parts = await stack.enter_async_context(open_parts(abilities, settings, *where, fail, cipher))
         own = queue_store.NamedStore(parts.store_id, peeked.place)
         await stack.enter_async_context(queue_store.assigned(server.client, settings.queue, own, replaced, fail))

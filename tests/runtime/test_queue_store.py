@@ -7,12 +7,14 @@ import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 from temporalio.client import Client
 
-from activities.storage.store import open_store, sqlite_url, store_id
+import worker
+from activities.storage.store import open_store, peek, sqlite_url, store_id
 from client.workers import is_served
 from runtime.dev_server import DevServer, free_port
 from runtime.queue_store import FIRST_LOOK, NamedStore, OtherStore, assigned, id_of, pollers, record, recorded
@@ -90,6 +92,22 @@ async def test_workers_with_one_store_serve_one_queue(
         after_one = await recorded(client, queue)
 
     assert both is not None and both == after_one and both.store.id == await id_in(one.folder)
+
+
+async def test_of_two_workers_that_start_together_each_may_have_made_the_store(
+    places: tuple[Processes, Processes], queue: str, client: Client
+) -> None:
+    """The second one has looked before it was made, and reads the record when the first one serves."""
+    one, other = places
+    look = partial(peek, sqlite_url(one.folder / "state"), "default", queue, "0.2.0")
+    before = await look()
+    with one.worker("--queue", queue):
+        found = await worker.replaceable(client, queue, before, look)
+        with pytest.raises(OtherStore):  # a store that nobody has made is another one
+            elsewhere = partial(peek, sqlite_url(other.folder / "state"), "default", queue, "0.2.0")
+            await worker.replaceable(client, queue, before, elsewhere)
+
+    assert (before.id, found) == (None, None)
 
 
 async def test_a_queue_is_free_when_its_last_worker_has_ended(
