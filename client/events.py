@@ -435,9 +435,17 @@ def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[st
         case Began(outcome):
             chosen = {"task_id", "task", "planner", "strategy", "started_at"}
             return "task", outcome.model_dump(mode="json", include=chosen)
+        case PlanAccepted(plan):
+            return "plan", plan.model_dump(mode="json")
         case StepChanged(step, attempts):
             shown = step.model_dump(mode="json", include={"id", "kind", "title", "revision", "status"})
             return "step", {**shown, "attempts": attempts}
+        case FaultHappened(fault):
+            return "fault", fault.model_dump(mode="json")
+        case PlannerPassedOver(failover):
+            return "failover", failover.model_dump(mode="json")
+        case PlannerAwaited(wait):
+            return "wait", wait.model_dump(mode="json")
         case Thinking(activity, tokens, attempt):
             return "thinking", {"activity": activity, "tokens": tokens, "attempt": attempt}
         case RequestRetried(activity, attempt):
@@ -447,16 +455,6 @@ def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[st
             return "words", {"activity": activity, "reply": reply, "start": start, "text": text, "over": is_over}
         case Working(step, done, total, words):
             return "working", {"step": step, "done": done, "total": total, "words": words}
-        case Silence(who, answers):
-            return who.value, {"answers": answers, "queue": queue}
-        case WorkflowTaskFails(task):
-            return "workflow_task", {"fails": task is not None, **(task.document(door) if task else {})}
-        case Gap(run):
-            return "gap", {"run": run}
-        case Restarted():
-            return "restarted", {}
-        case WorkerBusy(capacity):
-            return "busy", {"waits": capacity is not None, **(capacity.model_dump() if capacity else {})}
         case PersonAsked(request):
             return "request", request.model_dump(mode="json")
         case PersonAnswered(request):
@@ -465,15 +463,17 @@ def event_fields(event: TaskEvent, queue: str, door: Door) -> tuple[str, dict[st
             return "compaction", compaction.model_dump(mode="json")
         case ProposalRejected(rejection):
             return "rejection", rejection.model_dump(mode="json")
+        case Silence(who, answers):
+            return who.value, {"answers": answers, "queue": queue}
+        case WorkflowTaskFails(task):
+            return "workflow_task", {"fails": task is not None, **(task.document(door) if task else {})}
         case Paused(pause):
             return "pause", pause.model_dump(mode="json")
-        case PlanAccepted(plan):
-            return "plan", plan.model_dump(mode="json")
-        case FaultHappened(fault):
-            return "fault", fault.model_dump(mode="json")
-        case PlannerPassedOver(failover):
-            return "failover", failover.model_dump(mode="json")
-        case PlannerAwaited(wait):
-            return "wait", wait.model_dump(mode="json")
+        case Gap(run):
+            return "gap", {"run": run}
+        case Restarted():
+            return "restarted", {}
+        case WorkerBusy(capacity):
+            return "busy", {"waits": capacity is not None, **(capacity.model_dump() if capacity else {})}
         case _:
             return None  # whoever follows knows more about the end: the whole document

@@ -160,6 +160,11 @@ def main(
             shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__"), symlinks=True)
             copies.put(copy)
 
+        for mutant in {mutant.tests: mutant for mutant in drawn}.values():
+            whole = mutant._replace(source=(ROOT / mutant.file).read_text(encoding="utf-8"))
+            if is_noticed(whole, Path(folder, "0")):
+                sys.exit(f"These tests fail, or take too long, without a mutant: {mutant.tests}")
+
         def tried(mutant: Mutant) -> None:
             copy = copies.get()
             if not is_noticed(mutant, copy):
