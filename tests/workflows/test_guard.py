@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from pydantic import JsonValue
@@ -83,14 +84,26 @@ def test_a_fault_may_say_more_than_the_look() -> None:
     assert not refused_with(seen, {"price": "24.50"}).refuses("reserve", ARGS, 0)
 
 
-def test_an_effect_that_left_the_state_of_the_fault_is_no_change() -> None:
+@pytest.mark.parametrize("more", [{}, {"detail": "taken"}])
+def test_an_effect_that_left_the_state_of_the_fault_is_no_change(more: dict[str, JsonValue]) -> None:
     """A parallel step finished after the call was refused, and the look shows what refused it."""
     guard = RepeatGuard()
     guard.remember("reserve", ARGS, 0)
-    guard.observed("reserve", ARGS, "slots", LOOK, {"free": []}, {"free": [], "detail": "taken"}, 1)
+    guard.observed("reserve", ARGS, "slots", LOOK, {"free": []}, {"free": [], **more}, 1)
 
     assert guard.refuses("reserve", ARGS, 1)
     assert not guard.refuses("reserve", ARGS, 2)
+
+
+@pytest.mark.parametrize("more", [{}, {"detail": "taken"}])
+def test_an_effect_that_changed_the_state_of_the_fault_is_a_change(more: dict[str, JsonValue]) -> None:
+    """A parallel step freed a slot before the look; since a later effect, other things may differ than the slots."""
+    guard = RepeatGuard()
+    guard.remember("reserve", ARGS, 0)
+    guard.observed("reserve", ARGS, "slots", LOOK, {"free": ["nine"]}, {"free": [], **more}, 1)
+    guard.observed("cancel", {}, "slots", LOOK, {"free": []})
+
+    assert not guard.refuses("reserve", ARGS, 1)
 
 
 def test_a_refusal_in_other_words_than_the_look_is_no_change() -> None:
