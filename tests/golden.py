@@ -1,8 +1,7 @@
-"""The schemas of everything that crosses a border, and what is public: `python -m tests.golden` writes both anew.
+"""The schemas of what users send and get, and what is public: `python -m tests.golden` writes both anew.
 
-Histories that exist, and workers of another version, hold and send what these models were: a change that is no new
-optional field needs a thought about both. What is public (tests/surface.py) is only written if no promise to users is
-broken; `--breaking` writes it all the same.
+What is public (tests/surface.py) is only written if no promise to users is broken; `--breaking` writes it all the same.
+The models that only histories and workers hold have no schema here: the saved histories show that they can be read.
 """
 
 import json
@@ -13,77 +12,18 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from activities.toolbox.mcp.tools_file import ToolsFile
-from tests import log_lines, marks, promises, surface
+from tests import marks, promises, surface
 from tests.processes import ROOT
 from workflows.account.outcome import Outcome
-from workflows.account.progress import Progress
 from workflows.account.task import Task
-from workflows.calls.header import CallHeader
-from workflows.faults.fault import Fault
-from workflows.inquiries import (
-    BreakersFindings,
-    ClaimsFindings,
-    EffectsFindings,
-    InquiryInput,
-    PayloadFindings,
-    PlanFindings,
-    PruneFindings,
-    TranscriptFindings,
-    WorkerFindings,
-)
-from workflows.people.incidents import (
-    Batch,
-    CanaryEnd,
-    Gone,
-    Look,
-    Resolve,
-    Resolved,
-    Search,
-    WaitingTasks,
-)
 from workflows.people.notifications import Notification
-from workflows.people.requests import CHOICES, Resolution
-from workflows.planning.situation import Situation
-from workflows.plans.catalogue import Catalogue
-from workflows.plans.proposal import Proposed, StepReturn
+from workflows.people.requests import CHOICES
 from workflows.unfinished import Unfinished
 
 FOLDER = ROOT / "docs" / "schemas"
 MODELS: Mapping[str, TypeAdapter[Any]] = {
-    **{
-        model.__name__: TypeAdapter(model)
-        for model in (
-            Task,
-            Situation,
-            Proposed,
-            StepReturn,
-            Fault,
-            Catalogue,
-            Outcome,
-            Progress,
-            CallHeader,
-            InquiryInput,
-            Notification,
-            Resolution,
-            Resolve,
-            Resolved,
-            Unfinished,
-        )
-    },
+    **{model.__name__: TypeAdapter(model) for model in (Task, Outcome, Notification, Unfinished, ToolsFile)},
     **{f"Answer-{choice.value}": TypeAdapter(row.given) for choice, row in CHOICES.items()},
-    "LogLine": log_lines.schema(),
-    "ToolsFile": TypeAdapter(ToolsFile),
-    "Resolving": TypeAdapter(Search | WaitingTasks | Look | CanaryEnd | Batch | Gone),
-    "Findings": TypeAdapter(
-        WorkerFindings
-        | PlanFindings
-        | PayloadFindings
-        | ClaimsFindings
-        | PruneFindings
-        | EffectsFindings
-        | BreakersFindings
-        | TranscriptFindings
-    ),
 }
 
 

@@ -4,7 +4,7 @@ import json
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, Required, Union, get_type_hints
+from typing import Annotated, Any, Literal, NotRequired, Required, get_type_hints
 
 from pydantic import ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, with_config
 from structlog.contextvars import merge_contextvars
@@ -154,13 +154,6 @@ def _line_of(name: str) -> Any:
     line = TypedDict(name, {**always, **sometimes})  # type: ignore[misc]  # its fields are data
     line.__doc__ = event.meaning
     return with_config(ConfigDict(extra="forbid"))(line)
-
-
-@cache
-def schema() -> TypeAdapter[Any]:
-    """A line of any event of Replan."""
-    lines: Any = Union[tuple(_line_of(name) for name in EVENTS)]  # noqa: UP007  # its members are data
-    return TypeAdapter(lines)
 
 
 @cache
