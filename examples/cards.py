@@ -7,10 +7,8 @@ from pathlib import Path
 from pydantic import BaseModel, Field
 
 from replan import Refused, tool
-from replan.forms import Form
 
 CARDS = Path(os.environ.get("CARDS", "cards.txt"))
-WORDS = r"charge (?P<customer>\w+) (?P<amount>[0-9.]+) for order (?P<order>[0-9]+)"
 
 
 class Charge(BaseModel):
@@ -42,11 +40,7 @@ async def find_charge(args: Charge) -> Charge:
     return args  # found: this is the result
 
 
-@tool.unkeyed(
-    reconcile=find_charge,
-    forms=[Form("charge NAME AMOUNT for order NUMBER", WORDS)],
-    sentence=lambda paid, _: f"Charged {line(paid)}.",
-)
+@tool.unkeyed(reconcile=find_charge)
 async def charge(args: Charge) -> Charge:
     """Charge a customer's card for an order."""
     pay(line(args))

@@ -91,12 +91,12 @@ def test_make_demo_shows_a_replan_and_leaves_nothing_behind(tmp_path: Path) -> N
 
 
 def test_the_tool_of_the_readme_is_that_of_the_example() -> None:
-    """Line by line, but for what is about the words of a task, and the comments."""
+    """Line by line, but for the comments."""
     example = {line.split("  #")[0].strip() for line in (ROOT / "examples" / "cards.py").read_text().splitlines()}
     shown = {line.split("  #")[0].strip() for line in block("python", "find_charge").splitlines()}
 
     assert {"async def find_charge(args: Charge) -> Charge:", "return args"} <= shown
-    assert shown - example == {"@tool.unkeyed(reconcile=find_charge)"}
+    assert shown - example == set()
 
 
 def test_every_command_of_the_readme_exists() -> None:

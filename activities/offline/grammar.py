@@ -1,8 +1,6 @@
 """The grammar of tasks that the planner without a model understands: clauses, names, dates and times.
 
-A text is split into clauses, and each clause must match a form, a regular expression whose match is read as calls. A
-pronoun stands for the result of an earlier clause: in "book a slot at 14:00 then cancel it" the second call gets
-`{"$from": "book", "path": "id"}`.
+A text is split into clauses, each of which begins with a verb; see `verbs`.
 """
 
 import re
@@ -13,10 +11,10 @@ from typing import NamedTuple
 from dateutil import parser, relativedelta
 
 LOOK_AHEAD = 300  # characters after a joint that are enough to see whether a clause begins there
-_QUOTED = r"\"[^\"]*\"|\u201c[^\u201d]*\u201d|\u00ab[^\u00bb]*\u00bb|(?<!\w)'[^']*'(?!\w)"
+QUOTED = r"\"[^\"]*\"|\u201c[^\u201d]*\u201d|\u00ab[^\u00bb]*\u00bb|(?<!\w)'[^']*'(?!\w)"
 _URL = r"https?://\S+?(?=[.,;:?!)]*(?:\s|$))"
 _JOINT = re.compile(
-    rf"{_QUOTED}|{_URL}|(?P<joint>[,;.\n ]{{0,3}}\b(?:and )?then\b,? |[,;\n][ \n]?(?:and )?|[.?!] (?:and )?| and )",
+    rf"{QUOTED}|{_URL}|(?P<joint>[,;.\n ]{{0,3}}\b(?:and )?then\b,? |[,;\n][ \n]?(?:and )?|[.?!] (?:and )?| and )",
     re.IGNORECASE,
 )
 _ADDING = re.compile(r"\b(?:or|but|plus|also)\b", re.IGNORECASE)
@@ -76,21 +74,19 @@ def read_name(text: str) -> str | None:
 
 
 def _is_quoted(text: str) -> bool:
-    return re.fullmatch(_QUOTED, text.strip(" ,")) is not None
+    return re.fullmatch(QUOTED, text.strip(" ,")) is not None
 
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_WEEKDAY = re.compile(rf"(?:(?P<next>next|this)\s+)?(?P<day>{'|'.join(WEEKDAYS)})", re.IGNORECASE)
+_WEEKDAY = rf"(?:(?:next|this)\s+)?(?:{'|'.join(WEEKDAYS)})"
 _MONTH = (
     "(?:jan(?:uary)?|feb(?:ruary)?|mar(?:ch)?|apr(?:il)?|may|june?|july?|aug(?:ust)?|sept?(?:ember)?|oct(?:ober)?"
     "|nov(?:ember)?|dec(?:ember)?)"
 )
-_DAY = "[0-9]{1,2}(?:st|nd|rd|th)?"
-_DATE = re.compile(
-    rf"(?:(?:{_DAY}\s+(?:of\s+)?{_MONTH})|(?:{_MONTH}\s+{_DAY}))(?P<year>,?\s+[0-9]{{4}})?|(?P<iso>[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})",
-    re.IGNORECASE,
-)
-_TIME = re.compile(r"[0-9]{1,2}[:.][0-9]{2}(?:\s*[ap]\.?m\.?)?|[0-9]{1,2}\s*[ap]\.?m\.?", re.IGNORECASE)
+_NUMBER = "[0-9]{1,2}(?:st|nd|rd|th)?"
+_DATE = rf"(?:{_NUMBER}\s+(?:of\s+)?{_MONTH}|{_MONTH}\s+{_NUMBER})(?:,?\s+[0-9]{{4}})?|[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}"
+DAY = rf"today|tomorrow|day\s+after\s+tomorrow|{_WEEKDAY}(?:,?\s+(?:the\s+)?(?:{_DATE}))?|{_DATE}"
+TIME = r"[0-9]{1,2}[:.][0-9]{2}(?:\s*[ap]\.?m\.?)?|[0-9]{1,2}\s*[ap]\.?m\.?|noon|midday|midnight"
 _HOURS = {"noon": time(12), "midday": time(12), "midnight": time(0)} | {str(hour): time(hour) for hour in range(13, 24)}
 """Words, and hours without minutes, that mean exactly one time; `2` is not here, as it may be 02:00 or 14:00."""
 
@@ -101,22 +97,18 @@ def parse_day(text: str, today: date) -> date | None:
     ahead = {"today": 0, "tomorrow": 1, "day after tomorrow": 2}.get(text)
     if ahead is not None:
         return today + timedelta(days=ahead)
-    weekday = _WEEKDAY.match(text)
+    weekday = re.match(_WEEKDAY, text)
     if weekday is not None and weekday.end() == len(text):
-        first = today + timedelta(days=1 if weekday["next"] == "next" else 0)
-        return first + relativedelta.relativedelta(weekday=WEEKDAYS.index(weekday["day"]))
-    return _parse_date(text[weekday.end() :].strip(" ,") if weekday else text, today)
-
-
-def _parse_date(text: str, today: date) -> date | None:
-    found = _DATE.fullmatch(text)
-    if found is None:
+        first = today + timedelta(days=1 if text.startswith("next") else 0)
+        return first + relativedelta.relativedelta(weekday=WEEKDAYS.index(text.split()[-1]))
+    text = text[weekday.end() :].strip(" ,").removeprefix("the ") if weekday else text
+    if not re.fullmatch(_DATE, text):
         return None
     try:
         day = parser.parse(text, default=datetime(today.year, 1, 1)).date()  # noqa: DTZ001 - a day has no zone
     except (ValueError, OverflowError):
         return None
-    is_open = found["year"] is None and found["iso"] is None
+    is_open = re.search("[0-9]{4}", text) is None
     return day + relativedelta.relativedelta(years=1) if is_open and day < today else day
 
 
@@ -125,7 +117,7 @@ def parse_time(text: str) -> time | None:
     text = text.strip(" ,").lower().removesuffix(" o'clock")
     if text in _HOURS:
         return _HOURS[text]
-    if _TIME.fullmatch(text) is None:
+    if not re.fullmatch(TIME, text):
         return None
     hour, _, rest = text.partition(".") if re.match("[0-9]+[.][0-9]", text) else (text, "", "")
     spelt = f"{hour}:{rest}" if rest else text

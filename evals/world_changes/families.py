@@ -50,8 +50,6 @@ class FamilyTool:
     """The read that shows the state after a rejection."""
     reconcile: str = ""
     """The read that finds the result of a call; its arguments have the names of those of this tool, or are the key."""
-    form: tuple[str, str] | None = None
-    """How the offline planner reads it: the spelling, and the pattern."""
     paths: Mapping[str, str] = field(default_factory=dict)
     """Where the arguments of `observe` come from that have another name."""
 
@@ -221,7 +219,6 @@ def order_item(scene: Scene, args: Mapping[str, Any]) -> Reply:
     return _made(scene, "order_item", args)
 
 
-_WORD = r"[^\s,;]+"
 FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
     "front_desk": (
         FIND,
@@ -231,7 +228,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             {},
             {"free": list[str]},
             list_slots,
-            form=("list the free slots", "list the free slots"),
         ),
         FamilyTool(
             "get_fee",
@@ -239,7 +235,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             {"service": str},
             {"fee": float},
             get_fee,
-            form=("look up the fee of SERVICE", rf"look up the fee of (?P<service>{_WORD})"),
         ),
         FamilyTool(
             "book_slot",
@@ -251,7 +246,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             "at",
             observe="list_slots",
             reconcile="find_result",
-            form=("book 14:00 for NAME", rf"book (?P<at>{_WORD}) for (?P<name>{_WORD})"),
         ),
     ),
     "files": (
@@ -262,7 +256,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             {},
             {"documents": list[dict[str, JsonValue]]},
             list_documents,
-            form=("list the documents", "list the documents"),
         ),
         FamilyTool(
             "open_document",
@@ -270,7 +263,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             {"name": str},
             {"name": str, "version": int, "text": str},
             open_document,
-            form=("open NAME", rf"open (?P<name>{_WORD})"),
         ),
         FamilyTool(
             "replace_document",
@@ -282,10 +274,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             "version",
             observe="open_document",
             reconcile="find_result",
-            form=(
-                "replace version 1 of NAME by WORD",
-                rf"replace version (?P<version>\d+) of (?P<name>{_WORD}) by (?P<text>{_WORD})",
-            ),
         ),
     ),
     "accounts": (
@@ -302,7 +290,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             {},
             {"accounts": list[dict[str, JsonValue]]},
             list_accounts,
-            form=("list the accounts", "list the accounts"),
         ),
         FamilyTool(
             "get_account",
@@ -310,7 +297,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             {"id": str},
             {"id": str, "balance": float},
             get_account,
-            form=("look at account ID", rf"look at account (?P<id>{_WORD})"),
         ),
         FamilyTool(
             "transfer",
@@ -322,10 +308,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             "source",
             observe="list_accounts",
             reconcile="find_transfer",
-            form=(
-                "transfer 40 from ID to ID for REFERENCE",
-                rf"transfer (?P<amount>\d+) from (?P<source>{_WORD}) to (?P<target>{_WORD}) for (?P<reference>{_WORD})",
-            ),
         ),
     ),
     "mail": (
@@ -342,7 +324,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             {},
             {"addresses": list[str]},
             list_addresses,
-            form=("list the addresses", "list the addresses"),
         ),
         FamilyTool(
             "send_mail",
@@ -354,10 +335,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             "to",
             observe="list_addresses",
             reconcile="find_mail",
-            form=(
-                "mail WORD to ADDRESS about REFERENCE",
-                rf"mail (?P<text>{_WORD}) to (?P<to>{_WORD}) about (?P<reference>{_WORD})",
-            ),
         ),
     ),
     "tickets": (
@@ -368,7 +345,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             {},
             {"agents": list[str]},
             list_agents,
-            form=("list the agents", "list the agents"),
         ),
         FamilyTool(
             "get_ticket",
@@ -376,7 +352,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             {"ticket": str},
             {"ticket": str, "state": str, "agent": str},
             get_ticket,
-            form=("look at ticket ID", rf"look at ticket (?P<ticket>{_WORD})"),
         ),
         FamilyTool(
             "assign_ticket",
@@ -388,7 +363,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             "agent",
             observe="list_agents",
             reconcile="find_result",
-            form=("assign ID to AGENT", rf"assign (?P<ticket>{_WORD}) to (?P<agent>{_WORD})"),
         ),
     ),
     "stock": (
@@ -399,7 +373,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             {},
             {"items": list[dict[str, JsonValue]]},
             list_items,
-            form=("list the items", "list the items"),
         ),
         FamilyTool(
             "get_item",
@@ -407,7 +380,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             {"sku": str},
             {"sku": str, "price": float, "left": int},
             get_item,
-            form=("look up SKU", rf"look up (?P<sku>{_WORD})"),
         ),
         FamilyTool(
             "order_item",
@@ -419,10 +391,6 @@ FAMILIES: Mapping[str, tuple[FamilyTool, ...]] = {
             "sku",
             observe="get_item",
             reconcile="find_result",
-            form=(
-                "order 2 of SKU for at most 24",
-                rf"order (?P<quantity>\d+) of (?P<sku>{_WORD}) for at most (?P<at_most>\d+)",
-            ),
         ),
     ),
 }

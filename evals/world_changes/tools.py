@@ -11,7 +11,6 @@ from evals.retry_waste.tools import PATIENCE, SETTLE
 from evals.world_changes.families import FAMILIES, FamilyTool
 from evals.world_changes.scenario import SECOND, Deploy
 from replan import Key, Tool, tool
-from replan.forms import Form
 
 
 def family_tools(family: str, url: str, deploy: Deploy | None = None) -> list[Tool[..., Any]]:
@@ -47,8 +46,6 @@ def _tool(declared: FamilyTool, url: str, made: Mapping[str, Tool[..., Any]], ad
     function.__doc__ = declared.says
     function.__annotations__ |= {"args": args_type, "return": result_type}
     options: dict[str, Any] = {"timeout": PATIENCE}
-    if declared.form and not added:  # a form says all arguments
-        options["forms"] = [Form(*declared.form)]
     if declared.observe:
         options["observe"] = made[declared.observe].using(**declared.paths)
     if declared.reconcile:

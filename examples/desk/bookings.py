@@ -3,7 +3,7 @@
 To move a booking, book another slot and cancel it.
 """
 
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, Field, PlainSerializer
@@ -24,7 +24,6 @@ from sqlalchemy import (
     update,
 )
 
-from examples.desk import forms
 from replan import Moment, Refused, Transaction, metadata, tool
 
 SLOTS = Table(
@@ -86,7 +85,7 @@ class Book(BaseModel):
 
     day: date = Field(description="ISO date, e.g. 2025-11-21")
     at: Clock = Field(description="When the slot begins, e.g. 14:00")
-    name: str = Field(description="The person or team that the slot is for", min_length=1, max_length=80)
+    name: str = Field(default="me", description="The person or team that the slot is for", min_length=1, max_length=80)
 
 
 class Booking(BaseModel):
@@ -123,31 +122,7 @@ class Cancel(BaseModel):
     booking: int = Field(description="The id of the booking, as book_slot returned it", ge=1, lt=2**31)
 
 
-def _free(slots: Slots, today: date) -> str:
-    day = _day(slots.day, today)
-    return f"Free {day}: {forms.listed(map(clock, slots.free))}." if slots.free else f"Nothing is free {day}."
-
-
-def _listed(found: Entries, today: date) -> str:
-    words = (
-        f"{entry.id} {_day(entry.day, today)} {clock(entry.at)} {entry.name}{' (cancelled)' if entry.cancelled else ''}"
-        for entry in found.bookings
-    )
-    return f"Bookings: {forms.listed(words)}." if found.bookings else "There are no such bookings."
-
-
-def _slot(booking: Booking, today: date) -> str:
-    name = f"the {booking.name}" if booking.name[:1].islower() else booking.name
-    whom = "" if booking.name == "me" else f" for {name.replace('the the ', 'the ')}"
-    return f"{clock(booking.at)} {_day(booking.day, today)}{whom}"
-
-
-def _day(day: date, today: date) -> str:
-    near = {today: "today", today + timedelta(days=1): "tomorrow"}
-    return near.get(day, f"on {day}")
-
-
-@tool.read(forms=[forms.LIST_SLOTS], sentence=_free)
+@tool.read
 async def list_slots(args: Day, tx: Transaction) -> Slots:
     """List the free slots of one day in the calendar."""
     of_day = select(SLOTS.c.at).where(SLOTS.c.day == args.day)
@@ -161,7 +136,7 @@ async def list_slots(args: Day, tx: Transaction) -> Slots:
     return Slots(day=args.day, free=free, days=days)
 
 
-@tool.read(forms=[forms.LIST_BOOKINGS], sentence=_listed)
+@tool.read
 async def list_bookings(args: BookingsOf, tx: Transaction) -> Entries:
     """List bookings of the calendar with their ids, by name or id; 20 at the most, those in force first."""
     columns = (BOOKINGS.c.id, SLOTS.c.day, SLOTS.c.at, BOOKINGS.c.name, BOOKINGS.c.cancelled)
@@ -176,8 +151,6 @@ async def list_bookings(args: BookingsOf, tx: Transaction) -> Entries:
 
 @tool.transactional(
     observe=list_bookings,
-    forms=[forms.CANCEL_BOOKING],
-    sentence=lambda entry, today: f"Cancelled booking {entry.id}: {_slot(entry, today)}.",
 )
 async def cancel_booking(args: Cancel, tx: Transaction) -> Entry:
     """Cancel one booking of the calendar, so that its slot is free again."""
@@ -193,8 +166,6 @@ async def cancel_booking(args: Cancel, tx: Transaction) -> Entry:
 @tool.transactional(
     observe=list_slots,
     undo=cancel_booking.using(booking="result.id"),
-    forms=[forms.BOOK_SLOT, forms.MOVE_BOOKING],
-    sentence=lambda booking, today: f"Booked {_slot(booking, today)}.",
 )
 async def book_slot(args: Book, tx: Transaction) -> Booking:
     """Book one free slot of the calendar in the name of a person or team."""

@@ -1,13 +1,11 @@
 """The customers: `find_customer`, and `update_customer`, which never overwrites a change made by somebody else."""
 
 import re
-from datetime import date
 from typing import Annotated
 
 from pydantic import BaseModel, Field, StringConstraints
 from sqlalchemy import Column, ColumnElement, Integer, String, Table, and_, case, exists, func, or_, select, update
 
-from examples.desk import forms
 from examples.desk.near import near
 from replan import Refused, Transaction, metadata, tool
 
@@ -70,16 +68,7 @@ class Update(BaseModel):
     changes: Changes
 
 
-def _found(found: Customers, _today: date) -> str:
-    more = " There are more." if found.more else ""
-    return f"Customers: {forms.listed(map(_words, found.customers), '; ')}.{more}"
-
-
-def _words(customer: Customer) -> str:
-    return f"{customer.id} {customer.name}, {customer.email}, {customer.phone}"
-
-
-@tool.read(forms=[forms.FIND_CUSTOMER], sentence=_found)
+@tool.read
 async def find_customer(args: Query, tx: Transaction) -> Customers:
     """Find customers by name, e-mail address or id; returns each with the version that update_customer needs."""
     query = select(CUSTOMERS).where(_fits(args.query)).order_by(_rank(args.query), CUSTOMERS.c.name, CUSTOMERS.c.id)
@@ -92,8 +81,6 @@ async def find_customer(args: Query, tx: Transaction) -> Customers:
 
 @tool.transactional(
     observe=find_customer.using(query="args.customer"),
-    forms=[forms.UPDATE_CUSTOMER],
-    sentence=lambda customer, _: f"Customer {_words(customer)} is up to date.",
 )
 async def update_customer(args: Update, tx: Transaction) -> Customer:
     """Change name, e-mail address or phone number of a customer, unless somebody changed the customer since."""

@@ -1,12 +1,11 @@
 """Documents in a table: `list_documents`, `read_document` and `delete_document`."""
 
 import asyncio
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 from pydantic import BaseModel, Field
 from sqlalchemy import Column, String, Table, Text, or_, select, update
 
-from examples.desk import forms
 from examples.desk.near import near
 from replan import Documents, DocumentText, Moment, Refused, Transaction, metadata, tool
 
@@ -66,12 +65,7 @@ class Row(Paper):
     """When the document was deleted; None if it was not. The text of a deleted document must not be returned."""
 
 
-def _listed(found: Listing, _today: date) -> str:
-    names = forms.listed(paper.name for paper in found.documents)
-    return f"Documents: {names}." if names else "There are no such documents."
-
-
-@tool.read(untrusted=True, forms=[forms.LIST_DOCUMENTS], sentence=_listed)
+@tool.read(untrusted=True)
 async def list_documents(args: DocumentsOf, tx: Transaction) -> Listing:
     """List the documents that are kept, by name, with their titles; the first 50 at the most."""
     fits = or_(*(column.icontains(args.query, autoescape=True) for column in (PAPERS.c.name, PAPERS.c.title)))
@@ -95,8 +89,6 @@ async def read_document(args: DocumentName, tx: Transaction, documents: Document
 
 @tool.transactional(
     observe=list_documents,
-    forms=[forms.DELETE_DOCUMENT],
-    sentence=lambda paper, _: f"Deleted {paper.name} ({paper.title}).",
 )
 async def delete_document(args: Delete, tx: Transaction) -> Paper:
     """Delete one document for good."""

@@ -1,6 +1,6 @@
 """The shop: `get_price`, `purchase`, `list_orders` and `refund`."""
 
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any
 
@@ -8,7 +8,6 @@ from pydantic import BaseModel, Field, WithJsonSchema, computed_field
 from sqlalchemy import BigInteger, Column, ForeignKey, Integer, String, Table, insert, select, update
 from sqlalchemy.types import TypeDecorator
 
-from examples.desk import forms
 from examples.desk.customers import CUSTOMERS, require
 from examples.desk.near import near
 from replan import Moment, Refused, Transaction, metadata, tool
@@ -140,20 +139,7 @@ class Refund(BaseModel):
     order: int = Field(description="The id of the order, as purchase returned it", ge=1, lt=2**31)
 
 
-def _goods(order: Order) -> str:
-    each = "" if order.quantity == 1 else f" ({order.price:.2f} each)"
-    return f"{order.quantity} of {order.sku} for {order.total:.2f} EUR{each}"
-
-
-def _listed(found: Orders, _today: date) -> str:
-    words = (f"{order.id} {_goods(order)}{' (refunded)' if order.refunded else ''}" for order in found.orders)
-    return f"Orders: {forms.listed(words, '; ')}." if found.orders else "There are no such orders."
-
-
-@tool.read(
-    forms=[forms.GET_PRICE],
-    sentence=lambda price, _: f"{price.sku}, {price.name}: {price.price:.2f} EUR, {price.stock} in stock.",
-)
+@tool.read
 async def get_price(args: PriceOf, tx: Transaction) -> Price:
     """Look up one article: what a piece costs now and how many are in stock."""
     row = (await tx.execute(select(ARTICLES).where(ARTICLES.c.sku == args.sku))).one_or_none()
@@ -164,7 +150,7 @@ async def get_price(args: PriceOf, tx: Transaction) -> Price:
     return Price.model_validate(row)
 
 
-@tool.read(forms=[forms.LIST_ORDERS], sentence=_listed)
+@tool.read
 async def list_orders(args: OrdersOf, tx: Transaction) -> Orders:
     """List orders with their ids, by article, customer or id; the latest 20 at the most."""
     query = select(ORDERS).order_by(ORDERS.c.id.desc()).limit(MAX_LISTED)
@@ -179,8 +165,6 @@ async def list_orders(args: OrdersOf, tx: Transaction) -> Orders:
 
 @tool.transactional(
     observe=list_orders,
-    forms=[forms.REFUND],
-    sentence=lambda order, _: f"Refunded order {order.id}: {_goods(order)}.",
 )
 async def refund(args: Refund, tx: Transaction) -> Order:
     """Pay back one order in full and put its pieces back into stock."""
@@ -198,8 +182,6 @@ async def refund(args: Refund, tx: Transaction) -> Order:
 @tool.transactional(
     observe=get_price,
     undo=refund.using(order="result.id"),
-    forms=[forms.PURCHASE],
-    sentence=lambda order, _: f"Bought {_goods(order)}: order {order.id}.",
 )
 async def purchase(args: Purchase, tx: Transaction) -> Order:
     """Buy pieces of one article from stock, unless a piece costs more than `at_most`."""

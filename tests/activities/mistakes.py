@@ -7,7 +7,6 @@ import httpx2
 from pydantic import BaseModel
 
 from replan import Transaction, tool
-from replan.forms import NUMBER, Form
 
 
 class Slot(BaseModel):
@@ -80,8 +79,7 @@ PLANTED = {
     tool("optional", "@tool.read(retries=3)"): "optional: there is no option 'retries': did you mean retry or "
     "raises?: use one of observe, reconcile, settle, undo, fallback, ensure, approve, raises, requests, retry, "
     "timeout, datasource, untrusted, authority, content, tokens, tokens_overhead, enforces_timeout, "
-    "breaker, service, credential, "
-    "limit, forms, sentence.",
+    "breaker, service, credential, limit.",
     tool("risky", "@tool.read(fallback=write)"): "risky: fallback=write changes something, "
     "and a @tool.read must not: name another @tool.read.",
     tool("counted", "@tool.read(ensure='result.free.count() > 0')"): "counted: ensure='result.free.count() > 0' "
@@ -121,20 +119,5 @@ PLANTED = {
     tool("fused", "@tool.read(breaker=5)"): "fused: breaker=5 must be None for no circuit breaker, or "
     "CircuitBreaker(failures=3, calls=2, recovery=5, trials=2): whole numbers of 1 or more, and seconds above 0, "
     "at most a day.",
-    tool("unlisted", "@tool.read(forms=Form('be', 'be'))"): "unlisted: forms= is of type Form, not a list: "
-    "write forms=[Form(...)].",
-    tool("formless", "@tool.read(forms=['be there'])"): "formless: forms= has 'be there', which is no Form: "
-    "write Form(SPELLING, PATTERN), from replan.forms.",
-    tool("unclosed", "@tool.read(forms=[Form('be', 'be (there')])"): "unclosed: forms= has the pattern 'be (there', "
-    "which is no regular expression (missing ), unterminated subpattern at position 3): correct it.",
-    tool("grouped", "@tool.read(forms=[Form('on DAY', '(?P<day>x)|on (?P<dya>.+)')])"): "grouped: forms= has 'on DAY' "
-    "with a group 'dya', which is no argument: did you mean day?: name the groups like the arguments, or give it a "
-    "function.",
-    tool("dayless", "@tool.read(forms=[Form('be', 'be')])"): "dayless: forms= has 'be' without a group for the "
-    "argument 'day': add (?P<day>...).",
-    tool("given", "@tool.read(forms=[Form('be', 'be', read=print, things={NUMBER: 'day'})])"): "given: forms= says "
-    "things= of 'be', which has a function: give them to its PlannedCall.",
-    tool("wordless", "@tool.read(sentence='Free.')"): "wordless: sentence='Free.' must be a function of a result and "
-    "today's date.",
 }
 """Source and sentence, in the order of the file."""

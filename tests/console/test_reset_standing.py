@@ -78,18 +78,18 @@ async def set_back(client: Client, id: str, step: str) -> str:
 def test_a_reset_that_could_apply_an_effect_again_is_refused(desk: Bookings) -> None:
     """The slot that the new plan booked would be booked again under another id: exit 1, what stands, and two ways."""
     task = desk.book()
-    refused = desk.starter("reset", task, "--to", "slots", "--json")
+    refused = desk.starter("reset", task, "--to", "list_slots", "--json")
     error = document(refused)["error"]
 
     assert (refused.returncode, error["code"], desk.effects(task)) == (1, "effect_stands", {"book-2": "applied"})
-    assert "'book-2' (book_slot) was applied after 'slots'" in error["reason"]
+    assert "'book-2' (book_slot) was applied after 'list_slots'" in error["reason"]
     assert "--undo" in error["remedy"] and "--keep" in error["remedy"]
 
 
 def test_with_undo_the_effect_is_undone_before_the_reset(desk: Bookings) -> None:
     """One booking stands in the end, under another id."""
     task = desk.book()
-    reset = desk.starter("reset", task, "--to", "slots", "--undo")
+    reset = desk.starter("reset", task, "--to", "list_slots", "--undo")
     ended = desk.ended(task)
 
     assert (reset.returncode, ended["status"]) == (0, "completed")
@@ -100,10 +100,10 @@ async def test_a_program_names_the_fate_by_a_word(desk: Bookings, client: Client
     """As the problem that it got says; another word is an error, and nothing happens."""
     task = TaskHandle(client, desk.book())
     with pytest.raises(Problem) as refused:
-        await task.reset("slots")
+        await task.reset("list_slots")
     with pytest.raises(ValueError, match="'undone' is not a valid Fate"):
-        await task.reset("slots", fate="undone")  # type: ignore[arg-type]  # as a program without types writes it
-    undone = (await task.reset("slots", fate="undo")).undone
+        await task.reset("list_slots", fate="undone")  # type: ignore[arg-type]  # as a program without types writes it
+    undone = (await task.reset("list_slots", fate="undo")).undone
 
     assert "`fate='undo'`" in str(refused.value.remedy)
     assert [effect.step for effect in undone] == ["book-2"]
@@ -113,7 +113,7 @@ async def test_all_calls_of_a_task_have_its_effect_key(desk: Bookings, client: C
     """Those of the run that is reset, of the rollback before, of the new run, and of the rollback after its end."""
     task = await Replan(client, queue=desk.queue).start(ROSA, effect_key="order:7/rosa")
     desk.ended(task.id)
-    resets = [desk.starter("reset", task.id, "--to", "slots", "--undo").returncode, desk.ended(task.id)["status"]]
+    resets = [desk.starter("reset", task.id, "--to", "list_slots", "--undo").returncode, desk.ended(task.id)["status"]]
     undone = desk.starter("undo", task.id)
     told = {one["key"]: one for one in desk.asked("effects", task.id)["effects"]}
     keys = {id: f"order:7/rosa/{id}" for id in ("book-2", "undo:book-2", "book-3", "undo:book-3")}
@@ -129,7 +129,7 @@ async def test_a_reset_relies_on_no_rollback_but_its_own(desk: Bookings, client:
     """One that was left by another reset undoes other effects: the second reset waits for its end."""
     task = desk.book()
     other = await client.start_workflow("UndoWorkflow", {}, id=reset_rollback_id(task), task_queue="nobody")
-    refused = desk.starter("reset", task, "--to", "slots", "--undo", "--json")
+    refused = desk.starter("reset", task, "--to", "list_slots", "--undo", "--json")
     await other.terminate()
 
     assert (refused.returncode, document(refused)["error"]["code"]) == (1, "still_running")
@@ -140,7 +140,7 @@ def test_two_resets_that_undo_leave_nothing(desk: Bookings) -> None:
     """Each rollback is read: what the first one undid is not said to stand after the second."""
     task = desk.book()
     for _ in range(2):
-        assert desk.asked("reset", task, "--to", "slots", "--undo")["undone"]
+        assert desk.asked("reset", task, "--to", "list_slots", "--undo")["undone"]
         desk.ended(task)
     told = desk.starter("explain", task).stdout
 
@@ -151,11 +151,13 @@ def test_two_resets_that_undo_leave_nothing(desk: Bookings) -> None:
 def test_with_keep_the_planner_knows_what_stands(desk: Bookings) -> None:
     """The planner without a model books nothing more, and tells of the booking in its answer."""
     task = desk.book()
-    reset = desk.asked("reset", task, "--to", "slots", "--keep")
+    reset = desk.asked("reset", task, "--to", "list_slots", "--keep")
     ended = desk.ended(task)
 
     assert (reset["kept"], reset["to"], desk.effects(task)) == (["book-2"], "plan:1", {"book-2": "applied"})
-    assert [step["id"] for step in ended["steps"]] == ["book-2", "slots"] and "tomorrow for Rosa" in ended["result"]
+    assert [step["id"] for step in ended["steps"]] == ["book-2", "list_slots"] and "tomorrow for Rosa" in ended[
+        "result"
+    ]
 
 
 @pytest.mark.full
@@ -164,7 +166,7 @@ def test_what_was_kept_can_be_reset_and_undone_later(desk: Bookings) -> None:
     task = desk.book()
     resets = list[int]()
     for more in (["--keep"], [], ["--undo"]):
-        resets.append(desk.starter("reset", task, "--to", "slots" if more else "plan:1", *more).returncode)
+        resets.append(desk.starter("reset", task, "--to", "list_slots" if more else "plan:1", *more).returncode)
         desk.ended(task)
     before, undone = desk.effects(task), desk.starter("undo", task)
 
@@ -175,7 +177,7 @@ def test_what_was_kept_can_be_reset_and_undone_later(desk: Bookings) -> None:
 async def test_undo_covers_the_runs_that_a_reset_left_behind(desk: Bookings, client: Client) -> None:
     """After the server's own reset, which asks nobody, there are two bookings: all commands say so, and both go."""
     task = desk.book()
-    await set_back(client, task, "slots")
+    await set_back(client, task, "list_slots")
     before = (desk.ended(task)["status"], desk.effects(task))
     told = [desk.starter(command, task).stdout for command in ("show", "explain")]
     undone = desk.starter("undo", task)
@@ -191,7 +193,7 @@ async def test_what_a_deleted_history_hides_is_said(desk: Bookings, client: Clie
     """The ledger still has the booking, so it is undone; that all is undone is not claimed."""
     task = desk.book()
     first = (await client.get_workflow_handle(task).describe()).run_id
-    await set_back(client, task, "slots")
+    await set_back(client, task, "list_slots")
     desk.ended(task)
     execution = WorkflowExecution(workflow_id=task, run_id=first)
     await client.workflow_service.delete_workflow_execution(

@@ -12,7 +12,6 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from activities.offline.planner import OfflinePlanner
-from examples.desk.forms import BOOK_SLOT
 from replan import Key, NeedsPerson, Refused, Tool, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
@@ -254,7 +253,7 @@ class Slot(BaseModel):
     name: str
 
 
-@tool.idempotent(forms=[BOOK_SLOT])
+@tool.idempotent
 async def book_slot(args: Slot) -> Slot:
     """Book a slot; 14:00 is always taken."""
     if args.at == "14:00":

@@ -3,8 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import date
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
@@ -15,10 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from activities.borders import declared
 from activities.libraries import libraries_of
 from activities.storage.store import IN_FILE, is_in_memory
-from activities.toolbox.declare import companions, conditions, form
+from activities.toolbox.declare import companions, conditions
 from activities.toolbox.declare.condition_clauses import clause_of
 from activities.toolbox.declare.conditions import Condition
-from activities.toolbox.declare.form import Form
 from activities.toolbox.declare.tool import DECORATORS, NAMES, NOT_PURE, OPTIONS, Rule, Tool, ToolOptions
 from activities.toolbox.injection import ASYNC_ONLY, INJECTABLE, Key, LanguageModel, Transaction
 from workflows.faults.circuit_breaker import CircuitBreaker
@@ -58,8 +56,6 @@ class Kind:
     """Names the service for the arguments of a call; `service` is then the name of the tool."""
     credential: str | None = None
     limit: str | None = None
-    forms: Sequence[Form] = ()
-    sentence: Callable[[Any, date], str] | None = None
     for_people: frozenset[str] = frozenset()
     """Arguments that only a person may give, when the call is shown for an approval; no schema has them."""
     is_hidden: bool = False
@@ -172,11 +168,6 @@ def _build(tool: Tool[..., Any], hints: Mapping[str, Any], parameters: Sequence[
         names_service=service if callable(service) else None,
         credential=tool.options.credential,
         limit=tool.options.limit,
-        forms=[
-            replace(declared_form, kinds=declared_form.kinds or (tool.__name__,))
-            for declared_form in tool.options.forms
-        ],
-        sentence=tool.options.sentence,
         for_people=tool.origin.for_people,
         is_hidden=tool.origin.is_hidden,
     )
@@ -247,7 +238,6 @@ def _mistakes(tool: Tool[..., Any], parameters: Parameters, hints: Mapping[str, 
         yield from companions.mistakes(tool, first, hints.get("return"))
         yield from conditions.mistakes(tool.__name__, tool.options.ensure, first, hints.get("return"))
         yield from conditions.approval_mistakes(tool.__name__, tool.options.approve, first)
-        yield from form.mistakes(tool.__name__, tool.options.forms, first)
     if "return" not in hints or hints["return"] is type(None):
         yield f"{tool.__name__}: the result has no type: annotate it, e.g. -> Price (a pydantic model)."
 

@@ -14,13 +14,11 @@ its rules. `kind.py` copies an option into the `ToolSpec` if the spec has a fiel
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
-from datetime import date
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from activities.borders.declared import Raises
-from activities.toolbox.declare.form import Form
 from workflows.faults import retries
 from workflows.faults.circuit_breaker import STANDARD_BREAKER, CircuitBreaker
 from workflows.plans.catalogue import Effect
@@ -108,7 +106,6 @@ NAMES = Rule(
     ),
     'the names of arguments, e.g. ("receiver", "amount")',
 )
-_SENTENCE = Rule(lambda value: value is None or callable(value), "a function of a result and today's date")
 _COUNT = Rule(lambda value: type(value) is int and value >= 0, "a whole number of tokens, 0 or more")
 
 
@@ -203,12 +200,6 @@ class ToolOptions:
     value. Limits and outages of one credential do not stop the calls with another one."""
     limit: Annotated[str | None, _LIMIT] = None
     """The most calls of the service in any second, minute or hour, by all workers together, e.g. `10/s`, `300/min`."""
-
-    # Read when the offline planner makes a plan, and when it answers
-    forms: Sequence[Form] = ()
-    """How people write a request for the tool where no model plans: the offline planner uses these forms."""
-    sentence: Annotated[Callable[[Any, date], str] | None, _SENTENCE] = None
-    """A function that makes a sentence for people from a result and today's date: what the offline planner answers."""
 
 
 OPTIONS = tuple(option.name for option in fields(ToolOptions))
