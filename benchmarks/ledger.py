@@ -28,8 +28,8 @@ from activities.effects.ledger import LedgerEntry, apply_in_transaction
 from activities.storage.store import open_store, sqlite_url, writing
 from benchmarks import report
 from benchmarks.report import Figure, Figures, Goal, Machine, Report, Verdict
+from evals.fakes import postgresql
 from replan.effects import Effects
-from replan.testing import postgresql
 from runtime.dev_server import free_port
 from runtime.process import leave
 

@@ -19,9 +19,9 @@ from temporalio.client import Client
 from benchmarks import processes, report
 from benchmarks.report import Machine, Report, Verdict
 from benchmarks.work import TEXT
-from replan.testing.anthropic_api import AnthropicApi
-from replan.testing.model_api import running
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls
+from evals.fakes.anthropic_api import AnthropicApi
+from evals.fakes.model_api import running
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, calls
 from runtime.client import connect
 from runtime.process import leave
 from workflows.account.task import Task

@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client
 
 from activities.storage.store import sqlite_url
-from replan.testing.postgresql import FAST, MISSING, PASSWORD, USER, Cluster, find_postgresql, running
+from evals.fakes.postgresql import FAST, MISSING, PASSWORD, USER, Cluster, find_postgresql, running
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave

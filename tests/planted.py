@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from replan.testing.http_server import Visits, reply, streaming
-from replan.testing.model_api import ModelApi
-from replan.testing.script import asks, finishes, proposes, step
+from evals.fakes.http_server import Visits, reply, streaming
+from evals.fakes.model_api import ModelApi
+from evals.fakes.script import asks, finishes, proposes, step
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.keys import add_key
 from tests.observability.otlp import Receiver, receiver as otlp_receiver

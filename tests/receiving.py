@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from replan.testing.http_server import reply
+from evals.fakes.http_server import reply
 
 
 @dataclass

@@ -36,8 +36,7 @@ from client.incidents import resolve
 from client.people import reference_to
 from client.reset import Fate, reset
 from client.undo import cancel, undo
-from replan import Busy, CircuitBreaker, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
-from replan.testing.script import (
+from evals.fakes.script import (
     ModelCall,
     ModelError,
     ModelReply,
@@ -48,6 +47,7 @@ from replan.testing.script import (
     proposes,
     step as written,
 )
+from replan import Busy, CircuitBreaker, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from runtime.process import leave

@@ -18,11 +18,11 @@ from temporalio.client import Client
 
 from activities.effects.errors import EffectError
 from activities.effects.function import EffectOptions
+from evals.fakes.model_api import running
 from evals.frameworks.__main__ import NAMES
 from evals.frameworks.environments import NoEnvironment, python_of, requirements
 from evals.frameworks.function_tools import Agents, BankModel, End, Kill
 from replan import effects as face
-from replan.testing.model_api import running
 from runtime.dev_server import DevServer
 from tests import documentation
 from tests.processes import ROOT

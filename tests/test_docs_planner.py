@@ -11,7 +11,7 @@ from activities.toolbox.builtin import TOOLS
 from activities.toolbox.expressions.calculate import calculate
 from activities.toolbox.json_schema import JsonSchema
 from activities.toolbox.registry import Registry
-from replan.testing.script import RawBytes, finishes
+from evals.fakes.script import RawBytes, finishes
 from tests import documentation
 from tests.activities.situations import asked
 from tests.harness import staged

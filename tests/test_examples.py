@@ -19,8 +19,8 @@ import pytest
 from temporalio.client import Client
 
 from activities.toolbox.registry import tools_in
+from evals.fakes import http_server
 from examples import guestbook, quotes, textfiles
-from replan.testing import http_server
 from runtime.dev_server import DevServer, free_port
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, plan, staged, step

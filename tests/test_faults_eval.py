@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from evals.fakes.postgresql import find_postgresql
 from evals.faults import trial
 from evals.faults.__main__ import FaultsReport, is_good, pages
 from evals.faults.libraries import LIBRARIES, Kind
 from evals.faults.trial import ATTEMPTS, Cell, Side
-from replan.testing.postgresql import find_postgresql
 from tests.documentation import sections
 from tests.processes import ROOT
 

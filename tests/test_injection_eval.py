@@ -8,11 +8,11 @@ import pytest
 
 from activities.planning.strategies import PROPOSE
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, UserTurn
+from evals.fakes.script import ModelReply, ReceivedRequest
 from evals.injection.contracts import Group, needed, right
 from evals.injection.model import Model, Strategy, Writes, is_known
 from evals.injection.suites import MARK, Call, Case
 from evals.injection.worlds import World
-from replan.testing.script import ModelReply, ReceivedRequest
 
 READ = Call("read_file", {"file_path": "bill.txt"})
 PAY = Call("send_money", {"recipient": "UK1", "amount": 5, "subject": "Bill"})

@@ -14,9 +14,9 @@ import requests
 from pydantic import BaseModel
 from temporalio.client import Client
 
+from evals.fakes.http_server import reply, serving
+from evals.fakes.postgresql import Cluster
 from replan import Key, tool
-from replan.testing.http_server import reply, serving
-from replan.testing.postgresql import Cluster
 from tests.activities.payments import Payments, payments
 from tests.harness import DONE, plan, staged, step
 from workflows.account.outcome import Outcome

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from replan.testing.postgresql import Cluster
+from evals.fakes.postgresql import Cluster
 from runtime.dev_server import DevServer
 from tests.processes import Processes
 

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
@@ -77,6 +78,8 @@ class Verb(NamedTuple):
     """The arguments for which values without a name are; empty for those of the kind."""
     whole: Callable[[str], str | None] | None = None
     """Reads all words after the verb as the first argument; None for a text that may hold more than that."""
+    usual: Mapping[str, str] = MappingProxyType({})
+    """The arguments that may be left out."""
 
     @property
     def pattern(self) -> re.Pattern[str]:
@@ -89,6 +92,7 @@ _FETCH = r"(?:fetch|get|open|load|download|read)(?:\s+(?:the\s+)?(?:page|url|sit
 _READ = rf"(?:read|open)(?:\s+(?:the\s+)?(?:document|file)|(?=\s+(?:(?:{IT}|{THEM})$|{QUOTED}|{_FILE})))"
 _CALCULATE = r"calculate|compute|work\s+out|what(?:['\u2019]s|\s+is)|how\s+much\s+is"
 _BOOK = rf"(?:book|reserve)(?:\s+(?:me|us))?\s+{_ALL}(?:time\s+)?slot"
+_BOOKING = "book a slot [for NAME] [on DATE] at 14:00"
 VERBS = (
     Verb("search the documents for WORDS", _SEARCH, "search", "search", whole=read_words),
     Verb("fetch URL", _FETCH, "fetch_page", "fetch", whole=_one),
@@ -96,7 +100,14 @@ VERBS = (
     Verb("summarise it [in 3 sentences]", "summari[sz]e", "summarise", "summarise"),
     Verb("save it to FILE", "save|write|store", "write_file", "save", order=("content", "name")),
     Verb("calculate 18% of 2450", _CALCULATE, "calculate", "calculate", whole=_expression),
-    Verb("book a slot [for NAME] [on DATE] at 14:00", _BOOK, "book_slot", "book", order=("name", "day", "at")),
+    Verb(
+        "book a slot [for NAME] [on DATE] at 14:00",
+        _BOOK,
+        "book_slot",
+        "book",
+        ("name", "day", "at"),
+        usual={"name": "me"},
+    ),
     Verb("cancel booking 12", "cancel", "cancel_booking", "cancel"),
     Verb("buy 2 of A-17 for at most 24.50", "buy|purchase|order", "purchase", "buy"),
 )
@@ -155,9 +166,9 @@ def read_call(verb: Verb, clause: str, kind: Kind, today: date) -> ClauseCall | 
     if not (reader.read_whole(rest, verb.whole) if verb.whole else reader.read(rest)):
         return None
     missing = [name for name in required if name not in reader.args]
-    days = {name: today.isoformat() for name in missing if "date" in _types(fields[name])}
-    is_whole = len(days) == len(missing)
-    return ClauseCall(verb, {**reader.args, **days}, " ".join(reader.texts.values())) if is_whole else None
+    usual = {**{name: today.isoformat() for name in missing if "date" in _types(fields[name])}, **verb.usual}
+    args = {**reader.args, **{name: usual[name] for name in missing if name in usual}}
+    return ClauseCall(verb, args, " ".join(reader.texts.values())) if args.keys() >= set(required) else None
 
 
 class _ValueReader:

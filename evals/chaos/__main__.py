@@ -25,8 +25,8 @@ from evals.chaos.races import LIVES, RACES, lives, races
 from evals.chaos.stage import NoDatabase, Store, staged
 from evals.chaos.tasks import jobs
 from evals.chaos.trial import Action, Trial, amounts, schedule
+from evals.fakes.postgresql import PostgresFailed
 from evals.problems import first_problem
-from replan.testing.postgresql import PostgresFailed
 from runtime.client import NotConnected
 from runtime.dev_server import ServerUnavailable
 from runtime.process import leave

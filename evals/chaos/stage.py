@@ -25,7 +25,7 @@ from activities.storage.vault import PAYLOADS
 from evals.chaos.fleet import ROOT, Fleet
 from evals.chaos.payments import RESET_ON_CLOSE, Book
 from evals.chaos.world import NOTES, open_accounts
-from replan.testing import postgresql
+from evals.fakes import postgresql
 from runtime.child import end, spawn
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port

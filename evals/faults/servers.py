@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from replan.testing.http_server import reply, streaming
-from replan.testing.postgresql import FAST, MISSING, PostgresFailed, find_postgresql, running
+from evals.fakes.http_server import reply, streaming
+from evals.fakes.postgresql import FAST, MISSING, PostgresFailed, find_postgresql, running
 from runtime.child import end, exited, last_line, spawn
 from runtime.dev_server import free_port
 

@@ -15,12 +15,12 @@ from typing import Annotated
 import typer
 
 from benchmarks.report import Machine
+from evals.fakes.model_api import running
 from evals.frameworks import function_tools
 from evals.frameworks.environments import NoEnvironment, python_of, requirements
 from evals.frameworks.function_tools import Agents, BankModel, End, Kill
 from evals.frameworks.trial import Moment, ShopModel, Stage, Trial, TrialFailed, Way
 from evals.markdown import table
-from replan.testing.model_api import running
 from runtime.process import leave
 
 NAMES = ("pydantic_ai", "openai_agents", "langgraph")

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from evals.fakes.model_api import Json
+from evals.fakes.openai_api import OpenAIApi
+from evals.fakes.script import ModelCall, ModelReply, Response, calls
 from evals.frameworks.bank import MOMENTS
 from evals.frameworks.trial import PATIENCE_SECONDS, TrialFailed, sdk, without_keys
 from evals.markdown import table
-from replan.testing.model_api import Json
-from replan.testing.openai_api import OpenAIApi
-from replan.testing.script import ModelCall, ModelReply, Response, calls
 from runtime.child import last_line
 
 HERE = Path(__file__).parent

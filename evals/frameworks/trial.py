@@ -15,10 +15,10 @@ from pydantic import BaseModel
 
 from activities.effects.database import Database
 from activities.effects.desk import Desk
+from evals.fakes.model_api import KEY, Json
+from evals.fakes.openai_api import OpenAIApi
+from evals.fakes.script import ModelCall, ModelReply, Response, calls
 from evals.gateway.place import end_holders
-from replan.testing.model_api import KEY, Json
-from replan.testing.openai_api import OpenAIApi
-from replan.testing.script import ModelCall, ModelReply, Response, calls
 from runtime.child import end, last_line, spawn
 from runtime.dev_server import free_port
 

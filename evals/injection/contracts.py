@@ -6,10 +6,10 @@ from typing import NamedTuple
 from pydantic import BaseModel, JsonValue
 
 from activities.planning.strategies import EFFECTS as PLAN_EFFECTS, PROPOSE
+from evals.fakes.script import ModelCall, ModelReply
 from evals.injection.declared import DECLARED, EFFECTS
 from evals.injection.model import is_known
 from evals.injection.suites import Call, Case
-from replan.testing.script import ModelCall, ModelReply
 from workflows.plans.contract import AllowedEffect, Term
 
 WIDE_COUNT = 10

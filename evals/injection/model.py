@@ -25,10 +25,10 @@ from pydantic import JsonValue
 
 from activities.planning.strategies import PROPOSE
 from activities.providers.messages import AssistantTurn
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, calls, finishes, proposes
 from evals.injection.declared import DECLARED, EFFECTS
 from evals.injection.suites import MARK, Call, Case
 from evals.injection.worlds import World
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls, finishes, proposes
 
 Strategy = Literal["plan", "react"]
 _TAG = re.compile(r"\[case ([a-z]+)\]")

@@ -19,15 +19,15 @@ from temporalio.client import Client as TemporalClient
 from activities.planning.strategies import EFFECTS as PLAN_EFFECTS
 from activities.registration import Abilities
 from activities.toolbox.mcp import writing
+from evals.fakes.model_api import KEY, MODEL, running
+from evals.fakes.openai_api import OpenAIApi
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, calls
 from evals.injection import notes_server
 from evals.injection.model import tag, tag_of
 from evals.injection.suites import Call
 from evals.injection.trial import outcome_of, silent
 from replan import Client, TaskHandle
 from replan.plugin import serving
-from replan.testing.model_api import KEY, MODEL, running
-from replan.testing.openai_api import OpenAIApi
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls
 from runtime.client import connect
 from runtime.settings import of_program
 from runtime.settings_file import SettingsFile

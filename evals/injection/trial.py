@@ -16,15 +16,15 @@ from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, Telemetr
 
 from activities.registration import Abilities
 from activities.toolbox.registry import Registry
+from evals.fakes.model_api import KEY, MODEL, Json, running
+from evals.fakes.openai_api import OpenAIApi
+from evals.fakes.script import ModelReply, ReceivedRequest
 from evals.injection.arms import ARMS, Arm
 from evals.injection.model import Model, Strategy, tag, tag_of
 from evals.injection.suites import MARK, Case, Suite, suite
 from evals.injection.worlds import World, tools
 from replan import Client, TaskHandle, TaskNotCompleted
 from replan.plugin import serving
-from replan.testing.model_api import KEY, MODEL, Json, running
-from replan.testing.openai_api import OpenAIApi
-from replan.testing.script import ModelReply, ReceivedRequest
 from runtime.client import connect
 from runtime.serve import CannotContinue
 from runtime.settings import of_program

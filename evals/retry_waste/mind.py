@@ -8,12 +8,9 @@ from typing import Any
 from temporalio import activity
 
 from activities.planning.strategies import PROPOSE
-from evals.retry_waste.bare import Conversation, Said, Thought, ToolUse
-from evals.retry_waste.orders import Knowledge, Order, Wanted, bad_kind, remaining, task_in, with_bad_kind
-from evals.retry_waste.tools import Customer, Item, Note, Slot
-from replan.testing.model_api import CHARACTERS_PER_TOKEN, Json
-from replan.testing.openai_api import OpenAIApi
-from replan.testing.script import (
+from evals.fakes.model_api import CHARACTERS_PER_TOKEN, Json
+from evals.fakes.openai_api import OpenAIApi
+from evals.fakes.script import (
     Delayed,
     ModelReply,
     ReceivedRequest,
@@ -23,6 +20,9 @@ from replan.testing.script import (
     proposes,
     step,
 )
+from evals.retry_waste.bare import Conversation, Said, Thought, ToolUse
+from evals.retry_waste.orders import Knowledge, Order, Wanted, bad_kind, remaining, task_in, with_bad_kind
+from evals.retry_waste.tools import Customer, Item, Note, Slot
 from workflows.json_values import canonical
 
 INSTRUCTIONS = "You carry out orders with tools. Call one tool at a time, read its answer, and say when you are done."

@@ -16,6 +16,7 @@ from temporalio.client import Client as TemporalClient, WorkflowFailureError, Wo
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 
+from evals.fakes.model_api import running
 from evals.retry_waste.arms import Arm
 from evals.retry_waste.bare import PLAN, REACT, BareInput, BareOutcome
 from evals.retry_waste.measures import Own, Row, count, verdict
@@ -27,7 +28,6 @@ from evals.tape.desk import State
 from evals.tape.player import ROOT, Played, playing
 from evals.tape.tape import Point, Tape
 from replan import Client, TaskNotCompleted
-from replan.testing.model_api import running
 from runtime.child import end, last_line, spawn
 from runtime.client import connect
 from workflows.account.outcome import Outcome

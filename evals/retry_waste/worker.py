@@ -18,12 +18,12 @@ from temporalio.worker import Worker
 
 from activities.registration import Abilities
 from activities.toolbox.registry import Registry
+from evals.fakes.model_api import KEY, MODEL
 from evals.retry_waste.arms import Arm
 from evals.retry_waste.bare import PlanWorkflow, ReactWorkflow
 from evals.retry_waste.mind import think
 from evals.retry_waste.tools import Desk, replan_tools
 from replan.plugin import serving
-from replan.testing.model_api import KEY, MODEL
 from runtime.client import connect
 from runtime.settings import of_program
 from runtime.settings_file import SettingsFile

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 
 from activities.planning.strategies import PROPOSE
+from evals.fakes.model_api import Json
+from evals.fakes.script import ModelReply, ReceivedRequest, ScriptedResponse, finishes, gives_up, proposes
 from evals.retry_waste.orders import BAD_KINDS
 from evals.tape.tape import draw
 from evals.world_changes.scenario import SEPARATOR, Scenario
-from replan.testing.model_api import Json
-from replan.testing.script import ModelReply, ReceivedRequest, ScriptedResponse, finishes, gives_up, proposes
 from workflows.plans.proposal import Step
 
 AGAIN = "-again-"

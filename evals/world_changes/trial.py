@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
+from evals.fakes.model_api import MODEL, running
 from evals.retry_waste.mind import PlannerApi
 from evals.retry_waste.trial import HUGE_WINDOW, TrialBroken, ready
 from evals.tape.player import ROOT, Played, played_by
@@ -24,7 +25,6 @@ from evals.world_changes.minds import Planner, repeats, scripted
 from evals.world_changes.scenario import SECOND, SEPARATOR, Deploy, Event, Plotted, Property, Scenario, ScenarioPlot
 from evals.world_changes.worker import ServedRun, ServedRuns
 from replan import Client, TaskNotCompleted
-from replan.testing.model_api import MODEL, running
 from runtime.child import end, spawn
 from runtime.client import connect
 from workflows.account.task import Task

@@ -17,11 +17,11 @@ from pydantic import BaseModel
 
 from activities.registration import Abilities
 from activities.toolbox.registry import Registry
+from evals.fakes.model_api import KEY
 from evals.world_changes.mutations import MUTATIONS
 from evals.world_changes.scenario import Deploy
 from evals.world_changes.tools import family_tools
 from replan.plugin import serving
-from replan.testing.model_api import KEY
 from runtime.client import connect
 from runtime.settings import of_program
 from runtime.settings_file import SettingsFile

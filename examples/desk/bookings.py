@@ -85,7 +85,7 @@ class Book(BaseModel):
 
     day: date = Field(description="ISO date, e.g. 2025-11-21")
     at: Clock = Field(description="When the slot begins, e.g. 14:00")
-    name: str = Field(default="me", description="The person or team that the slot is for", min_length=1, max_length=80)
+    name: str = Field(description="The person or team that the slot is for", min_length=1, max_length=80)
 
 
 class Booking(BaseModel):

@@ -10,7 +10,7 @@ import pytest
 from activities.borders import classify
 from activities.toolbox.http.fetch_page import PageAddress, WebPage, fetch_page
 from activities.toolbox.http.network import Reach, Resolve, Web
-from replan.testing.http_server import serving
+from evals.fakes.http_server import serving
 from workflows.faults.fault import Fault
 
 HERE = ("127.0.0.1",)

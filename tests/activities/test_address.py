@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from activities.borders import judge
 from activities.borders.address import address_of, of_url, written
-from replan.testing.http_server import reply, serving
+from evals.fakes.http_server import reply, serving
 from runtime.dev_server import free_port
 from tests.activities.bench import NO_TLS
 from workflows.faults.fault import Code

@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from activities.borders import classify, judge
 from activities.borders.http import MAX_BODY, is_unsent
 from activities.borders.table import Proof, Verdict
-from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
+from evals.fakes.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
 from tests.activities.bench import NO_TLS
 from workflows.faults.fault import Code, Fault

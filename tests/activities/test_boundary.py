@@ -13,8 +13,8 @@ from sqlalchemy import text
 
 from activities.boundary.boundary import MAX_RESULT
 from activities.toolbox.injection import folder
+from evals.fakes.http_server import reply, serving
 from replan import Documents, Key, NeedsPerson, Refused, Tool, Transaction, tool
-from replan.testing.http_server import reply, serving
 from tests.activities.bench import Bench, bench
 from workflows.calls.header import CallHeader
 from workflows.faults.fault import Applied, Code, Quadrant

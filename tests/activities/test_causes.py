@@ -13,8 +13,8 @@ from activities.borders import judge
 from activities.borders.declared import entries
 from activities.borders.described import describe
 from activities.borders.table import Proof, Verdict
+from evals.fakes.http_server import reply, serving
 from replan import Key, Refused, Tool, fault, tool
-from replan.testing.http_server import reply, serving
 from tests.activities.bench import NO_TLS, Bench
 from workflows.faults.fault import Applied, Code
 

@@ -20,8 +20,8 @@ from activities.borders import classify
 from activities.deadline import DeadlinePassed
 from activities.errors import ToolError
 from activities.sends import Sends, counted, has_changed
+from evals.fakes.http_server import reply, serving, streaming
 from replan import tool
-from replan.testing.http_server import reply, serving, streaming
 from runtime.dev_server import free_port
 from tests.activities.bench import Bench
 from tests.activities.pages import PAGE, fetch, whole

@@ -14,8 +14,8 @@ from pydantic import BaseModel
 from sqlalchemy import text
 
 from activities.borders.declared import Raises, mistakes
+from evals.fakes.http_server import reply, serving
 from replan import Key, Refused, Tool, Transaction, fault, tool
-from replan.testing.http_server import reply, serving
 from tests.activities.bench import NO_TLS, Bench
 from tests.activities.mistakes import HEADER
 from tests.processes import Processes

@@ -17,8 +17,8 @@ from activities.borders.guessed_status import PLACES
 from activities.borders.table import Proof
 from client.explain.explanation import explain_task
 from client.history.reader import read_history
+from evals.fakes.http_server import reply, serving
 from replan import Key, Tool, tool
-from replan.testing.http_server import reply, serving
 from runtime.payloads import DATA_CONVERTER
 from tests.activities.bench import NO_TLS, Bench
 from tests.harness import outcome, plan, staged, step

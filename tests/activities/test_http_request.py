@@ -19,8 +19,8 @@ from activities.toolbox.declare.tool import Tool, ToolOptions
 from activities.toolbox.http.http_request import MAX_JSON, MAX_READ, MAX_TEXT, HttpRequest, http_request
 from activities.toolbox.http.network import Patience, Reach, Resolve, Web, resolve
 from activities.toolbox.http.services import Services
+from evals.fakes.http_server import SILENCE, endlessly, reply, serving, streaming
 from replan import Key
-from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
 from tests.activities.bench import Bench, bench
 from tests.activities.pages import HERE, offline, stands_for, whole

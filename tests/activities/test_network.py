@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from activities.toolbox.http.network import Patience
-from replan.testing.http_server import endlessly, reply, serving, streaming
+from evals.fakes.http_server import endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
 from tests.activities.pages import PAGE, fails_with, fault_of, fetch, offline, stands_for, whole
 from workflows.faults.fault import Code, Quadrant

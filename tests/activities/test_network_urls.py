@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from activities.toolbox.http.network import MAX_REDIRECTS, MAX_URL
-from replan.testing.http_server import endlessly, reply, serving, streaming
+from evals.fakes.http_server import endlessly, reply, serving, streaming
 from tests.activities.pages import PAGE, fails_with, fault_of, fetch, offline, whole
 from workflows.faults.fault import Code, Fault, Quadrant
 

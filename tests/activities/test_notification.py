@@ -30,7 +30,7 @@ from activities.notification import (
     page_base,
     receiver_of,
 )
-from replan.testing.http_server import reply, serving
+from evals.fakes.http_server import reply, serving
 from runtime.dev_server import free_port
 from tests.documentation import sections, tables
 from tests.processes import ROOT

@@ -25,7 +25,7 @@ from activities.storage.store import (
     tune,
     writing,
 )
-from replan.testing.postgresql import Cluster
+from evals.fakes.postgresql import Cluster
 from workflows.faults.fault import Code, Fault
 
 ENTRY = LedgerEntry("run/step", "task", "step", "add", "abc")

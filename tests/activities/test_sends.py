@@ -26,8 +26,8 @@ from sqlalchemy.exc import IntegrityError
 
 from activities.libraries import libraries_of
 from activities.sends import Sends, counted
+from evals.fakes.http_server import reply, serving
 from replan import Key, Refused, Tool, fault, tool
-from replan.testing.http_server import reply, serving
 from tests.activities.bench import Bench, bench
 from tests.processes import ROOT
 from workflows.faults.fault import Applied, Code

@@ -17,8 +17,8 @@ from client.history.reader import read_history
 from client.redaction import Redaction
 from client.tree import step_lines
 from console.render.requests import asker, choices, request_lines
+from evals.fakes.http_server import reply, serving
 from replan import Key, Tool, tool
-from replan.testing.http_server import reply, serving
 from runtime.payloads import DATA_CONVERTER
 from server.page.task import fault_rows
 from tests.activities.bench import NO_TLS, Bench

@@ -8,7 +8,7 @@ import pytest
 
 from activities.toolbox.http.fetch_page import MAX_TEXT, RESTRICTED, PageAddress, fetch_page
 from activities.toolbox.http.network import MAX_URL, Reach, Web
-from replan.testing.http_server import reply, streaming
+from evals.fakes.http_server import reply, streaming
 from runtime.dev_server import free_port
 from tests.activities.bench import Bench
 from tests.activities.pages import HERE, PAGE, refused, served, whole

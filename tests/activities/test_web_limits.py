@@ -14,7 +14,7 @@ from activities.toolbox.declare.tool import Tool, ToolOptions
 from activities.toolbox.documents.html import MAX_ELEMENTS
 from activities.toolbox.http.fetch_page import MAX_BODY, MAX_TEXT, MAX_TITLE, fetch_page
 from activities.toolbox.http.network import MAX_TRAFFIC, Patience
-from replan.testing.http_server import SILENCE, endlessly, reply, streaming
+from evals.fakes.http_server import SILENCE, endlessly, reply, streaming
 from tests.activities.bench import bench
 from tests.activities.pages import HERE, HTML, PAGE, fault_of, fetch, refused, served, stands_for
 from workflows.faults.fault import Code, Quadrant

@@ -13,8 +13,8 @@ from audit.report import Audit, AuditReport
 from audit.sources import Begin, Extent, of_files
 from audit.tools import Confidence
 from console.render import audit as rendering
+from evals.fakes.http_server import SILENCE, reply, serving
 from replan import FaultsPlugin
-from replan.testing.http_server import SILENCE, reply, serving
 from runtime.dev_server import DevServer
 from tests.audit.integrations import SAVED
 from tests.audit.made import Made, audited, failure, payloads, timeout

@@ -8,7 +8,7 @@ from activities.storage.store import open_store, sqlite_url
 from benchmarks import ledger
 from benchmarks.ledger import ALONE, CALL, GOAL, ONCE, REPLAY, LedgerReport
 from benchmarks.report import Figure
-from replan.testing.postgresql import find_postgresql
+from evals.fakes.postgresql import find_postgresql
 
 pytestmark = pytest.mark.full
 

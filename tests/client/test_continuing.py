@@ -15,8 +15,8 @@ from client.continuing import MAX_REMAINS, continued, remains
 from client.problem import Problem
 from client.start import start
 from console.exits import OF_PROBLEM
-from replan.testing import script
-from replan.testing.script import finishes, proposes
+from evals.fakes import script
+from evals.fakes.script import finishes, proposes
 from tests.console.outcomes import fault, outcome, step
 from tests.harness import staged
 from tests.providers.planning import planning

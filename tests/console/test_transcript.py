@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from replan.testing.model_api import ModelApi, running
-from replan.testing.script import Delayed, ModelCall, calls, finishes, proposes, step
+from evals.fakes.model_api import ModelApi, running
+from evals.fakes.script import Delayed, ModelCall, calls, finishes, proposes, step
 from runtime.dev_server import DevServer
 from tests import documentation
 from tests.console.terminal import Terminal, starter

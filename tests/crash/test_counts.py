@@ -13,8 +13,8 @@ from temporalio.client import Client as TemporalClient
 from client.explain.waste import Receipt, receipt_of
 from client.history.fetch import fetch_history
 from client.history.story import Story
+from evals.fakes.script import ModelError, ReceivedRequest, Response, finishes, proposes, step
 from replan import Client, TaskHandle, TaskNotCompleted
-from replan.testing.script import ModelError, ReceivedRequest, Response, finishes, proposes, step
 from runtime.dev_server import DevServer, free_port
 from tests.processes import Processes
 from tests.providers.test_worker import environment, prepared

@@ -8,10 +8,10 @@ import pytest
 import yaml
 from temporalio.client import Client
 
+from evals.fakes.model_api import running as model_running
+from evals.fakes.script import finishes, proposes, step as written
 from maintenance import dashboards
 from maintenance.dashboards import DASHBOARDS, WINDOW
-from replan.testing.model_api import running as model_running
-from replan.testing.script import finishes, proposes, step as written
 from runtime.dev_server import DevServer, free_port
 from tests.deploy import monitoring
 from tests.deploy.composition import on_host, services

@@ -26,8 +26,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evals.fakes.postgresql import FAST, PASSWORD, USER, find_postgresql, running
 from replan.effects import Effects
-from replan.testing.postgresql import FAST, PASSWORD, USER, find_postgresql, running
 from runtime.dev_server import free_port
 from tests.effects.drawing import FUNCTIONS, Life, Scenario, Step, Wish, draw
 from tests.effects.lives import Agent, Person, Place, Record, recorded

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from replan.testing.postgresql import Cluster
+from evals.fakes.postgresql import Cluster
 from tests.effects.agents import Agents
 from tests.effects.test_killed import stopped
 

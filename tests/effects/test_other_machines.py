@@ -11,8 +11,8 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
+from evals.fakes.postgresql import Cluster
 from replan.effects import Effects, OutcomeUnknown
-from replan.testing.postgresql import Cluster
 
 AGENT = """
 import sys, time

@@ -2,8 +2,8 @@
 
 from sqlalchemy import Connection, create_engine, make_url, text
 
+from evals.fakes.postgresql import Cluster
 from replan.effects import Effects
-from replan.testing.postgresql import Cluster
 
 
 def test_a_transactional_function_may_use_the_database_of_the_store(postgresql: Cluster) -> None:

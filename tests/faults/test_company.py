@@ -36,8 +36,8 @@ from temporalio.worker import (
     Worker,
 )
 
+from evals.fakes.http_server import reply, serving
 from replan import FaultsPlugin
-from replan.testing.http_server import reply, serving
 from runtime.dev_server import DevServer
 from tests.faults.company import ACTIVITIES, IN_PROCESS, Caller, Patient, attempt, refuse_it
 from tests.processes import ROOT

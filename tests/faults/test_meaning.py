@@ -8,9 +8,9 @@ from typing import Any
 import httpx2
 import pytest
 
+from evals.fakes.http_server import SILENCE, reply, serving
 from replan import faults
 from replan.faults import Applied, Code, Fault, Quadrant, classify, fault, is_transient, retry_after
-from replan.testing.http_server import SILENCE, reply, serving
 from tests.processes import ROOT
 
 

@@ -20,9 +20,9 @@ from temporalio.worker import (
 )
 
 from activities.libraries import libraries_of
+from evals.fakes.http_server import SILENCE, reply, serving
 from replan import FaultsPlugin
 from replan.faults import fault
-from replan.testing.http_server import SILENCE, reply, serving
 from runtime.dev_server import DevServer
 from tests.faults.program import Done, Place, Program, ShopError, fail_in_a_large_program
 from tests.processes import ROOT

@@ -19,9 +19,9 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.worker import Replayer
 
 from client.replay import replayer
-from replan.testing.http_server import reply, streaming
-from replan.testing.model_api import KEY
-from replan.testing.script import ModelReply, finishes, proposes, step
+from evals.fakes.http_server import reply, streaming
+from evals.fakes.model_api import KEY
+from evals.fakes.script import ModelReply, finishes, proposes, step
 from runtime import tracing
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port

@@ -9,8 +9,8 @@ from typing import Any
 from temporalio.client import Client
 
 from activities.planning.model_planner import ModelPlanner
-from replan.testing.model_api import ModelApi, running
-from replan.testing.script import ScriptedResponse
+from evals.fakes.model_api import ModelApi, running
+from evals.fakes.script import ScriptedResponse
 from tests.harness import Stage, outcome, staged
 from tests.providers.desk import TOOLS
 from tests.providers.planning import api_of, model_of

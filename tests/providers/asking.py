@@ -3,8 +3,8 @@
 import pytest
 
 from activities.providers.messages import Reply, Request, ToolCall, ToolDefinition, Turn, UserTurn
-from replan.testing.model_api import KEY, ModelApi, running
-from replan.testing.script import Response
+from evals.fakes.model_api import KEY, ModelApi, running
+from evals.fakes.script import Response
 from tests.providers.planning import adapter_of, api_of, model_of
 
 WEATHER = ToolDefinition(

@@ -10,11 +10,11 @@ from typing import Any
 from activities.providers.billing import Bill, billing
 from activities.providers.messages import End, Usage
 from activities.providers.prices import PriceList, cost_in_usd
-from replan.testing.anthropic_api import AnthropicApi
-from replan.testing.model_api import ModelApi, json_answer
-from replan.testing.openai_api import OpenAIApi
-from replan.testing.responses_api import ResponsesApi
-from replan.testing.script import (
+from evals.fakes.anthropic_api import AnthropicApi
+from evals.fakes.model_api import ModelApi, json_answer
+from evals.fakes.openai_api import OpenAIApi
+from evals.fakes.responses_api import ResponsesApi
+from evals.fakes.script import (
     DROPPED,
     Delayed,
     ModelCall,

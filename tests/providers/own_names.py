@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from replan.testing.model_api import ModelApi
+from evals.fakes.model_api import ModelApi
 
 PEM = Path(__file__).with_name("model_apis.pem")
 """The certificate of the providers' names, with its key."""

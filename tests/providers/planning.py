@@ -12,11 +12,11 @@ from activities.providers.anthropic import AnthropicModel
 from activities.providers.messages import LanguageModel
 from activities.providers.openai import OpenAIModel
 from activities.providers.strict import ANTHROPIC, OPENAI, StrictModel
-from replan.testing.anthropic_api import AnthropicApi
-from replan.testing.model_api import KEY, MODEL, ModelApi, running
-from replan.testing.openai_api import OpenAIApi
-from replan.testing.responses_api import ResponsesApi
-from replan.testing.script import ScriptedResponse
+from evals.fakes.anthropic_api import AnthropicApi
+from evals.fakes.model_api import KEY, MODEL, ModelApi, running
+from evals.fakes.openai_api import OpenAIApi
+from evals.fakes.responses_api import ResponsesApi
+from evals.fakes.script import ScriptedResponse
 
 APIS: Mapping[str, type[ModelApi]] = {"anthropic": AnthropicApi, "openai": OpenAIApi, "responses": ResponsesApi}
 """The server of each API; OpenAI has two, `openai` is Chat Completions, which compatible servers have, too."""

@@ -9,9 +9,9 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from activities.planning.model_planner import ModelPlanner
+from evals.fakes.model_api import running
+from evals.fakes.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, ReceivedRequest, Response, calls
 from replan import tool
-from replan.testing.model_api import running
-from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, ReceivedRequest, Response, calls
 from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting

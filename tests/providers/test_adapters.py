@@ -16,8 +16,8 @@ from activities.providers.messages import (
     Usage,
     UserTurn,
 )
-from replan.testing.model_api import Json, json_answer, running
-from replan.testing.script import ModelCall, ModelReply, RawBytes
+from evals.fakes.model_api import Json, json_answer, running
+from evals.fakes.script import ModelCall, ModelReply, RawBytes
 from tests.providers.asking import ASKED, PARIS, ROME, WEATHER, ask, request
 from tests.providers.planning import api_of, model_of
 

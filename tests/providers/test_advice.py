@@ -6,8 +6,8 @@ import pytest
 
 from activities.borders import classify
 from activities.providers.messages import Reply
-from replan.testing.model_api import Json, event_bytes, running
-from replan.testing.script import ModelCall, ModelError, ModelReply, Response, Streamed
+from evals.fakes.model_api import Json, event_bytes, running
+from evals.fakes.script import ModelCall, ModelError, ModelReply, Response, Streamed
 from tests.providers.asking import ASKED, request
 from tests.providers.planning import api_of, model_of
 from workflows.faults.fault import Code

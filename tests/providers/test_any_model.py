@@ -10,8 +10,8 @@ from temporalio.client import Client
 
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
-from replan.testing.model_api import running
-from replan.testing.script import (
+from evals.fakes.model_api import running
+from evals.fakes.script import (
     DROPPED,
     ModelCall,
     ModelError,

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from replan.testing.anthropic_api import AnthropicApi
-from replan.testing.model_api import KEY, MODEL, Json, ModelApi
-from replan.testing.openai_api import OpenAIApi
-from replan.testing.responses_api import ResponsesApi
-from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
+from evals.fakes.anthropic_api import AnthropicApi
+from evals.fakes.model_api import KEY, MODEL, Json, ModelApi
+from evals.fakes.openai_api import OpenAIApi
+from evals.fakes.responses_api import ResponsesApi
+from evals.fakes.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 
 KEEP = {"cache_control": {"type": "ephemeral"}}
 SCHEMA = {"type": "object", "properties": {"place": {"type": "string"}}}

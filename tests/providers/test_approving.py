@@ -8,8 +8,8 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
 from replan import Tool, tool
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
 from tests.harness import outcome
 from tests.providers.acting import acting
 from tests.providers.test_questions import opened, waiting

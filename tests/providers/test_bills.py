@@ -19,8 +19,8 @@ from activities.providers.messages import End, Reply, Request, UserTurn
 from activities.providers.metering import Meter, MeteredModel, start_meter
 from activities.providers.prices import PriceList
 from activities.providers.registry import PLAIN_OUTPUT, model_named
-from replan.testing.model_api import KEY, Json, ModelApi, event_bytes, json_answer, running
-from replan.testing.script import (
+from evals.fakes.model_api import KEY, Json, ModelApi, event_bytes, json_answer, running
+from evals.fakes.script import (
     DROPPED,
     Delayed,
     ModelCall,

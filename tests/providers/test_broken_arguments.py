@@ -9,8 +9,8 @@ from temporalio.client import Client
 from activities.borders import classify
 from activities.planning.text_calls import read_move, whole_calls
 from activities.providers.arguments import parse_call
-from replan.testing.model_api import event_bytes
-from replan.testing.script import ModelReply, RawBytes, finishes
+from evals.fakes.model_api import event_bytes
+from evals.fakes.script import ModelReply, RawBytes, finishes
 from tests.gate import sampled
 from tests.providers.acting import acting
 from tests.providers.planning import PROVIDERS

@@ -13,8 +13,8 @@ from temporalio.client import Client
 from activities.offline.planner import OfflinePlanner
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
-from replan.testing.model_api import KEY, ModelApi, running
-from replan.testing.script import (
+from evals.fakes.model_api import KEY, ModelApi, running
+from evals.fakes.script import (
     DROPPED,
     ModelCall,
     ModelReply,

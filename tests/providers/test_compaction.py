@@ -8,7 +8,7 @@ import pytest
 from temporalio.client import Client
 
 from activities.providers.messages import AssistantTurn, UserTurn
-from replan.testing.script import ModelError, ModelReply, ReceivedRequest, Response
+from evals.fakes.script import ModelError, ModelReply, ReceivedRequest, Response
 from tests.gate import sampled
 from tests.providers.acting import Acting, acting, reacting
 from tests.providers.planning import PROVIDERS

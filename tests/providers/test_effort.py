@@ -9,7 +9,7 @@ from temporalio.client import Client
 from activities.planning.checks import why_task_is_refused
 from activities.planning.selection import PlannerSelection
 from activities.providers.registry import takes_effort
-from replan.testing.script import ModelReply, finishes
+from evals.fakes.script import ModelReply, finishes
 from tests.harness import staged
 from tests.providers.desk import TOOLS
 from tests.providers.planning import CUT_OFF, LIMIT, planning

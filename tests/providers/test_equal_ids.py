@@ -3,8 +3,8 @@
 from pydantic import JsonValue
 
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from replan.testing.model_api import KEY, running
-from replan.testing.script import ModelReply
+from evals.fakes.model_api import KEY, running
+from evals.fakes.script import ModelReply
 from tests.providers.asking import ASKED, request
 from tests.providers.planning import api_of, model_of
 

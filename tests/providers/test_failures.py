@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from activities.borders import classify
-from replan.testing.model_api import json_answer, running
-from replan.testing.script import DROPPED, Delayed, ModelError, ModelReply, RawBytes, Response
+from evals.fakes.model_api import json_answer, running
+from evals.fakes.script import DROPPED, Delayed, ModelError, ModelReply, RawBytes, Response
 from tests.providers.asking import ASKED, failing, request
 from tests.providers.planning import api_of, model_of
 from workflows.faults.fault import Code

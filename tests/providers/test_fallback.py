@@ -9,8 +9,8 @@ from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
 from activities.providers.fallback import FallbackModel
 from activities.providers.messages import Request, UserTurn
-from replan.testing.model_api import running
-from replan.testing.script import ModelError, ModelReply
+from evals.fakes.model_api import running
+from evals.fakes.script import ModelError, ModelReply
 from tests.activities.situations import KINDS, asked
 from tests.providers.planning import MAKER, PROVIDERS, api_of, model_of, planning
 from workflows.faults.fault import Code

@@ -7,8 +7,8 @@ import pytest
 
 from activities.providers.messages import Reply, StopReason, UnreadableReply
 from activities.providers.metering import Meter, MeteredModel, start_meter
-from replan.testing.model_api import Json, event_bytes, json_answer, running
-from replan.testing.script import RawBytes
+from evals.fakes.model_api import Json, event_bytes, json_answer, running
+from evals.fakes.script import RawBytes
 from tests.providers.asking import ASKED, request
 from tests.providers.vendors import WHOLE, Recorder, blocks, deltas, message, model_at, whole_reply
 from tests.providers.wire import (

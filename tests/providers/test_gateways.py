@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from activities.borders import classify
-from replan.testing.model_api import json_answer
-from replan.testing.script import ModelError, ModelReply, RawBytes, Streamed
+from evals.fakes.model_api import json_answer
+from evals.fakes.script import ModelError, ModelReply, RawBytes, Streamed
 from tests.providers.asking import failing
 from workflows.faults.fault import Code
 

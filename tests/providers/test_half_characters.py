@@ -4,7 +4,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from tests.providers.acting import acting
 from workflows.account.task import TaskStatus
 

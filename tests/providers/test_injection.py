@@ -13,8 +13,8 @@ from client.explain import explanation
 from client.history import fetch
 from client.remedy import as_command, render
 from console.render.closing import closing_lines
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, asks, calls, finishes, proposes, step
 from replan import Refused, Tool, tool
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, asks, calls, finishes, proposes, step
 from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.providers.planning import planning

@@ -7,8 +7,8 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client
 
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from replan import Refused, tool
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from tests.gate import sampled
 from tests.providers.acting import acting
 from tests.providers.test_budgets import priced, react

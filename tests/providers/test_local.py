@@ -13,9 +13,9 @@ from activities.providers.adapter import Endpoint
 from activities.providers.local import LOCAL_SERVERS
 from activities.providers.openai import OpenAIModel
 from activities.providers.registry import UnknownPlanner
-from replan.testing.local_servers import LmStudioServer, LocalServer, OllamaServer
-from replan.testing.model_api import KEY, MODEL, running
-from replan.testing.script import Delayed, ModelReply, Response, Streamed
+from evals.fakes.local_servers import LmStudioServer, LocalServer, OllamaServer
+from evals.fakes.model_api import KEY, MODEL, running
+from evals.fakes.script import Delayed, ModelReply, Response, Streamed
 from tests.harness import Stage, staged
 from tests.providers.asking import ASKED, request
 from tests.providers.desk import TOOLS

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from replan.testing.script import ModelReply
+from evals.fakes.script import ModelReply
 from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import outcome

@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel, JsonValue
 from temporalio.client import Client
 
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, calls, finishes, proposes, step
 from replan import Key, Tool, tool
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls, finishes, proposes, step
 from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.providers.desk import TOOLS, Article

@@ -8,8 +8,8 @@ from pydantic import BaseModel
 from temporalio.client import Client
 
 from activities.toolbox.find_tools import MAX_SHOWN, NAME
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
 from replan import Tool, tool
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
 from tests.harness import outcome
 from tests.providers import desk
 from tests.providers.acting import acting

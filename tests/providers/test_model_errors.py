@@ -15,8 +15,8 @@ from temporalio.client import Client
 
 from activities.borders import classify
 from activities.borders.model_errors import Meaning, error_in, meaning_of, meaning_of_words, table
-from replan.testing.model_api import json_answer, running
-from replan.testing.script import ModelReply, RawBytes, ReceivedRequest, Response, Streamed
+from evals.fakes.model_api import json_answer, running
+from evals.fakes.script import ModelReply, RawBytes, ReceivedRequest, Response, Streamed
 from tests.gate import sampled
 from tests.providers.acting import acting
 from tests.providers.asking import ASKED, failing, request

@@ -12,8 +12,8 @@ from client.history import fetch
 from client.undo import undo
 from client.workers import ask
 from console.render.live import running_frame
+from evals.fakes.script import DROPPED, ModelError, Response, finishes
 from replan import Busy
-from replan.testing.script import DROPPED, ModelError, Response, finishes
 from tests.gate import sampled
 from tests.harness import outcome, staged
 from tests.providers.desk import TOOLS

@@ -8,8 +8,8 @@ from pydantic import BaseModel, JsonValue
 from temporalio.client import Client
 
 from activities.planning.strategies import EFFECTS, PROPOSE
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, calls, finishes, proposes, step
 from replan import Tool, tool
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls, finishes, proposes, step
 from tests.gate import sampled
 from tests.harness import staged
 from tests.providers.planning import planning

@@ -13,8 +13,8 @@ from activities.planning.model_planner import ModelPlanner
 from activities.planning.strategies import PROPOSE
 from activities.providers.messages import AssistantTurn, Turn, UserTurn
 from activities.providers.untrusted import fenced
-from replan.testing.model_api import KEY, Json, ModelApi, running
-from replan.testing.script import (
+from evals.fakes.model_api import KEY, Json, ModelApi, running
+from evals.fakes.script import (
     Delayed,
     ModelCall,
     ModelError,

@@ -10,9 +10,9 @@ from temporalio.client import Client
 
 from activities.providers.messages import AssistantTurn, Request, ToolCall, ToolDefinition, ToolResult, UserTurn
 from activities.providers.property_names import USUAL, PropertyNames, RequestNames
+from evals.fakes.model_api import running
+from evals.fakes.script import ModelCall, ModelReply, calls
 from replan import tool
-from replan.testing.model_api import running
-from replan.testing.script import ModelCall, ModelReply, calls
 from tests.providers.acting import acting
 from tests.providers.planning import adapter_of, api_of
 from workflows.account.task import TaskStatus

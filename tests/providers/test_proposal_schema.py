@@ -8,8 +8,8 @@ from pydantic import BaseModel
 
 from activities.planning.strategies import propose_plan
 from activities.toolbox.registry import Registry
+from evals.fakes.script import step
 from replan import tool
-from replan.testing.script import step
 from tests.activities.situations import KINDS
 
 BOOK = step("book", "book_slot", day="2025-11-21", at="14:00", name="team")

@@ -13,8 +13,8 @@ from activities.planning.model_planner import ModelPlanner
 from activities.planning.planner import Exchange, RecordedTurn
 from activities.planning.strategies import ASK
 from activities.providers.messages import AssistantTurn, StopReason, ToolCall, Usage, UserTurn
-from replan.testing.model_api import running
-from replan.testing.script import (
+from evals.fakes.model_api import running
+from evals.fakes.script import (
     ModelCall,
     ModelError,
     ModelReply,

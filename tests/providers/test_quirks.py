@@ -10,9 +10,9 @@ from temporalio.client import Client
 
 from activities.planning.model_planner import ModelPlanner
 from activities.providers.messages import Reply, StopReason
-from replan.testing.local_servers import TEXT_FORMS, THOUGHT, LocalServer, Quirk
-from replan.testing.model_api import MODEL, running
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
+from evals.fakes.local_servers import TEXT_FORMS, THOUGHT, LocalServer, Quirk
+from evals.fakes.model_api import MODEL, running
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
 from runtime.dev_server import DevServer
 from tests.gate import sampled
 from tests.harness import Stage, outcome, staged

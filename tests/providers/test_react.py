@@ -8,8 +8,8 @@ from temporalio.client import Client
 
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
-from replan.testing.model_api import running
-from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest, Response, asks, calls, gives_up
+from evals.fakes.model_api import running
+from evals.fakes.script import ModelCall, ModelError, ModelReply, ReceivedRequest, Response, asks, calls, gives_up
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting
 from tests.providers.desk import TOOLS

@@ -15,8 +15,8 @@ from activities.planning.recorder import TurnRecorder
 from activities.planning.transcript import Transcript
 from activities.storage.store import open_store
 from activities.toolbox.registry import Registry
-from replan.testing.model_api import ModelApi, running
-from replan.testing.script import (
+from evals.fakes.model_api import ModelApi, running
+from evals.fakes.script import (
     Delayed,
     ModelCall,
     ModelReply,

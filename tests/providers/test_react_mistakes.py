@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from tests.gate import sampled
 from tests.providers.acting import acting
 from tests.providers.planning import CUT_OFF, FINISHED

@@ -6,8 +6,8 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client, WorkflowHandle
 
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from replan import tool
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from tests.gate import sampled
 from tests.harness import outcome
 from tests.providers.acting import acting, reacting

@@ -7,8 +7,8 @@ import pytest
 
 from activities.planning.model_planner import REPLY_PART, ModelPlanner
 from activities.providers.metering import start_meter
-from replan.testing.model_api import running
-from replan.testing.script import ModelError, ReceivedRequest, Response, finishes
+from evals.fakes.model_api import running
+from evals.fakes.script import ModelError, ReceivedRequest, Response, finishes
 from tests.activities.situations import KINDS, asked
 from tests.providers.planning import LIMIT, MAKER, api_of, model_of
 from workflows.limits.spending import MAX_OUTPUT

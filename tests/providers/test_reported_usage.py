@@ -7,8 +7,8 @@ import pytest
 from activities.providers.messages import Reply, Usage
 from activities.providers.metering import Meter
 from activities.providers.prices import PriceList, cost_in_usd
-from replan.testing.model_api import Json, event_bytes, json_answer
-from replan.testing.script import RawBytes, Response, Streamed
+from evals.fakes.model_api import Json, event_bytes, json_answer
+from evals.fakes.script import RawBytes, Response, Streamed
 from tests.providers.test_bills import ASKED, LONG, MODELS, maker_of, replied
 
 TEXT = "Rome is warm. " * 30

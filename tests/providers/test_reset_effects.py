@@ -11,7 +11,7 @@ from activities.planning.transcript import TURNS
 from client.reset import Fate
 from console.commands.reset import reset
 from console.options import Common
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
 from tests.activities.payments import payments
 from tests.gate import sampled
 from tests.harness import outcome

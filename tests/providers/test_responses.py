@@ -26,10 +26,10 @@ from activities.providers.messages import AssistantTurn, StopReason, ToolResult,
 from activities.providers.metering import MeteredModel, start_meter, total
 from activities.providers.openai import DEFAULT_MODEL, WIRES, OpenAIModel, Wire, row_of
 from activities.providers.prices import own_models
-from replan.testing.model_api import KEY, MODEL, Json, ModelApi, json_answer, running
-from replan.testing.openai_api import OpenAIApi
-from replan.testing.responses_api import EFFORTS, FIELDS, ITEMS, TOOL, ResponsesApi
-from replan.testing.script import DROPPED, ModelCall, ModelError, ModelReply, RawBytes, Response, calls, finishes
+from evals.fakes.model_api import KEY, MODEL, Json, ModelApi, json_answer, running
+from evals.fakes.openai_api import OpenAIApi
+from evals.fakes.responses_api import EFFORTS, FIELDS, ITEMS, TOOL, ResponsesApi
+from evals.fakes.script import DROPPED, ModelCall, ModelError, ModelReply, RawBytes, Response, calls, finishes
 from runtime.settings_file import Models
 from tests.activities.situations import KINDS, asked
 from tests.harness import staged

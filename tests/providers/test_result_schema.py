@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, calls
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, calls
 from tests.activities.situations import KINDS, asked
 from tests.gate import sampled
 from tests.providers.acting import acting

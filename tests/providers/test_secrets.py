@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from replan.testing.model_api import KEY
-from replan.testing.script import (
+from evals.fakes.model_api import KEY
+from evals.fakes.script import (
     ModelCall,
     ModelError,
     ModelReply,

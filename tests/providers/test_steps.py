@@ -9,9 +9,9 @@ import pytest
 from pydantic import JsonValue
 
 from activities.toolbox.reasoning.model_tools import CALL, compose, extract, summarise
+from evals.fakes.model_api import ModelApi, running
+from evals.fakes.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, Response, ScriptedResponse
 from replan import Tool, tool
-from replan.testing.model_api import ModelApi, running
-from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, Response, ScriptedResponse
 from tests.activities.bench import Bench, bench
 from tests.gate import sampled
 from tests.log_lines import captured

@@ -12,8 +12,8 @@ from temporalio.client import Client
 
 from activities.toolbox import builtin
 from activities.toolbox.reasoning.model_tools import CALL, MAX_SUMMARY, TOOLS
-from replan.testing.model_api import ModelApi, running
-from replan.testing.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, ReceivedRequest, ScriptedResponse
+from evals.fakes.model_api import ModelApi, running
+from evals.fakes.script import DROPPED, Delayed, ModelCall, ModelError, ModelReply, ReceivedRequest, ScriptedResponse
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.providers.planning import MAKER, api_of, model_of
 from workflows.account.records import StepStatus

@@ -9,7 +9,7 @@ import pytest
 from activities.toolbox.find_tools import MAX_SHOWN
 from activities.toolbox.json_schema import MAX_SCHEMA
 from activities.toolbox.reasoning.model_tools import CALL, MAX_ASKED
-from replan.testing.script import ModelCall, ModelReply, finishes
+from evals.fakes.script import ModelCall, ModelReply, finishes
 from runtime.dev_server import DevServer
 from tests.documentation import files
 from tests.processes import ROOT, Processes

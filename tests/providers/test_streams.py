@@ -11,9 +11,9 @@ from activities.providers.adapter import Endpoint
 from activities.providers.messages import NoReply, Reply, StopReason
 from activities.providers.metering import Meter, MeteredModel, start_meter
 from activities.providers.openai import OpenAIModel
-from replan.testing.model_api import KEY, MODEL, Json, ModelApi, event_bytes, json_answer, running
-from replan.testing.responses_api import ResponsesApi
-from replan.testing.script import Delayed, ModelCall, ModelReply, RawBytes, Response, Streamed
+from evals.fakes.model_api import KEY, MODEL, Json, ModelApi, event_bytes, json_answer, running
+from evals.fakes.responses_api import ResponsesApi
+from evals.fakes.script import Delayed, ModelCall, ModelReply, RawBytes, Response, Streamed
 from tests.providers.asking import ASKED, request
 from tests.providers.planning import PROVIDERS, api_of, model_of
 from workflows.faults.fault import Code

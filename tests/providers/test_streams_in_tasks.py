@@ -12,8 +12,8 @@ from client.client import TaskHandle
 from client.events import RequestRetried, Thinking
 from client.follow import fetch_state
 from console.render.live import running_frame
-from replan.testing.model_api import running
-from replan.testing.script import ModelCall, ModelReply, Streamed, calls, finishes
+from evals.fakes.model_api import running
+from evals.fakes.script import ModelCall, ModelReply, Streamed, calls, finishes
 from tests.harness import outcome, staged
 from tests.providers.acting import reacting
 from tests.providers.desk import TOOLS

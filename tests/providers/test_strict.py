@@ -22,9 +22,9 @@ from activities.providers.strict import (
     StrictModel,
     with_strict_schemas,
 )
-from replan.testing import strict_schemas
-from replan.testing.model_api import KEY, MODEL, Json, running
-from replan.testing.script import ModelError, ModelReply
+from evals.fakes import strict_schemas
+from evals.fakes.model_api import KEY, MODEL, Json, running
+from evals.fakes.script import ModelError, ModelReply
 from tests.activities.situations import KINDS, asked
 from tests.providers.asking import ASKED, WEATHER, request
 from tests.providers.planning import adapter_of, api_of, model_of

@@ -12,8 +12,8 @@ from activities.offline.planner import ANSWERS_IN_TEXT, BEGUN, OfflinePlanner
 from activities.planning.activities import Planning
 from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
-from replan.testing.model_api import ModelApi, running
-from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest, Response, calls
+from evals.fakes.model_api import ModelApi, running
+from evals.fakes.script import ModelCall, ModelError, ModelReply, ReceivedRequest, Response, calls
 from tests.activities.situations import NOW
 from tests.harness import outcome, staged
 from tests.providers.acting import acting, reacting

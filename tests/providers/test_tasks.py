@@ -12,8 +12,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from activities.planning.fallback import FallbackPlanner
-from replan.testing.model_api import KEY, ModelApi
-from replan.testing.script import DROPPED, Delayed, ModelError, ModelReply, Response, finishes, proposes, step
+from evals.fakes.model_api import KEY, ModelApi
+from evals.fakes.script import DROPPED, Delayed, ModelError, ModelReply, Response, finishes, proposes, step
 from tests.gate import sampled
 from tests.harness import Stage, outcome, staged
 from tests.providers.desk import PAGE, TOOLS

@@ -16,9 +16,9 @@ from activities.planning.selection import PlannerSelection
 from activities.planning.text_strategy import TextualModel
 from activities.providers.adapter import AdapterOptions
 from activities.toolbox.reasoning.model_tools import CALL, TOOLS, extract
-from replan.testing.local_servers import TEXT_FORMS, LocalServer
-from replan.testing.model_api import MODEL, running
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, finishes, proposes, step
+from evals.fakes.local_servers import TEXT_FORMS, LocalServer
+from evals.fakes.model_api import MODEL, running
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response, finishes, proposes, step
 from tests.activities.bench import Bench, bench
 from tests.gate import sampled
 from tests.harness import staged

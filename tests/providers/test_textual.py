@@ -14,10 +14,10 @@ from temporalio.client import Client
 from activities.planning.model_planner import ModelPlanner
 from activities.providers.messages import AssistantTurn
 from activities.toolbox.declare.tool import Tool
+from evals.fakes.local_servers import TEXT_FORMS, LocalServer
+from evals.fakes.model_api import running
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
 from replan import tool
-from replan.testing.local_servers import TEXT_FORMS, LocalServer
-from replan.testing.model_api import running
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls, finishes, proposes, step
 from tests.gate import sampled
 from tests.harness import Stage, staged
 from tests.providers.desk import TOOLS

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from activities.providers.messages import NoReply, Reply, StopReason
-from replan.testing.script import RawBytes
+from evals.fakes.script import RawBytes
 from tests.providers.test_streams import asked
 from tests.providers.wire import (
     START,

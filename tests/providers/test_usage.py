@@ -14,8 +14,8 @@ from activities.planning.model_planner import ModelPlanner
 from activities.providers.fallback import FallbackModel
 from activities.providers.metering import MeteredModel
 from activities.toolbox.reasoning.model_tools import compose
-from replan.testing.model_api import KEY, ModelApi, json_answer, running
-from replan.testing.script import DROPPED, ModelError, ModelReply, RawBytes, finishes, proposes, step as written
+from evals.fakes.model_api import KEY, ModelApi, json_answer, running
+from evals.fakes.script import DROPPED, ModelError, ModelReply, RawBytes, finishes, proposes, step as written
 from runtime.dev_server import DevServer
 from tests.activities.bench import bench
 from tests.gate import sampled

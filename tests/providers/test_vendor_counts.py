@@ -13,8 +13,8 @@ from temporalio.client import Client
 from activities.planning.model_planner import ModelPlanner
 from activities.providers.messages import Reply, Usage
 from activities.providers.prices import cost_in_usd
-from replan.testing.model_api import Json, ModelApi, running
-from replan.testing.script import RawBytes, ReceivedRequest, Response
+from evals.fakes.model_api import Json, ModelApi, running
+from evals.fakes.script import RawBytes, ReceivedRequest, Response
 from tests.harness import staged
 from tests.providers.asking import ASKED, request
 from tests.providers.desk import TOOLS

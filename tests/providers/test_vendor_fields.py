@@ -11,8 +11,8 @@ from activities.planning.transcript import EXCHANGE
 from activities.providers.adapter import AdapterOptions
 from activities.providers.messages import AssistantTurn, Request, ToolCall, ToolResult, UserTurn, estimate_input
 from activities.providers.vendor_fields import joined
-from replan.testing.model_api import Json, json_answer, running
-from replan.testing.script import RawBytes
+from evals.fakes.model_api import Json, json_answer, running
+from evals.fakes.script import RawBytes
 from tests.providers.asking import ASKED, WEATHER, request
 from tests.providers.vendors import (
     DEEPSEEK,

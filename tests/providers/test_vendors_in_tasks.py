@@ -13,9 +13,9 @@ from activities.planning.fallback import FallbackPlanner
 from activities.planning.model_planner import ModelPlanner
 from activities.planning.planner import Exchange, RecordedTurn
 from activities.providers.messages import AssistantTurn, StopReason, ToolCall, Usage, UserTurn
-from replan.testing.local_servers import THOUGHT, LocalServer, Quirk
-from replan.testing.model_api import Json, event_bytes, json_answer, running
-from replan.testing.script import ModelCall, ModelError, ModelReply, RawBytes, Response, calls
+from evals.fakes.local_servers import THOUGHT, LocalServer, Quirk
+from evals.fakes.model_api import Json, event_bytes, json_answer, running
+from evals.fakes.script import ModelCall, ModelError, ModelReply, RawBytes, Response, calls
 from tests.harness import outcome, staged
 from tests.providers.acting import reacting
 from tests.providers.desk import TOOLS

@@ -50,9 +50,9 @@ from client.follow import fetch_state
 from client.tasks import Handle, query_words
 from console.render.live import running_frame
 from console.render.views import WordLines
-from replan.testing.model_api import KEY, MODEL, Json, running
-from replan.testing.openai_api import OpenAIApi
-from replan.testing.script import ModelCall, ModelReply, Streamed, finishes, step
+from evals.fakes.model_api import KEY, MODEL, Json, running
+from evals.fakes.openai_api import OpenAIApi
+from evals.fakes.script import ModelCall, ModelReply, Streamed, finishes, step
 from runtime import serve
 from runtime.dev_server import DevServer
 from server.streams import Streams

@@ -15,8 +15,8 @@ import pytest
 from temporalio.client import Client
 
 from activities.providers import anthropic as anthropic_adapter, openai as openai_adapter
-from replan.testing.model_api import KEY, ModelApi, running
-from replan.testing.script import ModelCall, ModelError, ModelReply, ScriptedResponse, calls, finishes, proposes, step
+from evals.fakes.model_api import KEY, ModelApi, running
+from evals.fakes.script import ModelCall, ModelError, ModelReply, ScriptedResponse, calls, finishes, proposes, step
 from runtime import serve
 from runtime.dev_server import DevServer
 from runtime.settings import Settings

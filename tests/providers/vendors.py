@@ -8,9 +8,9 @@ from activities.providers.adapter import AdapterOptions, Endpoint
 from activities.providers.anthropic import AnthropicModel
 from activities.providers.messages import LanguageModel, Reply, ToolResult, Turn, UserTurn
 from activities.providers.openai import OpenAIModel
-from replan.testing.model_api import KEY, MODEL, Json, ModelApi, running
-from replan.testing.openai_api import OpenAIApi
-from replan.testing.script import ModelError, RawBytes, Response
+from evals.fakes.model_api import KEY, MODEL, Json, ModelApi, running
+from evals.fakes.openai_api import OpenAIApi
+from evals.fakes.script import ModelError, RawBytes, Response
 from tests.providers.asking import ASKED, request
 from tests.providers.wire import START, STOP, body, chunk, response, stream, text, total, used
 

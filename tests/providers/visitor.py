@@ -2,7 +2,7 @@
 
 import re
 
-from replan.testing.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
+from evals.fakes.script import ModelCall, ModelReply, ReceivedRequest, Response, calls
 from tests.providers.plates import ROOMS
 
 FOUND = "code of room 1 is C-111"

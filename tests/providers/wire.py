@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from replan.testing.model_api import Json, event_bytes, json_answer
-from replan.testing.script import RawBytes
+from evals.fakes.model_api import Json, event_bytes, json_answer
+from evals.fakes.script import RawBytes
 
 STREAM = {"content-type": "text/event-stream"}
 

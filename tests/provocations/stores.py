@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy.engine import make_url
 
-from replan.testing.postgresql import Cluster
+from evals.fakes.postgresql import Cluster
 from runtime.dev_server import free_port
 from tests.provocations.clients import SECRET
 from tests.provocations.mail import mail_server

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from replan.testing.postgresql import Cluster
+from evals.fakes.postgresql import Cluster
 from runtime.dev_server import free_port
 from tests.activities.bench import bench
 from tests.provocations import LINE, servers, stores

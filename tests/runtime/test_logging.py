@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowHandle
 
-from replan.testing.script import ModelError, asks, finishes, proposes, step as planned
+from evals.fakes.script import ModelError, asks, finishes, proposes, step as planned
 from runtime.dev_server import DevServer
 from runtime.log_lines import COMMON
 from tests.harness import outcome, plan, step

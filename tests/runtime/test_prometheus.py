@@ -20,9 +20,9 @@ from activities.boundary.breakers.rows import Breakers
 from activities.planning.model_planner import ModelPlanner
 from activities.storage.store import open_store, sqlite_url
 from client.replay import replayer
+from evals.fakes.model_api import running
+from evals.fakes.script import DROPPED, finishes, proposes, step as written
 from replan import CircuitBreaker, Refused, Unreachable, tool
-from replan.testing.model_api import running
-from replan.testing.script import DROPPED, finishes, proposes, step as written
 from runtime import prometheus
 from runtime.client import connect
 from runtime.dev_server import DevServer, free_port

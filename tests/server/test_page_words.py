@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from replan.testing.script import ModelReply, Streamed
+from evals.fakes.script import ModelReply, Streamed
 from runtime.dev_server import DevServer
 from tests.providers.acting import acting, reacting
 from tests.server.browser import Visitor, launched

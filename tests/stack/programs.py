@@ -17,7 +17,7 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from replan.testing.postgresql import MISSING, find_postgresql
+from evals.fakes.postgresql import MISSING, find_postgresql
 from runtime.child import end, exited, last_line, spawn
 from runtime.temporal_cli import BUILD_SECONDS, SAY_EVERY_SECONDS, Say, find_cli, spoken
 from tests.deploy.composition import services

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from replan.testing import postgresql
+from evals.fakes import postgresql
 from runtime.child import POLL_SECONDS, end, last_line, spawn
 from runtime.client import answers
 from tests.deploy.composition import Service, services

@@ -16,8 +16,8 @@ from temporalio.client import Client
 from activities.planning.published import CATALOGUES, Catalogues
 from activities.storage.store import open_store, write
 from activities.toolbox.registry import Registry
+from evals.fakes.script import ReceivedRequest, Response, finishes, proposes, step as planned
 from replan import Key, Tool, tool
-from replan.testing.script import ReceivedRequest, Response, finishes, proposes, step as planned
 from runtime.dev_server import DevServer
 from tests.harness import DONE, Proposals, outcome, plan, published, staged, step
 from tests.processes import Processes

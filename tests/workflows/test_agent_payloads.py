@@ -19,8 +19,8 @@ from temporalio.worker import Replayer
 
 from activities.storage.store import open_store, sqlite_url
 from activities.storage.vault import EndedTasks, Vault
+from evals.fakes.postgresql import Cluster
 from replan import Busy, Tool, Transaction, tool
-from replan.testing.postgresql import Cluster
 from runtime import serve
 from runtime.payloads import with_storage
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step

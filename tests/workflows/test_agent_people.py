@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
@@ -248,7 +249,7 @@ async def test_the_memo_has_the_options_of_the_question(client: Client, tmp_path
 class Slot(BaseModel):
     """A slot of the calendar."""
 
-    day: str
+    day: date
     at: str
     name: str
 

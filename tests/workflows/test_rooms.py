@@ -153,7 +153,7 @@ def test_docs_and_examples_import_the_face_only() -> None:
 
 
 def test_evals_and_benchmarks_import_no_tests() -> None:
-    """The fakes that they need belong to the product, `replan.testing`, where users have them too."""
+    """The fakes that all of them need are in `evals.fakes`."""
     files = [file for room in ("evals", "benchmarks", "replan") for file in (ROOT / room).rglob("*.py")]
 
     assert violations(files, lambda file: imported(file) & {"tests"}) == {}

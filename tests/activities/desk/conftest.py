@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from activities.storage.store import open_store, sqlite_url
-from replan.testing.postgresql import Cluster
+from evals.fakes.postgresql import Cluster
 from tests.activities.desk.front import Desk, open_desk
 
 

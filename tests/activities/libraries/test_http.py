@@ -20,7 +20,7 @@ import pytest
 from activities.borders import judge
 from activities.borders.http import STATUS, TABLE
 from activities.borders.table import Proof, Verdict, qualified
-from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
+from evals.fakes.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
 from workflows.faults.fault import QUADRANT, Code, Quadrant
 

@@ -20,7 +20,7 @@ import pytest
 from activities.borders import judge, table_of
 from activities.borders.described import rows_of
 from activities.borders.table import Cases, Proof, Verdict
-from replan.testing.http_server import SILENCE, endlessly, reply, serving, streaming
+from evals.fakes.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
 from workflows.faults.fault import Code
 

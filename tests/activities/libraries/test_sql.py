@@ -20,7 +20,7 @@ from activities.borders import entry_of, judge
 from activities.borders.described import rows_of
 from activities.borders.sql import TABLE, is_unavailable
 from activities.borders.table import Cases, Proof, Row, Verdict, qualified
-from replan.testing.postgresql import Cluster
+from evals.fakes.postgresql import Cluster
 from runtime.dev_server import free_port
 from workflows.faults.fault import Code
 

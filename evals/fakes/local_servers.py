@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from replan.testing.model_api import Json, json_answer
-from replan.testing.openai_api import OpenAIApi
-from replan.testing.script import ModelCall, ModelError, ModelReply, RawBytes, Response
+from evals.fakes.model_api import Json, json_answer
+from evals.fakes.openai_api import OpenAIApi
+from evals.fakes.script import ModelCall, ModelError, ModelReply, RawBytes, Response
 
 
 class Quirk(StrEnum):

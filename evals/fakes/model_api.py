@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # ships no types
 
-from replan.testing.http_server import reply
-from replan.testing.script import (
+from evals.fakes.http_server import reply
+from evals.fakes.script import (
     Delayed,
     ModelError,
     ModelReply,

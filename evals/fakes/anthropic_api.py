@@ -12,9 +12,9 @@ from typing import Any
 
 from activities.planning.prompts import SUMMARISED
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from replan.testing import strict_schemas
-from replan.testing.model_api import Json, ModelApi, parts, unknown_fields
-from replan.testing.script import ModelCall, ModelError, ModelReply, ReceivedRequest
+from evals.fakes import strict_schemas
+from evals.fakes.model_api import Json, ModelApi, parts, unknown_fields
+from evals.fakes.script import ModelCall, ModelError, ModelReply, ReceivedRequest
 
 FIELDS = {"model", "max_tokens", "messages", "system", "tools", "tool_choice", "output_config", "stream"}
 TOOL = {"name", "description", "input_schema", "strict", "cache_control"}

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from replan.testing import strict_schemas
-from replan.testing.model_api import Json, ModelApi, parts, unknown_fields
-from replan.testing.script import ModelError, ModelReply, ReceivedRequest
+from evals.fakes import strict_schemas
+from evals.fakes.model_api import Json, ModelApi, parts, unknown_fields
+from evals.fakes.script import ModelError, ModelReply, ReceivedRequest
 
 FIELDS = {
     *("model", "messages", "tools", "tool_choice", "max_completion_tokens", "response_format"),

@@ -13,9 +13,9 @@ from itertools import groupby, pairwise
 
 from activities.planning.prompts import SUMMARISED
 from activities.providers.messages import AssistantTurn, ToolCall, ToolResult, Turn, UserTurn
-from replan.testing.model_api import Json, parts, unknown_fields
-from replan.testing.openai_api import NAME, OpenAIApi, choice_mistakes, strict_mistakes
-from replan.testing.script import ModelError, ModelReply, ReceivedRequest
+from evals.fakes.model_api import Json, parts, unknown_fields
+from evals.fakes.openai_api import NAME, OpenAIApi, choice_mistakes, strict_mistakes
+from evals.fakes.script import ModelError, ModelReply, ReceivedRequest
 
 FIELDS = {"include", "input", "instructions", "max_output_tokens", "model", "reasoning", "store", "stream"}
 FIELDS |= {"text", "tool_choice", "tools"}
