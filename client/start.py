@@ -19,7 +19,7 @@ from client.problem import Problem, wrong_value
 from client.remedy import Argument, Text
 from client.tasks import BY_MEMO, MAX_ID, TASK_MEMO, Handle, memo_field
 from runtime import tracing
-from runtime.validation import expected
+from runtime.validation import first_mistake
 from workflows.account.task import CONTINUES_MEMO, MAX_REPLY, MIN_REPLY, Effort, Task
 from workflows.agent import AgentWorkflow
 from workflows.commands import command
@@ -106,9 +106,7 @@ def read_plan(path: Path) -> PlanFile:
     except UnicodeDecodeError as error:
         raise Problem("bad_plan", f"The plan {str(path)!r} is not usable: {NOT_TEXT}", "save it as UTF-8") from error
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = repr(".".join(map(str, first["loc"]))) if first["loc"] else "the file"
-        reason = f"The plan {str(path)!r} is not usable: {where} {expected(first)}"
+        reason = f"The plan {str(path)!r} is not usable: {first_mistake(error, 'the file')}"
         remedy = 'write {"steps": [{"id", "kind", "args", "needs"}], "revisions": []}, docs/tools.md#what-comes-next'
         raise Problem("bad_plan", reason, remedy) from error
 

@@ -14,7 +14,7 @@ from client import document
 from client.problem import Problem
 from client.text import cut
 from runtime.settings_file import seconds
-from runtime.validation import expected
+from runtime.validation import first_mistake
 from workflows.plans.contract import AllowedEffect
 from workflows.text import NOT_TEXT, decode_text
 
@@ -72,9 +72,7 @@ def read_effect(text: str) -> AllowedEffect:
             args.setdefault(name, {}).update(_SIGNS[sign](value))
         return AllowedEffect.model_validate({"kind": kind, "args": args, "count": count.group(1) if count else 1})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise Problem("usage", f"{shown}: {where or 'it'} {expected(first)}", EFFECT_FORM) from error
+        raise Problem("usage", f"{shown}: {first_mistake(error)}", EFFECT_FORM) from error
     except ValueError as error:
         raise Problem("usage", f"{shown} is no effect of a contract ({error})", EFFECT_FORM) from error
 

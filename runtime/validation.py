@@ -1,7 +1,10 @@
 """Says in plain words what pydantic expected of a value that a user typed: an option, a plan file, a settings file."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # `--help` does not need it
+    from pydantic import ValidationError
 
 _NUMBER, _WHOLE, _OBJECT, _LIST = "must be a number", "must be a whole number", "must be an object", "must be a list"
 EXPECTED: Mapping[str, str] = {
@@ -34,6 +37,12 @@ EXPECTED: Mapping[str, str] = {
     "less_than_equal": "must be at most {le:g}",
 }
 """By the type of pydantic's error, what was expected; each completes a sentence that begins with the field's name."""
+
+
+def first_mistake(error: "ValidationError", whole: str = "it") -> str:
+    """What is wrong with the first wrong field, e.g. `'steps.0.id' must be a text`; `whole` names the value itself."""
+    wrong = error.errors(include_url=False)[0]
+    return f"{repr('.'.join(map(str, wrong['loc']))) if wrong['loc'] else whole} {expected(wrong)}"
 
 
 def expected(error: Mapping[str, Any]) -> str:

@@ -23,7 +23,7 @@ from client.task_document import task_document
 from client.tasks import Handle
 from client.undo import Rollback, undo, with_code
 from client.workers import list_effects
-from runtime.validation import expected
+from runtime.validation import first_mistake
 from server.access import Visitor
 from server.bodies import JsonRoute
 from server.problems import MEDIA_TYPE, PROBLEM_SCHEMA
@@ -219,9 +219,7 @@ async def start_task(request: Request, new: NewTask, key: Key = None) -> Respons
         # An option that is null is left out; a limit that is null is taken away.
         task = Task.model_validate({name: value for name, value in fields.items() if value is not None})
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        field = ".".join(map(str, first["loc"]))
-        raise Problem("usage", f"{field} {expected(first)}", "see /openapi.json") from error
+        raise Problem("usage", first_mistake(error), "see /openapi.json") from error
     client = client_of(request)
     started = await client.start(task, id=new.id, key=key, again=new.again, continues=new.continues)
     ui_url = ui_url_of(client.temporal, started.id)

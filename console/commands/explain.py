@@ -1,7 +1,5 @@
 """`explain`: why a task did what it did, from its history alone; no worker is asked."""
 
-import shutil
-import sys
 from typing import Annotated
 
 import typer
@@ -15,6 +13,7 @@ from client.tasks import Handle
 from console.exits import Exit
 from console.options import Common, Session, TaskId, require_alone
 from console.render.sessions import print_more
+from console.render.terminal import output_width
 
 
 async def explain_command(
@@ -38,20 +37,16 @@ async def _print_session(client: Client, name: str, common: Common) -> int:
         whole = [explanation.document(as_command) for explanation in explained]
         print(document.of_anything({"session": session.name, "more": session.more, "tasks": whole}))
         return Exit.COMPLETED
-    print("\n".join(line for one in explained for line in page.brief_lines(one, _terminal_width())))
+    print("\n".join(line for one in explained for line in page.brief_lines(one, output_width())))
     print_more(session)
     return Exit.COMPLETED
-
-
-def _terminal_width() -> int | None:
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 async def explain(client: Client, handle: Handle, common: Common, step: str | None) -> int:
     """Print why a task, or one step of it, did what it did."""
     explained = explanation.explain_task(await fetch.fetch_history(client, handle, journal=True))
     chosen = explained.step(step) if step is not None else None
-    width = _terminal_width()
+    width = output_width()
     if common.json:
         print(document.of_anything((chosen or explained).document(as_command)))
     else:

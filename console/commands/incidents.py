@@ -1,7 +1,5 @@
 """`incidents` and `resolve`: the causes for which tasks wait for a person, and one answer to all of these tasks."""
 
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated
@@ -17,7 +15,7 @@ from console.commands.answer import By
 from console.exits import Exit
 from console.options import Common
 from console.render.command import starter
-from console.render.terminal import print_lines
+from console.render.terminal import output_width, print_lines
 from workflows.people.incidents import Fate, Resolved
 
 
@@ -29,8 +27,7 @@ async def incidents_command(*, common: Common) -> int:
     if not found:
         print(f"No tasks wait for one cause. `{starter('list', '--status', 'waiting')}` lists those with their own.")
         return Exit.COMPLETED
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print("\n".join(lines(found, width, datetime.now(UTC))))
+    print("\n".join(lines(found, output_width(), datetime.now(UTC))))
     return Exit.COMPLETED
 
 

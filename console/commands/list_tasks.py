@@ -1,6 +1,5 @@
 """`list`: list tasks from the records of the server; no worker is asked."""
 
-import shutil
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -22,6 +21,7 @@ from console.completion import states
 from console.exits import Exit
 from console.options import Common
 from console.render.command import starter
+from console.render.terminal import output_width
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.commands import STARTER
@@ -136,8 +136,7 @@ async def tasks(client: Client, common: Common, *, status: TaskStatus | None, qu
     elif not listed:
         print(nothing(status, query))
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print("\n".join(table(listed, width, datetime.now(UTC))))
+        print("\n".join(table(listed, output_width(), datetime.now(UTC))))
     return Exit.COMPLETED
 
 

@@ -19,7 +19,7 @@ from console.commands.dry_run import show_plan
 from console.completion import task_ids
 from console.options import Common, Jsonl, Stream
 from runtime.settings_file import BadSettings, Profile, SettingsFile
-from runtime.validation import expected
+from runtime.validation import first_mistake
 from workflows.account.task import MAX_REPLY, MIN_REPLY
 from workflows.json_values import items
 from workflows.plans.demonstration import MAX_DEMONSTRATION_BYTES, Demonstration
@@ -225,9 +225,7 @@ def read_demonstrations(path: Path) -> tuple[Demonstration, ...]:
     except UnicodeDecodeError as error:
         raise Problem("bad_demonstrations", f"{name} are not usable: {NOT_TEXT}", "save them as UTF-8") from error
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = repr(".".join(map(str, first["loc"]))) if first["loc"] else "the file"
-        reason = f"{name} are not usable: {where} {expected(first)}"
+        reason = f"{name} are not usable: {first_mistake(error, 'the file')}"
         raise Problem("bad_demonstrations", reason, AN_EXAMPLE_TASK) from error
 
 

@@ -48,6 +48,11 @@ LINE, REST_OF_LINE, REST_OF_SCREEN = "\x1b[2K", "\x1b[K", "\x1b[J"
 DEFAULT_SIZE = (80, 24)
 
 
+def output_width() -> int | None:
+    """The columns of the terminal to which the output goes; None if it goes elsewhere."""
+    return terminal_size(sys.stdout)[0] if sys.stdout.isatty() else None
+
+
 def terminal_size(stream: TextIO) -> tuple[int, int]:
     """The columns and rows of the terminal as it is now; 80 and 24 if they are not known."""
     try:
