@@ -1,8 +1,9 @@
 """`python -m maintenance.mutants`: changes the product at one place after the other, and sees whether a test fails.
 
 The places are drawn by chance, with a seed, from the modules that decide what happens to an effect. Each change is made
-in a copy of the checkout. A mutant that all tests of its module pass has survived: a test is missing, or the place says
-nothing, and can go.
+in a copy of the checkout. First the tests run that reach the line (coverage says which, from one run without a change),
+then all tests of its module. A mutant that all of them pass has survived: a test is missing, or the place says nothing,
+and can go. Needs the extra `maintenance`.
 """
 
 import ast
@@ -12,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import Queue
@@ -52,6 +53,10 @@ COMPARED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
 }
 SECONDS = 400
 """A mutant that takes longer than this counts as noticed."""
+MOST = 40
+"""The most tests of those that reach a line that run first."""
+RECORDED = "lines"
+"""The file of a copy in which coverage says which tests reach which lines."""
 
 
 class Mutant(NamedTuple):
@@ -121,27 +126,53 @@ def all_mutants() -> Iterator[Mutant]:
                 yield from mutants_of(file, tests)
 
 
-def is_noticed(mutant: Mutant, copy: Path) -> bool:
+def record(tests: str, copy: Path) -> bool:
+    """Run tests without a mutant, and record which of them reach which lines; whether all of them pass."""
+    options = ["-m", "coverage", "run", f"--data-file={RECORDED}", f"--include={copy}/workflows/*,{copy}/activities/*"]
+    return _run([*options, "-m", "pytest", "-q", "-p", "maintenance.contexts", *_arguments(_files(tests))], copy) == 0
+
+
+def reaching(mutant: Mutant, copy: Path) -> list[str]:
+    """The tests that reach the line of a mutant; empty if it is reached only where nothing records it."""
+    from coverage import CoverageData  # not at the top: `--help` and the tests of this module do not need it
+
+    data = CoverageData(str(copy / RECORDED))
+    data.read()
+    found = data.contexts_by_lineno(str(copy / mutant.file)).get(mutant.line, [])
+    return sorted(filter(None, found))[:MOST]
+
+
+def is_noticed(mutant: Mutant, first: Sequence[str], copy: Path) -> bool:
     """Whether a test fails on the mutant in a copy of the checkout, which is as before afterwards."""
     file = copy / mutant.file
     before = file.read_text(encoding="utf-8")
     file.write_text(mutant.source, encoding="utf-8")
-    tests = [f"tests/{name}.py" for name in mutant.tests.split()]
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-m", "not full", *tests]
     try:
-        done = subprocess.run(  # noqa: S603  # our own tests
-            command,
-            cwd=copy,
-            env={**os.environ, "PYTHONPATH": str(copy)},
-            capture_output=True,
-            timeout=SECONDS,
-            check=False,
+        return any(
+            _run(["-m", "pytest", "-x", "-q", *_arguments(run)], copy) for run in (first, _files(mutant.tests)) if run
         )
-    except subprocess.TimeoutExpired:
-        return True
     finally:
         file.write_text(before, encoding="utf-8")
-    return done.returncode != 0
+
+
+def _files(tests: str) -> list[str]:
+    return [f"tests/{name}.py" for name in tests.split()]
+
+
+def _arguments(tests: Sequence[str]) -> list[str]:
+    return ["-p", "no:cacheprovider", "-m", "not full", *tests]
+
+
+def _run(arguments: Sequence[str], copy: Path) -> int:
+    """The exit code of Python with these arguments, in a copy; 1 if it takes too long."""
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    try:
+        command = [sys.executable, *arguments]
+        return subprocess.run(  # noqa: S603  # our own tests
+            command, cwd=copy, env=environment, capture_output=True, timeout=SECONDS, check=False
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return 1
 
 
 def main(
@@ -160,14 +191,15 @@ def main(
             shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__"), symlinks=True)
             copies.put(copy)
 
-        for mutant in {mutant.tests: mutant for mutant in drawn}.values():
-            whole = mutant._replace(source=(ROOT / mutant.file).read_text(encoding="utf-8"))
-            if is_noticed(whole, Path(folder, "0")):
-                sys.exit(f"These tests fail, or take too long, without a mutant: {mutant.tests}")
+        first = dict[Mutant, list[str]]()
+        for tests in dict.fromkeys(mutant.tests for mutant in drawn):
+            if not record(tests, Path(folder, "0")):
+                sys.exit(f"These tests fail, or take too long, without a mutant: {tests}")
+            first |= {mutant: reaching(mutant, Path(folder, "0")) for mutant in drawn if mutant.tests == tests}
 
         def tried(mutant: Mutant) -> None:
             copy = copies.get()
-            if not is_noticed(mutant, copy):
+            if not is_noticed(mutant, first[mutant], copy):
                 survivors.append(mutant)
                 typer.echo(f"{mutant.file}:{mutant.line}: {mutant.change}")
             copies.put(copy)

@@ -73,6 +73,7 @@ ENTRIES = {
     "maintenance.slim",
     "maintenance.lines",
     "maintenance.names",
+    "maintenance.contexts",
     "maintenance.mutants",
     "activities.toolbox.documents.pdf_child",
 }
