@@ -1,5 +1,5 @@
 """The public face of Replan: what a tools file imports, `from replan import Refused, Transaction, tool`, and a program,
-`from replan import Client`.
+`from replan import Client`. The events of a task are in `replan.events`.
 
 A tool may raise one of these four exceptions, but only if its call certainly had no effect:
 
@@ -56,30 +56,6 @@ if TYPE_CHECKING:  # the list of all public names; at runtime each is imported w
         TaskHandle as TaskHandle,
         TaskNotCompleted as TaskNotCompleted,
         TaskOverBudget as TaskOverBudget,
-    )
-    from client.events import (
-        Began as Began,
-        Compacted as Compacted,
-        Ended as Ended,
-        FaultHappened as FaultHappened,
-        Gap as Gap,
-        ModelSays as ModelSays,
-        Paused as Paused,
-        PersonAnswered as PersonAnswered,
-        PersonAsked as PersonAsked,
-        PlanAccepted as PlanAccepted,
-        PlannerAwaited as PlannerAwaited,
-        PlannerPassedOver as PlannerPassedOver,
-        ProposalRejected as ProposalRejected,
-        RequestRetried as RequestRetried,
-        Restarted as Restarted,
-        Silence as Silence,
-        StepChanged as StepChanged,
-        TaskEvent as TaskEvent,
-        Thinking as Thinking,
-        WorkerBusy as WorkerBusy,
-        WorkflowTaskFails as WorkflowTaskFails,
-        Working as Working,
     )
     from client.problem import Problem as Problem
     from client.remedy import Remedy as Remedy

@@ -58,7 +58,7 @@ from workflows.people.requests import CHOICES, HumanRequest
 from workflows.unfinished import Unfinished
 
 FOLDER = ROOT / "docs" / "surface"
-MODULES = ("replan", "replan.effects", "replan.faults", "replan.testing", "replan.testing.worker")
+MODULES = ("replan", "replan.effects", "replan.events", "replan.faults", "replan.testing", "replan.testing.worker")
 """The modules whose names users may import."""
 READ_ONLY = (
     *(TaskEvent, TaskHandle, TaskNotCompleted, Outcome, HumanRequest, Problem, Remedy),
