@@ -7,7 +7,8 @@ import asyncio
 import json
 import sys
 
-from replan import Client, Ended, PersonAsked
+from replan import Client
+from replan.events import Ended, PersonAsked
 
 ALLOWED = {"book_slot"}
 
