@@ -249,20 +249,22 @@ def _sign(function: Any, parameters: Sequence[inspect.Parameter]) -> None:
 def with_common(
     work: Callable[..., Coroutine[Any, Any, int]], options: Iterable[inspect.Parameter] = ()
 ) -> Callable[..., None]:
-    """Make a Typer command of a coroutine function; `options` and the options of Common replace its `**` parameter."""
-    taken = inspect.signature(work, eval_str=True).parameters.values()
-    named = [parameter for parameter in taken if parameter.kind is not parameter.VAR_KEYWORD]
+    """Make a Typer command of a coroutine function; `options` replace its `**` parameter, those of Common `common`."""
+    taken = inspect.signature(work, eval_str=True).parameters
+    named = [parameter for parameter in taken.values() if parameter.kind is not parameter.VAR_KEYWORD]
     own = [*options, *(parameter for parameter in named if parameter.name != "common")]
     shared = [
         inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
         for field in fields(Common)
+        if "common" in taken
     ]
 
     @functools.wraps(work)
     def run(**values: Any) -> None:
-        common = Common(**{field.name: values.pop(field.name) for field in fields(Common)})
-        common.check()
-        raise typer.Exit(run_to_end(functools.partial(work, **values, common=common)))
+        if shared:
+            values["common"] = common = Common(**{one.name: values.pop(one.name) for one in shared})
+            common.check()
+        raise typer.Exit(run_to_end(functools.partial(work, **values)))
 
     _sign(run, [*(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own), *shared])
     return run

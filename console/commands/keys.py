@@ -8,7 +8,6 @@ import typer
 from client import document
 from client.problem import Problem
 from console.exits import Exit
-from console.options import Common
 from runtime.keys import BadKeys, add_key, read_keys
 
 OTHERS = 0o077
@@ -21,7 +20,7 @@ async def keys_command(
         typer.Argument(metavar="ACTION", help="new: put a new key in front. check: say which keys are there."),
     ],
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The keyring.")],
-    common: Common,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document instead of lines.")] = False,
 ) -> int:
     """Keep the file as you keep a password: without it, nothing that it encrypted can be read."""
     try:
@@ -30,7 +29,7 @@ async def keys_command(
     except BadKeys as error:
         raise Problem("misconfigured", error.reason, error.remedy) from error
     is_open = bool(file.stat().st_mode & OTHERS)
-    if common.json:
+    if json:
         print(document.of_anything({"file": str(file), "writes": ids[0], "reads": ids, "others_may_read": is_open}))
         return Exit.COMPLETED
     if made:
