@@ -12,12 +12,16 @@ from temporalio import activity, workflow
 from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryFilter
 
 from runtime import prometheus, tracing
-from runtime.log_lines import COMMON, EVENTS, IDS
 from runtime.repeated_lines import OncePer
 from runtime.settings import LogStyle
 from workflows.text import visible
 
+COMMON = ("timestamp", "level", "event", "logger")
+"""The fields of every line."""
+IDS = ("task", "run", "step", "kind", "revision", "attempt")
+"""More fields of every line that is written while a call runs, also of a tool's own lines, also from its threads."""
 WORKFLOW_LOGGER = "replan.workflow"
+_EXTRA = structlog.stdlib.ExtraAdder()
 HIDDEN_IN_TEXT = ("logger", "run")
 """The fields that only JSON lines have; text lines leave them out, to be short."""
 
@@ -42,12 +46,10 @@ def configure(style: LogStyle | None = None, metrics_address: str | None = None)
     if chosen is LogStyle.TEXT:
         renderer = structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), pad_event_to=8, sort_keys=False)
         last = [_drop_hidden_and_none, _escape, renderer]
-    of_workflows = [name for event in EVENTS.values() if event.logger == WORKFLOW_LOGGER for name in event.fields]
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             *first,
-            structlog.stdlib.ExtraAdder(allow=["temporal_workflow", *dict.fromkeys(of_workflows)]),
-            _set_task_and_logger,
+            _set_fields_of_workflow,
         ],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
@@ -118,20 +120,18 @@ def _escape(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict
     return event
 
 
-def _set_task_and_logger(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    workflow_info = event.pop("temporal_workflow", None)
-    if isinstance(workflow_info, dict):
-        event["task"], event["run"] = workflow_info.get("workflow_id"), workflow_info.get("run_id")
-    if event.get("logger") == "temporalio.workflow":
-        event["logger"] = WORKFLOW_LOGGER
-    return event
+def _set_fields_of_workflow(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
+    """Add the fields of a line that a workflow logs. Those of libraries may hold values, and are left out."""
+    if event.get("logger") != "temporalio.workflow":
+        return event
+    event = _EXTRA(logger, method, event)
+    info = event.pop("temporal_workflow", None) or {}
+    return {**event, "logger": WORKFLOW_LOGGER, "task": info.get("workflow_id"), "run": info.get("run_id")}
 
 
 def _sort(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Put the fields into the order of EVENTS; further fields, which a tool's own line may have, follow."""
-    known = EVENTS.get(str(event.get("event")))
-    names = (*COMMON, *IDS, *(known.fields if known else ()))
-    first = {name: event.pop(name) for name in names if name in event}
+    """Put the fields that every line has first."""
+    first = {name: event.pop(name) for name in (*COMMON, *IDS) if name in event}
     return {**first, **event}
 
 

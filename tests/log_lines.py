@@ -11,7 +11,8 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 from typing_extensions import TypedDict
 
-from runtime.log_lines import COMMON, EVENTS
+from runtime.telemetry import COMMON
+from tests.log_events import EVENTS
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Applied, Quadrant
 

@@ -18,8 +18,9 @@ from temporalio.testing import ActivityEnvironment
 from activities.errors import RESERVED_CODES
 from activities.log_redaction import MAX_VALUES
 from replan import Busy, NeedsPerson, Refused, Tool, ToolError, Unreachable, tool
-from runtime.log_lines import EVENTS, IDS
+from runtime.telemetry import IDS
 from tests.activities.bench import Bench
+from tests.log_events import EVENTS
 from tests.log_lines import captured
 from workflows.faults.fault import (
     MAX_TEXT,

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
-from runtime.log_lines import COMMON, EVENTS, IDS
+from runtime.telemetry import COMMON, IDS
 from tests.documentation import tables
+from tests.log_events import EVENTS
 from tests.log_lines import Fields
 from tests.processes import ROOT
 from tests.workflows.test_rooms import SOURCES, calls, named, tree

@@ -11,7 +11,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from evals.fakes.script import ModelError, asks, finishes, proposes, step as planned
 from runtime.dev_server import DevServer
-from runtime.log_lines import COMMON
+from runtime.telemetry import COMMON
 from tests.harness import outcome, plan, step
 from tests.log_lines import lines_of, wrong
 from tests.processes import Processes

@@ -1,12 +1,9 @@
-"""The lines of a worker's log: every event of Replan, with its fields. docs/observability.md has the same as tables."""
+"""The lines of a worker's log: every event of Replan, with its fields, as docs/observability.md has them as tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-COMMON = ("timestamp", "level", "event", "logger")
-"""The fields of every line."""
-IDS = ("task", "run", "step", "kind", "revision", "attempt")
-"""More fields of every line that is written while a call runs, also of a tool's own lines, also from its threads."""
+from runtime.telemetry import IDS
 
 
 @dataclass(frozen=True)
