@@ -64,9 +64,6 @@ async def mcp_command(
             help="Make each effect a task of workers that run: for approvals, and retries without the agent.",
         ),
     ] = False,
-    durable_reads: Annotated[
-        bool, typer.Option("--durable-reads", help="With --tasks: make reads tasks, too.")
-    ] = False,
     attended: Annotated[bool, typer.Option("--attended", help="A person is at the agent, and is asked there.")] = False,
     state: Annotated[
         Path | None,
@@ -115,9 +112,8 @@ async def mcp_command(
     if not (command or tools or uses_tasks):
         reason, remedy = "The gateway has no tools", "write `-- COMMAND` of a server, --tools FILE, or --tasks"
         raise Problem("usage", reason, f"{remedy} for those of the workers that run")
-    if not uses_tasks and (page or durable_reads):
-        name = "--page" if page else "--durable-reads"
-        raise Problem("usage", f"{name} is for calls that are tasks", f"add --tasks, or leave {name} out")
+    if page and not uses_tasks:
+        raise Problem("usage", "--page is for calls that are tasks", "add --tasks, or leave --page out")
     folder = (state or state_folder.default()).absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -144,7 +140,6 @@ async def mcp_command(
                 "patience": patience,
                 "list_wait": list_wait,
                 "timeout": timeout,
-                "durable_reads": durable_reads,
                 "attended": attended,
                 "tools": [_absolute(name) for name in tools or ()],
                 "command": command or (),

@@ -137,7 +137,7 @@ def name_of(hello: dict[str, Any], environment: "os._Environ[str] | dict[str, st
     store = {name: environment.get(name) for name in OF_STORE}
     where = hello["cwd"] if hello["command"] else ""
     asked = [hello["session"], hello["tools"], hello["command"], hello.get("timeout"), where, store, variables]
-    asked += [hello.get("tasks"), hello.get("durable_reads")]
+    asked += [hello.get("tasks")]
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -610,7 +610,6 @@ def serve(options: dict[str, Any]) -> int:
         "list_wait": options.get("list_wait", LIST_WAIT),
         "timeout": options.get("timeout"),
         "attended": bool(options.get("attended")),
-        "durable_reads": bool(options.get("durable_reads")),
         "tasks": options.get("tasks"),
         "tools": [_absolute(name) for name in options["tools"]],
         "command": options["command"],

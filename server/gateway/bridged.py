@@ -162,7 +162,6 @@ class _BridgeConnection:
             self._tools,
             Session(hello.session, hello.doubt, hello.patience),
             self._origin,
-            durable_reads=hello.durable_reads,
             attended=hello.attended,
             list_wait=hello.list_wait,
         )
@@ -331,8 +330,7 @@ async def opened_tools(
     if hello.tasks is not None:
         os.environ["REPLAN_STATE"] = str(state)
         tasks, tools = await asyncio.to_thread(_of_tasks, hello, hello.tasks, state, tools)
-    durable = hello.durable_reads or not isinstance(tools, LocalTools)
-    offered = Toolset(tools, tasks, durable_reads=durable)
+    offered = Toolset(tools, tasks)
     if why := left_open(state, session):
         offered.fail(why)
         yield offered

@@ -77,8 +77,7 @@ async def serve_http(state: Path, hello: Hello, place: ListenAddress, *, say: Ca
             if not await tools.ready(float("inf") if is_patient else QUEUE_SECONDS):
                 raise Problem("usage", f"The gateway has no tools: {tools.problem}", "mend that, and start it again")
             defaults = Session(hello.session, hello.doubt, hello.patience)
-            durable = hello.durable_reads
-            app = make_app(tools, place.access, defaults, durable_reads=durable, attended=hello.attended)
+            app = make_app(tools, place.access, defaults, attended=hello.attended)
             how = "with a token" if place.access.token else "for this machine only"
 
             def ready(address: str) -> None:
@@ -87,9 +86,9 @@ async def serve_http(state: Path, hello: Hello, place: ListenAddress, *, say: Ca
             await serve(app, place.host, place.port, most_connections(), on_ready=ready, on_stop=lambda: None)
 
 
-def make_app(tools: Toolset, access: Access, defaults: Session, *, durable_reads: bool, attended: bool) -> ASGIApp:
+def make_app(tools: Toolset, access: Access, defaults: Session, *, attended: bool) -> ASGIApp:
     """The gateway in front of `tools`, which must be ready; `defaults` has the settings of sessions."""
-    agent = Agent(tools, defaults, _origin_of_call, durable_reads=durable_reads, attended=attended)
+    agent = Agent(tools, defaults, _origin_of_call, attended=attended)
     tools.on_notification["http"] = agent.tell
     manager = StreamableHTTPSessionManager(agent.server(is_ready=True), max_request_body_size=MAX_BODY)
     endpoint = _Endpoint(manager.handle_request, tools, access)

@@ -108,20 +108,17 @@ class Agent:
         defaults: Session,
         origin: Callable[[Any], RequestOrigin],
         *,
-        durable_reads: bool,
         attended: bool,
         list_wait: float = LIST_WAIT,
     ) -> None:
         """`origin` makes a RequestOrigin from the SDK's context; `defaults` has the doubt and patience of a session.
 
-        With `durable_reads`, reads are tasks, too. At `attended` clients, persons may be asked. A list waits at most
-        `list_wait` seconds for the tools.
+        At `attended` clients, persons may be asked. A list waits at most `list_wait` seconds for the tools.
         """
         self._tools = tools
         self._attended = attended
         self._defaults = defaults
         self._origin = origin
-        self._durable_reads = durable_reads
         self._list_wait = list_wait
         self._listed: Mapping[str, Offer] | None = None
         """The tools that were listed last; None before the first list."""
@@ -257,7 +254,7 @@ class Agent:
             if own.is_read:
                 self._tools.went_on(request.connection, request.arrived)
             return await self._tools.call_own(params.name, params.arguments or {}, request)
-        is_passed = offer.effect is Effect.READ and offer.server and not offer.asks and not self._durable_reads
+        is_passed = offer.effect is Effect.READ and offer.server and not offer.asks
         if is_passed:
             self._tools.went_on(request.connection, request.arrived)
             passed = {"name": offer.name_there, "arguments": params.arguments or {}}

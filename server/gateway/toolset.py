@@ -34,8 +34,8 @@ log = structlog.get_logger("replan.gateway")
 class Toolset:
     """The tools of a holder's process."""
 
-    def __init__(self, tools: "LocalTools | QueueTools", tasks: "Tasks | None" = None, *, durable_reads: bool) -> None:
-        """With `tasks`, calls with an effect are tasks; with `durable_reads`, or of a queue's tools, all calls."""
+    def __init__(self, tools: "LocalTools | QueueTools", tasks: "Tasks | None" = None) -> None:
+        """With `tasks`, calls with an effect are tasks; of a queue's tools, all calls."""
         self.own_tools: Mapping[str, OwnTool] = OF_TASKS if tasks else OF_STORE
         self.offers: Mapping[str, Offer] = {}
         self.servers: Mapping[str, Mapping[str, Any]] = {}
@@ -49,7 +49,7 @@ class Toolset:
         self._wrong = ""
         self.is_over = asyncio.Event()
         """Set when the tools cannot be served."""
-        self._tools, self._tasks, self._durable_reads = tools, tasks, durable_reads
+        self._tools, self._tasks = tools, tasks
         self._calls: asyncio.Future[EffectCalls] = asyncio.get_running_loop().create_future()
         self._connections = dict[str, Callable[[], bool]]()
         """By connection, what says whether it is lost: that may not have been noticed yet."""
@@ -150,7 +150,7 @@ class Toolset:
                 return self._tools.with_news(offer.server, found)
             return found
         calls.went_on(request.connection, request.arrived)
-        if self._tasks and (offer.asks or self._durable_reads):
+        if self._tasks and (offer.asks or not isinstance(self._tools, LocalTools)):
             from server.gateway.task_calls import ReadCall
 
             return await calls.call(offer, args, request, make=ReadCall.of(self._tasks))

@@ -34,7 +34,6 @@ class Hello(BaseModel):
     list_wait: float = Field(default=LIST_WAIT, ge=0)
     timeout: float | None = Field(default=None, gt=0)
     """Seconds that a call of the command's server may take; None for the default."""
-    durable_reads: bool = False
     attended: bool = False
     """Whether the client may ask its person what the gateway would ask on the page."""
     tools: tuple[str, ...] = ()
