@@ -38,7 +38,7 @@ async def where(args: Word, docs: Documents) -> Word:
 def raising(make: Callable[[], BaseException]) -> Tool[..., Any]:
     """A tool that raises what is made when it is called."""
 
-    @tool.read
+    @tool.read(breaker=None)
     async def broken(args: Word, tx: Transaction) -> Word:
         """Fail."""
         error = make()

@@ -13,7 +13,7 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import MetaData, inspect, text
+from sqlalchemy import MetaData, event, inspect, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
@@ -78,6 +78,26 @@ async def test_workers_may_open_a_new_store_at_the_same_moment(store_url: str) -
         await engine.dispose()
 
     assert len(ids) == 1
+
+
+@pytest.mark.parametrize("statements", [1, 2, 3])
+async def test_a_store_that_another_worker_makes_meanwhile_is_no_older_one(store_url: str, statements: int) -> None:
+    """All its tables are committed at once, between any two statements of a worker that looks."""
+    engine = create_async_engine(store_url, isolation_level="AUTOCOMMIT")
+    seen = list[str]()
+
+    def note(*call: object) -> None:
+        seen.append(str(call[2]))
+        if len(seen) == statements:
+            open_blocking(store_url).dispose()
+
+    event.listen(engine.sync_engine, "after_cursor_execute", note)
+    async with engine.connect() as connection:
+        seen.clear()  # what the dialect asks of each new database
+        found = await connection.run_sync(migrations.reached, Stream.STORE)
+    await engine.dispose()
+
+    assert found in (None, Stream.STORE.newest)
 
 
 def differences(connection: Connection) -> list[object]:

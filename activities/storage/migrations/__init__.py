@@ -75,11 +75,12 @@ def reached(connection: Connection, stream: Stream) -> str | None:
         Older: the database was made by a version before 0.2.0, or by hand.
     """
     tables = inspect(connection)
+    is_made = tables.has_table(f"replan_{stream}")  # first: another worker may commit this table and the next meanwhile
     revision: str | None = None
     if tables.has_table(stream.table):
         table = Table(stream.table, MetaData(), Column("version_num", String))
         revision = connection.execute(select(table.c.version_num)).scalar()
-    if revision is None and not tables.has_table(f"replan_{stream}"):
+    if revision is None and not is_made:
         return None
     # Numbers below the first one were used before 0.2.0.
     if revision is None or revision < stream.revisions[0]:
