@@ -243,6 +243,7 @@ NAMES = (
     *ODD_NAMES,
     *("model_config", "model_fields", "schema", "form", "self", "answers", "as_sent", "copy", "json", "class", "_x"),
     *("__class__", "None", "a-b", "a.b", "call_key", "args", "key", "definitions", "properties", "validate"),
+    *("names", "unchecked", "together", "of_checked"),  # what the model of arguments itself has
 )
 
 

@@ -58,8 +58,6 @@ MAX_COMPOSED = 2_000
 """The most characters of this text."""
 ANSWERS = "replan_answers"
 """The argument with a person's answers to the questions of a server; no plan may have this argument."""
-RESERVED = frozenset({*dir(BaseModel), "as_sent", "answers", "form", ANSWERS})
-"""Names that pydantic does not take for fields."""
 
 _CHECKED = object()
 """The validation context that marks a value as checked before, so that it is not checked again."""
@@ -131,6 +129,10 @@ class ForeignResult(OpenArgs):
     @model_serializer
     def _all(self) -> dict[str, Any]:
         return self.as_sent()
+
+
+RESERVED = frozenset({*dir(ForeignResult), ANSWERS})
+"""Names that pydantic does not take for fields."""
 
 
 @dataclass(frozen=True)
