@@ -92,7 +92,7 @@ def test_the_report_has_the_published_figures_beside_ours(published: Published) 
 
 @pytest.mark.full
 def test_the_file_has_what_the_command_prints() -> None:
-    assert PRINTED == "\n\n".join(Published.run(1000).pages()) + "\n"
+    assert "\n\n".join(Published.run(1000).pages()) + "\n" == PRINTED
 
 
 def test_the_page_has_rows_of_what_the_command_prints() -> None:
