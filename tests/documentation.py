@@ -65,8 +65,9 @@ def _cells(line: str) -> list[str]:
 
 def printed() -> dict[str, dict[str, list[str]]]:
     """The keys of the JSON of other commands in docs/console.md, each with those of the objects in its list."""
-    rows = tables((ROOT / "docs" / "console.md").read_text(encoding="utf-8"))["command"]
-    found = {command: re.findall(r"`(\w+)`(?: \((.*?) each\))?", keys) for command, keys in rows}
+    rows = dict(tables((ROOT / "docs" / "console.md").read_text(encoding="utf-8"))["command"])
+    whole = {name: re.sub(r"the keys of `([^`]+)`", lambda same: rows[same[1]], keys) for name, keys in rows.items()}
+    found = {command: re.findall(r"`(\w+)`(?: \((.*?) each\))?", keys) for command, keys in whole.items()}
     return {command: {key: re.findall(r"`(\w+)`", inner) for key, inner in keys} for command, keys in found.items()}
 
 
