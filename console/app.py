@@ -76,7 +76,7 @@ COMMANDS = {
     "reset": Entry(
         "Decide",
         "Re-run from before STEP; refused if an effect could be applied twice.",
-        "reset book-a-slot --to price",
+        "reset book-a-slot --to get_price",
     ),
     "incidents": Entry(
         "Operate", "List the causes for which tasks wait for a person, with how many wait for each.", "incidents"

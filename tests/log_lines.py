@@ -133,7 +133,6 @@ def _line_of(name: str) -> Any:
     always = {field: Required[fixed.get(field, types[field])] for field in (*COMMON, *event.always.split())}
     sometimes = {field: NotRequired[types[field]] for field in event.sometimes.split()}
     line = TypedDict(name, {**always, **sometimes})  # type: ignore[misc]  # its fields are data
-    line.__doc__ = event.meaning
     return with_config(ConfigDict(extra="forbid"))(line)
 
 

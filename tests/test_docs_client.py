@@ -60,7 +60,7 @@ def check_service(world: Processes, python: Path) -> None:
                 assert time.monotonic() < until and service.poll() is None
                 time.sleep(0.1)
             booked = order(port, "book a slot for the team at 16:30")
-            refused = order(port, "write 'hello' into the file note.txt")
+            refused = order(port, "write 'hello' into note.txt")
         finally:
             service.terminate()
 

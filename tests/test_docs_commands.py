@@ -59,7 +59,7 @@ TOLD = {
     "my_tools.py": "{folder}/my_tools.py",
     "plan.json": "{folder}/plan.json",
     "KIND JSON": """calculate '{{"expression": "1 + 1"}}'""",
-    "--to STEP": "--to price",
+    "--to STEP": "--to get_price",
     " ID": " book-a-slot",
 }
 """What a reader puts in the place of what the pages say, here; all else is run as it stands."""
@@ -81,7 +81,7 @@ SHOWN = {
     "answer ID CHOICE": "answer asks abort",
     "breakers --reset KIND": "breakers --reset get_price",
     "cancel": "cancel unwanted",
-    "reset": "reset book-a-slot --to price",
+    "reset": "reset book-a-slot --to get_price",
     "resolve": "resolve http_request/forbidden",
     "export": "export book-a-slot",
     "audit": "audit --query \"WorkflowId = 'book-a-slot'\"",

@@ -31,7 +31,7 @@ THEM = r"(?:them|these|those|the\s+results)"
 _FILE = r"(?=\S*[^\s.,;][.\-_/][^\s.,;])"  # with `.`, `-`, `_` or `/` inside, so it is no ordinary word
 _ALL = r"(?:(?:the|my|our|all|any|a|an|one|free|open|available|latest)\s+)*"
 _SMALL = re.compile(
-    rf"(?!{IT}\b)(?:for|of|to|on|in|by|at|from|about|with|as|named|the|my|our|a|an|no\.|each|EUR|euros?)(?=\s|$)",
+    rf"(?!{IT}\b)(?:for|of|to|on|into|in|by|at|from|about|with|as|named|the|my|our|a|an|no\.|each|EUR|euros?)(?=\s|$)",
     re.IGNORECASE,
 )
 _STOP = re.compile(
