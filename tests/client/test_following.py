@@ -19,7 +19,7 @@ from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.harness import DONE, Proposals, plan, staged, step
 from workflows.account import search_attributes
 
-PATIENCE = 60.0
+PATIENCE = 100.0
 ALL = ["pending", "running", "completed"]
 
 
