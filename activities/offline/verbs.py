@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import date
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -83,7 +84,12 @@ class Verb(NamedTuple):
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        return re.compile(rf"(?:{self.words})(?=[\s,:]|$)\s*", re.IGNORECASE | re.DOTALL)
+        return _beginning(self.words)
+
+
+@lru_cache(10_000)  # a worker may have thousands of kinds, and each clause is held against all of them
+def _beginning(words: str) -> re.Pattern[str]:
+    return re.compile(rf"(?:{words})(?=[\s,:]|$)\s*", re.IGNORECASE | re.DOTALL)
 
 
 _DOCUMENTS = rf"{_ALL}(?:documents?|docs|files)"
