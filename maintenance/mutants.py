@@ -34,7 +34,8 @@ TESTS: Mapping[str, str] = {
     "workflows/plans/guards.py": "workflows/test_guard workflows/test_loops",
     "activities/boundary/breakers": "activities/test_breaker activities/test_turns activities/test_breakers",
     "activities/boundary": "activities/test_boundary activities/test_boundary_faults activities/test_effects"
-    " activities/test_waits activities/test_deadline activities/test_threads activities/test_cancelled",
+    " activities/test_waits activities/test_sends activities/test_deadline activities/test_threads"
+    " activities/test_cancelled",
     "activities/effects": "effects/test_same_call effects/test_sequences effects/test_undo effects/test_settling_race"
     " effects/test_transactional effects/test_killed effects/test_owners activities/test_ledger effects/test_desk",
 }

@@ -10,6 +10,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import Context
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -344,6 +345,23 @@ async def test_a_rejection_of_a_request_that_nobody_saw_proves_nothing(calls: Be
     failed, _ = await calls.fails(send_unseen, url="http://shop.example/")
 
     assert (failed.code, failed.applied) == (Code.CONFLICT, Applied.UNKNOWN)
+
+
+async def test_what_the_worker_sends_itself_belongs_to_no_call(calls: Bench) -> None:
+    """Such as a notification: a rejection of the only request of a call proves that nothing was applied."""
+    async with serving(OK) as receiver, serving(CONFLICT) as url:
+
+        @tool.unkeyed
+        async def ask(args: Call) -> Done:
+            """Ask a service, while the worker tells somebody something."""
+            telling = asyncio.get_running_loop().create_task(with_httpx2_async("POST", receiver), context=Context())
+            await telling
+            await with_httpx2_async("POST", args.url)
+            return Done()
+
+        failed, _ = await calls.fails(ask, url=url)
+
+    assert (failed.code, failed.applied) == (Code.CONFLICT, Applied.NONE)
 
 
 # What a tool promises.
