@@ -32,7 +32,8 @@ TESTS: Mapping[str, str] = {
     "workflows/people/approval.py": "workflows/test_approvals workflows/test_approved_together",
     "workflows/plans/contract.py": "workflows/test_agent_contract workflows/test_undo_contract activities/test_origins",
     "workflows/plans/guards.py": "workflows/test_guard workflows/test_loops",
-    "activities/boundary/breakers": "activities/test_breaker activities/test_turns activities/test_breakers",
+    "activities/boundary/breakers": "activities/test_breaker activities/test_turns activities/test_breakers"
+    " workflows/test_agent_turns",
     "activities/boundary": "activities/test_boundary activities/test_boundary_faults activities/test_effects"
     " activities/test_waits activities/test_sends activities/test_deadline activities/test_threads"
     " activities/test_cancelled",

@@ -61,10 +61,12 @@ def test_a_success_starts_the_count_again() -> None:
     assert after(breaker, "c", "d").state is BreakerState.CLOSED
 
 
-def alone(breaker: Breaker, caller: str, now: float, requested: float | None = None) -> Breaker:
+def alone(
+    breaker: Breaker, caller: str, now: float, requested: float | None = None, policy: CircuitBreaker = STANDARD_BREAKER
+) -> Breaker:
     """The breaker after a call that may wait found the service down, as a 503 shows by itself."""
     about = {"may_wait": True, "requested": requested, "jitter": 0.0}
-    return breaker.failed(caller, breaker.generation, DOWN, STANDARD_BREAKER, now, **about)  # type: ignore[arg-type]
+    return breaker.failed(caller, breaker.generation, DOWN, policy, now, **about)  # type: ignore[arg-type]
 
 
 def test_a_call_that_alone_finds_the_service_down_waits_from_its_second_failure_on() -> None:
@@ -78,6 +80,8 @@ def test_a_call_that_alone_finds_the_service_down_waits_from_its_second_failure_
     assert waits == [0, 1, 2, 4, 5, 5]
     assert (breaker.state, breaker.wait(100), breaker.room(100)) == (BreakerState.CLOSED, 0, states.MAX_WINDOW)
     assert alone(alone(Breaker(), "a", 100), "a", 100, requested=30).undue(100) == {"a": 30}
+    quick = CircuitBreaker(recovery=0.5)
+    assert alone(alone(Breaker(), "a", 100, policy=quick), "a", 100, policy=quick).undue(100) == {"a": 0.5}
 
 
 def test_a_call_waits_alone_only_if_its_fault_shows_that_the_service_is_down() -> None:
