@@ -33,12 +33,12 @@ async def planned(text: str, *records: StepRecord, **more: Any) -> Mapping[str, 
 )
 async def test_a_booking_that_stands_is_not_planned_again(done: StepRecord) -> None:
     """Also at the time that was taken in place of the one that was asked for."""
-    assert list(await planned(TASK, done)) == ["slots"]
+    assert list(await planned(TASK, done)) == ["list_slots"]
 
 
 async def test_a_booking_that_was_undone_is_planned_under_another_id() -> None:
     """Its own id belongs to what is undone."""
-    assert list(await planned(TASK, earlier("book", status=StepStatus.UNDONE))) == ["slots", "book-2"]
+    assert list(await planned(TASK, earlier("book", status=StepStatus.UNDONE))) == ["list_slots", "book-2"]
 
 
 async def test_nothing_is_left_to_plan_where_all_stands() -> None:
@@ -73,10 +73,10 @@ async def test_nobody_knows_is_not_taken_for_done() -> None:
 async def test_a_refused_step_is_not_repeated_where_its_effect_stands() -> None:
     """The new plan has what follows it, with references to what was done."""
     refused = record(step("book"), StepStatus.FAILED)
-    look = record(step("slots", "list_slots", {"day": TODAY}, needs=("book",)), StepStatus.SKIPPED)
+    look = record(step("list_slots", "list_slots", {"day": TODAY}, needs=("book",)), StepStatus.SKIPPED)
     records = [earlier("book-2", at="14:30"), refused, look]
     proposal = await propose(asked(TASK, records=records, faults=[fault("book")]))
 
     assert isinstance(proposal, NewSteps) and [(one.id, one.needs) for one in proposal.steps] == [
-        ("slots", ("book-2",))
+        ("list_slots", ("book-2",))
     ]
