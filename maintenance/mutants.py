@@ -1,9 +1,9 @@
 """`python -m maintenance.mutants`: changes the product at one place after the other, and sees whether a test fails.
 
-The places are drawn by chance, with a seed, from the modules that decide what happens to an effect. Each change is made
-in a copy of the checkout. First the tests run that reach the line (coverage says which, from one run without a change),
-then all tests of its module. A mutant that all of them pass has survived: a test is missing, or the place says nothing,
-and can go. Needs the extra `maintenance`.
+The places are drawn by chance, with a seed, from the modules that decide what happens to an effect. Once, all tests of
+the quick tier run without a change, and coverage records which of them reach which lines; `--lines FILE` keeps that for
+the next time. Then each change is made in a copy of the checkout, and the tests run that reach its line. A mutant that
+all of them pass has survived: a test is missing, or the place says nothing, and can go. Needs the extra `maintenance`.
 """
 
 import ast
@@ -13,8 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, zip_longest
 from pathlib import Path
 from queue import Queue
 from typing import Annotated, NamedTuple
@@ -23,24 +25,14 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
+from maintenance.contexts import FAILED, VARIABLE
+
 ROOT = Path(__file__).parents[1]
-TESTS: Mapping[str, str] = {
-    "workflows/faults/decision.py": "workflows/test_decisions workflows/test_agent_faults"
-    " workflows/test_agent_fallback",
-    "workflows/calls": "workflows/test_losses workflows/test_replay workflows/test_agent workflows/test_agent_turns"
-    " workflows/test_agent_limits workflows/test_agent_reconcile workflows/test_agent_people workflows/test_approvals",
-    "workflows/people/approval.py": "workflows/test_approvals workflows/test_approved_together",
-    "workflows/plans/contract.py": "workflows/test_agent_contract workflows/test_undo_contract activities/test_origins",
-    "workflows/plans/guards.py": "workflows/test_guard workflows/test_loops",
-    "activities/boundary/breakers": "activities/test_breaker activities/test_turns activities/test_breakers"
-    " workflows/test_agent_turns",
-    "activities/boundary": "activities/test_boundary activities/test_boundary_faults activities/test_effects"
-    " activities/test_waits activities/test_sends activities/test_deadline activities/test_threads"
-    " activities/test_cancelled",
-    "activities/effects": "effects/test_same_call effects/test_sequences effects/test_undo effects/test_settling_race"
-    " effects/test_transactional effects/test_killed effects/test_owners activities/test_ledger effects/test_desk",
-}
-"""By module or folder, the tests that fail if it is wrong, the quick ones first; the first row that fits counts."""
+CHANGED = (
+    *("workflows/faults/decision.py", "workflows/calls", "workflows/people/approval.py", "workflows/plans/contract.py"),
+    *("workflows/plans/guards.py", "activities/boundary", "activities/effects"),
+)
+"""The modules and folders that are changed."""
 COMPARED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -53,12 +45,10 @@ COMPARED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
-SECONDS = 400
-"""A mutant that takes longer than this counts as noticed."""
-MOST = 40
-"""The most tests of those that reach a line that run first."""
-RECORDED = "lines"
-"""The file of a copy in which coverage says which tests reach which lines."""
+SECONDS = 600
+"""A mutant whose tests take longer than this counts as noticed."""
+MOST = 150
+"""The most tests that run against a mutant; of more that reach its line, some of each module."""
 
 
 class Mutant(NamedTuple):
@@ -68,17 +58,16 @@ class Mutant(NamedTuple):
     line: int
     change: str
     source: str
-    tests: str
 
 
-def mutants_of(file: Path, tests: str) -> Iterator[Mutant]:
+def mutants_of(file: Path) -> Iterator[Mutant]:
     """Every mutant of a module: turned conditions and comparisons, other numbers and flags, and lost statements."""
     text = file.read_text(encoding="utf-8")
     for place, node in enumerate(ast.walk(ast.parse(text))):
         if _can_change(node):
             tree = ast.parse(text)
             change = _change(next(other for at, other in enumerate(ast.walk(tree)) if at == place))
-            yield Mutant(str(file.relative_to(ROOT)), getattr(node, "lineno", 0), change, ast.unparse(tree), tests)
+            yield Mutant(str(file.relative_to(ROOT)), getattr(node, "lineno", 0), change, ast.unparse(tree))
 
 
 def _can_change(node: ast.AST) -> bool:
@@ -118,60 +107,64 @@ def _change(node: ast.AST) -> str:
 
 
 def all_mutants() -> Iterator[Mutant]:
-    """The mutants of every module in TESTS."""
-    seen = set[Path]()
-    for where, tests in TESTS.items():
-        path = ROOT / where
+    """The mutants of every module in CHANGED."""
+    for path in (ROOT / where for where in CHANGED):
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            if file not in seen:
-                seen.add(file)
-                yield from mutants_of(file, tests)
+            yield from mutants_of(file)
 
 
-def record(tests: str, copy: Path) -> bool:
-    """Run tests without a mutant, and record which of them reach which lines; whether all of them pass."""
-    options = ["-m", "coverage", "run", f"--data-file={RECORDED}", f"--include={copy}/workflows/*,{copy}/activities/*"]
-    return _run([*options, "-m", "pytest", "-q", "-p", "maintenance.contexts", *_arguments(_files(tests))], copy) == 0
+def record(copy: Path, lines: Path) -> None:
+    """Run all tests of the quick tier in a copy, and record in the folder `lines` which of them reach which lines."""
+    options = ("--numprocesses=auto", "--dist=loadscope", "--no-loadscope-reorder", "-p", "maintenance.contexts")
+    lines.mkdir(parents=True)
+    _run([*options, *_QUICK], copy, {VARIABLE: str(lines.absolute())}, None)
 
 
-def reaching(mutant: Mutant, copy: Path) -> list[str]:
-    """The tests that reach the line of a mutant; empty if it is reached only where nothing records it."""
-    from coverage import CoverageData  # not at the top: `--help` and the tests of this module do not need it
+def reaching(lines: Path) -> Mapping[tuple[str, int], list[str]]:
+    """By file and line, the tests that reach it, but those that failed without a mutant."""
+    from coverage import CoverageData  # not at the top: `--help` does not need it
 
-    data = CoverageData(str(copy / RECORDED))
-    data.read()
-    found = data.contexts_by_lineno(str(copy / mutant.file)).get(mutant.line, [])
-    return sorted(filter(None, found))[:MOST]
+    found = defaultdict[tuple[str, int], set[str]](set)
+    failed = {line for file in lines.glob(FAILED.format("*")) for line in file.read_text().splitlines()}
+    for part in lines.glob("gw*"):
+        data = CoverageData(str(part))
+        data.read()
+        for file in data.measured_files():
+            name = next((file[file.index(where) :] for where in CHANGED if f"/{where}" in file), file)
+            for line, contexts in data.contexts_by_lineno(file).items():
+                found[name, line] |= {*contexts} - {""} - failed
+    return {place: sorted(tests) for place, tests in found.items()}
 
 
-def is_noticed(mutant: Mutant, first: Sequence[str], copy: Path) -> bool:
-    """Whether a test fails on the mutant in a copy of the checkout, which is as before afterwards."""
+def chosen(tests: Sequence[str]) -> list[str]:
+    """At most MOST of these tests: the first of each module, then the second of each, and so on."""
+    modules = defaultdict[str, list[str]](list)
+    for test in tests:
+        modules[test.partition("::")[0]].append(test)
+    return [test for test in chain(*zip_longest(*modules.values())) if test is not None][:MOST]
+
+
+def is_noticed(mutant: Mutant, tests: Sequence[str], copy: Path) -> bool:
+    """Whether one of these tests fails on the mutant in a copy of the checkout, which is as before afterwards."""
     file = copy / mutant.file
     before = file.read_text(encoding="utf-8")
     file.write_text(mutant.source, encoding="utf-8")
     try:
-        return any(
-            _run(["-m", "pytest", "-x", "-q", *_arguments(run)], copy) for run in (first, _files(mutant.tests)) if run
-        )
+        return bool(tests) and _run(["-x", *_QUICK, *tests], copy, {}, SECONDS) != 0
     finally:
         file.write_text(before, encoding="utf-8")
 
 
-def _files(tests: str) -> list[str]:
-    return [f"tests/{name}.py" for name in tests.split()]
+_QUICK = ("-q", "-p", "no:cacheprovider", "-m", "not full")
 
 
-def _arguments(tests: Sequence[str]) -> list[str]:
-    return ["-p", "no:cacheprovider", "-m", "not full", *tests]
-
-
-def _run(arguments: Sequence[str], copy: Path) -> int:
-    """The exit code of Python with these arguments, in a copy; 1 if it takes too long."""
-    environment = {**os.environ, "PYTHONPATH": str(copy)}
+def _run(arguments: Sequence[str], copy: Path, more: Mapping[str, str], seconds: float | None) -> int:
+    """The exit code of pytest with these arguments, in a copy; 1 if it takes too long."""
+    environment = {**os.environ, **more, "PYTHONPATH": str(copy)}
+    command = [sys.executable, "-m", "pytest", *arguments]
     try:
-        command = [sys.executable, *arguments]
         return subprocess.run(  # noqa: S603  # our own tests
-            command, cwd=copy, env=environment, capture_output=True, timeout=SECONDS, check=False
+            command, cwd=copy, env=environment, capture_output=True, timeout=seconds, check=False
         ).returncode
     except subprocess.TimeoutExpired:
         return 1
@@ -182,6 +175,7 @@ def main(
     seed: Annotated[int, typer.Option(help="The seed of the draw.")] = 7,
     jobs: Annotated[int, typer.Option(min=1, help="How many are tried at once.")] = 2,
     only: Annotated[str, typer.Option(help="Only modules whose path begins so.")] = "",
+    lines: Annotated[Path | None, typer.Option(help="The folder with what coverage recorded; else it is made.")] = None,
 ) -> None:
     """Print the mutants that no test notices; exit code 1 if they are more than one in twenty."""
     every = [mutant for mutant in all_mutants() if mutant.file.startswith(only)]
@@ -190,20 +184,22 @@ def main(
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
         for job in range(jobs):
             copy = Path(folder, str(job))
-            shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".*", "__pycache__"), symlinks=True)
+            shutil.copytree(
+                ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", ".*_cache", "__pycache__"), symlinks=True
+            )
             copies.put(copy)
 
-        first = dict[Mutant, list[str]]()
-        for tests in dict.fromkeys(mutant.tests for mutant in drawn):
-            if not record(tests, Path(folder, "0")):
-                sys.exit(f"These tests fail, or take too long, without a mutant: {tests}")
-            first |= {mutant: reaching(mutant, Path(folder, "0")) for mutant in drawn if mutant.tests == tests}
+        recorded = lines or Path(folder, "lines")
+        if not recorded.exists():
+            record(Path(folder, "0"), recorded)
+        reached = reaching(recorded)
 
         def tried(mutant: Mutant) -> None:
             copy = copies.get()
-            if not is_noticed(mutant, first[mutant], copy):
+            tests = chosen(reached.get((mutant.file, mutant.line), ()))
+            if not is_noticed(mutant, tests, copy):
                 survivors.append(mutant)
-                typer.echo(f"{mutant.file}:{mutant.line}: {mutant.change}")
+                typer.echo(f"{mutant.file}:{mutant.line}: {mutant.change} ({len(tests)} tests)")
             copies.put(copy)
 
         console = Console(stderr=True)
