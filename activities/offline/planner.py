@@ -17,7 +17,7 @@ from pydantic import JsonValue
 
 from activities.offline.grammar import Clause, read_name, split_clauses
 from activities.offline.repair import UnclearEffect, rejection_reason, remaining_steps, repair, unfinished_steps
-from activities.offline.verbs import ClauseCall, Pronoun, Value, Verb, brings, read_call, verbs_of
+from activities.offline.verbs import VERBS, ClauseCall, Pronoun, Value, Verb, brings, read_call, verbs_of
 from activities.toolbox.declare.kind import Kind
 from activities.toolbox.expressions.calculate import plain
 from workflows.account.records import StepRecord, StepStatus
@@ -187,14 +187,15 @@ def _read(
 ) -> ClauseCall:
     """Read a clause by the first verb that fits.
 
-    Raises NotUnderstood if no verb fits, or its kind is `down`.
+    Raises NotUnderstood if no verb fits, or its kind is missing or `down`.
     """
     for verb in verbs:
         if read := read_call(verb, clause.text, kinds[verb.kind], today):
             if verb.kind in down:
-                reason = f"{clause.text[:120]!r} needs the kind {verb.kind}, which cannot be used in this task."
-                raise NotUnderstood(f"{reason} {PAGE}")
+                raise _unusable(clause, verb.kind)
             return read
+    if absent := [verb for verb in VERBS if verb.kind not in kinds and verb.pattern.match(clause.text)]:
+        raise _unusable(clause, absent[0].kind)
     # A verb that fits, but whose arguments could not be read, is the nearest one.
     begun = [verb for verb in verbs if verb.pattern.match(clause.text)]
     near = begun or sorted(verbs, key=lambda verb: _likeness(clause.text, verb), reverse=True)[:1]
@@ -203,6 +204,10 @@ def _read(
     if begun and read_name(clause.text) is None:
         hint += " (words that belong together need quotation marks)"
     raise NotUnderstood(f"{clause.text[:120]!r} is not understood; {hint}. {PAGE}")
+
+
+def _unusable(clause: Clause, kind: str) -> NotUnderstood:
+    return NotUnderstood(f"{clause.text[:120]!r} needs the kind {kind}, which cannot be used in this task. {PAGE}")
 
 
 def _likeness(text: str, verb: Verb) -> float:

@@ -276,6 +276,13 @@ async def test_what_fits_no_argument_is_not_guessed(rooms: Registry, text: str) 
     assert "the nearest sentence is: find room PEOPLE" in plan.model_dump_json()
 
 
+async def test_a_verb_whose_kind_the_worker_lacks_is_named_with_it(rooms: Registry) -> None:
+    """The sentence is right, and another worker may have the tool."""
+    plan = await OfflinePlanner().propose(asked("book a slot at 14:00"), rooms)
+
+    assert "needs the kind book_slot, which cannot be used" in plan.model_dump_json()
+
+
 async def test_it_stands_for_a_field_of_the_same_name(rooms: Registry) -> None:
     """And for the first number, in a calculation."""
     plan = await OfflinePlanner().propose(asked("find room 3, then clean room it, then calculate 2 * it"), rooms)

@@ -121,7 +121,7 @@ WRONG_EFFECTS = {
     "pay to": "has no =, <= or >=",
     "pay amount<=much": "must be a number",
     "pay amount=5 amount<=7": "exclude each other",
-    "pay 0x": "count must be at least 1",
+    "pay 0x": "'count' must be at least 1",
     "pay 'x": "is no effect",
 }
 
