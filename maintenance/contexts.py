@@ -36,7 +36,7 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     if report.failed and VARIABLE in os.environ and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
-        with Path(os.environ[VARIABLE], FAILED.format(worker)).open("a") as file:
+        with Path(os.environ[VARIABLE], FAILED.format(worker)).open("a", encoding="utf-8") as file:
             print(report.nodeid, file=file)
 
 

@@ -125,7 +125,7 @@ def reaching(lines: Path) -> Mapping[tuple[str, int], list[str]]:
     from coverage import CoverageData  # not at the top: `--help` does not need it
 
     found = defaultdict[tuple[str, int], set[str]](set)
-    failed = {line for file in lines.glob(FAILED.format("*")) for line in file.read_text().splitlines()}
+    failed = {line for file in lines.glob(FAILED.format("*")) for line in file.read_text(encoding="utf-8").splitlines()}
     for part in lines.glob("gw*"):
         data = CoverageData(str(part))
         data.read()
