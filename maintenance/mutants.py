@@ -1,9 +1,10 @@
 """`python -m maintenance.mutants`: changes the product at one place after the other, and sees whether a test fails.
 
 The places are drawn by chance, with a seed, from the modules that decide what happens to an effect. Once, all tests of
-the quick tier run without a change, and coverage records which of them reach which lines; `--lines FILE` keeps that for
-the next time. Then each change is made in a copy of the checkout, and the tests run that reach its line. A mutant that
-all of them pass has survived: a test is missing, or the place says nothing, and can go. Needs the extra `maintenance`.
+the quick tier run without a change, and coverage records which of them reach which lines; `--lines FOLDER` keeps that
+for the next time. Then each change is made in a copy of the checkout, and the tests run that reach its line, or its
+module if the line runs at import alone. A mutant that all of them pass has survived: a test is missing, or the place
+says nothing, and can go. Needs the extra `maintenance`.
 """
 
 import ast
@@ -121,7 +122,7 @@ def record(copy: Path, lines: Path) -> None:
 
 
 def reaching(lines: Path) -> Mapping[tuple[str, int], list[str]]:
-    """By file and line, the tests that reach it, but those that failed without a mutant."""
+    """By file and line, the tests that reach it, but those that failed without a mutant; line 0 is any of the file."""
     from coverage import CoverageData  # not at the top: `--help` does not need it
 
     found = defaultdict[tuple[str, int], set[str]](set)
@@ -132,7 +133,8 @@ def reaching(lines: Path) -> Mapping[tuple[str, int], list[str]]:
         for file in data.measured_files():
             name = next((file[file.index(where) :] for where in CHANGED if f"/{where}" in file), file)
             for line, contexts in data.contexts_by_lineno(file).items():
-                found[name, line] |= {*contexts} - {""} - failed
+                for reached in (line, 0):
+                    found[name, reached] |= {*contexts} - {""} - failed
     return {place: sorted(tests) for place, tests in found.items()}
 
 
@@ -196,7 +198,7 @@ def main(
 
         def tried(mutant: Mutant) -> None:
             copy = copies.get()
-            tests = chosen(reached.get((mutant.file, mutant.line), ()))
+            tests = chosen(reached.get((mutant.file, mutant.line)) or reached.get((mutant.file, 0), ()))
             if not is_noticed(mutant, tests, copy):
                 survivors.append(mutant)
                 typer.echo(f"{mutant.file}:{mutant.line}: {mutant.change} ({len(tests)} tests)")

@@ -17,8 +17,10 @@ _JOINT = re.compile(
     rf"{QUOTED}|{_URL}|(?P<joint>[,;.\n ]{{0,3}}\b(?:and )?then\b,? |[,;\n][ \n]?(?:and )?|[.?!] (?:and )?| and )",
     re.IGNORECASE,
 )
-_ADDING = re.compile(r"\b(?:or|but|plus|also)\b", re.IGNORECASE)
-_LEADING_ON = re.compile(r"\b(?:to|so|if|unless|because|before|after|until|while|who|whose|which)\b", re.IGNORECASE)
+ADDING = "or|but|plus|also"
+LEADING_ON = "so|if|unless|because|before|after|until|while|who|whose|which"
+_ADDING = re.compile(rf"\b(?:{ADDING})\b", re.IGNORECASE)
+_LEADING_ON = re.compile(rf"\b(?:to|{LEADING_ON})\b", re.IGNORECASE)
 _POLITE = re.compile(
     r"(?:(?:please|and|also|now|first|finally|next|then|can you|could you|would you|i want you to)\b[ ,]*)+", re.I
 )

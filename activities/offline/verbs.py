@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from activities.offline.grammar import (
+    ADDING,
     DAY,
+    LEADING_ON,
     QUOTED,
     TIME,
     format_time,
@@ -35,9 +37,7 @@ _SMALL = re.compile(
     rf"(?!{IT}\b)(?:for|of|to|on|into|in|by|at|from|about|with|as|named|the|my|our|a|an|no\.|each|EUR|euros?)(?=\s|$)",
     re.IGNORECASE,
 )
-_STOP = re.compile(
-    r"(?:and|or|but|plus|also|so|if|unless|because|before|after|until|while|who|whose|which)$", re.IGNORECASE
-)
+_STOP = re.compile(rf"(?:and|{ADDING}|{LEADING_ON})$", re.IGNORECASE)
 _TOKEN = re.compile(
     rf"(?P<quoted>{QUOTED})|(?P<it>{IT}|{THEM})(?=[\s,]|$)|(?P<day>{DAY})(?=[\s,]|$)|(?P<time>{TIME})(?=[\s,]|$)"
     r"|(?:EUR\s*|\u20ac\s*|\#)?(?P<number>-?[0-9]+(?:\.[0-9]+)?)(?=[\s,]|$)"
@@ -98,7 +98,6 @@ _FETCH = r"(?:fetch|get|open|load|download|read)(?:\s+(?:the\s+)?(?:page|url|sit
 _READ = rf"(?:read|open)(?:\s+(?:the\s+)?(?:document|file)|(?=\s+(?:(?:{IT}|{THEM})$|{QUOTED}|{_FILE})))"
 _CALCULATE = r"calculate|compute|work\s+out|what(?:['\u2019]s|\s+is)|how\s+much\s+is"
 _BOOK = rf"(?:book|reserve)(?:\s+(?:me|us))?\s+{_ALL}(?:time\s+)?slot"
-_BOOKING = "book a slot [for NAME] [on DATE] at 14:00"
 VERBS = (
     Verb("search the documents for WORDS", _SEARCH, "search", "search", whole=read_words),
     Verb("fetch URL", _FETCH, "fetch_page", "fetch", whole=_one),

@@ -149,9 +149,7 @@ async def list_bookings(args: BookingsOf, tx: Transaction) -> Entries:
     return Entries(bookings=[Entry.model_validate(row) for row in await tx.execute(query)])
 
 
-@tool.transactional(
-    observe=list_bookings,
-)
+@tool.transactional(observe=list_bookings)
 async def cancel_booking(args: Cancel, tx: Transaction) -> Entry:
     """Cancel one booking of the calendar, so that its slot is free again."""
     live = (BOOKINGS.c.id == args.booking) & BOOKINGS.c.cancelled.is_(None)
@@ -163,10 +161,7 @@ async def cancel_booking(args: Cancel, tx: Transaction) -> Entry:
     return found[0]
 
 
-@tool.transactional(
-    observe=list_slots,
-    undo=cancel_booking.using(booking="result.id"),
-)
+@tool.transactional(observe=list_slots, undo=cancel_booking.using(booking="result.id"))
 async def book_slot(args: Book, tx: Transaction) -> Booking:
     """Book one free slot of the calendar in the name of a person or team."""
     slot = (SLOTS.c.day == args.day) & (SLOTS.c.at == args.at)

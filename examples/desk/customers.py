@@ -79,9 +79,7 @@ async def find_customer(args: Query, tx: Transaction) -> Customers:
     return Customers(customers=found[:MAX_FOUND], more=len(found) > MAX_FOUND)
 
 
-@tool.transactional(
-    observe=find_customer.using(query="args.customer"),
-)
+@tool.transactional(observe=find_customer.using(query="args.customer"))
 async def update_customer(args: Update, tx: Transaction) -> Customer:
     """Change name, e-mail address or phone number of a customer, unless somebody changed the customer since."""
     changes = _checked(args.changes)

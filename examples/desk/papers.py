@@ -87,9 +87,7 @@ async def read_document(args: DocumentName, tx: Transaction, documents: Document
     return await asyncio.to_thread(documents.read, args.name, args.page, list(kept))
 
 
-@tool.transactional(
-    observe=list_documents,
-)
+@tool.transactional(observe=list_documents)
 async def delete_document(args: Delete, tx: Transaction) -> Paper:
     """Delete one document for good."""
     kept = (PAPERS.c.name == args.document) & PAPERS.c.deleted.is_(None)

@@ -163,9 +163,7 @@ async def list_orders(args: OrdersOf, tx: Transaction) -> Orders:
     return Orders(orders=[Order.model_validate(row) for row in await tx.execute(query)])
 
 
-@tool.transactional(
-    observe=list_orders,
-)
+@tool.transactional(observe=list_orders)
 async def refund(args: Refund, tx: Transaction) -> Order:
     """Pay back one order in full and put its pieces back into stock."""
     paid = (ORDERS.c.id == args.order) & ORDERS.c.refunded.is_(None)
@@ -179,10 +177,7 @@ async def refund(args: Refund, tx: Transaction) -> Order:
     return order
 
 
-@tool.transactional(
-    observe=get_price,
-    undo=refund.using(order="result.id"),
-)
+@tool.transactional(observe=get_price, undo=refund.using(order="result.id"))
 async def purchase(args: Purchase, tx: Transaction) -> Order:
     """Buy pieces of one article from stock, unless a piece costs more than `at_most`."""
     await require(args.customer, tx)
