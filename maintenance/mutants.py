@@ -198,7 +198,7 @@ def main(
 
         def tried(mutant: Mutant) -> None:
             copy = copies.get()
-            tests = chosen(reached.get((mutant.file, mutant.line)) or reached.get((mutant.file, 0), ()))
+            tests = chosen(reached.get((mutant.file, mutant.line), ()) or reached.get((mutant.file, 0), ()))
             if not is_noticed(mutant, tests, copy):
                 survivors.append(mutant)
                 typer.echo(f"{mutant.file}:{mutant.line}: {mutant.change} ({len(tests)} tests)")
