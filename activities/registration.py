@@ -60,8 +60,6 @@ class WorkerOptions(Protocol):
     @property
     def planner(self) -> str | None: ...
     @property
-    def base_url(self) -> str | None: ...
-    @property
     def tools(self) -> Sequence[str]: ...
     @property
     def check(self) -> bool: ...
@@ -150,7 +148,7 @@ class Abilities:
         adapters = AdapterOptions(
             models.wires, models.reasoning_effort, models.idle_timeout, models.strict, calls=models.calls
         )
-        selection = PlannerSelection(options.planner, environment, options.base_url, prices, adapters)
+        selection = PlannerSelection(options.planner, environment, prices, adapters)
         has_model = selection.step_model is not None
         offered = builtin.tools(has_model=has_model)
         files = [name for name in options.tools if name.endswith(SUFFIX)]

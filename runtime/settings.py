@@ -169,10 +169,6 @@ class Settings:
             " to try, or scripted:FILE. Without it a model, where its provider's key is set.",
         ),
     ] = None
-    base_url: Annotated[
-        str | None,
-        typer.Option("--base-url", metavar="URL", help="A server that speaks as OpenAI does, for openai:MODEL."),
-    ] = None
 
     # Read at the failpoints of calls
     breaks: Annotated[

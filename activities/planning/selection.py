@@ -26,7 +26,6 @@ class PlannerSelection:
         self,
         names: str | None,
         environment: Mapping[str, str],
-        base_url: str | None = None,
         prices: PriceList | None = None,
         options: AdapterOptions | None = None,
     ) -> None:
@@ -35,18 +34,18 @@ class PlannerSelection:
         It is `scripted:FILE`, or one or more of `offline`, `anthropic:MODEL`, `openai:MODEL`, `ollama:MODEL` and
         `lmstudio:MODEL`, joined by commas; the first usable one plans. `anthropic` and `openai` alone mean the
         provider's default model. If `names` is None, the first provider with a key in the environment plans, or the
-        offline planner if there is no key. `base_url` is the address of the server for `openai`.
+        offline planner if there is no key.
 
         Raises:
             UnknownPlanner: there is no such planner, its key is missing, or its file or address cannot be used.
         """
-        self._environment, self._base_url = environment, base_url
+        self._environment = environment
         self._price_list, self._options = prices or PriceList(), options or AdapterOptions()
-        chosen = names if names is not None else _default_name(environment, base_url)
-        self.planner = self._make_planner(chosen, base_url)
+        chosen = names if names is not None else _default_name(environment)
+        self.planner = self._make_planner(chosen)
         of_models = [name for name in _split_names(chosen) if name != OfflinePlanner.name]
         named = [] if chosen.startswith("scripted:") else of_models
-        self.models = [model_named(name, environment, base_url, self._options) for name in named]
+        self.models = [model_named(name, environment, self._options) for name in named]
         self.prices = {model.name: self._price_list.price_of(model.name) for model in self.models}
         metered = [TextualModel(MeteredModel(model, self.prices[model.name]), self._options) for model in self.models]
         self.step_model: LanguageModel | None = (
@@ -69,22 +68,18 @@ class PlannerSelection:
         """Make the planner that a task names; raises UnknownPlanner, also for a script, which only a worker names."""
         if any(name.startswith("scripted") for name in _split_names(names)):
             raise UnknownPlanner("A task cannot name a script: start a worker with --planner scripted:FILE.")
-        # The worker's `--base-url` is the address of an `openai` server, not of another provider's.
-        base_url = self._base_url if _has_openai(names) else None
-        return self._make_planner(names, base_url)
+        return self._make_planner(names)
 
-    def _make_planner(self, names: str, base_url: str | None) -> Planner:
+    def _make_planner(self, names: str) -> Planner:
         if names.startswith("scripted:"):
             return _scripted(names)
-        if base_url and not _has_openai(names):
-            raise UnknownPlanner("--base-url is for a server that speaks as OpenAI does: add --planner openai:MODEL.")
-        planners = [self._make_single_planner(name, base_url) for name in _split_names(names)]
+        planners = [self._make_single_planner(name) for name in _split_names(names)]
         return planners[0] if len(planners) == 1 else FallbackPlanner(planners)
 
-    def _make_single_planner(self, name: str, base_url: str | None) -> Planner:
+    def _make_single_planner(self, name: str) -> Planner:
         if name == OfflinePlanner.name:
             return OfflinePlanner()
-        model = model_named(name, self._environment, base_url, self._options)
+        model = model_named(name, self._environment, self._options)
         return ModelPlanner(
             model,
             price=self._price_list.price_of(model.name),
@@ -100,14 +95,7 @@ def _split_names(names: str) -> list[str]:
     return [name.strip() for name in names.split(",")]
 
 
-def _has_openai(names: str) -> bool:
-    return any(name.partition(":")[0] == "openai" for name in _split_names(names))
-
-
-def _default_name(environment: Mapping[str, str], base_url: str | None) -> str:
-    # A base URL is the address of a server with the OpenAI protocol.
-    if base_url:
-        return "openai"
+def _default_name(environment: Mapping[str, str]) -> str:
     with_key = (name for name, provider in PROVIDERS.items() if environment.get(provider.key, "").strip())
     return next(with_key, OfflinePlanner.name)
 

@@ -70,10 +70,8 @@ NO_KEY = "none"
 """The key for the user's own server if no key is set, because the SDK's client needs a key."""
 
 
-def model_named(
-    name: str, environment: Mapping[str, str], base_url: str | None, options: AdapterOptions
-) -> LanguageModel:
-    """The model of `PROVIDER:MODEL` or `PROVIDER`; `base_url` is for `openai`. Raises UnknownPlanner."""
+def model_named(name: str, environment: Mapping[str, str], options: AdapterOptions) -> LanguageModel:
+    """The model of `PROVIDER:MODEL` or `PROVIDER`. Raises UnknownPlanner."""
     provider_name, _, model = name.partition(":")
     server, provider = LOCAL_SERVERS.get(provider_name), PROVIDERS.get(provider_name)
     if server and model:
@@ -83,7 +81,7 @@ def model_named(
     if provider is None or name.endswith(":"):
         remedy = "use offline, anthropic:MODEL, openai:MODEL, ollama:MODEL, lmstudio:MODEL, or scripted:FILE alone"
         raise UnknownPlanner(f"There is no planner {name!r}: {remedy}.")
-    url = (base_url if provider_name == "openai" else None) or environment.get(provider.url, "").strip() or None
+    url = environment.get(provider.url, "").strip() or None
     chosen = model or provider.default
     endpoint = Endpoint(_api_key(name, provider, environment, url), _checked_url(url, provider), options.idle_timeout)
     adapter = provider.adapter(chosen, endpoint, options)
@@ -134,6 +132,5 @@ def _checked_url(url: str | None, provider: Provider) -> str | None:
     except ValueError:
         is_usable = False
     if not is_usable:
-        option = "--base-url or " if provider is PROVIDERS["openai"] else ""
-        raise UnknownPlanner(f"{option}{provider.url} is no address: give one like http://localhost:11434/v1.")
+        raise UnknownPlanner(f"{provider.url} is no address: give one like http://localhost:11434/v1.")
     return url

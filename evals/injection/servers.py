@@ -219,10 +219,11 @@ async def play(address: str, folder: Path) -> list[Played]:
 @asynccontextmanager
 async def _worker(temporal: TemporalClient, place: Path, file: Path, script: Script) -> AsyncIterator[None]:
     async with running(OpenAIApi([script.reply])) as api:
-        options = {"planner": f"openai:{MODEL}", "base_url": f"{api.url}/v1", "tools": [str(file)]}
+        options = {"planner": f"openai:{MODEL}", "tools": [str(file)]}
         chosen = of_program({}, queue=place.name, state=place / "state", **options)
+        environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{api.url}/v1"}
         models = SettingsFile.read(chosen.settings_file).models
-        abilities = await asyncio.to_thread(Abilities.of, chosen, {"OPENAI_API_KEY": KEY}, models)
+        abilities = await asyncio.to_thread(Abilities.of, chosen, environment, models)
         async with serving(chosen, abilities, temporal, _fail):
             yield
 

@@ -203,10 +203,11 @@ async def _trial(arm: Arm, played: Suite, temporal: TemporalClient, state: Path)
     worlds, failures = dict[str, World](), list[str]()
     trial = Trial(arm, Client(temporal, queue=state.name), worlds, failures)
     async with running(Api([trial.reply])) as api:
-        chosen = of_program({}, queue=state.name, state=state, planner=f"openai:{MODEL}", base_url=f"{api.url}/v1")
+        chosen = of_program({}, queue=state.name, state=state, planner=f"openai:{MODEL}")
         models = SettingsFile.read(chosen.settings_file).models
         own = tools(played, worlds, arm.declares)
-        every = Abilities.of(chosen, {"OPENAI_API_KEY": KEY}, models, own=own)
+        environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{api.url}/v1"}
+        every = Abilities.of(chosen, environment, models, own=own)
         abilities = replace(every, registry=Registry(own))  # AgentDojo's functions only, as its own agents have
         async with serving(chosen, abilities, temporal, failures.append):
             yield trial

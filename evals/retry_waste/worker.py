@@ -48,9 +48,10 @@ async def served(job: WorkerJob) -> AsyncIterator[None]:
     """Serve the arm's tasks until the block ends."""
     if job.arm.how == "replan":
         own = replan_tools(job.world, job.arm)
-        chosen = of_program({}, queue=job.queue, state=job.state, planner=f"openai:{MODEL}", base_url=f"{job.model}/v1")
+        chosen = of_program({}, queue=job.queue, state=job.state, planner=f"openai:{MODEL}")
         models = SettingsFile.read(chosen.settings_file).models
-        abilities = replace(Abilities.of(chosen, {"OPENAI_API_KEY": KEY}, models, own=own), registry=Registry(own))
+        environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{job.model}/v1"}
+        abilities = replace(Abilities.of(chosen, environment, models, own=own), registry=Registry(own))
         temporal = await connect(address=job.address, plain=True)
         async with serving(chosen, abilities, temporal, sys.exit):
             yield

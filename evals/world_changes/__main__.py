@@ -35,9 +35,6 @@ def main(
         list[str] | None,
         typer.Option("--planner", help=f"One of {', '.join(Planner)}, or a model as PROVIDER:MODEL; the first six."),
     ] = None,
-    base_url: Annotated[
-        str | None, typer.Option(help="Where such a model is asked, for a compatible server; its provider's address.")
-    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="How often each scenario is run with a planner.")] = 1,
     mutations: Annotated[
         bool, typer.Option("--mutations", help="Without one part of Replan each: named scenarios must fail.")
@@ -76,7 +73,7 @@ def main(
     code = 0
     try:
         if not only_table:
-            stage_for = partial(staged, scenarios=chosen, hallucination=hallucination, base_url=base_url)
+            stage_for = partial(staged, scenarios=chosen, hallucination=hallucination)
             asyncio.run(_run(planned, stage_for, rows))
     except* (*UNAVAILABLE, TapeNotPlayed, TrialBroken) as problems:
         typer.echo(str(first_problem(problems)), err=True)

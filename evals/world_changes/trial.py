@@ -116,8 +116,6 @@ class Stage:
     model: str
     """The URL of the scripted model."""
     client: Client
-    base_url: str | None = None
-    """Where a planner that is not of this evaluation is asked; None for its provider's own address."""
     turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(os.cpu_count() or 1))
     """How many workers may run at once that serve several runs."""
     deploys: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DEPLOYS_AT_ONCE))
@@ -151,8 +149,7 @@ class Stage:
                 address=self.address,
                 world=self.played.url,
                 planner=f"openai:{MODEL}" if is_scripted else "offline" if planner in list(Planner) else planner,
-                base_url=f"{self.model}/v1" if is_scripted else self.base_url,
-                is_scripted=is_scripted,
+                model=self.model if is_scripted else None,
                 mutation=mutation,
                 runs=tuple(runs),
             )
@@ -240,7 +237,7 @@ class Stage:
 
 @asynccontextmanager
 async def staged(
-    address: str, folder: Path, scenarios: Sequence[Scenario], hallucination: float, base_url: str | None = None
+    address: str, folder: Path, scenarios: Sequence[Scenario], hallucination: float
 ) -> AsyncIterator[Stage]:
     """A world that plays these scenarios, and the scripted model. Raises TapeNotPlayed, TrialBroken."""
     api = PlannerApi([scripted(scenarios, hallucination)], window=HUGE_WINDOW)
@@ -248,6 +245,6 @@ async def staged(
     async with played_by("evals.world_changes.service", folder, words, plot) as played, running(api):
         await played.begin()
         client = Client(await connect(address=address, plain=True))
-        yield Stage(address, folder, played, api.url, client, base_url)
+        yield Stage(address, folder, played, api.url, client)
         if api.violations:
             raise TrialBroken(f"A request broke the rules of the provider: {api.violations[0]}")

@@ -44,10 +44,8 @@ class ServedRuns(BaseModel, frozen=True):
     world: str
     """The URL of the world."""
     planner: str
-    base_url: str | None
-    """Where the planner is asked; None for its provider's own address."""
-    is_scripted: bool
-    """Whether a scripted model plans, which takes no key of yours."""
+    model: str | None
+    """The URL of the scripted model that plans; None where another planner does."""
     mutation: str | None
     runs: tuple[ServedRun, ...]
 
@@ -58,12 +56,12 @@ async def main(job: ServedRuns) -> None:
     logging.getLogger("temporalio").setLevel(logging.ERROR)
     if job.mutation:
         MUTATIONS[job.mutation].replace()
-    environment = {"OPENAI_API_KEY": KEY} if job.is_scripted else os.environ
+    environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{job.model}/v1"} if job.model else os.environ
     temporal = await connect(address=job.address, plain=True)
     async with AsyncExitStack() as stack:
         for run in job.runs:
             own = family_tools(run.family, job.world, run.deploy)
-            chosen = of_program({}, queue=run.queue, state=run.state, planner=job.planner, base_url=job.base_url)
+            chosen = of_program({}, queue=run.queue, state=run.state, planner=job.planner)
             models = SettingsFile.read(chosen.settings_file).models
             every = Abilities.of(chosen, environment, models, own=own)
             abilities = replace(every, registry=Registry(own))

@@ -100,7 +100,7 @@ def test_steps_ask_the_first_model_of_the_planners(
 
 def test_a_model_of_one_s_own_serves_steps_as_well() -> None:
     """At the address that is given for it."""
-    models = PlannerSelection(None, {}, "http://localhost:11434/v1").models
+    models = PlannerSelection("openai", {"OPENAI_BASE_URL": "http://localhost:11434/v1"}).models
 
     assert [model.name for model in models] == [f"{MINI}@localhost:11434"]
 

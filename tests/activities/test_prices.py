@@ -38,7 +38,7 @@ def test_a_worker_without_a_model_does_not_import_the_package() -> None:
     """It takes up to half a second, and the offline planner and a server of one's own have no use for it."""
     code = (
         "import sys; from activities.planning.selection import PlannerSelection;"
-        "PlannerSelection('offline', {}); PlannerSelection('openai:qwen3', {}, 'http://localhost:1/v1');"
+        "PlannerSelection('offline', {}); PlannerSelection('openai:qwen3', {'OPENAI_BASE_URL': 'http://localhost:1/v1'});"
         "print('genai_prices' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,7 @@ from activities.providers.registry import UnknownPlanner
 from workflows.plans.catalogue import Price
 
 KEYS = {"ANTHROPIC_API_KEY": "x", "OPENAI_API_KEY": "y"}
-HERE = "http://localhost:11434/v1"
+HERE = {"OPENAI_BASE_URL": "http://localhost:11434/v1"}
 
 
 def test_a_task_may_name_another_planner_than_the_worker_s() -> None:
@@ -22,7 +22,7 @@ def test_a_task_may_name_another_planner_than_the_worker_s() -> None:
 
 def test_the_worker_s_address_is_that_of_its_own_server() -> None:
     """It holds for what speaks as OpenAI does, and does not stand in the way of another provider."""
-    selection = PlannerSelection("openai:qwen3", KEYS, HERE)
+    selection = PlannerSelection("openai:qwen3", KEYS | HERE)
 
     assert selection.for_task("openai:other").name == "openai:other@localhost:11434"
     assert selection.for_task("anthropic:a").name == "anthropic:a"
@@ -42,19 +42,19 @@ def test_a_task_cannot_use_a_key_that_is_not_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "url", "described"),
+    ("names", "address", "described"),
     [
-        ("openai:gpt-6-sol,anthropic:a", None, "openai:gpt-6-sol (Responses), anthropic:a"),
-        ("openai:gpt-audio-mini", None, "openai:gpt-audio-mini (Chat Completions)"),
-        ("openai:unheard-of", None, "openai:unheard-of (Responses or Chat Completions)"),
+        ("openai:gpt-6-sol,anthropic:a", {}, "openai:gpt-6-sol (Responses), anthropic:a"),
+        ("openai:gpt-audio-mini", {}, "openai:gpt-audio-mini (Chat Completions)"),
+        ("openai:unheard-of", {}, "openai:unheard-of (Responses or Chat Completions)"),
         ("openai:a,offline", HERE, "openai:a@localhost:11434 (Chat Completions), offline"),
-        ("anthropic:a", None, "anthropic:a"),
-        ("offline", None, "offline"),
+        ("anthropic:a", {}, "anthropic:a"),
+        ("offline", {}, "offline"),
     ],
 )
-def test_the_api_of_a_model_of_openai_is_named(names: str, url: str | None, described: str) -> None:
+def test_the_api_of_a_model_of_openai_is_named(names: str, address: dict[str, str], described: str) -> None:
     """Who sets up a gateway sees which one it is asked with; two where one is tried first."""
-    assert PlannerSelection(names, KEYS, url).described == described
+    assert PlannerSelection(names, KEYS | address).described == described
 
 
 def test_the_api_is_that_of_the_settings_and_of_what_the_model_took() -> None:
@@ -62,7 +62,7 @@ def test_the_api_is_that_of_the_settings_and_of_what_the_model_took() -> None:
     at_gateway = AdapterOptions(wires={"openai:a": "responses"})
     rejected = AdapterOptions(without_responses={"openai:unheard-of"})
 
-    assert PlannerSelection("openai:a", KEYS, HERE, options=at_gateway).described.endswith(" (Responses)")
+    assert PlannerSelection("openai:a", KEYS | HERE, options=at_gateway).described.endswith(" (Responses)")
     assert PlannerSelection("openai:unheard-of", KEYS, options=rejected).described.endswith(" (Chat Completions)")
 
 
@@ -74,4 +74,4 @@ def test_the_age_of_the_prices_is_that_of_the_oldest_published_one() -> None:
 
     assert published.price_date == min(row.read, PriceList().date_of(f"anthropic:{DEFAULT_MODEL}") or row.read)
     assert PlannerSelection(f"{sol},anthropic", KEYS, prices=free).price_date == row.read
-    assert PlannerSelection("openai:qwen3", {}, HERE).price_date is None
+    assert PlannerSelection("openai:qwen3", HERE).price_date is None

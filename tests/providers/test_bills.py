@@ -129,7 +129,7 @@ async def replied(monkeypatch: pytest.MonkeyPatch, which: str, response: Respons
     name = f"{maker_of(provider)}:{model}"
     async with at_home(monkeypatch, provider, api):
         options = AdapterOptions(wires_of(provider, model), idle_timeout=IDLE if stalls(response) else SLOW_IDLE)
-        metered = MeteredModel(model_named(name, KEYS, None, options), PriceList().price_of(name))
+        metered = MeteredModel(model_named(name, KEYS, options), PriceList().price_of(name))
         meter = start_meter()
         try:
             came: Reply | Exception = await metered.reply(ASKED)

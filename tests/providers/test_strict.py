@@ -338,7 +338,7 @@ def test_strict_schemas_are_for_the_providers_own_models(
     name: str, urls: Mapping[str, str], strict: Mapping[str, bool], is_strict: bool
 ) -> None:
     """A setting rules for any address."""
-    model = model_named(name, {**KEYS, **urls}, None, AdapterOptions(strict=strict))
+    model = model_named(name, {**KEYS, **urls}, AdapterOptions(strict=strict))
 
     assert isinstance(model, StrictModel) is is_strict
 

@@ -171,7 +171,7 @@ async def test_the_model_of_a_worker_s_steps_finds_out(tmp_path: Path) -> None:
     """That of `--planner`, at a server that rejects native calls."""
     reply = ModelReply(text=written({"place": "Paris"}, WEATHER.name))
     async with running(LocalServer([reply], rejects_tools=True)) as server:
-        model = PlannerSelection(f"openai:{MODEL}", {}, f"{server.url}/v1").step_model
+        model = PlannerSelection(f"openai:{MODEL}", {"OPENAI_BASE_URL": f"{server.url}/v1"}).step_model
         assert model is not None
         turn = (await model.reply(request(ASKED))).turn
 

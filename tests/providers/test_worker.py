@@ -123,8 +123,8 @@ async def test_the_ready_line_says_who_plans(client: Client, tmp_path: Path) -> 
 async def test_doctor_says_who_plans(server: DevServer, tmp_path: Path) -> None:
     """With the order of the list, the API, and the address of one's own server, which needs no key."""
     async with prepared("openai", finishes()) as api:
-        processes = Processes(server.address, tmp_path)
-        command = ["--queue", "whose", "--planner", "openai:qwen3,offline", "--base-url", f"{api.url}/v1"]
+        processes = Processes(server.address, tmp_path, {"OPENAI_BASE_URL": f"{api.url}/v1"})
+        command = ["--queue", "whose", "--planner", "openai:qwen3,offline"]
         with processes.worker("--dev", *command):
             found = await done(processes, "doctor", "--queue", "whose", "--json")
     checks = {check["name"]: check for check in json.loads(found.stdout)["checks"]}
@@ -145,8 +145,7 @@ WRONG: dict[str, tuple[list[str], dict[str, str], str]] = {
     "second of a list": (["--planner", "offline,anthropic:x"], {}, "'anthropic:x' needs ANTHROPIC_API_KEY"),
     "no model": (["--planner", "openai:"], {"OPENAI_API_KEY": "x"}, "There is no planner 'openai:'"),
     "empty place": (["--planner", "offline,"], {}, "There is no planner ''"),
-    "address": (["--planner", "openai", "--base-url", "here:1"], {}, "--base-url or OPENAI_BASE_URL is no address"),
-    "base url alone": (["--planner", "offline", "--base-url", "http://localhost:1"], {}, "--base-url is for a server"),
+    "address": (["--planner", "openai"], {"OPENAI_BASE_URL": "here:1"}, "OPENAI_BASE_URL is no address"),
 }
 
 
