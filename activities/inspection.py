@@ -404,7 +404,7 @@ class Inspector:
         """Fetch a payload from external storage. Raises NeedsPerson if the payload or its driver is missing."""
         drivers = {storage.name(): storage for storage in (self.vault, *self.buckets)}
         if driver not in drivers:
-            raise NeedsPerson(f"This worker has no driver {driver!r}: start a worker with the same --payloads.")
+            raise NeedsPerson(f"This worker has no driver {driver!r}: start a worker with the same REPLAN_PAYLOADS.")
         try:
             [payload] = await drivers[driver].retrieve(StorageDriverRetrieveContext(), [StorageDriverClaim(claim)])
         except (PayloadLost, RuntimeError, ValueError) as lost:  # the SDK's S3 driver raises the last two

@@ -18,6 +18,8 @@ from runtime.client import DEFAULT_NAMESPACE, Misconfigured, NotConnected, conne
 from runtime.keys import BadKeys, codec_of, encrypting
 from runtime.payloads import DATA_CONVERTER
 
+CODEC = "REPLAN_CODEC"
+"""The variable with the MODULE:OBJECT of a payload codec of the user's."""
 UI_PORT_OFFSET = 1000
 """A development server of the Temporal CLI serves its web UI at its own port plus this number."""
 
@@ -46,7 +48,7 @@ async def connected(
             state=state_folder.default(),
             runtime=quiet,
             keys=keys or os.environ.get("REPLAN_KEYS"),
-            codec=codec or os.environ.get("REPLAN_CODEC"),
+            codec=codec or os.environ.get(CODEC),
         )
     except NotConnected as error:
         if isinstance(error, Misconfigured):
@@ -55,9 +57,10 @@ async def connected(
         raise Problem("unreachable", error.reason, remedy, ProblemKind.UNREACHABLE) from error
 
 
-def data_converter(namespace: str | None, keys: str | Path | None, codec: str | None) -> DataConverter:
+def data_converter(namespace: str | None, keys: str | Path | None) -> DataConverter:
     """The data converter for saved histories, without a connection. Raises Problem if keys or codec cannot be used."""
     try:
+        codec = os.environ.get(CODEC)
         found = codec_of(keys, codec, namespace or os.environ.get("TEMPORAL_NAMESPACE") or DEFAULT_NAMESPACE)
     except BadKeys as error:
         raise Problem("misconfigured", error.reason, error.remedy) from error

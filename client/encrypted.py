@@ -28,7 +28,7 @@ NO_KEY = "no_key"
 ENCRYPTED = "(encrypted)"
 """What stands for the text of a task that cannot be read here."""
 UNTOLD = "The values of this task are encrypted and their key is not here, so only status, times and kinds are told."
-GIVE_KEY = Text.of("give `{keys}` or `{codec}`, as the workers have it")
+GIVE_KEY = Text.of("give `{keys}` or set REPLAN_CODEC, as the workers have it")
 """The remedy where the key of an encrypted task is missing."""
 
 

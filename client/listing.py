@@ -146,7 +146,7 @@ async def list_tasks(
     slots = asyncio.Semaphore(20)  # each row takes a few requests to the server
     rows = [finding.existing(_listed(client, row, slots, newest_only=bool(status or query))) for row in found]
     listed = [task for task in await asyncio.gather(*rows) if task is not None and status in (None, task.status)]
-    sealed = f"the tasks named {ENCRYPTED} can be read with `--keys` or `--codec`, as the workers have them"
+    sealed = f"the tasks named {ENCRYPTED} can be read with the workers' `--keys` or REPLAN_CODEC"
     notes = [note, sealed if any(task.task == ENCRYPTED for task in listed) else ""]
     return TaskList(listed, "; ".join(filter(None, notes)))
 

@@ -82,12 +82,6 @@ class Common:
             envvar="REPLAN_KEYS", metavar="FILE", help="The keyring of the workers, to read what they encrypt."
         ),
     ] = None
-    codec: Annotated[
-        str | None,
-        typer.Option(
-            envvar="REPLAN_CODEC", metavar="MODULE:OBJECT", help="A payload codec of yours, as the workers have."
-        ),
-    ] = None
 
     def check(self) -> None:
         """Raise Problem if `queue` is a control queue, which has no worker for tasks; call this before connecting."""
@@ -102,13 +96,13 @@ class Common:
         # Imported here for `--help`, like the types above.
         from client.connection import connected
 
-        return await connected(self.address, self.namespace, self.profile, keys=self.keys, codec=self.codec)
+        return await connected(self.address, self.namespace, self.profile, keys=self.keys)
 
     def data_converter(self) -> "DataConverter":
         """The data converter for histories from files, without a connection. Raises Problem for unusable keys."""
         from client.connection import data_converter
 
-        return data_converter(self.namespace, self.keys, self.codec)
+        return data_converter(self.namespace, self.keys)
 
     @property
     def is_interactive(self) -> bool:

@@ -1,4 +1,4 @@
-"""The keyring of `--keys`, which encrypts what Replan hands to Temporal and writes into its store, and `--codec`.
+"""The keyring of `--keys`, which encrypts what Replan hands to Temporal and writes into its store, and REPLAN_CODEC.
 
 A keyring file has one key a line: its id, a blank, 32 bytes in Base64. The first key encrypts, and all keys decrypt.
 So a new key becomes the first line, and an old key stays as long as data that it has encrypted may be read.
@@ -240,9 +240,10 @@ def load_codec(name: str) -> PayloadCodec:
         codec = found if isinstance(found, PayloadCodec) else found()
     except Exception as error:  # the user's code may raise anything
         why = str(error) if isinstance(error, CannotLoad) else f"{type(error).__name__}: {error}"
-        raise BadKeys(f"--codec {name} cannot be loaded ({why})", LOADABLE) from error
+        raise BadKeys(f"The codec {name} of REPLAN_CODEC cannot be loaded ({why})", LOADABLE) from error
     if not isinstance(codec, PayloadCodec):
-        raise BadKeys(f"--codec {name} is no PayloadCodec of temporalio.converter", "name a codec, or what makes one")
+        reason = f"The codec {name} of REPLAN_CODEC is no PayloadCodec of temporalio.converter"
+        raise BadKeys(reason, "name a codec, or what makes one")
     return codec
 
 
@@ -252,7 +253,7 @@ def cipher_of(keys: Path | str | None) -> Keyring | None:
 
 
 def codec_of(keys: Path | str | None, codec: str | None, namespace: str) -> PayloadCodec | None:
-    """The codec of `--keys` and `--codec`; None if neither is set. With both, the keyring encrypts and both decode.
+    """The codec of `--keys` and REPLAN_CODEC; None if neither is set. With both, the keyring encrypts and both decode.
 
     Raises:
         BadKeys: the keyring or the codec cannot be used.

@@ -1,4 +1,4 @@
-"""Imports the object that an option such as `--codec MODULE:OBJECT` names."""
+"""Imports the object that a setting such as REPLAN_CODEC=MODULE:OBJECT names."""
 
 import importlib
 import os

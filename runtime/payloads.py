@@ -299,12 +299,12 @@ async def s3(url: str) -> AsyncIterator[StorageDriver]:
     """
     parts = urlsplit(url)
     if parts.scheme != "s3" or not parts.netloc or parts.path.strip("/"):
-        raise BadSetting(f"--payloads {url!r} names no bucket: write s3://BUCKET.")
+        raise BadSetting(f"REPLAN_PAYLOADS={url} names no bucket: write s3://BUCKET.")
     try:  # the extra `s3`
         import aioboto3
         from temporalio.contrib.aws.s3driver import S3StorageDriver
         from temporalio.contrib.aws.s3driver.aioboto3 import new_aioboto3_client
     except ImportError as error:
-        raise BadSetting(f'--payloads needs {error.name}: pip install "temporalio[aioboto3]".') from error
+        raise BadSetting(f'REPLAN_PAYLOADS needs {error.name}: pip install "temporalio[aioboto3]".') from error
     async with aioboto3.Session().client("s3") as client:
         yield S3StorageDriver(new_aioboto3_client(client), parts.netloc)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, get_args
 
 import typer
+from typer.models import OptionInfo
 
 from runtime import process, state_folder
 from runtime.options import HELP, Version
@@ -41,8 +42,15 @@ class LogStyle(StrEnum):
 
 
 @dataclass(frozen=True)
+class Variable:
+    """Says of a setting that only a variable of the environment sets it; no command has an option for it."""
+
+    envvar: str
+
+
+@dataclass(frozen=True)
 class Settings:
-    """The options of `worker.py`, in the order of its `--help`; a new option is a new field."""
+    """The options of `worker.py`, in the order of its `--help`, and its variables; a new one is a new field."""
 
     # Read when the worker starts
     dev: Annotated[bool, typer.Option("--dev", help="Run a server and a demo world in the state folder.")] = False
@@ -118,10 +126,8 @@ class Settings:
     store: Annotated[
         str | None, typer.Option(envvar="REPLAN_STORE", help="URL of the store, else SQLite in --state.")
     ] = None
-    payloads: Annotated[
-        str | None,
-        typer.Option(envvar="REPLAN_PAYLOADS", metavar="s3://BUCKET", help="Large payloads there, not in the store."),
-    ] = None
+    payloads: Annotated[str | None, Variable("REPLAN_PAYLOADS")] = None
+    """The bucket for large payloads, as `s3://BUCKET`; else they are in the store."""
     keys: Annotated[
         str | None,
         typer.Option(
@@ -130,12 +136,8 @@ class Settings:
             help="A keyring, which `keys new` writes: encrypt with its first key, read with all.",
         ),
     ] = None
-    codec: Annotated[
-        str | None,
-        typer.Option(
-            envvar="REPLAN_CODEC", metavar="MODULE:OBJECT", help="A payload codec of your own, e.g. with a KMS."
-        ),
-    ] = None
+    codec: Annotated[str | None, Variable("REPLAN_CODEC")] = None
+    """The MODULE:OBJECT of a payload codec of the user's, e.g. with a KMS."""
 
     # Read when a task asks a person
     notify: Annotated[
@@ -281,16 +283,21 @@ def of_program(environment: Mapping[str, str], **options: Any) -> Settings:
 
     An option that is left out or None comes from its environment variable, as for `worker.py`, else from its default.
     """
-    named = {
-        option.name: getattr(get_args(option.type)[1], "envvar", None)
-        for option in fields(Settings)
-        if get_args(option.type)
-    }
-    found = {name: environment[variable] for name, variable in named.items() if variable and environment.get(variable)}
+    found = _from_variables(environment, (OptionInfo, Variable))
     known = {**found, **{name: value for name, value in options.items() if value is not None}}
     paths = ("documents", "state", "workspace", "settings_file", "write_tools")
     chosen: dict[str, Any] = {name: Path(value) if name in paths else value for name, value in known.items()}
     return Settings(**chosen)
+
+
+def _from_variables(environment: Mapping[str, str], marks: tuple[type[OptionInfo | Variable], ...]) -> dict[str, Any]:
+    """The values of the settings that have one of these marks, and whose variable is set."""
+    found = dict[str, Any]()
+    for setting in fields(Settings):
+        for mark in get_args(setting.type)[1:]:
+            if isinstance(mark, marks) and (value := environment.get(str(mark.envvar or ""))):
+                found[setting.name] = value
+    return found
 
 
 class _CommandLine(typer.Typer):
@@ -309,7 +316,8 @@ def with_settings(main: Callable[[Settings], None]) -> typer.Typer:
     """The command line that calls `main` with the Settings: an option for each field, and `--version`."""
 
     def command(*, version: bool, **options: Any) -> None:
-        main(Settings(**{name: value for name, value in options.items() if value is not None}))
+        given = {name: value for name, value in options.items() if value is not None}
+        main(Settings(**_from_variables(os.environ, (Variable,)), **given))
 
     command.__doc__ = main.__doc__
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -321,6 +329,7 @@ def with_settings(main: Callable[[Settings], None]) -> typer.Typer:
             annotation=setting.type,
         )
         for setting in fields(Settings)
+        if not any(isinstance(mark, Variable) for mark in get_args(setting.type))
     ]
     parameters.append(inspect.Parameter("version", keyword, default=False, annotation=Version))
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what Typer reads

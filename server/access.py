@@ -6,11 +6,13 @@ gives at sign-in is recorded with the answers. Without a token only this machine
 
 import hashlib
 import hmac
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from ipaddress import ip_address
+from typing import Self
 from urllib.parse import urlsplit
 
 from itsdangerous import BadSignature, URLSafeTimedSerializer
@@ -20,6 +22,8 @@ from client.problem import Problem
 from client.text import one_line
 from workflows.people.requests import MAX_NAME
 
+TOKEN, IDENTITY_HEADER = "REPLAN_TOKEN", "REPLAN_IDENTITY_HEADER"
+"""The variables with what an Access holds."""
 COOKIE = "replan_session"
 SESSION_SECONDS = 12 * 3600
 MIN_TOKEN = 16
@@ -59,6 +63,11 @@ class Access:
     identity_header: str | None = None
     """The header in which a proxy, which sends the token, says who is signed in; None if there is no such proxy."""
 
+    @classmethod
+    def of_environment(cls) -> Self:
+        """The rules that the environment sets. Raises Problem if it has a bad token, or a header without a token."""
+        return cls(os.environ.get(TOKEN) or None, os.environ.get(IDENTITY_HEADER) or None)
+
     def __post_init__(self) -> None:
         """Raises Problem for a token that is too short or has unusable characters, and for a header without a token."""
         remedy = "make one with `python -c 'import secrets; print(secrets.token_urlsafe())'`"
@@ -67,8 +76,8 @@ class Access:
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise Problem("usage", "The token has characters that a header cannot have", remedy)
         if self.identity_header and self.token is None:
-            reason = "--identity-header needs a token, which the proxy sends, or anybody could send the header"
-            raise Problem("usage", reason, "set REPLAN_TOKEN")
+            reason = f"{IDENTITY_HEADER} needs a token, which the proxy sends, or anybody could send the header"
+            raise Problem("usage", reason, f"set {TOKEN}")
         # The sessions of a server end when its token changes, and outlive a restart with the same token.
         key = hmac.digest((self.token or secrets.token_hex()).encode(), b"replan session", hashlib.sha256)
         object.__setattr__(self, "_signer", URLSafeTimedSerializer(key, salt="session"))
@@ -84,7 +93,7 @@ class Access:
         if self.token is None and not is_loopback(_hostname(host)):
             # A website can let its own name stand for this machine (DNS rebinding).
             reason = f"This server answers only as localhost, and not as {one_line(host)[:100]!r}"
-            raise Denied(421, "wrong_host", reason, "open it as localhost, or start it with --token")
+            raise Denied(421, "wrong_host", reason, "open it as localhost, or start it with REPLAN_TOKEN")
         if method in SAFE:
             return
         site, origin = headers.get("sec-fetch-site"), headers.get("origin", "")

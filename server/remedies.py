@@ -27,14 +27,14 @@ FIELDS: Mapping[str, str] = {
     **{name: LIMITS[name].title for name in Amounts.model_fields},
 }
 """The labels on the page of the fields that its forms send."""
-OF_CONSOLE = frozenset({"codec", "keys", *LIMITS, *Task.model_fields}) - FIELDS.keys()
+OF_CONSOLE = frozenset({"keys", *LIMITS, *Task.model_fields}) - FIELDS.keys()
 """Arguments that no form of the page sends: of a task, and of the server itself."""
 
 
 def as_request(part: Remedy | Argument) -> str:
     """A remedy as a request such as `GET /tasks/order-1`, or as an operator's command; an argument by its name."""
     if isinstance(part, Argument):
-        return as_command(part) if part.name in ("codec", "keys") else in_python(part)
+        return as_command(part) if part.name == "keys" else in_python(part)
     if part.action not in PLACES:
         return f"an operator's {as_command(part)}"
     request = PLACES[part.action][0].format(id=quote(part.task, safe=""))

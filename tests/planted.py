@@ -132,8 +132,10 @@ async def placed(tmp: Path, *options: str) -> AsyncIterator[Place]:
                 sends = ("--allow-host", host, "--allow-request", host)
                 header = ("--http-header", f"{host}=x-colour:PLANTED_HEADER")
                 with seeing.worker(*words, *sends, *header):
-                    web = ("--keys", str(keys), "--web-ui", spec.ui_url, *options)
-                    async with serving(server.address, folder / "web", *web) as served:
+                    web = ("--keys", str(keys), *options)
+                    async with serving(
+                        server.address, folder / "web", *web, REPLAN_WEB_UI_ORIGIN=spec.ui_url
+                    ) as served:
                         place = Place(folder, server, seeing, blind, keys, metrics, api, spans, mailbox, visits, served)
                         await _act(place)
                         yield place

@@ -157,8 +157,11 @@ async def test_the_web_ui_shows_what_the_endpoint_decodes(place: Place) -> None:
 
 async def test_another_origin_reads_nothing(place: Place, tmp_path: Path) -> None:
     """The same web UI for which `serve` was not started: the browser shows it no answer."""
-    options = ("--keys", str(place.keys), "--web-ui", "http://localhost:1")
-    async with serving(place.server.address, tmp_path, *options) as other, web_ui(place, f"{other.url}/codec") as page:
+    options, other_ui = ("--keys", str(place.keys)), "http://localhost:1"
+    async with (
+        serving(place.server.address, tmp_path, *options, REPLAN_WEB_UI_ORIGIN=other_ui) as other,
+        web_ui(place, f"{other.url}/codec") as page,
+    ):
         async with page.expect_event("requestfailed", lambda request: "/codec/decode" in request.url):
             await page.reload()
         await page.get_by_text("Event History").first.wait_for()

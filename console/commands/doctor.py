@@ -1,6 +1,7 @@
 """`doctor`: check everything that a task needs, and say what to do about each finding."""
 
 import asyncio
+import os
 from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, date, datetime, timedelta
@@ -13,7 +14,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from client import document, upgrade
-from client.connection import ui_base
+from client.connection import CODEC, ui_base
 from client.history.account import gathered
 from client.problem import Problem
 from client.remedy import as_command, render
@@ -373,7 +374,7 @@ async def _examine(common: Common) -> tuple[list[Check], Exit]:
             profile=common.profile,
             state=state_folder.default(),
             keys=common.keys,
-            codec=common.codec,
+            codec=os.environ.get(CODEC),
         )
     except NoNamespace as error:
         answers = Check("server", Status.OK, "answers")

@@ -77,17 +77,7 @@ async def mcp_command(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Serve agents over HTTP at /mcp.",
-        ),
-    ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="REPLAN_TOKEN", metavar="TOKEN", help="What agents must know over HTTP, as for `serve`."),
-    ] = None,
-    identity_header: Annotated[
-        str | None,
-        typer.Option(
-            envvar="REPLAN_IDENTITY_HEADER", metavar="NAME", help="The header in which a proxy says who is signed in."
+            help="Serve agents over HTTP at /mcp; with REPLAN_TOKEN on any address.",
         ),
     ] = None,
     page: Annotated[
@@ -120,8 +110,6 @@ async def mcp_command(
         # What makes the calls takes them from the environment, and has another working directory.
         if common.keys:
             os.environ["REPLAN_KEYS"] = _absolute(common.keys)
-        if common.codec:
-            os.environ["REPLAN_CODEC"] = common.codec
         task_server = None
         if uses_tasks:
             task_server = TaskServer(
@@ -156,7 +144,7 @@ async def mcp_command(
     if http is not None:
         from server.gateway import serving
 
-        await serving.serve_http(folder, hello, _listening(http, token, identity_header), say=_say)
+        await serving.serve_http(folder, hello, _listening(http), say=_say)
         _say("stopped")
         return Exit.COMPLETED
     if prepare:
@@ -174,7 +162,7 @@ def _say(line: str) -> None:
     print(line, flush=True)
 
 
-def _listening(http: str, token: str | None, identity_header: str | None) -> "ListenAddress":
+def _listening(http: str) -> "ListenAddress":
     """Where to listen, and who may connect. Raises Problem if `http` is no HOST:PORT, or is open without a token."""
     from server.access import Access, is_loopback
     from server.gateway.serving import ListenAddress
@@ -183,7 +171,7 @@ def _listening(http: str, token: str | None, identity_header: str | None) -> "Li
     host = host.removeprefix("[").removesuffix("]")
     if not (host and port.isdecimal() and int(port) < 65_536):
         raise Problem("usage", f"--http {http} is no HOST:PORT", "write for example --http 127.0.0.1:8700")
-    access = Access(token or None, identity_header or None)
+    access = Access.of_environment()
     if not is_loopback(host) and access.token is None:
         reason = f"--http {http} would let everybody who reaches it call the tools"
         raise Problem("usage", reason, "set REPLAN_TOKEN too, or listen on 127.0.0.1")

@@ -1,5 +1,6 @@
 """`serve`: the API for programs and the page for people who answer, over HTTP."""
 
+import os
 from typing import Annotated
 from urllib.parse import urlsplit
 
@@ -13,6 +14,8 @@ from workflows.commands import WORKER
 
 LOOPBACK = "127.0.0.1"
 PORT = 8300
+WEB_UI = "REPLAN_WEB_UI_ORIGIN"
+"""The variable with the origin of a Temporal web UI, for which `serve` is the codec endpoint (/codec)."""
 MAX_STREAMS = 1_000
 """The most event streams, unless the limit of open files allows fewer."""
 
@@ -20,43 +23,21 @@ MAX_STREAMS = 1_000
 async def serve_command(
     *,
     host: Annotated[
-        str, typer.Option(envvar="REPLAN_HOST", metavar="IP", help="The address to listen on; with --token any.")
+        str, typer.Option(envvar="REPLAN_HOST", metavar="IP", help="The address to listen on; with REPLAN_TOKEN any.")
     ] = LOOPBACK,
     port: Annotated[int, typer.Option(envvar="REPLAN_PORT", min=0, max=65535, help="0 takes a free one.")] = PORT,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="REPLAN_TOKEN", metavar="TOKEN", help="What programs and people must know; best in REPLAN_TOKEN."
-        ),
-    ] = None,
-    identity_header: Annotated[
-        str | None,
-        typer.Option(
-            envvar="REPLAN_IDENTITY_HEADER",
-            metavar="NAME",
-            help="The header in which a proxy that sends the token says who is signed in.",
-        ),
-    ] = None,
-    web_ui: Annotated[
-        str | None,
-        typer.Option(
-            envvar="REPLAN_WEB_UI_ORIGIN",
-            metavar="ORIGIN",
-            help="Be the codec endpoint (/codec) of this Temporal web UI, e.g. http://localhost:8233.",
-        ),
-    ] = None,
     common: Common,
 ) -> int:
     require_extra("`serve`", "web")
     from server.access import Access, is_loopback  # of the extra, like what follows
 
-    access = Access(token or None, identity_header or None)
+    access = Access.of_environment()
     if not is_loopback(host) and access.token is None:
         reason = f"--host {host} would let everybody who reaches it start tasks and approve calls"
         raise Problem("usage", reason, "set REPLAN_TOKEN too, or leave --host out")
-    origin = (web_ui or "").rstrip("/")
+    origin = os.environ.get(WEB_UI, "").rstrip("/")
     if origin and not _is_origin(origin):
-        reason = f"--web-ui {origin} is no origin, so no browser would be let in"
+        reason = f"{WEB_UI}={origin} is no origin, so no browser would be let in"
         raise Problem("usage", reason, "give scheme, host and port alone, e.g. http://localhost:8233")
     from server.app import make_app
     from server.connections import most_connections

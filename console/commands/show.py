@@ -75,7 +75,7 @@ async def print_result(client: Client, handle: Handle, common: Common, step: str
             value: JsonValue = (await tasks.converter_of(client, handle.id).decode([payload]))[0]
         except UNREADABLE as error:
             reason = f"The result of step {step!r} cannot be read here (a worker's payload codec encrypted it)"
-            remedy = "give --keys or --codec as that worker has"
+            remedy = "give --keys or set REPLAN_CODEC as that worker has"
             raise Problem("unreadable", reason, remedy, ProblemKind.FAILED) from error
     else:
         claim = dict(reference.claim_data)

@@ -5,6 +5,7 @@ No connection to Temporal is made, and its SDK is not imported.
 
 import asyncio
 import getpass
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -128,16 +129,12 @@ def effects_command(
     session: OfSession = None,
     web: Annotated[bool, typer.Option("--web", help="Serve them as a page for this machine, until Ctrl-C.")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="With --web; 0 takes a free one.")] = PORT,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="REPLAN_TOKEN", metavar="TOKEN", help="With --web: what people must know who open it."),
-    ] = None,
     options: StoreOptions,
 ) -> int:
     """Print the calls of a store, the oldest first."""
     with options.desk() as desk:
         if web:
-            return _serve(desk, port, token)
+            return _serve(desk, port)
         calls = [desk.find(key)] if key else desk.calls(session)
         if options.json:
             shown = (
@@ -375,18 +372,19 @@ def doctor_command(*, options: StoreOptions) -> int:
     return Exit.FAILED if any(one.status is Status.FAIL for one in found) else Exit.COMPLETED
 
 
-def _serve(desk: Desk, port: int, token: str | None) -> int:
+def _serve(desk: Desk, port: int) -> int:
     require_extra("--web", "web")
-    from server.access import Access  # of the extra, like what follows
+    from server.access import TOKEN, Access  # of the extra, like what follows
     from server.connections import most_connections
     from server.listening import serve
     from server.page.store import make_store_app
 
     desk.store_id()  # opens the store, so that what is wrong with it is said now
-    app = make_store_app(desk, Access(token or None))
+    access = Access(os.environ.get(TOKEN) or None)
+    app = make_store_app(desk, access)
 
     def ready(url: str) -> None:
-        how = "with a token" if token else "for this machine only"
+        how = "with a token" if access.token else "for this machine only"
         print(f"ready  {url}  {how}  store {spoken(desk.database.url)}", flush=True)
 
     asyncio.run(serve(app, LOOPBACK, port, most_connections(), on_ready=ready, on_stop=lambda: None))

@@ -44,7 +44,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
     """One behind a proxy that says who is signed in."""
     place = forked(tmp_path_factory.mktemp("guarded"))
-    gateway = Gateway(place, "--identity-header", "X-User", REPLAN_TOKEN=TOKEN)
+    gateway = Gateway(place, REPLAN_IDENTITY_HEADER="X-User", REPLAN_TOKEN=TOKEN)
     yield gateway
     gateway.close()
 

@@ -40,8 +40,10 @@ async def guarded(server: DevServer, queue: str, tmp_path_factory: pytest.TempPa
 @pytest.fixture(scope="module")
 async def proxied(server: DevServer, queue: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     """A server behind a proxy, which says who is signed in."""
-    folder, options = tmp_path_factory.mktemp("proxied"), ("--queue", queue, "--identity-header", "X-User")
-    async with serving(server.address, folder, *options, token=TOKEN) as running:
+    folder = tmp_path_factory.mktemp("proxied")
+    async with serving(
+        server.address, folder, "--queue", queue, token=TOKEN, REPLAN_IDENTITY_HEADER="X-User"
+    ) as running:
         yield running
 
 

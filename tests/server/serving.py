@@ -58,10 +58,16 @@ class Served:
 
 @asynccontextmanager
 async def serving(
-    address: str, folder: Path, *options: str, token: str = "", port: int = 0, files: int | None = None
+    address: str,
+    folder: Path,
+    *options: str,
+    token: str = "",
+    port: int = 0,
+    files: int | None = None,
+    **variables: str,
 ) -> AsyncIterator[Served]:
     """A `serve` that said `ready`, and that may open so many `files`; none is left behind."""
-    environment = Processes(address, folder, {"REPLAN_TOKEN": token})._environment
+    environment = Processes(address, folder, {"REPLAN_TOKEN": token, **variables})._environment
     limit = ["bash", "-c", 'ulimit -n "$0" && exec "$@"', str(files)] if files else []
     python = sys.executable if files else preloaded.python()  # which gives its limits to no fork
     words = [*limit, python, str(preloaded.STARTER), "serve", "--port", str(port), *options]

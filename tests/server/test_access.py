@@ -63,20 +63,20 @@ async def signed_in(browser: httpx2.AsyncClient, **changed: str) -> httpx2.Respo
 
 # Starting the server
 
-REFUSED: Mapping[str, tuple[Sequence[str], str, str]] = {
-    "any address": (["--host", ANY], "", "set REPLAN_TOKEN too"),
-    "any IPv6 address": (["--host", "::"], "", "set REPLAN_TOKEN too"),
-    "a short token": ([], "x" * 15, "fewer than 16 characters"),
-    "an identity without a token": (["--identity-header", "X-User"], "", "--identity-header needs a token"),
+REFUSED: Mapping[str, tuple[Sequence[str], Mapping[str, str], str]] = {
+    "any address": (["--host", ANY], {}, "set REPLAN_TOKEN too"),
+    "any IPv6 address": (["--host", "::"], {}, "set REPLAN_TOKEN too"),
+    "a short token": ([], {"REPLAN_TOKEN": "x" * 15}, "fewer than 16 characters"),
+    "an identity without a token": ([], {"REPLAN_IDENTITY_HEADER": "X-User"}, "REPLAN_IDENTITY_HEADER needs a token"),
 }
 
 
-@pytest.mark.parametrize(("options", "token", "words"), sampled(REFUSED, "any address"))
+@pytest.mark.parametrize(("options", "variables", "words"), sampled(REFUSED, "any address"))
 def test_a_server_that_anybody_could_use_does_not_start(
-    server: DevServer, tmp_path: Path, options: Sequence[str], token: str, words: str
+    server: DevServer, tmp_path: Path, options: Sequence[str], variables: dict[str, str], words: str
 ) -> None:
     """It ends as for a wrong option, and says what is missing."""
-    done = Processes(server.address, tmp_path, {"REPLAN_TOKEN": token}).starter("serve", "--port", "0", *options)
+    done = Processes(server.address, tmp_path, variables).starter("serve", "--port", "0", *options)
 
     assert done.returncode == 2, done.stdout
     assert words in done.stderr
@@ -402,7 +402,7 @@ async def test_a_name_is_read_as_utf_8(proxied: Served) -> None:
 
 
 async def test_a_header_that_was_not_named_says_nothing(program: httpx2.AsyncClient) -> None:
-    """Without --identity-header a name in a header is not believed."""
+    """Without REPLAN_IDENTITY_HEADER a name in a header is not believed."""
     id = await started(program, 900)
     answer = {"choice": "abort", "request": (await asked(program, id))["id"]}
     response = await program.post(path_of(id, "answers"), json=answer, headers={"x-user": "eve"})

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import os
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,7 +26,7 @@ async def guarded(server: DevServer, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("codec")
     keys = folder / "replan.keys"
     add_key(keys)
-    async with serving(server.address, folder, "--web-ui", UI, "--keys", str(keys), token=TOKEN) as running:
+    async with serving(server.address, folder, "--keys", str(keys), token=TOKEN, REPLAN_WEB_UI_ORIGIN=UI) as running:
         yield running, keys
 
 
@@ -90,7 +91,7 @@ async def test_a_body_that_is_no_list_of_payloads_is_refused(guarded: tuple[Serv
 @pytest.mark.parametrize("origin", ["localhost:8233", "http://localhost:8233/namespaces", "http://Localhost:8233", "*"])
 def test_what_no_browser_sends_as_an_origin_is_refused(origin: str) -> None:
     """Else nobody would be let in, without a word."""
-    command = [preloaded.python(), "-m", "replan", "serve", "--web-ui", origin]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    command, environment = [preloaded.python(), "-m", "replan", "serve"], {**os.environ, "REPLAN_WEB_UI_ORIGIN": origin}
+    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
 
     assert (ended.returncode, "give scheme, host and port alone" in ended.stderr) == (2, True)
