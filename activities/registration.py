@@ -90,8 +90,6 @@ class WorkerOptions(Protocol):
     @property
     def slots(self) -> int: ...
     @property
-    def threads(self) -> int: ...
-    @property
     def log_values(self) -> bool: ...
 
 
@@ -332,7 +330,7 @@ async def open_parts(
             store=(id := await store_id(databases.store)),
             ledgers=of_tools,
             loop=loop,
-            threads=Threads(options.threads, on_unusable),
+            threads=Threads(options.slots, on_unusable),
             breakers=Breakers(databases.store),
         )
         yield WorkerParts(

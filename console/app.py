@@ -84,7 +84,7 @@ COMMANDS = {
     "resolve": Entry(
         "Operate",
         "Say that the cause of an incident is repaired: one task tries it first, then all others go on.",
-        'resolve charge/unauthorized --note "new key"',
+        'resolve charge/unauthorized --reason "new key"',
         "incidents",
     ),
     "breakers": Entry(
@@ -127,7 +127,7 @@ COMMANDS = {
     "audit": Entry(
         "Learn",
         "Say what any Temporal history tells about retries and effects. It changes nothing, and needs no worker.",
-        "audit histories.zip --format html > audit.html",
+        "audit histories.zip --html audit.html",
     ),
 }
 """All commands, in the order of `--help`."""
@@ -141,7 +141,7 @@ ON_STORE: Mapping[str, Entry] = {
     "undo": Entry(
         "Decide",
         "Undo a call with the `undo=` of its function.",
-        "undo send_mail-1f --store agent.db --app my_agent:effects",
+        "undo send_mail-1f my_agent:effects --store agent.db",
         "store",
     ),
     "doctor": Entry(

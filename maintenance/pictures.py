@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -336,8 +337,11 @@ def _answers(page: "Page") -> bytes:
 
 def _audit(page: "Page") -> bytes:
     """The first screen of the page of an audit."""
-    command = starter("audit", str(FOREIGN), "--format", "html")
-    html = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8", check=True).stdout  # noqa: S603
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "audit.html")
+        command = starter("audit", str(FOREIGN), "--html", str(file))
+        subprocess.run(command, cwd=ROOT, capture_output=True, check=True)  # noqa: S603
+        html = file.read_text(encoding="utf-8")
     width, height = AUDIT_SIZE
     page.set_viewport_size({"width": width, "height": height})
     page.goto("about:blank")  # a page before may have a policy that allows no style

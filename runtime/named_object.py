@@ -1,4 +1,4 @@
-"""Imports the object that a setting such as REPLAN_CODEC=MODULE:OBJECT names."""
+"""Imports the object that a MODULE:OBJECT names, such as that of REPLAN_CODEC."""
 
 import importlib
 import os

@@ -160,7 +160,6 @@ class Settings:
     # Read when the worker begins to serve
     queue: Annotated[str, typer.Option(envvar=QUEUE_VARIABLE, help="The task queue to serve.")] = DEFAULT_QUEUE
     slots: Annotated[int, typer.Option(min=1, help="Calls of tools that run at the same time.")] = 100
-    threads: Annotated[int, typer.Option(min=1, help="Of these, calls of tools that are plain functions.")] = 64
 
     # Read when a task is planned
     planner: Annotated[

@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +19,7 @@ from client.problem import Problem
 from client.tree import WIDTH
 from client.wording import count
 from console.exits import Exit
+from console.files import require_writable, write_file
 from console.options import Common, require_extra
 from console.render import audit as rendering
 from console.render.terminal import terminal_size
@@ -27,12 +27,6 @@ from console.render.terminal import terminal_size
 SAY_EVERY_SECONDS = 5.0
 Watch = Callable[[int, Extent], None]
 """Shows progress: called with the number of histories read, and how much of the files or the list that is."""
-
-
-class Format(StrEnum):
-    TEXT = "text"
-    JSON = "json"
-    HTML = "html"
 
 
 async def audit_command(
@@ -48,9 +42,7 @@ async def audit_command(
         typer.Option(metavar="FILTER", help="Of the server, all workflows that this list filter finds; '' for all."),
     ] = None,
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="With --query: at most so many.")] = None,
-    format: Annotated[
-        Format, typer.Option("--format", help="On standard output; html needs the extra `report`.")
-    ] = Format.TEXT,
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write it as one HTML page, too.")] = None,
     common: Common,
 ) -> int:
     if (query is None) == (not files):
@@ -58,25 +50,21 @@ async def audit_command(
         raise Problem("usage", reason, "name files with histories, or a filter")
     if query is None and limit is not None:
         raise Problem("usage", "--limit is for --query", "leave it out, or name fewer files")
-    if common.json:
-        format = Format.JSON
-    if format is Format.HTML:
-        require_extra("--format html", "report")
+    if html is not None:
+        require_extra("--html", "report")
+        require_writable(html, replaces=True)
     found = await _audit_workflows(common, query, limit) if query is not None else await _audit_files(files or [])
     if not found.histories and found.unread:
         name, reason = found.unread[0]
         remedy = "name files that the web UI, the `temporal` command or `export` wrote: docs/audit.md"
         raise Problem("bad_history", f"The file {name!r} {reason}", remedy)
-    print(_report_text(found, format))
+    if html is not None:
+        write_file(rendering.page(found), html, replaces=True)
+    if common.json:
+        print(document.of_anything(found.model_dump(mode="json")))
+    else:
+        print(rendering.printed(found, terminal_size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH))
     return Exit.COMPLETED
-
-
-def _report_text(report: AuditReport, format: Format) -> str:
-    if format is Format.JSON:
-        return document.of_anything(report.model_dump(mode="json"))
-    if format is Format.HTML:
-        return rendering.page(report)
-    return rendering.printed(report, terminal_size(sys.stdout)[0] if sys.stdout.isatty() else WIDTH)
 
 
 async def _audit_files(files: list[Path]) -> AuditReport:

@@ -20,19 +20,18 @@ from console.options import Common, TaskId
 async def export_command(
     *,
     id: TaskId = None,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The file; `-` is standard output.")] = "-",
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A new file; `-` is standard output.")] = "-",
     redact: Annotated[
         bool, typer.Option("--redact", help="Replace values by placeholders, so that the file can be given away.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
     common: Common,
 ) -> int:
-    require_writable(file, force=force)
+    require_writable(file)
     client = await common.connected()
-    return await export(client, await tasks.find_task(client, id), common, file, redact=redact, force=force)
+    return await export(client, await tasks.find_task(client, id), common, file, redact=redact)
 
 
-async def export(client: Client, handle: Handle, common: Common, file: str, *, redact: bool, force: bool) -> int:
+async def export(client: Client, handle: Handle, common: Common, file: str, *, redact: bool) -> int:
     """Write the history of a task's newest run, redacted if wanted, to a file or to standard output."""
     done = await exporting.export(client, handle, redact=redact)
     fields = {"task_id": done.task_id, "run_id": done.run_id, "redacted": redact}
@@ -41,7 +40,7 @@ async def export(client: Client, handle: Handle, common: Common, file: str, *, r
     if file == STDOUT:
         print(document.of_anything(fields))
     else:
-        write_file(document.of_anything(fields), file, force=force)
+        write_file(document.of_anything(fields), file)
     _print_notes(done)
     if file != STDOUT:
         count = len(done.events)

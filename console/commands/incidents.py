@@ -46,12 +46,12 @@ def lines(incidents: Sequence[Incident], width: int | None, now: datetime) -> It
 async def resolve_command(
     *,
     cause: Annotated[str, typer.Argument(metavar="CAUSE", help="What was repaired, as `incidents` names it.")],
-    note: Annotated[str, typer.Option(metavar="TEXT", help="What was done, for the histories of the tasks.")] = "",
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="What was done, for the histories of the tasks.")] = "",
     by: By = None,
     common: Common,
 ) -> int:
     client = await common.connected()
-    running = await resolve(client, cause, common.queue, by=by or login_name(), note=note)
+    running = await resolve(client, cause, common.queue, by=by or login_name(), note=reason)
     last = Resolved(cause=cause)
     async for now in follow_resolution(client, running):
         if not common.json:

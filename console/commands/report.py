@@ -48,12 +48,12 @@ async def report_command(
     within = read_since(since)
     if html is not None:
         require_extra("--html", "report")
-        require_writable(html, force=True)
+        require_writable(html, replaces=True)
     client = Client(await common.connected(), queue=common.queue)
     with progress_bar() as progress:
         found = await client.report(since=within, query=query, limit=limit, progress=progress)
     if html is not None:
-        write_file(report_page.page(found), html, force=True)
+        write_file(report_page.page(found), html, replaces=True)
     if common.json:
         print(document.of_anything({**found.model_dump(mode="json"), "html": html}))
     else:

@@ -199,7 +199,7 @@ def undo_command(
     *,
     key: Key,
     app: Annotated[
-        str, typer.Option(metavar="MODULE:OBJECT", help="The Effects of the program, with its undo functions.")
+        str, typer.Argument(metavar="MODULE:OBJECT", help="The Effects of the program, with its undo functions.")
     ],
     options: StoreOptions,
 ) -> int:
@@ -238,10 +238,10 @@ def _effects(name: str) -> Effects:
     try:
         found = named_object(name)
     except CannotLoad as error:
-        reason = f"--app {name} cannot be loaded ({one_line(str(error))})"
+        reason = f"{name} cannot be loaded ({one_line(str(error))})"
         raise Problem("misconfigured", reason, LOADABLE) from error
     if not isinstance(found, Effects):
-        reason = f"--app {name} is a {type(found).__name__}, and no Effects of replan.effects"
+        reason = f"{name} is a {type(found).__name__}, and no Effects of replan.effects"
         raise Problem("misconfigured", reason, "name the object that `Effects(...)` made, as in my_agent:effects")
     return found
 
@@ -249,12 +249,11 @@ def _effects(name: str) -> Effects:
 def export_command(
     *,
     key: OptionalKey = None,
-    file: Annotated[str, typer.Argument(metavar="FILE", help="The file; `-` is standard output.")] = STDOUT,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A new file; `-` is standard output.")] = STDOUT,
     session: OfSession = None,
     redact: Annotated[
         bool, typer.Option("--redact", help="Replace values by placeholders, so that the file can be given away.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite FILE if it exists.")] = False,
     options: StoreOptions,
 ) -> int:
     """Write calls with their explanations as one JSON document."""
@@ -262,7 +261,7 @@ def export_command(
         raise Problem("usage", "export takes a KEY or --session, not both", "leave one out")
     if session is not None and key is not None:  # the only word is the file
         file, key = key, None
-    require_writable(file, force=force)
+    require_writable(file)
     from client.placeholders import Placeholders  # its patterns take a tenth of a second, which `effects` has not
 
     with options.desk() as desk:
@@ -275,7 +274,7 @@ def export_command(
     if file == STDOUT:
         print(text)
         return Exit.COMPLETED
-    write_file(text, file, force=force)
+    write_file(text, file)
     line = f"{len(calls)} calls in {file}{', redacted' if redact else ''}"
     print(document.of_anything({"file": file, "calls": len(calls), "redacted": redact}) if options.json else line)
     return Exit.COMPLETED

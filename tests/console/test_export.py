@@ -110,8 +110,8 @@ def words(value: Any) -> Iterator[str]:
 async def test_an_exported_task_replays(client: Client, task: Handle, tmp_path: Path) -> None:
     """As it is and redacted, the file as it was written, with the explanation in it."""
     whole, hidden = tmp_path / "whole.json", tmp_path / "hidden.json"
-    await export(client, task, PLAIN, str(whole), redact=False, force=False)
-    await export(client, task, PLAIN, str(hidden), redact=True, force=False)
+    await export(client, task, PLAIN, str(whole), redact=False)
+    await export(client, task, PLAIN, str(hidden), redact=True)
     done = replay(whole, hidden)
 
     assert (done.returncode, done.stdout.count(": ok")) == (0, 2), done.stdout + done.stderr
@@ -121,8 +121,8 @@ async def test_an_exported_task_replays(client: Client, task: Handle, tmp_path: 
 async def test_a_redacted_task_gives_nothing_away(client: Client, task: Handle, tmp_path: Path) -> None:
     """Not in plain text, not in a payload, not in the explanation; the whole file has all of it."""
     whole, hidden = tmp_path / "whole.json", tmp_path / "hidden.json"
-    await export(client, task, PLAIN, str(whole), redact=False, force=False)
-    await export(client, task, PLAIN, str(hidden), redact=True, force=False)
+    await export(client, task, PLAIN, str(whole), redact=False)
+    await export(client, task, PLAIN, str(hidden), redact=True)
     here, there = ("\n".join(words(json.loads(file.read_text()))) for file in (whole, hidden))
 
     assert [secret for secret in SECRETS if secret not in here] == []
@@ -139,7 +139,7 @@ def sent(document: dict[str, Any], id: str) -> Any:
 async def test_equal_values_have_equal_placeholders(client: Client, task: Handle, tmp_path: Path) -> None:
     """So that a reader sees what came from where, what was the same and what was not."""
     file = tmp_path / "hidden.json"
-    await export(client, task, PLAIN, str(file), redact=True, force=False)
+    await export(client, task, PLAIN, str(file), redact=True)
     document = json.loads(file.read_text())
     a, b, c = (sent(document, id) for id in "abc")
 
@@ -147,25 +147,26 @@ async def test_equal_values_have_equal_placeholders(client: Client, task: Handle
     assert a["bird"] != b["bird"] and isinstance(a["number"], int) and a["number"] != a["price"]
 
 
-async def test_a_file_is_overwritten_only_on_purpose(client: Client, task: Handle, tmp_path: Path) -> None:
-    """Without --force it stays as it was; with it, it is replaced whole, and nothing else is left in the folder."""
+async def test_no_file_is_overwritten(client: Client, task: Handle, tmp_path: Path) -> None:
+    """It stays as it was; after it was removed, the new one is whole, and nothing else is left in the folder."""
     folder = tmp_path / "exports"
     folder.mkdir()
     file = folder / "task.json"
     file.write_text("precious")
-    with pytest.raises(Problem, match="exists: add --force to overwrite it"):
-        await export(client, task, PLAIN, str(file), redact=False, force=False)
+    with pytest.raises(Problem, match="exists: name another, or remove it"):
+        await export(client, task, PLAIN, str(file), redact=False)
     kept = file.read_text()
-    await export(client, task, PLAIN, str(file), redact=False, force=True)
+    file.unlink()
+    await export(client, task, PLAIN, str(file), redact=False)
 
     assert (kept, json.loads(file.read_text())["task_id"]) == ("precious", task.id)
     assert [*folder.iterdir()] == [file]
 
 
 @pytest.mark.parametrize(
-    ("name", "force", "words"),
+    ("name", "replaces", "words"),
     [
-        ("there.json", False, "exists: add --force to overwrite it, or name another"),
+        ("there.json", False, "exists: name another, or remove it"),
         (".", True, "is a folder or a device, no file"),
         ("/dev/null", True, "is a folder or a device, no file"),
         ("", True, "is a folder or a device, no file"),
@@ -173,14 +174,14 @@ async def test_a_file_is_overwritten_only_on_purpose(client: Client, task: Handl
     ],
 )
 def test_a_file_that_cannot_be_written_is_a_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, force: bool, words: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, replaces: bool, words: str
 ) -> None:
     """Before any server is asked."""
     monkeypatch.chdir(tmp_path)
     Path("there.json").touch()
 
     with pytest.raises(Problem) as wrong:
-        require_writable(name, force=force)
+        require_writable(name, replaces=replaces)
     assert words in str(wrong.value) and OF_PROBLEM[wrong.value.kind] == 2
 
 
@@ -189,7 +190,7 @@ async def test_standard_output_holds_the_document_alone(
 ) -> None:
     """So that it can be piped."""
     capsys.readouterr()
-    await export(client, task, PLAIN, "-", redact=True, force=False)
+    await export(client, task, PLAIN, "-", redact=True)
     document = json.loads(capsys.readouterr().out)
 
     assert (document["schema"], document["redacted"], document["events"][0]["eventId"]) == (1, True, "1")
@@ -198,9 +199,9 @@ async def test_standard_output_holds_the_document_alone(
 async def test_what_was_written_is_said(client: Client, task: Handle, tmp_path: Path, capsys: Any) -> None:
     """As a line, or as a document."""
     capsys.readouterr()
-    await export(client, task, PLAIN, str(tmp_path / "a.json"), redact=True, force=False)
+    await export(client, task, PLAIN, str(tmp_path / "a.json"), redact=True)
     line = capsys.readouterr().out
-    await export(client, task, Common(json=True), str(tmp_path / "b.json"), redact=False, force=False)
+    await export(client, task, Common(json=True), str(tmp_path / "b.json"), redact=False)
     document = json.loads(capsys.readouterr().out)
 
     assert line.startswith(f"{task.id}: ") and line.endswith(" events in " + str(tmp_path / "a.json") + ", redacted\n")

@@ -96,8 +96,8 @@ async def test_an_exported_history_with_pure_steps_replays(client: Client, tmp_p
         await outcome(handle)
     whole, hidden = tmp_path / "whole.json", tmp_path / "hidden.json"
     newest = client.get_workflow_handle_for(AgentWorkflow.run, handle.id)
-    await export(client, newest, Common(), str(whole), redact=False, force=False)
-    await export(client, newest, Common(), str(hidden), redact=True, force=False)
+    await export(client, newest, Common(), str(whole), redact=False)
+    await export(client, newest, Common(), str(hidden), redact=True)
     done = replay(whole, hidden)
 
     assert (done.returncode, done.stdout.count(": ok")) == (0, 2), done.stdout + done.stderr

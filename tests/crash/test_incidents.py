@@ -154,7 +154,7 @@ async def test_a_revoked_credential_is_one_incident(
         spent = len(service.keys)
         service.is_mended = True
         await console.incident(3)
-        done, said = await console("resolve", "charge/unauthorized", "--note", "new key", "--by", "ann")
+        done, said = await console("resolve", "charge/unauthorized", "--reason", "new key", "--by", "ann")
         ended = [await console.document("show", task) for task in tasks]
         _, explained = await console("explain", tasks[2])
         nothing, empty = await console("incidents")

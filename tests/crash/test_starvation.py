@@ -101,7 +101,7 @@ async def test_tasks_are_planned_and_inspected_while_all_slots_are_taken(place: 
 @pytest.mark.full
 async def test_a_worker_without_a_free_thread_ends_so_that_a_supervisor_starts_it_again(place: Place) -> None:
     """Threads that hang are lost to the process: the next worker has new ones. The exit code says that it failed."""
-    with place.serving("--threads", "2") as worker:
+    with place.serving("--slots", "2") as worker:
         await place.start("hang", "a", "b")
         code = await asyncio.to_thread(worker.wait, 40)
 

@@ -111,7 +111,7 @@ REFUSALS = {
     "earlier_first": (("settle", "doubt-", "same"), 1),
     "usage": (("settle", "_order-", "perhaps"), 2),
     "no_file": (("export", "_order-", "no/folder/file"), 2),
-    "misconfigured": (("undo", "_order-", "--app", "no_module:effects"), 2),
+    "misconfigured": (("undo", "_order-", "no_module:effects"), 2),
 }
 
 
@@ -222,7 +222,7 @@ def test_a_call_is_undone_by_the_program_that_made_it(shop: Shop, console: Proce
     made = "from shop_program import order; order('lamp')"
     subprocess.run([sys.executable, "-c", made], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
     [call] = shop.effects.calls()
-    words = ("undo", call.key, "--store", shop.store, "--app", "shop_program:effects", "--json")
+    words = ("undo", call.key, "shop_program:effects", "--store", shop.store, "--json")
     ended = [in_folder(console, folder, *words) for _ in range(2)]
 
     assert [one.returncode for one in ended] == [0, 0], ended[0].stderr
@@ -236,7 +236,7 @@ def test_the_program_of_another_store_undoes_nothing(shop: Shop, console: Proces
     shop.order("lamp")
     [call] = shop.effects.calls()
     folder = Shop(other).program()
-    ended = in_folder(console, folder, "undo", call.key, "--store", shop.store, "--app", "shop_program:effects")
+    ended = in_folder(console, folder, "undo", call.key, "shop_program:effects", "--store", shop.store)
 
     assert ended.returncode == 2
     assert f"records its effects in sqlite:///{other}/agent.db" in ended.stderr
