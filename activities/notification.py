@@ -105,7 +105,7 @@ def _url(text: str) -> httpx2.URL:
 
 
 def page_base(option: str | None) -> str | None:
-    """The URL in `--notify-base`, without a slash at its end; None if it is missing or blank. Raises BadReceiver."""
+    """The URL in REPLAN_PAGE, without a slash at its end; None if it is missing or blank. Raises BadReceiver."""
     if option is None or not option.strip():
         return None
     base = option.strip().rstrip("/")
@@ -114,7 +114,7 @@ def page_base(option: str | None) -> str | None:
     except ValueError:
         url = urlsplit("")
     if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or url.username:
-        raise BadReceiver("--notify-base is no URL of a page: give one as https://replan.example.")
+        raise BadReceiver("REPLAN_PAGE is no URL of a page: give one as https://replan.example.")
     return base
 
 

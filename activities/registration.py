@@ -86,7 +86,7 @@ class WorkerOptions(Protocol):
     @property
     def notify(self) -> str | None: ...
     @property
-    def notify_base(self) -> str | None: ...
+    def page(self) -> str | None: ...
     @property
     def slots(self) -> int: ...
     @property
@@ -154,7 +154,7 @@ class Abilities:
         foreign = load_servers(files, environment, [*offered, *loaded], Reach.of(options.allow_hosts))
         registry = Registry({**loaded, **foreign.tools}, builtin=offered, demo=demo, has_model=has_model)
         faults = FaultInjection(options.breaks, {name: kind.spec for name, kind in registry.items()})
-        receiver, base = receiver_of(options.notify, environment), page_base(options.notify_base)
+        receiver, base = receiver_of(options.notify, environment), page_base(options.page)
         return cls(selection, registry, faults, environment, receiver, base, foreign)
 
     def answer(self, options: WorkerOptions) -> str | None:

@@ -148,14 +148,8 @@ class Settings:
             help="Who is told when a task waits for a person: JSON is posted there, or is the command's input.",
         ),
     ] = None
-    notify_base: Annotated[
-        str | None,
-        typer.Option(
-            envvar="REPLAN_NOTIFY_BASE",
-            metavar="URL",
-            help="Where people open the page of `serve`: Temporal's web UI and what is told link to it.",
-        ),
-    ] = None
+    page: Annotated[str | None, Variable("REPLAN_PAGE")] = None
+    """The URL where people open the page of `serve`: Temporal's web UI and what is told link to it."""
 
     # Read when the worker begins to serve
     queue: Annotated[str, typer.Option(envvar=QUEUE_VARIABLE, help="The task queue to serve.")] = DEFAULT_QUEUE

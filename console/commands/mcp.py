@@ -80,10 +80,6 @@ async def mcp_command(
             help="Serve agents over HTTP at /mcp; with REPLAN_TOKEN on any address.",
         ),
     ] = None,
-    page: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="With --tasks: where people answer, the address of `serve`."),
-    ] = None,
     prepare: Annotated[
         bool, typer.Option("--prepare", help="Fetch and start everything, list the tools, and end.")
     ] = False,
@@ -102,8 +98,6 @@ async def mcp_command(
     if not (command or tools or uses_tasks):
         reason, remedy = "The gateway has no tools", "write `-- COMMAND` of a server, --tools FILE, or --tasks"
         raise Problem("usage", reason, f"{remedy} for those of the workers that run")
-    if page and not uses_tasks:
-        raise Problem("usage", "--page is for calls that are tasks", "add --tasks, or leave --page out")
     folder = (state or state_folder.default()).absolute()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,7 +111,7 @@ async def mcp_command(
                 namespace=common.namespace,
                 profile=common.profile,
                 queue=common.queue,
-                page=page,
+                page=os.environ.get("REPLAN_PAGE"),
             )
         hello = Hello.model_validate(
             {

@@ -51,7 +51,7 @@ async def serve_command(
 
     def ready(url: str) -> None:
         print(f"ready  {url}  {how}  queue {common.queue}  API {url}/openapi.json", flush=True)
-        print(f"links to it in notifications and Temporal's web UI: {WORKER} --notify-base {url}", flush=True)
+        print(f"links to it in notifications and Temporal's web UI: REPLAN_PAGE={url} {WORKER}", flush=True)
 
     await serve(app, host, port, most, on_ready=ready, on_stop=app.state.streams.close)
     print("stopped", flush=True)

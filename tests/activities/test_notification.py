@@ -195,7 +195,7 @@ def test_a_base_that_is_no_page_is_refused(given: str) -> None:
     with pytest.raises(BadReceiver) as raised:
         page_base(given)
 
-    assert str(raised.value) == "--notify-base is no URL of a page: give one as https://replan.example."
+    assert str(raised.value) == "REPLAN_PAGE is no URL of a page: give one as https://replan.example."
 
 
 async def run(found: Receiver) -> str:

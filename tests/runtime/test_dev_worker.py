@@ -136,11 +136,11 @@ def heard(worker: Running, lines: int) -> Sequence[str]:
 
 @pytest.mark.full
 async def test_the_web_ui_links_to_the_page(tmp_path: Path) -> None:
-    """The details of a task that waits have the address of its request on the page that `--notify-base` names."""
-    here = checkout(tmp_path)
+    """The details of a task that waits have the address of its request on the page that `REPLAN_PAGE` names."""
+    here = checkout(tmp_path, REPLAN_PAGE="http://127.0.0.1:8300/")
     plan = [{"id": "slot", "kind": "book_slot", "args": {"day": "2026-12-01", "at": "10:00", "name": "ann"}}]
     task = Task.model_validate({"text": "book", "plan": plan, "approve": "effects", "on_escalation": "wait"})
-    with here.worker("--dev", "--notify-base", "http://127.0.0.1:8300/"):
+    with here.worker("--dev"):
         address = json.loads((here.folder / "state" / "server.json").read_text())["address"]
         client = await Client.connect(address)
         started = await client.start(task, id="slot")

@@ -245,7 +245,7 @@ class Catalogue(Sparse, frozen=True):
     notifies: bool = False
     """Whether the worker tells a receiver outside of Replan (`--notify`) of requests to people."""
     page: str = ""
-    """Where people open the page (`--notify-base`), without a slash at its end; empty if the worker does not know."""
+    """Where people open the page (`REPLAN_PAGE`), without a slash at its end; empty if the worker does not know."""
 
     # Read when a request to the planner is reserved
     longest_reply: int = 0
