@@ -8,7 +8,6 @@ import base64
 import binascii
 import copy
 import dataclasses
-import hmac
 import os
 import re
 import secrets
@@ -78,7 +77,6 @@ class Keyring(PayloadCodec, WithSerializationContext):
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # not at the top: 7 MB, and few have keys
 
         self._ciphers = {id: AESGCM(key) for id, key in keys.items()}
-        self._of_equal = {id: hmac.digest(key, b"replan equal texts", "sha256") for id, key in keys.items()}
         self._namespace = namespace
         self._older = older
 
@@ -136,21 +134,13 @@ class Keyring(PayloadCodec, WithSerializationContext):
         id = self.ids[0]
         return f"{SEALED}{id}:{base64.b64encode(self._seal(id, text.encode(), 'store')).decode()}"
 
-    def seal_equal(self, text: str) -> list[str]:
-        """Encrypt a text for look-ups: once with each key, in the order of `ids`. Equal texts give equal results."""
-        sealed = list[str]()
-        for id, key in self._of_equal.items():
-            nonce = hmac.digest(key, text.encode(), "sha256")[:NONCE]  # another text has another one
-            sealed.append(f"{SEALED}{id}:{base64.b64encode(self._seal(id, text.encode(), 'store', nonce)).decode()}")
-        return sealed
-
     def open(self, text: str) -> str:
         """Decrypt a text of the store, or return it if it was stored unencrypted. Raises KeyMissing as `decode`."""
         sealed = _SEALED.fullmatch(text)
         return self._open(sealed[1], base64.b64decode(sealed[2]), "store").decode() if sealed else text
 
-    def _seal(self, id: str, data: bytes, purpose: Literal["payload", "store"], nonce: bytes = b"") -> bytes:
-        nonce = nonce or secrets.token_bytes(NONCE)
+    def _seal(self, id: str, data: bytes, purpose: Literal["payload", "store"]) -> bytes:
+        nonce = secrets.token_bytes(NONCE)
         return nonce + self._ciphers[id].encrypt(nonce, data, self._associated_data(id, purpose))
 
     def _open(self, id: str, data: bytes, purpose: Literal["payload", "store"]) -> bytes:
