@@ -9,6 +9,8 @@ VARIABLE = "REPLAN_LINES"
 """The variable of the environment with the folder for what each process of the tests records."""
 FAILED = "failed-{}"
 """The file in it with the tests of a process that failed."""
+SECONDS = "seconds-{}"
+"""The file in it with the seconds that each test of a process, its fixtures and their end took; a line each."""
 _KEY = pytest.StashKey[object]()
 _ROOT = Path(__file__).parents[1]
 
@@ -35,9 +37,13 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    if report.failed and VARIABLE in os.environ and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
-        with Path(os.environ[VARIABLE], FAILED.format(worker)).open("a", encoding="utf-8") as file:
-            print(report.nodeid, file=file)
+    if VARIABLE in os.environ and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
+        folder = Path(os.environ[VARIABLE])
+        with (folder / SECONDS.format(worker)).open("a", encoding="utf-8") as file:
+            print(report.duration, report.nodeid, file=file)
+        if report.failed:
+            with (folder / FAILED.format(worker)).open("a", encoding="utf-8") as file:
+                print(report.nodeid, file=file)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

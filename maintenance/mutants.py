@@ -17,7 +17,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, zip_longest
+from itertools import accumulate, chain, zip_longest
 from pathlib import Path
 from queue import Queue
 from typing import Annotated, NamedTuple
@@ -26,7 +26,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from maintenance.contexts import FAILED, VARIABLE
+from maintenance.contexts import FAILED, SECONDS, VARIABLE
 
 ROOT = Path(__file__).parents[1]
 CHANGED = (
@@ -46,10 +46,12 @@ COMPARED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
-SECONDS = 600
-"""A mutant whose tests take longer than this counts as noticed."""
-MOST = 150
+LONGEST = 400
+"""A mutant whose tests take longer than this, in seconds, counts as noticed."""
+MOST = 200
 """The most tests that run against a mutant; of more that reach its line, some of each module."""
+TOGETHER = 120
+"""The most seconds that these tests take together without a mutant; the quickest run first."""
 
 
 class Mutant(NamedTuple):
@@ -138,12 +140,25 @@ def reaching(lines: Path) -> Mapping[tuple[str, int], list[str]]:
     return {place: sorted(tests) for place, tests in found.items()}
 
 
-def chosen(tests: Sequence[str]) -> list[str]:
-    """At most MOST of these tests: the first of each module, then the second of each, and so on."""
+def durations(lines: Path) -> Mapping[str, float]:
+    """The seconds that each recorded test took."""
+    seconds = defaultdict[str, float](float)
+    for file in lines.glob(SECONDS.format("*")):
+        for line in file.read_text(encoding="utf-8").splitlines():
+            duration, _, test = line.partition(" ")
+            seconds[test] += float(duration)
+    return seconds
+
+
+def chosen(tests: Sequence[str], seconds: Mapping[str, float]) -> list[str]:
+    """At most MOST of these tests, and what fits into TOGETHER: the quickest of each module, the second quickest, ..."""
     modules = defaultdict[str, list[str]](list)
-    for test in tests:
+    for test in sorted(tests, key=lambda test: seconds.get(test, 0)):
         modules[test.partition("::")[0]].append(test)
-    return [test for test in chain(*zip_longest(*modules.values())) if test is not None][:MOST]
+    some = [test for test in chain(*zip_longest(*modules.values())) if test is not None][:MOST]
+    some.sort(key=lambda test: seconds.get(test, 0))
+    ends = accumulate(seconds.get(test, 0) for test in some)
+    return [test for number, (test, end) in enumerate(zip(some, ends, strict=True)) if end < TOGETHER or not number]
 
 
 def is_noticed(mutant: Mutant, tests: Sequence[str], copy: Path) -> bool:
@@ -152,7 +167,7 @@ def is_noticed(mutant: Mutant, tests: Sequence[str], copy: Path) -> bool:
     before = file.read_text(encoding="utf-8")
     file.write_text(mutant.source, encoding="utf-8")
     try:
-        return bool(tests) and _run(["-x", *_QUICK, *tests], copy, {}, SECONDS) != 0
+        return bool(tests) and _run(["-x", *_QUICK, *tests], copy, {}, LONGEST) != 0
     finally:
         file.write_text(before, encoding="utf-8")
 
@@ -194,11 +209,12 @@ def main(
         recorded = lines or Path(folder, "lines")
         if not recorded.exists():
             record(Path(folder, "0"), recorded)
-        reached = reaching(recorded)
+        reached, seconds = reaching(recorded), durations(recorded)
 
         def tried(mutant: Mutant) -> None:
             copy = copies.get()
-            tests = chosen(reached.get((mutant.file, mutant.line), ()) or reached.get((mutant.file, 0), ()))
+            reaching_it = reached.get((mutant.file, mutant.line), ()) or reached.get((mutant.file, 0), ())
+            tests = chosen(reaching_it, seconds)
             if not is_noticed(mutant, tests, copy):
                 survivors.append(mutant)
                 typer.echo(f"{mutant.file}:{mutant.line}: {mutant.change} ({len(tests)} tests)")
