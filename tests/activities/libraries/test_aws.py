@@ -13,16 +13,7 @@ from activities.borders import judge
 from activities.borders.table import Proof, Verdict
 from evals.fakes.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
-from tests.activities.libraries.verdicts import (
-    HIDDEN,
-    NOT_SENT,
-    REFUSED,
-    UNKNOWN,
-    judged,
-    outcome,
-    raised,
-    raised_in_time,
-)
+from tests.activities.libraries.verdicts import HIDDEN, NOT_SENT, REFUSED, UNKNOWN, failing, judged, outcome, raised
 from workflows.faults.fault import Code
 
 for module in ("botocore", "boto3"):
@@ -58,7 +49,7 @@ def s3_error(code: str) -> bytes:
 async def called(service: str, operation: str, *answers: bytes | None, config: Any = None, **args: Any) -> Verdict:
     """The verdict on a call whose requests are answered so."""
     async with serving(*answers) as url:
-        return judged(await raised_in_time(getattr(client(service, url, **config or {}), operation), **args))
+        return judged(await failing(getattr(client(service, url, **config or {}), operation), **args))
 
 
 async def get_item(*answers: bytes | None, **config: Any) -> Verdict:
@@ -187,7 +178,7 @@ async def test_a_certificate_that_is_not_trusted_needs_a_person() -> None:
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(Path(__file__).parents[2] / "site.example.pem")
     async with streaming(lambda _head: endlessly(reply(200), b""), tls=tls) as server:
-        error = await raised_in_time(client("s3", server.url).list_buckets)
+        error = await failing(client("s3", server.url).list_buckets)
 
     assert type(error) is aws.SSLError
     assert outcome(error) == (Code.NEEDS_PERSON, NOT_SENT)
@@ -197,7 +188,7 @@ async def test_a_class_that_a_client_makes_at_run_time_is_a_client_error() -> No
     """`client.exceptions.NoSuchKey` exists nowhere but in its client, and is a ClientError after pickling."""
     async with serving(reply(404, s3_error("NoSuchKey"))) as url:
         s3 = client("s3", url)
-        error = await raised_in_time(s3.get_object, **OBJECT)
+        error = await failing(s3.get_object, **OBJECT)
 
     assert isinstance(error, s3.exceptions.NoSuchKey)
     assert judge(error) == judge(pickle.loads(pickle.dumps(error)))  # noqa: S301  # it was made here
@@ -215,9 +206,9 @@ async def test_a_waiter_is_late_or_has_seen_a_failure() -> None:
     """A waiter that ran out of attempts is a timeout, one that saw an error is that error; neither proves anything."""
     async with serving(reply(404)) as url:
         wait = client("s3", url).get_waiter("bucket_exists").wait
-        late = await raised_in_time(wait, Bucket="b", WaiterConfig={"Delay": 0, "MaxAttempts": 2})
+        late = await failing(wait, Bucket="b", WaiterConfig={"Delay": 0, "MaxAttempts": 2})
     async with serving(reply(403)) as url:
-        denied = await raised_in_time(client("s3", url).get_waiter("object_exists").wait, **OBJECT)
+        denied = await failing(client("s3", url).get_waiter("object_exists").wait, **OBJECT)
     failed = aws.WaiterError("x", "Waiter encountered a terminal failure state: For expression", {"Stacks": []})
 
     assert outcome(late) == (Code.TIMEOUT, UNKNOWN)
@@ -238,7 +229,7 @@ async def test_an_upload_of_boto3_is_as_the_error_that_it_hides(tmp_path: Path) 
     transfer: Any = importlib.import_module("boto3.s3.transfer")
     async with serving(reply(403, s3_error("AccessDenied"))) as url:
         upload = transfer.S3Transfer(client("s3", url)).upload_file
-        error = await raised_in_time(upload, str(tmp_path / "f"), "b", "k")
+        error = await failing(upload, str(tmp_path / "f"), "b", "k")
 
     assert type(error).__name__ == "S3UploadFailedError"
     assert outcome(error) == (Code.FORBIDDEN, REFUSED)

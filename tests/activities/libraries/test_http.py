@@ -21,16 +21,7 @@ from activities.borders.http import STATUS
 from activities.borders.table import Proof, Verdict
 from evals.fakes.http_server import SILENCE, endlessly, reply, serving, streaming
 from runtime.dev_server import free_port
-from tests.activities.libraries.verdicts import (
-    HIDDEN,
-    NOT_SENT,
-    REFUSED,
-    UNKNOWN,
-    classes_of,
-    judged,
-    outcome,
-    raised_in_time,
-)
+from tests.activities.libraries.verdicts import HIDDEN, NOT_SENT, REFUSED, UNKNOWN, classes_of, failing, judged, outcome
 from workflows.faults.fault import QUADRANT, Code, Quadrant
 
 pytestmark = pytest.mark.full
@@ -100,7 +91,7 @@ with_raising = each(*RAISING)
 
 async def verdict_of(client: Client, url: str, *, method: str = "POST", wait: float = 5) -> Verdict:
     """The verdict on the exception of a call."""
-    return judged(await raised_in_time(client, method, url, wait))
+    return judged(await failing(client, method, url, wait))
 
 
 @with_raising
@@ -322,7 +313,7 @@ async def test_tls_that_breaks_after_the_handshake_proves_nothing() -> None:
     with broken_tls() as port, requests.Session() as session:
         session.trust_env, session.verify = False, str(PEM)
         session.mount("https://", Trusting())
-        error = await raised_in_time(session.post, f"https://127.0.0.1:{port}/", timeout=5)
+        error = await failing(session.post, f"https://127.0.0.1:{port}/", timeout=5)
 
     assert type(error) is requests.exceptions.SSLError
     assert outcome(error) == (Code.UNREACHABLE, UNKNOWN)
@@ -374,7 +365,7 @@ async def test_each_of_several_requests_counts(name: str) -> None:
     """A refused or rejected repetition does not hide what became of the one before."""
     call, place, raised, code, proves = REPEATED[name]
     async with place() as url:
-        error = await raised_in_time(call, url)
+        error = await failing(call, url)
 
     assert (type(error).__name__, *outcome(error)) == (raised, code, proves)
 
@@ -383,12 +374,12 @@ async def test_a_proxy_that_loses_the_answer_proves_nothing_and_one_that_opens_n
     """urllib3 calls it `ProxyError: Unable to connect to proxy`, though the request had been sent."""
     shop = "https://shop.example/"
     async with serving(b"") as proxy:
-        lost = await raised_in_time(requests.post, "http://shop.example/", timeout=5, proxies={"http": proxy})
+        lost = await failing(requests.post, "http://shop.example/", timeout=5, proxies={"http": proxy})
     async with serving(reply(407)) as proxy, aiohttp.ClientSession() as session:
-        by_text = await raised_in_time(requests.post, shop, timeout=5, proxies={"https": proxy})
+        by_text = await failing(requests.post, shop, timeout=5, proxies={"https": proxy})
         with pytest.raises(aiohttp.ClientHttpProxyError) as by_status:
             await session.post(shop, proxy=proxy)
-        by_class = await raised_in_time(httpx.Client(proxy=proxy, trust_env=False).post, shop)
+        by_class = await failing(httpx.Client(proxy=proxy, trust_env=False).post, shop)
 
     assert [type(one).__name__ for one in (lost, by_text, by_class)] == ["ProxyError"] * 3
     assert outcome(lost) == (Code.UNREACHABLE, UNKNOWN)
@@ -408,8 +399,8 @@ async def test_a_response_that_is_no_json(status: int, code: Code) -> None:
     """requests' own class of it, which is also that of `json`; and aiohttp's, by its status."""
     page = reply(status, b"<html>", content_type="text/html")
     async with serving(page) as url, aiohttp.ClientSession() as session, session.get(url) as answer:
-        text = await raised_in_time((await asyncio.to_thread(requests.get, url, timeout=5)).json)
-        html = await raised_in_time(answer.json)
+        text = await failing((await asyncio.to_thread(requests.get, url, timeout=5)).json)
+        html = await failing(answer.json)
 
     assert (type(text), type(html)) == (requests.exceptions.JSONDecodeError, aiohttp.ContentTypeError)
     assert outcome(text) == (Code.UNEXPECTED_RESULT, UNKNOWN)

@@ -1,8 +1,6 @@
-"""confluent-kafka and aiokafka against the broker that librdkafka has in itself, and the numbers of all brokers."""
+"""confluent-kafka, kafka-python and aiokafka: the numbers of a broker, and what a client says itself."""
 
-import asyncio
 import importlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,46 +17,7 @@ pytestmark = pytest.mark.full
 
 confluent: Any = importlib.import_module("confluent_kafka")
 kafka: Any = importlib.import_module("kafka.errors")
-aiokafka: Any = importlib.import_module("aiokafka")
 aiokafka_errors: Any = importlib.import_module("aiokafka.errors")
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[str]:
-    """The address of the broker in librdkafka."""
-    producer = confluent.Producer({"test.mock.num.brokers": 1})
-    [found] = producer.list_topics(timeout=10).brokers.values()
-    yield f"{found.host}:{found.port}"
-    del producer
-
-
-def produced(value: bytes = b"x", **options: Any) -> BaseException:
-    """What confluent-kafka raises, or tells of a delivery, which a tool raises."""
-    settings = {"message.timeout.ms": 1500, **{name.replace("_", "."): given for name, given in options.items()}}
-    told = list[Any]()
-
-    def produce() -> None:
-        producer = confluent.Producer(settings)
-        producer.produce("orders", value, callback=lambda error, _: told.append(error))
-        producer.flush(10)
-        if told[0] is not None:
-            raise confluent.KafkaException(told[0])
-
-    return raised(produce)
-
-
-def sent(address: str, value: bytes = b"x", **options: Any) -> BaseException:
-    """What aiokafka raises."""
-
-    async def send() -> None:
-        producer = aiokafka.AIOKafkaProducer(bootstrap_servers=address, request_timeout_ms=2000, **options)
-        try:
-            await producer.start()
-            await producer.send_and_wait("orders", value)
-        finally:
-            await producer.stop()
-
-    return raised(lambda: asyncio.run(send()))
 
 
 @pytest.mark.parametrize(
@@ -109,18 +68,16 @@ def test_a_fatal_error_needs_a_new_client() -> None:
     assert (judged(fatal).fault.code, judged(aborted).fault.code) == (Code.BUG, Code.BUSY)
 
 
-def test_a_message_that_is_too_large_is_not_retried(broker: str) -> None:
-    """The client knows the limit."""
-    confluents = produced(b"x" * 5000, bootstrap_servers=broker, message_max_bytes=1000)
-    aiokafkas = sent(broker, b"x" * 5000, max_request_size=100)
+def test_a_message_of_a_client_that_cannot_be_sent() -> None:
+    """A wrong option is a bug of which nothing was sent; a message that waited in vain may have been sent.
 
-    assert {judged(one).fault.code for one in (confluents, aiokafkas)} == {Code.INVALID_INPUT}
+    tests/provocations/test_stores.py has a broker, what it rejects, and the other ways of getting no answer.
+    """
+    told = list[Any]()
+    nowhere = {"bootstrap.servers": f"127.0.0.1:{free_port()}", "message.timeout.ms": 500, "log_level": 0}
+    producer = confluent.Producer(nowhere)
+    producer.produce("orders", b"x", callback=lambda error, _: told.append(error))
+    producer.flush(10)
 
-
-def test_no_broker_is_retried_and_a_wrong_option_is_a_bug() -> None:
-    """Both clients say that they have waited, or could not connect; a message that waited may have been sent."""
-    nowhere = f"127.0.0.1:{free_port()}"
-
-    assert outcome(produced(bootstrap_servers=nowhere)) == (Code.TIMEOUT, UNKNOWN)
-    assert outcome(sent(nowhere)) == (Code.UNREACHABLE, UNKNOWN)
-    assert outcome(produced(no_such_option=1)) == (Code.BUG, NOT_SENT)
+    assert outcome(confluent.KafkaException(told[0])) == (Code.TIMEOUT, UNKNOWN)
+    assert outcome(raised(lambda: confluent.Producer({"no.such.option": 1}))) == (Code.BUG, NOT_SENT)

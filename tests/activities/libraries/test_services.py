@@ -20,10 +20,10 @@ from tests.activities.libraries.verdicts import (
     REFUSED,
     UNKNOWN,
     Outcome,
+    failing,
     judged,
     outcome,
     raised,
-    raised_in_time,
 )
 from workflows.faults.fault import Code
 
@@ -45,7 +45,7 @@ async def charge(*answers: bytes | None) -> Verdict:
     async with serving(*answers) as url:
         http = stripe.RequestsClient(timeout=0.3)
         api = stripe.StripeClient("sk_test_1", base_addresses={"api": url}, max_network_retries=0, http_client=http)
-        return judged(await raised_in_time(api.v1.charges.retrieve, "ch_1"))
+        return judged(await failing(api.v1.charges.retrieve, "ch_1"))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ async def posted(answer: bytes) -> Verdict:
     """The verdict on what a message raises."""
     async with serving(answer) as url:
         client = slack_sdk.WebClient(HIDDEN, base_url=f"{url}/api/", retry_handlers=[], timeout=5)
-        error = await raised_in_time(client.chat_postMessage, channel="C1", text="hello")
+        error = await failing(client.chat_postMessage, channel="C1", text="hello")
 
     assert type(error) is slack_sdk.errors.SlackApiError
     return judged(error)
@@ -191,7 +191,9 @@ def answered(call: Callable[[Any], object], *answers: bytes | None, **options: A
         ("OOM command not allowed when used memory > 'maxmemory'.", Code.QUOTA_EXHAUSTED, REFUSED),
         ("NOSCRIPT No matching script.", Code.BUG, REFUSED),
         ("NOAUTH Authentication required.", Code.UNAUTHORIZED, REFUSED),
+        ("WRONGPASS invalid username-password pair or user is disabled.", Code.UNAUTHORIZED, REFUSED),
         ("NOPERM this user has no permissions", Code.FORBIDDEN, REFUSED),
+        ("NOGROUP No such key 'stream' or consumer group", Code.NOT_FOUND, REFUSED),
         ("WRONGTYPE Operation against a key holding the wrong kind of value", Code.CONFLICT, REFUSED),
         ("BUSYGROUP Consumer Group name already exists", Code.CONFLICT, REFUSED),
         ("MISCONF Redis is configured to save RDB snapshots", Code.NEEDS_PERSON, REFUSED),
@@ -240,7 +242,7 @@ async def test_an_error_of_a_script_proves_nothing_in_asyncio_either() -> None:
     """The same wire, and other functions."""
     with redis_server(WRONG_TYPE, WRONG_TYPE) as port:
         async with redis_async.Redis(port=port, protocol=2) as client:
-            script, plain = await raised_in_time(client.eval, INCR, 1, "k"), await raised_in_time(client.incr, "k")
+            script, plain = await failing(client.eval, INCR, 1, "k"), await failing(client.incr, "k")
 
     assert outcome(script) == (Code.CONFLICT, UNKNOWN)
     assert outcome(plain) == (Code.CONFLICT, REFUSED)
@@ -283,7 +285,7 @@ async def test_a_refused_connection_to_redis_sent_nothing() -> None:
     """A connection that could not be made carried no command, in the blocking client and in that of asyncio."""
     port = free_port()
     async with redis_async.Redis(port=port, retry=retrying(0, "redis.asyncio.retry")) as client:
-        awaited = await raised_in_time(client.incr, "k")
+        awaited = await failing(client.incr, "k")
 
     assert outcome(raised(redis_client(port).ping)) == outcome(awaited) == (Code.UNREACHABLE, NOT_SENT)
 

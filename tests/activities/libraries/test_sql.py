@@ -27,10 +27,10 @@ from tests.activities.libraries.verdicts import (
     UNKNOWN,
     Outcome,
     classes_of,
+    failing,
     judged,
     outcome,
     raised,
-    raised_in_time,
 )
 from tests.libraries import recorded
 from workflows.faults.fault import Code
@@ -132,7 +132,7 @@ async def error_of(driver: str, url: URL, *statements: str, is_each_its_own: boo
             for statement in statements:
                 await execute(statement)
 
-    return await raised_in_time(run)
+    return await failing(run)
 
 
 ANSWERS: dict[tuple[str, ...], tuple[Code, dict[str, str] | None]] = {
@@ -259,7 +259,7 @@ async def test_aiosqlite_raises_what_sqlite_raises(tmp_path: Path) -> None:
     async with aiosqlite.connect(tmp_path / "seats.db") as connection:
         await connection.execute("CREATE TABLE seats (id INTEGER PRIMARY KEY)")
         await connection.execute("INSERT INTO seats VALUES (1)")
-        error = await raised_in_time(connection.execute, "INSERT INTO seats VALUES (1)")
+        error = await failing(connection.execute, "INSERT INTO seats VALUES (1)")
 
     assert (type(error), outcome(error)) == (sqlite3.IntegrityError, (Code.CONFLICT, REFUSED))
 
@@ -274,7 +274,7 @@ async def test_a_deadlock_is_busy_and_rolled_back(driver: str, url: URL) -> None
             for statement in ("SET deadlock_timeout = '60s'", "BEGIN", "UPDATE seats SET age = 2 WHERE id = 2"):
                 other.execute(statement.encode())
             waiting = asyncio.create_task(asyncio.to_thread(other.execute, "UPDATE seats SET age = 2 WHERE id = 1"))
-            error = await raised_in_time(execute, "UPDATE seats SET age = 1 WHERE id = 2")
+            error = await failing(execute, "UPDATE seats SET age = 1 WHERE id = 2")
             await waiting
 
     assert outcome(error) == (Code.BUSY, REFUSED)
@@ -288,7 +288,7 @@ async def test_a_serialization_failure_is_busy_and_rolled_back(driver: str, url:
             await execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             await execute("SELECT * FROM seats")
             other.execute("UPDATE seats SET age = 2")
-            error = await raised_in_time(execute, "UPDATE seats SET age = 1")
+            error = await failing(execute, "UPDATE seats SET age = 1")
 
     assert outcome(error) == (Code.BUSY, REFUSED)
 
@@ -302,7 +302,7 @@ async def test_a_server_that_stops_in_the_middle_is_lost(driver: str, url: URL, 
             await execute("SELECT 1")
             try:
                 await postgresql.stop()
-                first, second = [await raised_in_time(execute, "SELECT 1") for _ in range(2)]
+                first, second = [await failing(execute, "SELECT 1") for _ in range(2)]
             finally:
                 await postgresql.start()
 
@@ -342,7 +342,7 @@ async def test_a_server_that_never_answers_a_connection_was_sent_nothing() -> No
     silent = await asyncio.start_server(lambda _, writer: asyncio.sleep(60), "127.0.0.1", 0)
     port = silent.sockets[0].getsockname()[1]
     address = f"host=127.0.0.1 port={port} user=replan dbname=x connect_timeout=2 sslmode=disable gssencmode=disable"
-    late = await raised_in_time(psycopg.AsyncConnection.connect, address)
+    late = await failing(psycopg.AsyncConnection.connect, address)
     silent.close()
     said = psycopg2.OperationalError('connection to server at "192.0.2.1", port 5432 failed: timeout expired\n')
 
@@ -371,7 +371,7 @@ async def test_a_pool_that_never_connected_is_not_busy(url: URL, changes: dict[s
     with psycopg_pool.ConnectionPool(wrong, min_size=1) as pool:
         of_threads = raised(lambda: pool.getconn(timeout=0.5))
     async with psycopg_pool.AsyncConnectionPool(wrong, min_size=1, open=False) as pool:
-        of_tasks = await raised_in_time(pool.getconn, timeout=0.5)
+        of_tasks = await failing(pool.getconn, timeout=0.5)
 
     for error in (of_threads, of_tasks):
         assert (type(error), outcome(error)) == (psycopg_pool.PoolTimeout, (Code.UNREACHABLE, NOT_SENT))
@@ -383,10 +383,10 @@ async def test_asyncpg_used_wrongly_is_a_bug(url: URL) -> None:
     connection = await asyncpg.connect(plain(url))
     slow = asyncio.create_task(connection.execute("SELECT pg_sleep(0.2)"))
     await asyncio.sleep(0.05)
-    both = await raised_in_time(connection.execute, "SELECT 1")
+    both = await failing(connection.execute, "SELECT 1")
     await slow
-    count = await raised_in_time(connection.fetch, "SELECT $1::int", 1, 2)
-    value = await raised_in_time(connection.fetch, "SELECT $1::int", HIDDEN)
+    count = await failing(connection.fetch, "SELECT $1::int", 1, 2)
+    value = await failing(connection.fetch, "SELECT $1::int", HIDDEN)
     await connection.close()
 
     assert all(isinstance(one, asyncpg.InterfaceError) for one in (both, count))
@@ -399,7 +399,7 @@ async def test_an_idle_transaction_that_the_server_ended_is_rolled_back(url: URL
     async with transaction("psycopg", url) as execute:
         await execute("SET idle_in_transaction_session_timeout = 20")
         await asyncio.sleep(0.3)
-        error = await raised_in_time(execute, "INSERT INTO seats VALUES (3, 'eve')")
+        error = await failing(execute, "INSERT INTO seats VALUES (3, 'eve')")
 
     assert outcome(error) == (Code.TIMEOUT, REFUSED)
 

@@ -15,10 +15,10 @@ from tests.activities.libraries.verdicts import (
     REFUSED,
     UNKNOWN,
     Outcome,
+    failing,
     judged,
     outcome,
     raised,
-    raised_in_time,
 )
 from workflows.faults.fault import Code
 
@@ -95,7 +95,7 @@ def test_a_block_of_oracle_may_have_committed_a_part(statement: str, proves: Pro
 
 async def test_an_oracle_that_cannot_be_reached_was_sent_nothing() -> None:
     """The code of the driver says so."""
-    refused = await raised_in_time(oracledb.connect, user="x", password=HIDDEN, dsn=f"127.0.0.1:{free_port()}/orders")
+    refused = await failing(oracledb.connect, user="x", password=HIDDEN, dsn=f"127.0.0.1:{free_port()}/orders")
 
     assert outcome(refused) == (Code.UNREACHABLE, NOT_SENT)
 
@@ -147,7 +147,7 @@ async def test_a_mysql_that_cannot_be_reached_was_sent_nothing() -> None:
     cutting = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     ports = {"127.0.0.1": free_port(), "nowhere.invalid": 3306, "localhost": cutting.sockets[0].getsockname()[1]}
     found = {
-        host: outcome(await raised_in_time(pymysql.connect, host=host, port=port, user="x", connect_timeout=3))
+        host: outcome(await failing(pymysql.connect, host=host, port=port, user="x", connect_timeout=3))
         for host, port in ports.items()
     }
     cutting.close()

@@ -27,7 +27,7 @@ def raised(call: Callable[[], object]) -> BaseException:
     raise AssertionError("the call did not fail")
 
 
-async def raised_in_time(call: Callable[..., object], *args: Any, **options: Any) -> BaseException:
+async def failing(call: Callable[..., object], *args: Any, **options: Any) -> BaseException:
     """What a call raises, in a thread as far as it is blocking."""
     try:
         found = await asyncio.to_thread(call, *args, **options)
