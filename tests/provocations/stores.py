@@ -82,54 +82,6 @@ def postgresql(driver: str, cluster: Cluster, relay: Relay) -> Calls:
     )
 
 
-def redis(port: int, relay: Relay) -> Calls:
-    """Commands of Redis."""
-    library = _import("redis")
-    retry = _import("redis.retry").Retry(_import("redis.backoff").NoBackoff(), 0)
-
-    def client(to: int = port, **more: Any) -> Any:
-        options = {"password": SECRET, "socket_timeout": WAIT, "retry": retry, **more}
-        return library.Redis("127.0.0.1", to, **options)
-
-    def lost() -> None:
-        with client(relay.port) as through:
-            through.ping()
-            with relay.losing():
-                through.incr("orders")
-
-    def changed() -> None:
-        with client() as mine, mine.pipeline() as several:
-            several.watch("watched")
-            client().incr("watched")
-            several.multi()
-            several.incr("orders")
-            several.execute()
-
-    def full() -> None:
-        client().config_set("maxmemory", "1")
-        try:
-            client().incr("orders")
-        finally:
-            client().config_set("maxmemory", "0")
-
-    client().rpush("list", "one")
-    return Calls(
-        {
-            "wrong password": (Code.UNAUTHORIZED, lambda: client(password="sk-wrong").incr("orders")),  # noqa: S106
-            "no password": (Code.UNAUTHORIZED, lambda: client(password=None).incr("orders")),
-            "not allowed": (Code.FORBIDDEN, lambda: client(username="reader").incr("orders")),
-            "another type": ((Code.CONFLICT, Code.INVALID_INPUT), lambda: client().incr("list")),
-            "no such command": (Code.BUG, lambda: client().execute_command("ORDER", "one")),
-            "no such group": (Code.NOT_FOUND, lambda: client().xreadgroup("group", "ann", {"stream": ">"})),
-            "changed": ((Code.BUSY, Code.CONFLICT), changed),
-            "full": ((Code.QUOTA_EXHAUSTED, Code.OVERLOADED, Code.NEEDS_PERSON), full),
-            "refused": (Code.UNREACHABLE, lambda: client(free_port()).incr("orders")),
-            "lost": (GONE, lost),
-        },
-        lambda: int(client().get("orders") or 0),
-    )
-
-
 Send = Callable[..., None]
 """Sends a message to a topic: `to=` a port, losing its answer (`lose=`), of a `size=`, with settings of the client."""
 

@@ -1,12 +1,10 @@
 """The errors of clients of databases, queues, clouds and mail, raised by the libraries against real servers.
 
-What a server has to be made of comes from package registries, and stays in the user's cache: Redis from pip, Kafka
-from Maven. The mail server is the tests' own.
+Kafka comes from Maven, and stays in the user's cache; the mail server is the tests' own.
 """
 
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -61,16 +59,10 @@ def check(tmp_path: Path, record_property: Callable[[str, str], None]) -> Iterat
 async def kafka(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[int, Relay]]:
     """The port of a broker, and a relay to it, to which the broker sends its clients."""
     port = free_port()
-    with relaying(port) as relay, skipping():
-        async with servers.kafka(tmp_path_factory.mktemp("kafka"), port, relay.port):
-            yield port, relay
-
-
-@contextmanager
-def skipping() -> Iterator[None]:
-    """Skip the test if a server cannot be had."""
     try:
-        yield
+        with relaying(port) as relay:
+            async with servers.kafka(tmp_path_factory.mktemp("kafka"), port, relay.port):
+                yield port, relay
     except servers.Missing as missing:
         pytest.skip(str(missing))
 
@@ -81,15 +73,6 @@ async def test_postgresql(check: Check, postgresql: Cluster, driver: str) -> Non
     pytest.importorskip(driver)
     with relaying(postgresql.port) as relay:
         await check(driver, stores.postgresql(driver, postgresql, relay))
-
-
-async def test_redis(check: Check, tmp_path: Path) -> None:
-    """A server of its own, which is new."""
-    pytest.importorskip("redis")
-    with skipping():
-        async with servers.redis(tmp_path) as port:
-            with relaying(port) as relay:
-                await check("redis", stores.redis(port, relay))
 
 
 @pytest.mark.parametrize("library", ["confluent_kafka", "kafka", "aiokafka"])
