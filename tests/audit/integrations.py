@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
+import pytest
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory
 
-from evals.frameworks.environments import python_of
+from audit.findings import findings_in
+from audit.record import Recording
+from evals.frameworks.environments import NoEnvironment, python_of
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.audit.shop import Shop, shop
 from tests.processes import ROOT
@@ -82,6 +86,22 @@ class Run(NamedTuple):
 def requirements(program: str) -> Path:
     """The file with what the environment of an agent needs."""
     return PROGRAMS / f"{program.replace('_', '-')}-requirements.txt"
+
+
+async def python_for(program: str) -> Path:
+    """The Python of an agent; where it cannot be made, the test is skipped."""
+    try:
+        return await python_of(requirements(program), print)
+    except NoEnvironment as error:
+        pytest.skip(f"The packages of {program} cannot be installed: {error}")
+
+
+def found_in(events: Iterable[HistoryEvent]) -> set[str]:
+    """The names of what an audit finds in a history."""
+    recording = Recording("history")
+    for event in events:
+        recording.add(event)
+    return {finding.name for finding, _ in findings_in(recording.record)}
 
 
 @asynccontextmanager

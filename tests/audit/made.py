@@ -9,6 +9,7 @@ from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1 import EventType, TimeoutType
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.history.v1 import History, HistoryEvent
+from temporalio.client import WorkflowHistory
 
 from audit.findings import FoundPlace, findings_in
 from audit.record import AuditedHistory, Recording
@@ -94,12 +95,10 @@ class Made:
             done = self._add("ACTIVITY_TASK_COMPLETED", seconds).activity_task_completed_event_attributes
             done.scheduled_event_id = scheduled.event_id
             done.result.CopyFrom(payloads(result, encoding=encoding))
-        elif failed.HasField("timeout_failure_info"):
-            timed = self._add("ACTIVITY_TASK_TIMED_OUT", seconds).activity_task_timed_out_event_attributes
-            timed.scheduled_event_id = scheduled.event_id
-            timed.failure.CopyFrom(failed)
         else:
-            gone = self._add("ACTIVITY_TASK_FAILED", seconds).activity_task_failed_event_attributes
+            how = "TIMED_OUT" if failed.HasField("timeout_failure_info") else "FAILED"
+            event = self._add(f"ACTIVITY_TASK_{how}", seconds)
+            gone = getattr(event, f"activity_task_{how.lower()}_event_attributes")
             gone.scheduled_event_id = scheduled.event_id
             gone.failure.CopyFrom(failed)
         return self
@@ -131,7 +130,7 @@ class Made:
         return History(events=self.events).SerializeToString()
 
 
-def audited(histories: Iterable[Made]) -> AuditReport:
+def audited(histories: Iterable[Made | WorkflowHistory]) -> AuditReport:
     """The report on histories."""
     audit = Audit()
     for number, made in enumerate(histories):

@@ -1,17 +1,20 @@
 """Each finding: in a history that has it, and not in one that nearly has."""
 
+import itertools
+import re
 import zipfile
-from collections.abc import Collection
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
 
-from audit.findings import FINDINGS, findings_in
+from audit.findings import FINDINGS, FoundPlace, findings_in
 from audit.record import Recording
 from audit.report import MAX_ACTIVITIES
 from audit.sources import Begin, Extent, files_of, of_files
 from audit.tools import Confidence
-from tests.audit.integrations import EXPECTED, SAVED
+from tests.audit.integrations import EXPECTED, SAVED, found_in
 from tests.audit.made import Made, audited, failure, timeout
 from tests.console.replaying import HISTORIES
 
@@ -114,57 +117,34 @@ HAVE_NOT: dict[str, list[Made]] = {
 }
 
 
-def test_a_history_has_what_it_is_made_for() -> None:
-    """Every row of the table, in each of its forms."""
-    missing = {
-        name: [number for number, made in enumerate(histories) if name not in made.found]
-        for name, histories in HAVE.items()
-    }
+def test_a_history_has_what_it_is_made_for_and_one_that_is_only_near_has_not() -> None:
+    """Every row of the table, in each of its forms; near are what helped, is known, reads, or changed between."""
+    missing = [
+        (name, number) for name, made in HAVE.items() for number, one in enumerate(made) if name not in one.found
+    ]
+    wrong = [(name, number) for name, made in HAVE_NOT.items() for number, one in enumerate(made) if name in one.found]
 
-    assert {name: numbers for name, numbers in missing.items() if numbers} == {}
+    assert (missing, wrong) == ([], [])
     assert set(HAVE) == {finding.name for finding in FINDINGS}
-
-
-def test_a_history_that_is_only_near_has_not() -> None:
-    """What helped, what is known, what reads, what changed between."""
-    wrong = {
-        name: [number for number, made in enumerate(histories) if name in made.found]
-        for name, histories in HAVE_NOT.items()
-    }
-
-    assert {name: numbers for name, numbers in wrong.items() if numbers} == {}
 
 
 def test_a_finding_is_at_the_most_as_sure_as_its_row_says() -> None:
     """The table promises it to readers of docs/audit.md."""
-    most = {finding.name: finding.confidence for finding in FINDINGS}
-    order = tuple(Confidence)
-    wrong = [
-        name
-        for histories in HAVE.values()
-        for made in histories
-        for name, places in made.found.items()
-        if any(order.index(place.confidence) < order.index(most[name]) for place in places)
-    ]
+    most, order = {finding.name: finding.confidence for finding in FINDINGS}, tuple(Confidence)
+    found = [made.found for histories in HAVE.values() for made in histories]
+    sure = [(name, place.confidence) for one in found for name, places in one.items() for place in places]
 
-    assert wrong == []
+    assert [name for name, confidence in sure if order.index(confidence) < order.index(most[name])] == []
 
 
 def test_the_same_failure_at_the_end_stands_for_the_attempts_before() -> None:
-    """Only the failure before the last attempt is in a history."""
-    alike = Made().call("charge", 1, failed=CONFLICT, attempt=4, last=CONFLICT).found["retried_for_nothing"]
-    other = Made().call("charge", 1, failed=LOST, attempt=4, last=CONFLICT).found["retried_for_nothing"]
-
-    assert [place.times for place in (*alike, *other)] == [3, 1]
-
-
-def test_a_failure_that_the_server_cut_is_the_same() -> None:
-    """Of a long one the server keeps its own words, and the failure as their cause."""
+    """Only the failure before the last attempt is in a history; of a long one the server keeps it as a cause."""
     cut = failure("", "Failure exceeds size limit.", cause=CONFLICT)
     cut.server_failure_info.SetInParent()
-    (place,) = Made().call("charge", 1, failed=CONFLICT, attempt=4, last=cut).found["retried_for_nothing"]
+    pairs = [(CONFLICT, CONFLICT), (LOST, CONFLICT), (CONFLICT, cut)]
+    found = [Made().call("charge", 1, failed=end, attempt=4, last=last).found for end, last in pairs]
 
-    assert place.times == 3
+    assert [place.times for one in found for place in one["retried_for_nothing"]] == [3, 1, 3]
 
 
 def test_a_workflow_that_was_retried_is_found() -> None:
@@ -187,66 +167,50 @@ def test_a_suggestion_to_continue_as_new_that_is_not_followed_is_found(end: str,
     assert set(made.end(end).found) == found
 
 
+def place_of(made: Made, name: str = "ran_again_after_unknown_outcome") -> FoundPlace:
+    """The only place where a history has this finding."""
+    [place] = made.found[name]
+    return place
+
+
 def test_the_arguments_of_a_call_that_may_have_happened_twice_are_shown_without_secrets() -> None:
-    """So that a person can look."""
-    made = Made().call("charge", {"account": "ann", "token": SECRET}, attempt=2, last=SILENT)
-    [place] = made.found["ran_again_after_unknown_outcome"]
+    """So that a person can look; of a secret, four characters and how long it is."""
+    place = place_of(Made().call("charge", {"account": "ann", "token": SECRET}, attempt=2, last=SILENT))
+    masked = place_of(Made().call("find", {"note": SECRET}), "secret_in_payload").detail
 
     assert '"account":"ann"' in place.args and SECRET not in place.args
     assert place.events == (2, 3, 4)
-
-
-def test_a_secret_is_shown_masked() -> None:
-    """Four characters of it, and how long it is."""
-    [place] = Made().call("find", {"note": SECRET}).found["secret_in_payload"]
-
-    assert place.detail == f"a key in a known format in input: sk-l*** ({len(SECRET)} characters)"
+    assert masked == f"a key in a known format in input: sk-l*** ({len(SECRET)} characters)"
 
 
 def test_an_idempotency_key_makes_a_repetition_a_guess() -> None:
     """A service may know the call again, if it looks at the key."""
     made = Made().call("charge", {"idempotency_key": "order-7"}, attempt=2, last=SILENT)
 
-    assert [place.confidence for place in made.found["ran_again_after_unknown_outcome"]] == [Confidence.GUESSED]
+    assert place_of(made).confidence is Confidence.GUESSED
 
 
 def test_encrypted_arguments_leave_what_types_and_events_tell() -> None:
     """The name of the activity, its attempts and its failures are never encrypted."""
     made = Made().call("charge", 1, attempt=2, last=SILENT, encoding="binary/encrypted")
-    [place] = made.found["ran_again_after_unknown_outcome"]
 
-    assert place.args == "" and made.record.opaque == made.record.payloads == 2
-
-
-SAVED_RUNS = [(program, scenario) for program, runs in EXPECTED.items() for scenario in runs]
-
-
-def names_in(events: list[HistoryEvent]) -> set[str]:
-    recording = Recording("saved")
-    for event in events:
-        recording.add(event)
-    return {finding.name for finding, _ in findings_in(recording.record)}
-
-
-def saved_runs() -> dict[str, set[str]]:
-    """What is found in each saved run of the agents of others."""
-    found, events, name = dict[str, set[str]](), list[HistoryEvent](), ""
-    for item in [*of_files([SAVED], Extent()), Begin("")]:
-        if isinstance(item, Begin):
-            found |= {name: names_in(events)} if name else {}
-            name, events = item.name.rpartition(":")[2].removesuffix(".json"), []
-        elif isinstance(item, HistoryEvent):
-            events.append(item)
-    return found
+    assert place_of(made).args == "" and made.record.opaque == made.record.payloads == 2
 
 
 def test_each_fault_that_was_planted_in_agents_of_others_is_found_and_nothing_else() -> None:
     """Runs of pydantic-ai, OpenAI Agents, temporalio-mcp and a home-made loop: tests/audit/integrations.py."""
-    expected: dict[str, Collection[str]] = {
-        f"{program}-{scenario}": set(EXPECTED[program][scenario]) for program, scenario in SAVED_RUNS
-    }
+    expected = {f"{program}-{one}.json": {*names} for program, runs in EXPECTED.items() for one, names in runs.items()}
+    found = {name.rpartition(":")[2]: found_in(events) for name, events in histories_of([SAVED])}
 
-    assert saved_runs() == expected
+    assert found == expected
+
+
+def histories_of(files: Iterable[Path]) -> Iterator[tuple[str, list[HistoryEvent]]]:
+    """The name and the events of each history."""
+    items = [*of_files(files, Extent()), Begin("")]
+    begins = [number for number, item in enumerate(items) if isinstance(item, Begin)]
+    for first, last in itertools.pairwise(begins):
+        yield items[first].name, [item for item in items[first:last] if isinstance(item, HistoryEvent)]  # type: ignore[union-attr]
 
 
 def test_saved_runs_name_no_machine() -> None:
@@ -254,19 +218,19 @@ def test_saved_runs_name_no_machine() -> None:
     with zipfile.ZipFile(SAVED) as saved:
         texts = {name: saved.read(name).decode() for name in saved.namelist()}
 
-    assert [name for name, text in texts.items() if "/tmp/" in text or "/root/" in text or "/home/" in text] == []  # noqa: S108
+    assert [name for name, text in texts.items() if re.search("/(tmp|root|home)/", text)] == []
+    assert texts
 
 
 def test_nothing_is_found_in_histories_of_replan() -> None:
     """Least of all waste; and each is known as Replan's own, whose retries the line would not change."""
-    found, recording, others = dict[str, set[str]](), Recording(""), list[str]()
-    for item in [*of_files(files_of(HISTORIES), Extent()), Begin("")]:
-        if isinstance(item, Begin):
-            found[recording.record.name] = {finding.name for finding, _ in findings_in(recording.record)}
-            others += [recording.record.name] if recording.record.calls and not recording.record.is_replans else []
-            recording = Recording(item.name)
-        elif isinstance(item, HistoryEvent):
-            recording.add(item)
+    found, others = dict[str, set[str]](), list[str]()
+    for name, events in histories_of(files_of(HISTORIES)):
+        recording = Recording(name)
+        for event in events:
+            recording.add(event)
+        found[name] = {finding.name for finding, _ in findings_in(recording.record)}
+        others += [name] if recording.record.calls and not recording.record.is_replans else []
 
     assert len(found) > 30
     assert {name: names for name, names in found.items() if names} == {} and others == []

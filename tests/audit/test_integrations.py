@@ -5,9 +5,6 @@ from collections.abc import AsyncIterator
 import pytest
 from temporalio.client import Client
 
-from audit.findings import findings_in
-from audit.record import Recording
-from evals.frameworks.environments import NoEnvironment, python_of
 from tests.audit import integrations
 from tests.audit.integrations import EFFECTS, EXPECTED
 
@@ -23,18 +20,10 @@ async def on_server() -> AsyncIterator[Client]:
 @pytest.mark.parametrize("program", EXPECTED)
 async def test_each_planted_fault_is_found_and_nothing_else(on_server: Client, program: str) -> None:
     """And the shop did charge twice where the audit says that it may have."""
-    try:
-        python = await python_of(integrations.requirements(program), print)
-    except NoEnvironment as error:
-        pytest.skip(f"The packages of {program} cannot be installed: {error}")
-    found = dict[str, set[str]]()
-    charges = dict[str, int]()
+    python, found, charges = await integrations.python_for(program), dict[str, set[str]](), dict[str, int]()
     for scenario in EXPECTED[program]:
         done = await integrations.run(on_server, python, program, scenario)
-        recording = Recording(scenario)
-        for event in done.history.events:
-            recording.add(event)
-        found[scenario] = {finding.name for finding, _ in findings_in(recording.record)}
+        found[scenario] = integrations.found_in(done.history.events)
         charges |= {scenario: done.charges} if done.charges else {}
 
     assert found == {scenario: set(names) for scenario, names in EXPECTED[program].items()}

@@ -4,13 +4,13 @@ import ast
 from pathlib import Path
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 
 from audit.errors import fault_of, verdict
-from audit.record import Recording, failing_of
+from audit.record import failing_of
 from audit.report import Audit, AuditReport
-from audit.sources import Begin, Extent, of_files
+from audit.sources import Extent, of_files
 from audit.tools import Confidence
 from console.render import audit as rendering
 from evals.fakes.http_server import SILENCE, reply, serving
@@ -18,7 +18,7 @@ from replan import FaultsPlugin
 from runtime.dev_server import DevServer
 from tests.audit.integrations import SAVED
 from tests.audit.made import Made, audited, failure, payloads, timeout
-from tests.faults.program import Done, Place
+from tests.faults.program import Place
 from workflows.faults.fault import Applied, Code
 
 CONFLICT = failure("HTTPStatusError", "Client error '409 Conflict' for url 'http://shop/charge'")
@@ -53,25 +53,20 @@ def test_retries_of_which_nobody_knows_it_are_left(last: object) -> None:
     assert "would have left 2 retries as they are" in " ".join(rendering.printed(report, 80).split())
 
 
-@pytest.mark.parametrize("own", ["details", "next_retry_delay", "category", "source", "raised"])
-def test_failures_of_the_program_are_left(own: str) -> None:
+def test_failures_of_the_program_are_left() -> None:
     """An ApplicationError passes the plugin as it is, and other SDKs have no such line."""
-    last = failure("FileNotFoundError", "no such file")
-    info = last.application_failure_info
-    if own == "details":
-        info.details.CopyFrom(payloads({"mine": 1}))
-    elif own == "next_retry_delay":
-        info.next_retry_delay.seconds = 1
-    elif own == "category":
-        info.category = 1  # type: ignore[assignment]  # of the wire
-    elif own == "source":
-        last.source = "GoSDK"
-    else:
-        last.stack_trace = (
-            '  File "/app/a.py", line 3, in find\n    raise ApplicationError("no such file", type=KIND)\n'
-        )
+    details, delayed, benign, foreign, raised = (failure("FileNotFoundError", "no such file") for _ in range(5))
+    details.application_failure_info.details.CopyFrom(payloads({"mine": 1}))
+    delayed.application_failure_info.next_retry_delay.seconds = 1
+    benign.application_failure_info.category = 1  # type: ignore[assignment]  # of the wire
+    foreign.source = "GoSDK"
+    raised.stack_trace = '  File "/app/a.py", line 3, in find\n    raise ApplicationError("no such file", type=KIND)\n'
+    found = [
+        sums(audited([Made().call("find", 1, failed=last, attempt=3, last=last).end()]))
+        for last in (details, delayed, benign, foreign, raised)
+    ]
 
-    assert sums(audited([Made().call("find", 1, failed=last, attempt=3, last=last).end()])) == (0, 0, 0, 2)
+    assert found == [(0, 0, 0, 2)] * 5
 
 
 def test_a_retry_that_helped_although_it_was_spared_is_said() -> None:
@@ -107,8 +102,7 @@ def test_histories_of_replan_are_not_counted() -> None:
     own = failure("persistent_semantic", "This word is taken.")
     report = audited([Made().call("find", 1, failed=own, attempt=3, last=own).call("charge", 1, attempt=2).end()])
 
-    assert report.retries == 3
-    assert (sums(report), report.line) == ((0, 0, 0, 0), "")
+    assert (report.retries, sums(report), report.line) == (3, (0, 0, 0, 0), "")
     assert "FaultsPlugin" not in rendering.printed(report, 80)
 
 
@@ -148,16 +142,6 @@ async def place(server: DevServer, tmp_path: Path) -> Place:
     return Place(client, tmp_path)
 
 
-def audit_of(*calls: Done) -> AuditReport:
-    """The report on the histories of calls."""
-    audit = Audit()
-    for number, done in enumerate(calls):
-        audit.take(Begin(f"{number}"))
-        for event in done.history.events:
-            audit.take(event)
-    return audit.report()
-
-
 async def test_the_audit_foretells_what_the_line_spares(place: Place) -> None:
     """The histories were made without it; the same calls with it make as many attempts less as the audit says."""
     odd = ("permission", "from", "in_except", "empty", "group", "reset", "refused", "key", "shop", "own", "own_final")
@@ -167,7 +151,7 @@ async def test_the_audit_foretells_what_the_line_spares(place: Place) -> None:
         within = {raises: await place.call("fail", raises=raises) for raises in odd}
     spared = {raises: without[raises].attempts - within[raises].attempts for raises in odd}
 
-    assert {raises: audit_of(done).spared for raises, done in without.items()} == {**spared, "group": 0}
+    assert {raises: audited([done.history]).spared for raises, done in without.items()} == {**spared, "group": 0}
     assert spared["permission"] == spared["group"] == 2  # what is in a group is not in a history
 
 
@@ -175,15 +159,15 @@ async def test_the_audit_foretells_what_the_line_spares_of_requests(place: Place
     """Of an unkeyed activity too, which is named."""
     plugins = [[], [FaultsPlugin(effects={"charge": "unkeyed"})]]
     attempts = list[list[int]]()
-    histories = list[Done]()
+    histories = list[WorkflowHistory]()
     for answer in (reply(409), reply(503), reply(429, retry_after="0.05"), SILENCE):
         attempts.append([])
         for line in plugins:
             async with serving(answer) as url, place.worker(*line):
                 done = await place.call("charge", url=url)
             attempts[-1].append(done.attempts)
-            histories += [] if line else [done]
-    report = audit_of(*histories)
+            histories += [] if line else [done.history]
+    report = audited(histories)
 
     assert attempts == [[3, 1], [3, 1], [3, 3], [3, 1]]
     assert report.effects == {"charge": "unkeyed"}
@@ -203,7 +187,7 @@ async def test_what_the_plugin_said_is_read_from_the_history(place: Place) -> No
         (Code.FORBIDDEN, Confidence.CERTAIN),
     ]
     assert [fault_of(failing).applied for failing in recorded] == [Applied.UNKNOWN, Applied.NONE]
-    assert sums(audit_of(retried, ended)) == (0, 0, 0, 2)
+    assert sums(audited([retried.history, ended.history])) == (0, 0, 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -223,9 +207,6 @@ def test_a_detail_that_is_none_of_the_plugin_is_the_programs_own(detail: object)
     """In a hostile file it is anything."""
     last = failure("PermissionError", "no")
     last.application_failure_info.details.CopyFrom(payloads(detail))
-    recording = Recording("hostile")
-    for event in Made().call("find", 1, failed=last, attempt=3, last=last).end().events:
-        recording.add(event)
-    (call,) = recording.record.calls
+    (call,) = Made().call("find", 1, failed=last, attempt=3, last=last).end().record.calls
 
     assert call.last and call.last.fault is None and call.last.is_made

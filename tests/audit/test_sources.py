@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
 
-from audit.report import Audit
+from audit.report import Audit, AuditReport
 from audit.sources import Begin, Extent, Item, UnreadableHistory, files_of, of_files
 from client.problem import Problem
 from tests.audit.made import Made
@@ -39,6 +39,14 @@ def counts(items: list[Item]) -> tuple[int, int, list[str]]:
     return began, events, [item.reason for item in items if isinstance(item, UnreadableHistory)]
 
 
+def audited(*files: Path) -> AuditReport:
+    """The report on files."""
+    audit = Audit()
+    for item in of_files(files, Extent()):
+        audit.take(item)
+    return audit.report()
+
+
 def zipped(file: Path, *texts: bytes) -> None:
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for number, text in enumerate(texts):
@@ -57,26 +65,19 @@ FORMS: dict[str, tuple[Callable[[Path], object], int]] = {
     "as JSON lines": (lambda file: file.write_bytes(LINE + b"\n" + LINE + b"\n\n" + LINE), 3),
     "as a list of histories": (lambda file: file.write_bytes(b"[" + LINE + b"," + LINE + b"]"), 2),
     "compressed": (lambda file: file.write_bytes(gzip.compress(TEXT)), 1),
+    "binary": (lambda file: file.write_bytes(Made().call("find", "x" * 500_000).end().binary), 1),
     "as an archive": (lambda file: zipped(file, TEXT, gzip.compress(TEXT), LINE + b"\n" + LINE), 4),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_histories_are_read_in_every_form(tmp_path: Path, form: str) -> None:
-    """Whatever the name of the file is."""
+    """Whatever the name of the file is; a binary one is a History message, as Temporal's Go tools keep it."""
     write, histories = FORMS[form]
     file = tmp_path / "histories"
     write(file)
 
-    assert counts(read(file)) == (histories, histories * EVENTS, [])
-
-
-def test_a_binary_history_is_read(tmp_path: Path) -> None:
-    """As Temporal's Go tools keep it: a History message."""
-    file = tmp_path / "history.bin"
-    file.write_bytes(Made().call("find", "x" * 500_000).end().binary)
-
-    assert counts(read(file)) == (1, 5, [])
+    assert counts(read(file)) == (histories, 5 if form == "binary" else histories * EVENTS, [])
 
 
 BAD_EVENT = "has an event that cannot be read, number 1 ("
@@ -91,20 +92,14 @@ BROKEN: dict[str, tuple[bytes, str]] = {
     "deep": (b'{"events": [' + b'{"a":' * 100_000, "is nested more than 200 levels deep"),
     "brackets": (b'{"events": [{]}', "is no JSON: a bracket is closed that is not open"),
     "invalid UTF-8": (TEXT.replace(b"eventTime", b"event\xffTime", 1), BAD_EVENT),
-    "a lone surrogate as a type": (
-        b'{"events": [{"eventType": "\\ud800"}]}',
-        BAD_EVENT,
-    ),
+    "a lone surrogate as a type": (b'{"events": [{"eventType": "\\ud800"}]}', BAD_EVENT),
     "a lone surrogate as a key": (b'{"events": [{"\\ud800": 1}]}', BAD_EVENT),
     "a lone surrogate in a text": (
         b'{"events": [{"workflowTaskScheduledEventAttributes": {"taskQueue": {"name": "\\udc00"}}}]}',
         BAD_EVENT,
     ),
     "no number": (b'{"events": [{"eventId": NaN}]}', BAD_EVENT),
-    "a long number": (
-        b'{"events": [{"eventId": ' + b"9" * 5000 + b"}]}",
-        BAD_EVENT,
-    ),
+    "a long number": (b'{"events": [{"eventId": ' + b"9" * 5000 + b"}]}", BAD_EVENT),
     "cut UTF-16": (TEXT.decode().encode("utf-16")[:4001], "is no text in UTF-16 ("),
     "an event that is a list": (b'{"events": [{"eventId": [1]}]}', BAD_EVENT),
     "a cut archive": (b"PK\x03\x04" + bytes(50), "is a broken archive ("),
@@ -132,19 +127,11 @@ def test_a_history_that_is_broken_leaves_the_others(tmp_path: Path) -> None:
     lines, archive = tmp_path / "a.jsonl", tmp_path / "b.zip"
     lines.write_bytes(LINE + b"\n" + broken + b"\n" + LINE)
     zipped(archive, LINE, broken, b"", LINE[:3000], LINE)
-    audit = Audit()
-    for item in of_files([lines, archive], Extent()):
-        audit.take(item)
-    report = audit.report()
+    report = audited(lines, archive)
+    unread = ["a.jsonl:2", "b.zip:1.json", "b.zip:2.json", "b.zip:3.json"]
 
-    assert (report.histories, report.unreadable) == (4, 4)
-    assert report.events == 4 * EVENTS
-    assert [name.rpartition("/")[2] for name, _ in report.unread] == [
-        "a.jsonl:2",
-        "b.zip:1.json",
-        "b.zip:2.json",
-        "b.zip:3.json",
-    ]
+    assert (report.histories, report.unreadable, report.events) == (4, 4, 4 * EVENTS)
+    assert [name.rpartition("/")[2] for name, _ in report.unread] == unread
 
 
 def test_a_damaged_entry_leaves_the_others(tmp_path: Path) -> None:
@@ -160,6 +147,22 @@ def test_a_damaged_entry_leaves_the_others(tmp_path: Path) -> None:
 
     assert [item.name.rpartition(":")[2] for item in items if isinstance(item, UnreadableHistory)] == ["0.json"]
     assert counts(items)[1] >= EVENTS
+
+
+def test_an_archive_that_is_packed_in_another_way_is_broken_and_not_encrypted(tmp_path: Path) -> None:
+    """Nobody is sent to look for a password."""
+    file = tmp_path / "a.zip"
+    zipped(file, TEXT)
+    packed = file.read_bytes()
+    deflated, unknown = (method.to_bytes(2, "little") for method in (zipfile.ZIP_DEFLATED, 97))
+    beginning, directory = packed.index(b"PK\x03\x04") + 8, packed.index(b"PK\x01\x02") + 10
+    for place in (beginning, directory):
+        assert packed[place : place + 2] == deflated
+        packed = packed[:place] + unknown + packed[place + 2 :]
+    file.write_bytes(packed)
+    [found] = of_files([file], Extent())
+
+    assert isinstance(found, UnreadableHistory) and found.reason.startswith("is broken (")
 
 
 def test_an_event_without_an_end_takes_little_memory(tmp_path: Path) -> None:
@@ -183,10 +186,7 @@ def test_unknown_types_of_events_are_counted_and_passed_over(tmp_path: Path) -> 
     document = json.loads(TEXT)
     document["events"].insert(3, {"eventId": "4", "eventType": "EVENT_TYPE_OF_TOMORROW", "ofTomorrow": {"deep": [1]}})
     file.write_text(json.dumps(document))
-    audit = Audit()
-    for item in read(file):
-        audit.take(item)
-    report = audit.report()
+    report = audited(file)
 
     assert (report.histories, report.unreadable, report.unknown_events) == (1, 0, 1)
 
@@ -270,7 +270,7 @@ def test_damaged_histories_never_raise(tmp_path: Path, many: int) -> None:
 MANY = """
 import sys
 from pathlib import Path
-from audit.report import Audit
+from audit.report import Audit, AuditReport
 from audit.sources import Extent, of_files
 audit = Audit()
 for item in of_files([Path(sys.argv[1])], Extent()):
@@ -279,22 +279,6 @@ for item in of_files([Path(sys.argv[1])], Extent()):
 peak = Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]
 print(audit.report().histories, int(peak) // 1024)
 """
-
-
-def test_an_archive_that_is_packed_in_another_way_is_broken_and_not_encrypted(tmp_path: Path) -> None:
-    """Nobody is sent to look for a password."""
-    file = tmp_path / "a.zip"
-    zipped(file, TEXT)
-    packed = file.read_bytes()
-    deflated, unknown = (method.to_bytes(2, "little") for method in (zipfile.ZIP_DEFLATED, 97))
-    beginning, directory = packed.index(b"PK\x03\x04") + 8, packed.index(b"PK\x01\x02") + 10
-    for place in (beginning, directory):
-        assert packed[place : place + 2] == deflated
-        packed = packed[:place] + unknown + packed[place + 2 :]
-    file.write_bytes(packed)
-    [found] = of_files([file], Extent())
-
-    assert isinstance(found, UnreadableHistory) and found.reason.startswith("is broken (")
 
 
 @pytest.mark.full

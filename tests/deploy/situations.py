@@ -69,20 +69,15 @@ class Situation:
                 for expression, number in found.items()
             ],
             "alert_rule_test": [
-                {
-                    "alertname": alert,
-                    "eval_time": f"{firing.first}m",
-                    "exp_alerts": [_alert(alert, firing, firing.said)],
-                }
+                {"alertname": alert, "eval_time": f"{firing.first}m", "exp_alerts": [_alert(alert, firing, said)]}
                 for alert, firing in self.fires.items()
-                if firing.said
+                if (said := firing.said)
             ],
         }
-        order = ["replan-counts", "replan"]
         return {
             "rule_files": list(rules),
             "evaluation_interval": "1m",
-            "group_eval_order": order,
+            "group_eval_order": ["replan-counts", "replan"],
             "tests": [test],
         }
 
@@ -107,7 +102,7 @@ def always(value: str, minutes: int = 10 * HOUR) -> str:
     return f"{value}x{minutes}"
 
 
-DOCTOR, LIST = "python starter.py doctor", "python starter.py list"
+DOCTOR, LIST, BREAKERS = (f"python starter.py {word}" for word in ("doctor", "list", "breakers"))
 QUEUE = {"namespace": "default", "task_queue": "replan"}
 STARTED = "replan_start_time_seconds"
 COUNTERS = {
@@ -132,54 +127,50 @@ ALL_DAY = {
 """Of another worker, on which a task ends every ten minutes."""
 
 
+OF_COUNTS: Mapping[str, tuple[Mapping[str, str], Said]] = {
+    "ReplanUnknownOutcome": (
+        {"tool": "send", "verdict": "none"},
+        Said("Nobody knows whether a call of send was applied (none).", f"{LIST} --status waiting"),
+    ),
+    "ReplanSpendRate": (
+        {},
+        Said("Models cost 12.50 US dollars in the last hour, more than 10.", f"{LIST} --status running"),
+    ),
+    "ReplanTasksFail": (
+        {"status": "failed"},
+        Said("25% of the tasks that ended in the last hour failed.", f"{LIST} --status failed"),
+    ),
+    "ReplanTasksEscalate": (
+        {"status": "escalated"},
+        Said(
+            "25% of the tasks that ended in the last hour needed a person, and nobody answered.",
+            f"{LIST} --status escalated",
+        ),
+    ),
+    "ReplanWorkflowTaskFails": (
+        QUEUE,
+        Said(
+            "Workers of the queue replan cannot continue tasks: 3 workflow tasks failed in the last hour.",
+            *(DOCTOR, "critical"),
+        ),
+    ),
+    "ReplanRateDoubled": (
+        {},
+        Said(
+            "A task needs 3.75 new plans, more than twice as many as in the day before.",
+            "python starter.py report --since 2h",
+        ),
+    ),
+}
+"""By alert about counters, its labels and what it tells."""
+
+
 def fires(first: int = AT, window: int = HOUR) -> Mapping[str, Firing]:
     """The alerts about counters; those that look back longer than 15 minutes fire for `window` minutes."""
-    last = first + window - 1 + KEEP
+    spans = dict.fromkeys(OF_COUNTS, window) | {"ReplanUnknownOutcome": 15}
     return {
-        "ReplanUnknownOutcome": Firing(
-            first,
-            first + 14 + KEEP,
-            {"tool": "send", "verdict": "none"},
-            said=Said("Nobody knows whether a call of send was applied (none).", f"{LIST} --status waiting"),
-        ),
-        "ReplanSpendRate": Firing(
-            first,
-            last,
-            said=Said("Models cost 12.50 US dollars in the last hour, more than 10.", f"{LIST} --status running"),
-        ),
-        "ReplanTasksFail": Firing(
-            first,
-            last,
-            {"status": "failed"},
-            said=Said("25% of the tasks that ended in the last hour failed.", f"{LIST} --status failed"),
-        ),
-        "ReplanTasksEscalate": Firing(
-            first,
-            last,
-            {"status": "escalated"},
-            said=Said(
-                "25% of the tasks that ended in the last hour needed a person, and nobody answered.",
-                f"{LIST} --status escalated",
-            ),
-        ),
-        "ReplanWorkflowTaskFails": Firing(
-            first,
-            last,
-            QUEUE,
-            said=Said(
-                "Workers of the queue replan cannot continue tasks: 3 workflow tasks failed in the last hour.",
-                DOCTOR,
-                "critical",
-            ),
-        ),
-        "ReplanRateDoubled": Firing(
-            first,
-            last,
-            said=Said(
-                "A task needs 3.75 new plans, more than twice as many as in the day before.",
-                "python starter.py report --since 2h",
-            ),
-        ),
+        alert: Firing(first, first + spans[alert] - 1 + KEEP, labels, said=said)
+        for alert, (labels, said) in OF_COUNTS.items()
     }
 
 
@@ -222,30 +213,19 @@ OF_COUNTERS = {
 
 GAUGES: Mapping[str, tuple[str, str, Mapping[str, str], Said]] = {
     "ReplanBreakerOpen": (
-        "replan_breaker_state",
-        "2",
-        {"tool": "pay"},
-        Said("pay has been left alone for 5 minutes: its service is down.", "python starter.py breakers"),
+        *("replan_breaker_state", "2", {"tool": "pay"}),
+        Said("pay has been left alone for 5 minutes: its service is down.", BREAKERS),
     ),
     "ReplanQueueTooLong": (
-        "replan_patience_used_ratio",
-        "0.95",
-        {"tool": "ask"},
-        Said("Calls of ask have waited for their turn for 95% of their patience.", "python starter.py breakers"),
+        *("replan_patience_used_ratio", "0.95", {"tool": "ask"}),
+        Said("Calls of ask have waited for their turn for 95% of their patience.", BREAKERS),
     ),
     "ReplanRequestOpen": (
-        "replan_oldest_request_seconds",
-        "90000",
-        QUEUE,
-        Said(
-            "A task of the queue replan has waited for a person for 1d 1h 0m 0s.",
-            "python starter.py list --status waiting",
-        ),
+        *("replan_oldest_request_seconds", "90000", QUEUE),
+        Said("A task of the queue replan has waited for a person for 1d 1h 0m 0s.", f"{LIST} --status waiting"),
     ),
     "ReplanIncidentOpen": (
-        "replan_incidents",
-        "2",
-        QUEUE,
+        *("replan_incidents", "2", QUEUE),
         Said(
             "Tasks of the queue replan wait until somebody repairs what they need. Causes: 2.",
             "python starter.py incidents",

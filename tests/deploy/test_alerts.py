@@ -18,14 +18,15 @@ from tests.processes import ROOT
 from workflows.account.metrics import COUNTED, METRICS, OF_ACTIVITIES
 
 RULES = document("alerts.yml")["groups"][0]["rules"]
-RECORDS = document("counts.yml")["groups"][0]["rules"]
-PANELS = {
+QUERIES = {
     f"{dashboard.uid}: {panel.title}: {legend}": query.replace(WINDOW, "3600")
     for dashboard in DASHBOARDS
     for row in dashboard.rows.values()
     for panel in row
     for legend, query in panel.queries.items()
 }
+"""What the panels of the dashboards ask."""
+RECORDS = document("counts.yml")["groups"][0]["rules"]
 OF_SDK = {"temporal_workflow_task_execution_failed_total"}
 """Metrics of the SDK that are asked for; `test_the_sdk_counts_failed_workflow_tasks` has a worker count them."""
 QUICK = ("one failed scrape", "first counts", "gauges: two workers see the same", "one of two is not found any more")
@@ -49,22 +50,25 @@ def test_each_alert_fires_in_a_situation_and_what_it_says_is_compared() -> None:
     assert compared == {rule["alert"] for rule in RULES}
 
 
-def test_each_alert_names_a_command_of_its_section() -> None:
-    """The page has it in a form that its own tests run."""
+def test_each_alert_has_a_runbook_with_its_command() -> None:
+    """A section of the page with the three parts that somebody needs at night; its own tests run the command."""
     page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
-    sections = re.split(r"^#+ ", page, flags=re.MULTILINE)
-    found = {section.splitlines()[0].lower(): " ".join(section.split()) for section in sections if section}
+    parts = [part for part in re.split(r"^#+ ", page, flags=re.MULTILINE) if part]
+    found = {part.splitlines()[0].lower(): " ".join(part.split()) for part in parts}
+    wrong = list[tuple[str, str]]()
+    for rule in RULES:
+        name, said = rule["alert"], rule["annotations"]
+        command = said["command"].replace("{{ $labels.code }}", "conflict")
+        words = ("**Meaning.**", "**Look.**", "**Do.**", command)
+        wrong += [(name, word) for word in words if word not in found.get(name.lower(), "")]
+        wrong += [] if said["runbook"] == f"docs/observability.md#{name.lower()}" else [(name, said["runbook"])]
 
-    assert [
-        rule["alert"]
-        for rule in RULES
-        if rule["annotations"]["command"].replace("{{ $labels.code }}", "conflict") not in found[rule["alert"].lower()]
-    ] == []
+    assert wrong == []
 
 
 def test_each_expression_parses(tmp_path: Path) -> None:
     """Of the dashboards, as rules, since Prometheus' tool reads no others."""
-    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(PANELS.values())]
+    rules = [{"record": f"panel:{number}", "expr": query} for number, query in enumerate(QUERIES.values())]
     (file := tmp_path / "panels.yml").write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
 
     done = promtool("check", "rules", file)
@@ -75,7 +79,7 @@ def test_each_expression_parses(tmp_path: Path) -> None:
 def test_each_expression_names_only_metrics_that_exist() -> None:
     """Those of the dashboards, of the alerts and of the rules that these are about."""
     records = {rule["record"] for rule in RECORDS}
-    expressions = [*PANELS.values(), *(rule["expr"] for rule in [*RULES, *RECORDS])]
+    expressions = [*QUERIES.values(), *(rule["expr"] for rule in [*RULES, *RECORDS])]
 
     assert {name for expression in expressions for name in _names(expression)} <= {
         *_exported(),

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from temporalio.envconfig import ClientConfig
@@ -18,7 +17,6 @@ from tests.deploy.composition import Service, services
 from tests.processes import ROOT
 
 SERVICES = list(services().values())
-LASTING = [service for service in SERVICES if not service.ends]
 WORKER = services()["worker"]
 SERVE = services()["serve"]
 SERVER_YAML = (ROOT / "deploy/temporal/server.yaml").read_text(encoding="utf-8")
@@ -53,9 +51,36 @@ def test_it_conforms_to_the_compose_specification() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES, ids=named)
-def test_an_image_is_pinned(service: Service) -> None:
-    """Each tag names one release, down to its last number."""
+def test_what_a_service_names_is_there(service: Service) -> None:
+    """Each tag names one release, down to its last number; what is mounted, and a path under a mount, exist.
+
+    A bind mount is a read-only folder of the checkout, a volume is declared.
+    """
+    volumes = composition.document()["volumes"]
+    paths = [word for word in (*service.runs, *service.environment.values()) if word.startswith("/etc/replan")]
+    files = [composition.on_host(path, service) for path in paths]
+
     assert re.match(r"v?\d+\.\d+(\.\d+)?\b", service.image[1]), service.image
+    assert all(one.source in volumes if one.is_volume else (ROOT / one.source).is_dir() for one in service.mounts)
+    assert all(mount.mode == "ro" for mount in service.mounts if not mount.is_volume)
+    assert [file for file in files if file is None or not file.is_file()] == []
+
+
+@pytest.mark.parametrize("service", SERVICES, ids=named)
+def test_it_waits_for_what_can_be_waited_for(service: Service) -> None:
+    """`healthy` needs a healthcheck, `completed` a service that ends.
+
+    What lasts is started again after a crash, says how it is, and cannot take the whole machine.
+    """
+    for name, wait in service.said.get("depends_on", {}).items():
+        other = services()[name]
+
+        assert other.ends == (wait["condition"] == "service_completed_successfully")
+        assert other.ends or "healthcheck" in other.said
+    if not service.ends:
+        assert service.said["restart"] == "unless-stopped"
+        assert service.said["healthcheck"]["test"][0] == "CMD"
+        assert set(service.said["deploy"]["resources"]["limits"]) == {"cpus", "memory"}
 
 
 def test_the_temporal_images_are_the_versions_of_the_development_server() -> None:
@@ -87,41 +112,6 @@ def test_the_starter_guesses_the_web_ui() -> None:
     assert WORKER.environment["REPLAN_UI"] == f"http://localhost:{ui}"
 
 
-@pytest.mark.parametrize("service", SERVICES, ids=named)
-def test_what_is_mounted_is_there(service: Service) -> None:
-    """A bind mount is a read-only folder of the checkout, a volume is declared."""
-    volumes = composition.document()["volumes"]
-
-    assert all(m.source in volumes if m.is_volume else (ROOT / m.source).is_dir() for m in service.mounts)
-    assert all(mount.mode == "ro" for mount in service.mounts if not mount.is_volume)
-
-
-@pytest.mark.parametrize("service", SERVICES, ids=named)
-def test_what_a_command_names_is_there(service: Service) -> None:
-    """A path under a mount is a file of the checkout."""
-    paths = [word for word in (*service.runs, *service.environment.values()) if word.startswith("/etc/replan")]
-    files = [composition.on_host(path, service) for path in paths]
-
-    assert [file for file in files if file is None or not file.is_file()] == []
-
-
-@pytest.mark.parametrize("service", SERVICES, ids=named)
-def test_it_waits_for_what_can_be_waited_for(service: Service) -> None:
-    """`healthy` needs a healthcheck, `completed` a service that ends."""
-    for name, wait in service.said.get("depends_on", {}).items():
-        other = services()[name]
-
-        assert other.ends == (wait["condition"] == "service_completed_successfully")
-        assert other.ends or "healthcheck" in other.said
-
-
-@pytest.mark.parametrize("service", LASTING, ids=named)
-def test_it_comes_back_and_says_how_it_is(service: Service) -> None:
-    """What lasts is started again after a crash, has a healthcheck, and time to stop by itself or nothing to lose."""
-    assert service.said["restart"] == "unless-stopped"
-    assert service.said["healthcheck"]["test"][0] == "CMD"
-
-
 def test_the_server_reads_what_it_is_given() -> None:
     """Each environment name is in server.yaml, and each that has no default there is given."""
     calls = dict(re.findall(r'env "(\w+)"( \| default)?', SERVER_YAML))
@@ -131,21 +121,18 @@ def test_the_server_reads_what_it_is_given() -> None:
     assert {name for name, default in calls.items() if not default} - given == set()
 
 
-@pytest.mark.parametrize("service", [one for one in SERVICES if one.ends], ids=named)
-def test_a_script_reads_what_it_is_given(service: Service) -> None:
-    """What its comment says that it reads is what it is given."""
-    [script] = [path for path in service.runs if path.endswith(".sh")]
-    file = composition.on_host(script, service)
-    assert file is not None
-    [reads] = re.findall(r"^# Reads (.*)\.$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
+@pytest.mark.parametrize("service", [one for one in SERVICES if one.ends or one.image[0] in FOREIGN], ids=named)
+def test_a_script_or_a_foreign_image_reads_what_it_is_given(service: Service) -> None:
+    """What the comment of a script says that it reads is what it is given, and no name that an image does not know."""
+    if service.ends:
+        [script] = [path for path in service.runs if path.endswith(".sh")]
+        file = composition.on_host(script, service)
+        assert file is not None
+        [reads] = re.findall(r"^# Reads (.*)\.$", file.read_text(encoding="utf-8"), flags=re.MULTILINE)
 
-    assert set(reads.split(", ")) == set(service.environment)
-
-
-@pytest.mark.parametrize("service", [one for one in SERVICES if one.image[0] in FOREIGN], ids=named)
-def test_a_foreign_image_reads_what_it_is_given(service: Service) -> None:
-    """No name that its image does not know."""
-    assert set(service.environment) - FOREIGN[service.image[0]] == set()
+        assert set(reads.split(", ")) == set(service.environment)
+    if service.image[0] in FOREIGN:
+        assert set(service.environment) - FOREIGN[service.image[0]] == set()
 
 
 @pytest.mark.parametrize("service", [WORKER, SERVE], ids=named)
@@ -154,16 +141,11 @@ def test_a_service_of_ours_reads_what_it_is_given(service: Service) -> None:
     environment = dict(service.environment)
     loaded = ClientConfig.load_client_connect_config(disable_file=True, override_env_vars=environment)
     rooms = ("runtime", "client", "console")
-    code = "".join(file.read_text(encoding="utf-8") for room in rooms for file in sources(room))
+    code = "".join(file.read_text(encoding="utf-8") for room in rooms for file in (ROOT / room).rglob("*.py"))
 
     assert loaded["target_host"] == environment.pop("TEMPORAL_ADDRESS")
     assert loaded["namespace"] == environment.pop("TEMPORAL_NAMESPACE")
     assert [name for name in environment if f'"{name}"' not in code] == []
-
-
-def sources(room: str) -> list[Path]:
-    """The Python files of a room."""
-    return sorted((ROOT / room).rglob("*.py"))
 
 
 def test_the_worker_understands_its_command() -> None:
@@ -176,12 +158,6 @@ def test_the_worker_understands_its_command() -> None:
     assert (ROOT / documents).is_dir()
 
 
-@pytest.mark.parametrize("service", LASTING, ids=named)
-def test_it_cannot_take_the_whole_machine(service: Service) -> None:
-    """What lasts has a limit of memory and of processors."""
-    assert set(service.said["deploy"]["resources"]["limits"]) == {"cpus", "memory"}
-
-
 def test_two_workers_share_one_state_folder() -> None:
     """What tools wrote is in a volume that both have, the tasks' files too."""
     [state] = WORKER.mounts
@@ -191,26 +167,24 @@ def test_two_workers_share_one_state_folder() -> None:
     assert WORKER.runs[-1].startswith(f"{state.target}/")
 
 
+TEXT = composition.FILE.read_text(encoding="utf-8")
+EXAMPLE = (ROOT / "deploy/compose.env.example").read_text(encoding="utf-8")
+
+
 def test_there_is_no_secret_in_it() -> None:
     """A password comes from .env, a key by its name alone; only the database that nobody else reaches has a default."""
-    text = composition.FILE.read_text(encoding="utf-8")
-    secret = re.findall(r"^ *(\w*(?:PASSWORD|PWD|KEY|TOKEN|SECRET)\w*): *(.*)$", text, flags=re.MULTILINE)
+    secret = re.findall(r"^ *(\w*(?:PASSWORD|PWD|KEY|TOKEN|SECRET)\w*): *(.*)$", TEXT, flags=re.MULTILINE)
 
     assert {value for _, value in secret} == {"${POSTGRES_PASSWORD:-temporal}", ""}
 
 
-def test_the_worker_has_the_keys_of_models_from_outside() -> None:
-    """Each that a provider's client looks for, by its name, and the example of `.env` names them, too."""
-    example = (ROOT / "deploy/compose.env.example").read_text(encoding="utf-8")
+def test_what_comes_from_outside_is_in_the_example() -> None:
+    """What the file takes from .env, and nothing else: the keys of models that a provider's client looks for, too."""
+    taken = {(found["name"], found["default"]) for found in composition.INTERPOLATED.finditer(TEXT)}
 
     assert WORKER.passed_on == {name for one in PROVIDERS.values() for name in (one.key, one.url)}
-    assert set(re.findall(r"^# (\w+)=$", example, flags=re.MULTILINE)) == WORKER.passed_on | SERVE.passed_on
-
-
-def test_the_web_server_starts_only_where_it_is_asked_for() -> None:
-    """It has a profile of its own, so a stack without a token starts without it, and the token comes from outside."""
-    assert {service.name for service in SERVICES if "profiles" in service.said} == {SERVE.name}
-    assert SERVE.passed_on == {"REPLAN_TOKEN", "REPLAN_IDENTITY_HEADER"}
+    assert set(re.findall(r"^# (\w+)=$", EXAMPLE, flags=re.MULTILINE)) == WORKER.passed_on | SERVE.passed_on
+    assert set(re.findall(r"^(\w+)=(.*)$", EXAMPLE, flags=re.MULTILINE)) == taken
 
 
 @pytest.mark.full
@@ -224,24 +198,16 @@ def test_the_web_server_refuses_to_start_without_a_token() -> None:
     assert "set REPLAN_TOKEN" in done.stderr
 
 
-def test_the_web_server_is_found_where_it_listens() -> None:
-    """The published port and that of the health check are the port of `serve`; it has the image of the worker."""
+def test_the_web_server_is_found_where_it_listens_and_confined_like_a_worker() -> None:
+    """The published port and that of the health check are the port of `serve`; it has the image of the worker.
+
+    It has a profile of its own, so a stack without a token starts without it, and the token comes from outside.
+    """
     assert SERVE.said["ports"] == [f"{LOOPBACK}:{PORT}:{PORT}"]
     assert SERVE.said["healthcheck"]["test"] == ["CMD", "python", "-m", ready.__name__]
     assert f"http://{LOOPBACK}:{PORT}/health/ready" == ready.URL
     assert SERVE.image == WORKER.image
-
-
-@pytest.mark.parametrize("name", ["read_only", "tmpfs", "cap_drop", "security_opt", "init"])
-def test_the_web_server_is_confined_like_a_worker(name: str) -> None:
-    """A folder that cannot be written, no capability, and no new privileges."""
-    assert SERVE.said[name] == WORKER.said[name]
-
-
-def test_every_setting_is_in_the_example() -> None:
-    """deploy/compose.env.example names what the file takes from .env, and nothing else."""
-    text = composition.FILE.read_text(encoding="utf-8")
-    example = (ROOT / "deploy/compose.env.example").read_text(encoding="utf-8")
-    taken = {(found["name"], found["default"]) for found in composition.INTERPOLATED.finditer(text)}
-
-    assert taken == set(re.findall(r"^(\w+)=(.*)$", example, flags=re.MULTILINE))
+    assert {service.name for service in SERVICES if "profiles" in service.said} == {SERVE.name}
+    assert SERVE.passed_on == {"REPLAN_TOKEN", "REPLAN_IDENTITY_HEADER"}
+    for name in ("read_only", "tmpfs", "cap_drop", "security_opt", "init"):
+        assert SERVE.said[name] == WORKER.said[name], name

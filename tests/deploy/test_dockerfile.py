@@ -3,15 +3,12 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from tests.deploy.composition import services
 from tests.deploy.dockerfile import entrypoint, sent, stages
 from tests.processes import ROOT
 from tests.workflows.test_rooms import ROOMS, SCRIPTS
 
 *BUILDERS, IMAGE = stages()
-COPIED = [source for stage in stages() for sources, _ in stage.copies for source in sources]
 
 
 def test_the_base_is_pinned() -> None:
@@ -22,48 +19,37 @@ def test_the_base_is_pinned() -> None:
     assert re.fullmatch(r"python:3\.1[1-9]\.\d+-slim-\w+", bases.pop())
 
 
-@pytest.mark.parametrize("source", COPIED)
-def test_what_is_copied_is_there(source: str) -> None:
-    """In the checkout, and not held back by .dockerignore."""
-    assert (ROOT / source).exists()
-    assert any(Path(source).is_relative_to(allowed) for allowed in sent())
+def test_what_is_copied_is_there_and_the_image_has_all_of_the_code() -> None:
+    """In the checkout, and not held back by .dockerignore.
 
+    Every room goes into the wheel that the image installs, and what docker-compose.yml names is copied.
+    """
+    copied = [source for stage in stages() for sources, _ in stage.copies for source in sources]
+    named = [word for word in services()["worker"].said["command"] if (ROOT / word).exists()]
 
-def test_the_image_has_all_of_the_code() -> None:
-    """Every room goes into the wheel that the image installs, and what docker-compose.yml names is copied."""
-    worker = services()["worker"]
-    named = [word for word in worker.said["command"] if (ROOT / word).exists()]
-
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+    assert [source for source in copied if not any(Path(source).is_relative_to(one) for one in sent())] == []
     assert {*ROOMS, *SCRIPTS, "examples"} <= {source for one in BUILDERS for given, _ in one.copies for source in given}
     assert named == [source for sources, _ in IMAGE.copies for source in sources]
 
 
-def test_the_entry_point_is_a_worker() -> None:
-    """A command of the container is options of `replan worker`."""
-    assert entrypoint() == ["replan", "worker"]
-    assert IMAGE.of("CMD") == []
-
-
-def test_the_image_does_not_run_as_root() -> None:
-    """Its last USER is one that it made itself."""
+def test_the_entry_point_is_a_worker_that_is_not_root() -> None:
+    """A command of the container is options of `replan worker`; its last USER is one that it made itself."""
     made = [found for rest in IMAGE.of("RUN") for found in re.findall(r"useradd [^&]*?(\w+)\s+&&", rest)]
 
-    assert IMAGE.of("USER") == made
-    assert made != ["root"]
+    assert (entrypoint(), IMAGE.of("CMD")) == (["replan", "worker"], [])
+    assert IMAGE.of("USER") == made != ["root"]
 
 
 def test_every_package_is_locked() -> None:
     """Pip takes hashed packages, our own code and what it made of these, and nothing that it finds by itself."""
     uses = [rest for stage in stages() for rest in stage.of("RUN") if "/pip " in rest]
 
+    own = " --no-build-isolation --wheel-dir /opt/wheels ."
+
     assert len(uses) == 4
     assert all("--no-deps" in rest for rest in uses)
-    assert all(
-        "--require-hashes" in rest
-        or "--no-index" in rest
-        or rest.endswith(" --no-build-isolation --wheel-dir /opt/wheels .")
-        for rest in uses
-    )
+    assert all("--require-hashes" in rest or "--no-index" in rest or rest.endswith(own) for rest in uses)
     assert all("--no-build-isolation" in rest for rest in uses if "pip wheel" in rest)
 
 
@@ -75,16 +61,11 @@ def test_what_builds_packages_is_not_in_the_image() -> None:
     assert "python -m venv --without-pip /opt/replan" in BUILDERS[0].of("RUN")
 
 
-def test_the_state_is_where_the_volume_is() -> None:
-    """The folder that the image's user owns is the one that docker-compose.yml mounts."""
+def test_the_image_is_that_of_docker_compose() -> None:
+    """The folder that the image's user owns is the one that is mounted, and the tag the version in pyproject.toml."""
+    worker = services()["worker"]
     [home] = re.findall(r"--home-dir (\S+)", " ".join(IMAGE.of("RUN")))
-
-    assert IMAGE.environment["REPLAN_STATE"] == home
-    assert [mount.target for mount in services()["worker"].mounts] == [home]
-
-
-def test_the_image_has_the_version_of_the_project() -> None:
-    """The tag of the worker's image is the version in pyproject.toml."""
     [version] = re.findall(r'^version = "(.*)"', (ROOT / "pyproject.toml").read_text(), flags=re.MULTILINE)
 
-    assert services()["worker"].image[1] == version
+    assert [IMAGE.environment["REPLAN_STATE"]] == [mount.target for mount in worker.mounts] == [home]
+    assert worker.image[1] == version

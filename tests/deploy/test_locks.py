@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,33 +38,26 @@ def locked(lock: str) -> dict[str, set[str]]:
     return found
 
 
-def asked() -> Iterator[tuple[str, Requirement]]:
-    """Each requirement of pyproject.toml with the locks that must satisfy it."""
-    for lock, requirements in ASKED.items():
-        for text in requirements:
-            yield lock, Requirement(text)
-            if lock == "runtime":
-                yield "dev", Requirement(text)
-
-
-@pytest.mark.parametrize(("lock", "requirement"), list(asked()), ids=str)
-def test_a_lock_satisfies_a_requirement(lock: str, requirement: Requirement) -> None:
-    """What pyproject.toml asks for is there, in a version that it allows; else `make lock`."""
-    versions = locked(lock).get(canonicalize_name(requirement.name), set())
-
-    assert versions, f"requirements/{lock}.txt lacks {requirement.name}: run `make lock`"
-    assert all(map(requirement.specifier.contains, versions)), f"{requirement} has {versions}: run `make lock`"
-
-
 @pytest.mark.parametrize("lock", ASKED)
-def test_every_package_has_its_hashes(lock: str) -> None:
-    """Nothing else can be installed under its name; and no index is named, so that everybody uses their own."""
-    text = path(lock).read_text(encoding="utf-8")
-    packages = re.split(r"^(?=\S+==)", text, flags=re.MULTILINE)[1:]
+def test_a_lock_satisfies_what_is_asked_of_it(lock: str) -> None:
+    """What pyproject.toml asks for is there, in a version that it allows, and each package with its hashes.
 
+    So nothing else can be installed under its name; and no index is named, so that everybody uses their own. Each
+    begins with a command that Renovate can repeat: options with `=`, and none that names a folder of ours.
+    """
+    text, versions = path(lock).read_text(encoding="utf-8"), locked(lock)
+    packages = re.split(r"^(?=\S+==)", text, flags=re.MULTILINE)[1:]
+    command = text.splitlines()[1]
+    asked = map(Requirement, [*ASKED[lock], *(ASKED["runtime"] if lock == "dev" else [])])
+    found = {one: versions.get(canonicalize_name(one.name), set()) for one in asked}
+
+    assert {one: there for one, there in found.items() if not there} == {}, "run `make lock`"
+    assert [one for one, there in found.items() if not all(map(one.specifier.contains, there))] == [], "run `make lock`"
     assert packages
     assert [one.split()[0] for one in packages if "--hash=sha256:" not in one] == []
     assert "://" not in text
+    assert command.startswith("#    uv pip compile --universal")
+    assert [word for word in command.split() if word.startswith("/")] == []
 
 
 @pytest.mark.parametrize("lock", ["dev", "build", "release"])
@@ -84,11 +76,3 @@ def test_the_settings_of_renovate_conform_to_its_schema() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout
-
-
-def test_renovate_finds_the_locks() -> None:
-    """Each begins with a command that Renovate can repeat: options with `=`, and none that names a folder of ours."""
-    commands = [path(lock).read_text(encoding="utf-8").splitlines()[1] for lock in ASKED]
-
-    assert all(command.startswith("#    uv pip compile --universal") for command in commands)
-    assert [word for command in commands for word in command.split() if word.startswith("/")] == []

@@ -1,7 +1,6 @@
 """Dashboards and alerts: each query is asked a real Prometheus that scraped a real worker after a real workload."""
 
 import asyncio
-import re
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,11 @@ from temporalio.client import Client
 from evals.fakes.model_api import running as model_running
 from evals.fakes.script import finishes, proposes, step as written
 from maintenance import dashboards
-from maintenance.dashboards import DASHBOARDS, WINDOW
 from runtime.dev_server import DevServer, free_port
 from tests.deploy import monitoring
 from tests.deploy.composition import on_host, services
 from tests.deploy.monitoring import Prometheus, document, promtool
+from tests.deploy.test_alerts import QUERIES
 from tests.harness import outcome, step
 from tests.processes import ROOT, Processes
 from tests.providers.planning import MAKER, api_of
@@ -26,14 +25,6 @@ from workflows.agent import AgentWorkflow
 from workflows.plans.proposal import Answer, NewSteps, Step
 
 QUEUE = "watched"
-RULES = document("alerts.yml")["groups"][0]["rules"]
-QUERIES = {
-    f"{panel.title}: {legend}": query.replace(WINDOW, "3600")
-    for dashboard in DASHBOARDS
-    for row in dashboard.rows.values()
-    for panel in row
-    for legend, query in panel.queries.items()
-}
 PROVOKED = {"ReplanBreakerOpen", "ReplanIncidentOpen", "ReplanSpendRate", "ReplanUnknownOutcome"}
 """Alerts whose conditions the workload meets; those with a `for:` are pending."""
 GAUGES = {WAITING_TASKS.name: 2, INCIDENTS.name: 1, f'{BREAKER_STATE.name}{{tool="knock"}}': 2}
@@ -54,23 +45,6 @@ def test_prometheus_takes_the_files() -> None:
     done = promtool("check", "config", "prometheus.yml")
 
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_each_alert_has_a_runbook() -> None:
-    """A section of the page, with the three parts that somebody needs at night."""
-    page = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
-    sections = re.split(r"^#+ ", page, flags=re.MULTILINE)
-    found = {one.splitlines()[0].lower(): one for one in sections if one}
-
-    assert {rule["annotations"]["runbook"] for rule in RULES} == {
-        f"docs/observability.md#{rule['alert'].lower()}" for rule in RULES
-    }
-    assert [
-        (rule["alert"], part)
-        for rule in RULES
-        for part in ("**Meaning.**", "**Look.**", "**Do.**")
-        if part not in found.get(rule["alert"].lower(), "")
-    ] == []
 
 
 def test_the_services_find_each_other() -> None:

@@ -46,38 +46,28 @@ def test_the_override_of_the_page_fits_the_file(tmp_path: Path) -> None:
     assert {file.removeprefix("/run/secrets/") for file in said["environment"].values()} == set(said["secrets"])
 
 
-def test_there_are_such_lines() -> None:
-    """The other tests look at something."""
-    assert len(LINES) > 8
-
-
 @pytest.mark.parametrize("line", LINES, ids=str)
-def test_a_line_names_services_of_the_file(line: Line) -> None:
-    """After the command of `docker compose` and its options."""
+def test_a_line_names_what_is_there(line: Line) -> None:
+    """Services after the command of `docker compose` and its options, and what is copied from the checkout.
+
+    An image, and the volume of its state, are those of docker-compose.yml.
+    """
     for command in ("exec", "exec -T", "stop", "start", "cp", "up --detach --scale"):
         rest = after(line, "docker compose", command)
         if rest is None or rest.startswith("-"):
             continue
         words = shlex.split(rest)
-        named = words if command in ("stop", "start") else words[:1]
 
-        assert [of(word).name for word in named]
+        assert [of(word).name for word in (words if command in ("stop", "start") else words[:1])]
+    copied = after(line, "cp")
+    assert copied is None or (ROOT / copied.split()[0]).is_file()
+    if line.command.startswith(("docker build", "docker run")):
+        volume = f"replan_{WORKER.mounts[0].source}:{WORKER.mounts[0].target}"
 
-
-@pytest.mark.parametrize("line", LINES, ids=str)
-def test_an_example_is_there(line: Line) -> None:
-    """What is copied from the checkout."""
-    rest = after(line, "cp")
-
-    assert rest is None or (ROOT / rest.split()[0]).is_file()
+        assert ":".join(WORKER.image) in line.command.split()
+        assert "--volume" not in line.command or volume in line.command
 
 
-@pytest.mark.parametrize(
-    "line", [line for line in LINES if line.command.startswith(("docker build", "docker run"))], ids=str
-)
-def test_an_image_is_the_one_of_the_file(line: Line) -> None:
-    """Its tag, and the volume of its state, are those of docker-compose.yml."""
-    assert ":".join(WORKER.image) in line.command.split()
-    assert (
-        "--volume" not in line.command or f"replan_{WORKER.mounts[0].source}:{WORKER.mounts[0].target}" in line.command
-    )
+def test_there_are_such_lines() -> None:
+    """The other test looks at something."""
+    assert len(LINES) > 8

@@ -51,17 +51,14 @@ class Desk:
 
     @activity.defn
     async def method(self, file: str) -> str:
-        """Fail for good."""
         refuse(file)
 
     @activity.defn
     def method_in_thread(self, file: str) -> str:
-        """Fail for good, in a thread."""
         refuse(file)
 
     @activity.defn
     async def method_again(self, file: str) -> str:
-        """Fail for a while."""
         return fail_once(file)
 
 
@@ -70,7 +67,6 @@ class Clerk:
     """An activity that is an object."""
 
     async def __call__(self, file: str) -> str:
-        """Fail for good."""
         refuse(file)
 
 
@@ -85,19 +81,16 @@ async def dynamic(args: Sequence[RawValue]) -> str:
 
 @activity.defn
 def in_process(file: str) -> str:
-    """Fail for good, in a process of a pool."""
     refuse(file)
 
 
 @activity.defn
 def in_process_again(file: str) -> str:
-    """Fail for a while, in a process of a pool."""
     return fail_once(file)
 
 
 @activity.defn
 def end_the_pool(file: str) -> str:
-    """End the process of the pool."""
     if attempt(file) == 1:
         os._exit(1)
     return "done"
@@ -105,13 +98,11 @@ def end_the_pool(file: str) -> str:
 
 @activity.defn
 async def refuse_it(file: str) -> str:
-    """Fail for good."""
     refuse(file)
 
 
 @activity.defn
 async def fail_it_once(file: str) -> str:
-    """Fail for a while."""
     return fail_once(file)
 
 
@@ -121,7 +112,6 @@ class Caller:
 
     @workflow.run
     async def run(self, name: str, file: str) -> list[Any]:
-        """Call the activity `name`."""
         try:
             result = await workflow.execute_activity(
                 name,
@@ -147,7 +137,6 @@ class Patient:
 
     @workflow.signal
     def go_on(self) -> None:
-        """Make the next call."""
         self._may_go_on = True
 
     @workflow.run

@@ -45,6 +45,11 @@ class Call(BaseModel):
             lines.write("attempt\n")
         return len(Path(self.file).read_text().splitlines())
 
+    def fail(self) -> None:
+        """Note the attempt, and fail as it is told."""
+        if self.attempt() <= self.times:
+            ODD[self.raises]()
+
 
 class ShopError(Exception):
     """An error of the program's own."""
@@ -93,17 +98,13 @@ ODD = {
 
 @activity.defn
 async def fail(call: Call) -> str:
-    """Fail as it is told."""
-    if call.attempt() <= call.times:
-        ODD[call.raises]()
+    call.fail()
     return "done"
 
 
 @activity.defn
 def fail_in_thread(call: Call) -> str:
-    """Fail as it is told, in a thread."""
-    if call.attempt() <= call.times:
-        ODD[call.raises]()
+    call.fail()
     return "done"
 
 
@@ -114,8 +115,7 @@ MANY = [[[number] for number in range(100)] for _ in range(100)]
 @activity.defn
 async def fail_in_a_large_program(call: Call) -> str:
     """Fail as it is told, with so much around it that nobody can say which libraries it uses."""
-    if call.attempt() <= call.times:
-        ODD[call.raises]()
+    call.fail()
     return f"done {len(MANY)}"
 
 

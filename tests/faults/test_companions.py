@@ -10,9 +10,6 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from audit.findings import findings_in
-from audit.record import Recording
-from evals.frameworks.environments import NoEnvironment, python_of
 from tests.audit import integrations
 from tests.audit.integrations import AGAIN, EXPECTED, NO_PLAN, NOTHING, PROGRAMS
 
@@ -58,23 +55,12 @@ def with_the_line(program: str, folder: Path, options: str, place: str = "last")
     return file
 
 
-async def python_for(program: str) -> Path:
-    """The Python of an agent; skips if it cannot be made."""
-    try:
-        return await python_of(integrations.requirements(program), print)
-    except NoEnvironment as error:
-        pytest.skip(f"The packages of {program} cannot be installed: {error}")
-
-
 async def found(client: Client, file: Path, program: str, scenarios: list[str]) -> dict[str, tuple[set[str], int]]:
     """By scenario, what the audit finds, and how often the shop charged."""
-    python, seen = await python_for(program), {}
+    python, seen = await integrations.python_for(program), {}
     for scenario in scenarios:
         done = await integrations.run(client, python, program, scenario, file)
-        recording = Recording(scenario)
-        for event in done.history.events:
-            recording.add(event)
-        seen[scenario] = ({finding.name for finding, _ in findings_in(recording.record)}, done.charges)
+        seen[scenario] = (integrations.found_in(done.history.events), done.charges)
     return seen
 
 

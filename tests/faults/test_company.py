@@ -4,9 +4,9 @@ import asyncio
 import logging
 import multiprocessing
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from uuid import uuid4
 
 import httpx2
 import pytest
-from cryptography.fernet import Fernet
 from temporalio import activity, client
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
@@ -23,27 +22,20 @@ from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
     DefaultFailureConverterWithEncodedAttributes,
-    EncodingPayloadConverter,
-    PayloadCodec,
+    JSONPlainPayloadConverter,
 )
 from temporalio.plugin import SimplePlugin
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
-from temporalio.worker import (
-    ActivityInboundInterceptor,
-    ExecuteActivityInput,
-    Interceptor,
-    SharedStateManager,
-    Worker,
-)
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, SharedStateManager, Worker
 
 from evals.fakes.http_server import reply, serving
 from replan import FaultsPlugin
 from runtime.dev_server import DevServer
 from tests.faults.company import ACTIVITIES, IN_PROCESS, Caller, Patient, attempt, refuse_it
+from tests.own_worker import CONVERTER
 from tests.processes import ROOT
 
 FINAL = ["PermissionError", "no entry", True, "forbidden"]
-UNTOUCHED = ["PermissionError", "no entry", False, ""]
 
 
 class Place:
@@ -89,31 +81,29 @@ async def place(server: DevServer, tmp_path: Path) -> Place:
 # --- forms of activities
 
 
-@pytest.mark.parametrize("name", ["method", "method_in_thread", "object", "any_name"])
-async def test_each_form_of_an_activity_is_looked_after(place: Place, name: str) -> None:
-    """Methods of classes, objects, and one function for all names; their workflow runs in the sandbox."""
+async def test_each_form_of_an_activity_is_looked_after(place: Place) -> None:
+    """Methods of classes, objects, and one function for all names; a transient error is retried, as before."""
+    once, again = ("method", "method_in_thread", "object", "any_name"), ("method_again", "other_name")
     async with place.worker(FaultsPlugin()):
-        ended, tried, _ = await place.call(name)
+        found = {name: (await place.call(name))[:2] for name in (*once, *again)}
 
-    assert (ended, tried) == (FINAL, 1)
+    assert found == dict.fromkeys(once, (FINAL, 1)) | dict.fromkeys(again, (["done"], 2))
 
 
-@pytest.mark.parametrize("name", ["method_again", "other_name"])
-async def test_each_form_of_an_activity_is_retried(place: Place, name: str) -> None:
-    """A transient error, as before."""
-    async with place.worker(FaultsPlugin()):
-        ended, tried, _ = await place.call(name)
-
-    assert (ended, tried) == (["done"], 2)
+@contextmanager
+def processes() -> Iterator[dict[str, Any]]:
+    """The options of a worker whose activities run in another process."""
+    context = multiprocessing.get_context("spawn")
+    with context.Manager() as manager, ProcessPoolExecutor(1, mp_context=context) as executor:
+        shared = SharedStateManager.create_from_multiprocessing(manager)
+        yield {"activities": IN_PROCESS, "activity_executor": executor, "shared_state_manager": shared}
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[dict[str, Any]]:
-    """The options of a worker whose activities run in another process."""
-    context = multiprocessing.get_context("spawn")
-    with context.Manager() as manager, ProcessPoolExecutor(1, mp_context=context) as processes:
-        shared = SharedStateManager.create_from_multiprocessing(manager)
-        yield {"activities": IN_PROCESS, "activity_executor": processes, "shared_state_manager": shared}
+    """Those of a pool that lasts."""
+    with processes() as options:
+        yield options
 
 
 @pytest.mark.full
@@ -145,40 +135,39 @@ async def test_a_pool_that_broke_ends_its_worker_as_before(
     place: Place, plugins: list[Any], expected: tuple[str, int]
 ) -> None:
     """The next worker, with a pool that works, makes the next attempt, if the call may be repeated."""
-    context = multiprocessing.get_context("spawn")
     fatal = list[BaseException]()
 
     async def note(error: BaseException) -> None:
         fatal.append(error)
 
-    with context.Manager() as manager:
-        shared = SharedStateManager.create_from_multiprocessing(manager)
-        options: dict[str, Any] = {"activities": IN_PROCESS, "shared_state_manager": shared, "on_fatal_error": note}
-        with ProcessPoolExecutor(1, mp_context=context) as processes:
-            worker = Worker(
-                place.client,
-                task_queue=place.queue,
-                workflows=[Caller],
-                activity_executor=processes,
-                plugins=plugins,
-                **options,
-            )
-            running = asyncio.create_task(worker.run())
-            call = asyncio.create_task(place.call("end_the_pool"))
-            done, _ = await asyncio.wait([running], timeout=40)
-            if not done:
-                await worker.shutdown()
-            await asyncio.gather(running, return_exceptions=True)
-        with ProcessPoolExecutor(1, mp_context=context) as processes:
-            async with place.worker(*plugins, **options, activity_executor=processes):
-                ended, tried, _ = await call
+    with processes() as options:
+        worker = Worker(
+            place.client,
+            task_queue=place.queue,
+            workflows=[Caller],
+            plugins=plugins,
+            on_fatal_error=note,
+            **options,
+        )
+        running = asyncio.create_task(worker.run())
+        call = asyncio.create_task(place.call("end_the_pool"))
+        done, _ = await asyncio.wait([running], timeout=40)
+        if not done:
+            await worker.shutdown()
+        await asyncio.gather(running, return_exceptions=True)
+    with processes() as options:
+        async with place.worker(*plugins, on_fatal_error=note, **options):
+            ended, tried, _ = await call
 
     assert [type(error.__cause__).__name__ for error in fatal] == ["BrokenProcessPool"]
     assert (ended[0], tried) == expected
 
 
-def of_a_framework(url: str, http: httpx2.AsyncClient) -> Any:
-    """An activity that stands in an installed package, and calls a tool of the program."""
+async def test_nothing_is_proven_of_an_activity_of_a_framework(place: Place) -> None:
+    """It stands in an installed package, and calls a tool of the program: nobody sees which libraries that uses.
+
+    So a charge that may have had its effect is not repeated.
+    """
 
     @activity.defn(name="of_a_framework")
     async def call_tool(file: str) -> str:
@@ -186,16 +175,11 @@ def of_a_framework(url: str, http: httpx2.AsyncClient) -> Any:
         return (await http.post(url)).raise_for_status().text
 
     call_tool.__module__ = "pydantic.functional_tools"
-    return call_tool
-
-
-async def test_nothing_is_proven_of_an_activity_of_a_framework(place: Place) -> None:
-    """Nobody sees which libraries its tools use: a charge that may have had its effect is not repeated."""
     plugin = FaultsPlugin(effects={"of_a_framework": "unkeyed"})
     async with (
         serving(reply(429, retry_after="0.05"), reply(200)) as url,
         httpx2.AsyncClient() as http,
-        place.worker(plugin, activities=[of_a_framework(url, http)]),
+        place.worker(plugin, activities=[call_tool]),
     ):
         ended, tried, _ = await place.call("of_a_framework")
 
@@ -224,64 +208,16 @@ async def test_a_skipped_retry_is_counted(
     assert counted == {"replan_retries_skipped": (1, labels), "replan_attempts_saved": (2, labels)}
 
 
-# --- codecs and converters
+# --- codecs, converters, interceptors and plugins
 
 
-class Encrypting(PayloadCodec):
-    """A codec as programs have it."""
-
-    def __init__(self) -> None:
-        self._key = Fernet(Fernet.generate_key())
-
-    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Encrypt each payload whole."""
-        return [
-            Payload(metadata={"encoding": b"binary/mine"}, data=self._key.encrypt(one.SerializeToString()))
-            for one in payloads
-        ]
-
-    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Decrypt what this codec has encrypted."""
-        return [
-            Payload.FromString(self._key.decrypt(one.data)) if one.metadata["encoding"] == b"binary/mine" else one
-            for one in payloads
-        ]
-
-
-async def test_a_codec_encrypts_the_fault_too(server: DevServer, tmp_path: Path) -> None:
-    """With encoded attributes nothing of the message or of the Fault is readable at the server."""
-    converter = replace(
-        DataConverter.default,
-        payload_codec=Encrypting(),
-        failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
-    )
-    place = await connected(server, tmp_path, data_converter=converter)
-    async with place.worker(FaultsPlugin()):
-        ended, tried, history = await place.call("method")
-
-    text = history.to_json()
-    assert (ended, tried) == (FINAL, 1)
-    assert "Encoded failure" in text and "no entry" not in text and "forbidden" not in text
-
-
-class OnlyTexts(EncodingPayloadConverter):
-    """Converts texts and bytes, and lists of the two kinds of values that workflows here give."""
-
-    @property
-    def encoding(self) -> str:
-        return "text/mine"
+class OnlyTexts(JSONPlainPayloadConverter):
+    """Converts what workflows here give, and no dict."""
 
     def to_payload(self, value: Any) -> Payload | None:
         if isinstance(value, dict):
             raise TypeError("no dict is converted here")
-        import json
-
-        return Payload(metadata={"encoding": b"text/mine"}, data=json.dumps(value).encode())
-
-    def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
-        import json
-
-        return json.loads(payload.data)
+        return super().to_payload(value)
 
 
 class Texts(CompositePayloadConverter):
@@ -291,23 +227,11 @@ class Texts(CompositePayloadConverter):
         super().__init__(BinaryPlainPayloadConverter(), OnlyTexts())
 
 
-async def test_a_converter_that_takes_no_dict_gets_none(server: DevServer, tmp_path: Path) -> None:
-    """The failure has no detail then, and is final all the same."""
-    place = await connected(server, tmp_path, data_converter=DataConverter(payload_converter_class=Texts))
-    async with place.worker(FaultsPlugin()):
-        ended, tried, _ = await place.call("method")
-
-    assert (ended, tried) == (["PermissionError", "no entry", True, ""], 1)
-
-
-# --- interceptors and plugins
-
-
 class Spy(client.Interceptor, Interceptor):
     """An interceptor of the program's own, which notes what it sees raised, and what was raised before."""
 
-    def __init__(self) -> None:
-        self.seen = list[tuple[str, str]]()
+    def __init__(self, *expected: tuple[str, str]) -> None:
+        self.seen, self.expected = list[tuple[str, str]](), [*expected]
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
         """Look at each exception."""
@@ -324,26 +248,10 @@ class Spy(client.Interceptor, Interceptor):
         return Looking(next)
 
 
-async def test_an_interceptor_of_the_client_sees_the_failure_and_its_exception(
-    server: DevServer, tmp_path: Path
-) -> None:
-    """The SDK puts those of the client around all others."""
-    of_client, of_worker = Spy(), Spy()
-    place = await connected(server, tmp_path, interceptors=[of_client])
-    async with place.worker(FaultsPlugin(), interceptors=[of_worker]):
-        ended, tried, _ = await place.call("method")
-
-    assert (ended, tried) == (FINAL, 1)
-    assert of_client.seen == [("ApplicationError", "PermissionError")]
-    assert of_worker.seen == [("PermissionError", "NoneType")]
-
-
 class Failing(Interceptor):
     """An interceptor that raises an error of its own before the activity."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:
-        """Raise for each activity."""
-
         class Raising(ActivityInboundInterceptor):
             async def execute_activity(self, input: ExecuteActivityInput) -> Any:
                 raise PermissionError("no entry")
@@ -351,12 +259,59 @@ class Failing(Interceptor):
         return Raising(next)
 
 
-async def test_an_error_of_an_interceptor_is_one_of_the_activity(place: Place) -> None:
-    """As the SDK takes it."""
-    async with place.worker(FaultsPlugin(), interceptors=[Failing()]):
-        ended, tried, _ = await place.call("method")
+AS_IT_IS = ("PermissionError", "NoneType")
+COMPANY: dict[str, tuple[dict[str, Any], list[FaultsPlugin], dict[str, Any], tuple[list[Any], int]]] = {
+    # `Client.connect(..., plugins=[FaultsPlugin()])` is the line, too; with the worker's it is one.
+    "a client with the plugin": ({"plugins": [FaultsPlugin()]}, [], {}, (FINAL, 1)),
+    "the plugin twice": ({"plugins": [FaultsPlugin()]}, [FaultsPlugin()], {}, (FINAL, 1)),
+    # The failure has no detail then, and is final all the same.
+    "a converter that takes no dict": (
+        {"data_converter": DataConverter(payload_converter_class=Texts)},
+        [FaultsPlugin()],
+        {},
+        ([*FINAL[:3], ""], 1),
+    ),
+    # The SDK takes it for an error of the activity.
+    "an interceptor that fails": ({}, [FaultsPlugin()], {"interceptors": [Failing()]}, (FINAL, 0)),
+    # The SDK puts those of the client around all others.
+    "interceptors of both": (
+        {"interceptors": [Spy(("ApplicationError", "PermissionError"))]},
+        [FaultsPlugin()],
+        {"interceptors": [Spy(AS_IT_IS)]},
+        (FINAL, 1),
+    ),
+}
+"""By name, the options of the client, the plugins and options of the worker, the end and the attempts."""
 
-    assert (ended, tried) == (FINAL, 0)
+
+@pytest.mark.filterwarnings("ignore:The same plugin type")
+@pytest.mark.parametrize("name", COMPANY)
+async def test_the_line_is_the_line_in_any_company(
+    server: DevServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """Converters, interceptors and the plugin itself: a client has its own, which its workers get."""
+    of_client, plugins, of_worker, expected = COMPANY[name]
+    place = await connected(server, tmp_path, **of_client)
+    with caplog.at_level(logging.WARNING, "replan.faults"):
+        async with place.worker(*plugins, **of_worker):
+            ended, tried, _ = await place.call("method")
+    interceptors = [one for options in (of_client, of_worker) for one in options.get("interceptors", ())]
+
+    assert (ended, tried) == expected
+    assert [one.seen for one in interceptors if isinstance(one, Spy) and one.seen != one.expected] == []
+    assert len([record for record in caplog.records if record.name == "replan.faults"]) == 1
+
+
+async def test_a_codec_encrypts_the_fault_too(server: DevServer, tmp_path: Path) -> None:
+    """With encoded attributes nothing of the message or of the Fault is readable at the server."""
+    converter = replace(CONVERTER, failure_converter_class=DefaultFailureConverterWithEncodedAttributes)
+    place = await connected(server, tmp_path, data_converter=converter)
+    async with place.worker(FaultsPlugin()):
+        ended, tried, history = await place.call("method")
+    text = history.to_json()
+
+    assert (ended, tried) == (FINAL, 1)
+    assert "Encoded failure" in text and "no entry" not in text and "forbidden" not in text
 
 
 @pytest.mark.parametrize("is_first", [True, False])
@@ -368,30 +323,7 @@ async def test_the_order_of_plugins_does_not_matter(place: Place, is_first: bool
     async with place.worker(*plugins, activities=ACTIVITIES[:1]):
         ended, tried, _ = await place.call("refuse_it")
 
-    assert (ended, tried, spy.seen) == (FINAL, 1, [("PermissionError", "NoneType")])
-
-
-async def test_a_client_passes_its_plugin_to_its_workers(server: DevServer, tmp_path: Path) -> None:
-    """`Client.connect(..., plugins=[FaultsPlugin()])` is the line, too."""
-    place = await connected(server, tmp_path, plugins=[FaultsPlugin()])
-    async with place.worker():
-        ended, tried, _ = await place.call("method")
-
-    assert (ended, tried) == (FINAL, 1)
-
-
-@pytest.mark.filterwarnings("ignore:The same plugin type")
-async def test_the_plugin_twice_is_the_plugin_once(
-    server: DevServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """By the client and by the worker."""
-    place = await connected(server, tmp_path, plugins=[FaultsPlugin()])
-    with caplog.at_level(logging.WARNING, "replan.faults"):
-        async with place.worker(FaultsPlugin()):
-            ended, tried, _ = await place.call("method")
-
-    assert (ended, tried) == (FINAL, 1)
-    assert len([record for record in caplog.records if record.name == "replan.faults"]) == 1
+    assert (ended, tried, spy.seen) == (FINAL, 1, [AS_IT_IS])
 
 
 # --- open workflows

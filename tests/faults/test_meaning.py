@@ -20,7 +20,7 @@ class ShopError(Exception):
 
 async def failed(answer: bytes | None, method: str = "POST") -> httpx2.HTTPError:
     """The exception of a request with this answer."""
-    async with serving(answer) as url, httpx2.AsyncClient(timeout=0.2) as client:
+    async with serving(answer) as url, httpx2.AsyncClient(timeout=0.2 if answer is SILENCE else 10) as client:
         try:
             (await client.request(method, url)).raise_for_status()
         except httpx2.HTTPError as error:
@@ -50,20 +50,14 @@ async def test_an_error_has_a_cell_a_code_a_wait_and_what_is_known_of_its_effect
     assert found.reason.endswith((".", ")")) and found.is_known
 
 
-async def test_a_request_that_was_not_sent_changed_nothing() -> None:
-    """However often it is repeated."""
-    found = classify(ConnectionRefusedError("secret"))
+def test_an_error_that_was_not_sent_is_told_from_one_that_no_table_knows() -> None:
+    """The first changed nothing, the second is not transient, and a program may tell it from a bug that is known."""
+    unsent, unknown = classify(ConnectionRefusedError("secret")), classify(ShopError("x"))
 
-    assert (found.code, found.applied) == (Code.UNREACHABLE, Applied.NONE)
-    assert "secret" not in found.reason
-
-
-def test_an_error_that_no_table_knows_is_said_to_be_unknown() -> None:
-    """It is not transient, and a program may tell it from a bug that is known."""
-    found = classify(ShopError("x"))
-
-    assert (found.code, found.is_transient, found.is_known, found.applied) == (Code.BUG, False, False, Applied.UNKNOWN)
-    assert found.as_dict()["is_known"] is False
+    assert (unsent.code, unsent.applied) == (Code.UNREACHABLE, Applied.NONE)
+    assert "secret" not in unsent.reason
+    assert (unknown.code, unknown.is_transient, unknown.applied) == (Code.BUG, False, Applied.UNKNOWN)
+    assert unknown.is_known is unknown.as_dict()["is_known"] is False
 
 
 async def test_a_program_says_what_its_errors_and_statuses_mean() -> None:

@@ -73,27 +73,12 @@ def shopify(url: str) -> object:
 
 
 def google(url: str) -> object:
+    order = {"id": "Order", "type": "object", "properties": {"id": {"type": "string"}}}
+    insert = {"id": "shop.orders.insert", "path": "orders", "httpMethod": "POST", "parameters": {}}
     discovery = {
-        "name": "shop",
-        "version": "v1",
-        "rootUrl": f"{url}/",
-        "servicePath": "",
-        "baseUrl": f"{url}/",
-        "batchPath": "batch",
-        "resources": {
-            "orders": {
-                "methods": {
-                    "insert": {
-                        "id": "shop.orders.insert",
-                        "path": "orders",
-                        "httpMethod": "POST",
-                        "parameters": {},
-                        "request": {"$ref": "Order"},
-                    }
-                }
-            }
-        },
-        "schemas": {"Order": {"id": "Order", "type": "object", "properties": {"id": {"type": "string"}}}},
+        **{"name": "shop", "version": "v1", "rootUrl": f"{url}/", "baseUrl": f"{url}/"},
+        **{"servicePath": "", "batchPath": "batch", "schemas": {"Order": order}},
+        "resources": {"orders": {"methods": {"insert": {**insert, "request": {"$ref": "Order"}}}}},
     }
     http = _import("httplib2").Http(timeout=2)
     service = _import("googleapiclient.discovery").build_from_document(discovery, http=http)

@@ -1,7 +1,4 @@
-"""An environment of these tests' own: the libraries of requirements.txt, and the servers of servers.txt.
-
-They lie over the packages of this one.
-"""
+"""An environment of these tests' own: the libraries of requirements.txt, which lie over the packages of this one."""
 
 import hashlib
 import os
@@ -16,7 +13,6 @@ from pathlib import Path
 import platformdirs
 
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
-SERVERS = Path(__file__).with_name("servers.txt")
 MINUTES = 10
 """How long one library may take to be installed."""
 

@@ -19,9 +19,9 @@ class Relay:
     _pairs: list[tuple[socket.socket, socket.socket]] = field(default_factory=list)
 
     @contextmanager
-    def losing(self) -> Iterator[None]:
-        """Lose each answer during the block."""
-        self.loses = True
+    def losing(self, does: bool = True) -> Iterator[None]:
+        """Lose each answer during the block, if asked for."""
+        self.loses = does
         try:
             yield
         finally:

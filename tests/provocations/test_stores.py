@@ -1,12 +1,10 @@
 """The errors of clients of databases, queues, clouds and mail, raised by the libraries against real servers.
 
-What a server has to be made of comes from package registries, and stays in the user's cache: Redis and moto from pip,
-FerretDB from Go, Kafka from Maven. The mail server is the tests' own.
+Kafka comes from Maven, and stays in the user's cache; the mail server is the tests' own.
 """
 
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -26,12 +24,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # a client that failed is not closed
 ]
 
-KNOWN_WRONG = {
-    ("psycopg_pool", "wrong password"): "the pool does not say why it cannot connect",
-    ("kafka", "no such topic"): "the producer says only that it waited too long for the topic",
-}
+KNOWN_WRONG = {("kafka", "no such topic"): "the producer says only that it waited too long for the topic"}
 """Provocations that become something else than what a user expects."""
-Serving = Callable[[Path], AbstractAsyncContextManager[int]]
 Check = Callable[[str, Calls], Awaitable[None]]
 
 
@@ -65,58 +59,20 @@ def check(tmp_path: Path, record_property: Callable[[str, str], None]) -> Iterat
 async def kafka(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[int, Relay]]:
     """The port of a broker, and a relay to it, to which the broker sends its clients."""
     port = free_port()
-    with relaying(port) as relay, skipping():
-        async with servers.kafka(tmp_path_factory.mktemp("kafka"), port, relay.port):
-            yield port, relay
-
-
-@contextmanager
-def skipping() -> Iterator[None]:
-    """Skip the test if a server cannot be had."""
     try:
-        yield
+        with relaying(port) as relay:
+            async with servers.kafka(tmp_path_factory.mktemp("kafka"), port, relay.port):
+                yield port, relay
     except servers.Missing as missing:
         pytest.skip(str(missing))
 
 
-@pytest.fixture
-def relayed(postgresql: Cluster) -> Iterator[Relay]:
-    """A relay to PostgreSQL."""
-    with relaying(postgresql.port) as relay:
-        yield relay
-
-
 @pytest.mark.parametrize("driver", ["psycopg", "psycopg2", "asyncpg"])
-async def test_postgresql(check: Check, postgresql: Cluster, relayed: Relay, driver: str) -> None:
+async def test_postgresql(check: Check, postgresql: Cluster, driver: str) -> None:
     """Each driver."""
     pytest.importorskip(driver)
-    await check(driver, stores.postgresql(driver, postgresql, relayed))
-
-
-async def test_a_pool(check: Check, postgresql: Cluster, relayed: Relay) -> None:
-    """One connection at the most."""
-    pytest.importorskip("psycopg_pool")
-    await check("psycopg_pool", stores.psycopg_pool(postgresql, relayed))
-
-
-@pytest.mark.parametrize(
-    ("library", "serving", "wrong"),
-    [
-        ("redis", servers.redis, stores.redis),
-        ("boto3", servers.aws, stores.boto3),
-        ("pymongo", servers.mongodb, stores.pymongo),
-    ],
-    ids=["redis", "boto3", "pymongo"],
-)
-async def test_a_server_of_its_own(
-    check: Check, tmp_path: Path, library: str, serving: Serving, wrong: Callable[[int, Relay], Calls]
-) -> None:
-    """Each store is new."""
-    pytest.importorskip(library)
-    with skipping():
-        async with serving(tmp_path) as port:
-            with relaying(port) as relay:
-                await check(library, wrong(port, relay))
+    with relaying(postgresql.port) as relay:
+        await check(driver, stores.postgresql(driver, postgresql, relay))
 
 
 @pytest.mark.parametrize("library", ["confluent_kafka", "kafka", "aiokafka"])

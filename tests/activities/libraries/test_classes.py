@@ -31,28 +31,18 @@ NEVER_RAISED = {
     "socket._GiveupOnSendfile": "socket.sendfile catches it, and sends in another way",
     **dict.fromkeys(
         (
-            "sqlalchemy.engine.interfaces.DBAPIModule.Error",
-            "sqlalchemy.engine.interfaces.DBAPIModule.IntegrityError",
-            "sqlalchemy.engine.interfaces.DBAPIModule.InterfaceError",
-            "sqlalchemy.engine.interfaces.DBAPIModule.OperationalError",
+            f"sqlalchemy.engine.interfaces.DBAPIModule.{kind}Error"
+            for kind in ("", "Integrity", "Interface", "Operational")
         ),
         "a type for the classes of a driver",
     ),
-    **dict.fromkeys(
-        (
-            "sqlalchemy.orm.mapper._OptGetColumnsNotAvailable",
-            "sqlalchemy.orm.util._CleanupError",
-            "sqlalchemy.util.queue.Empty",
-            "sqlalchemy.util.queue.Full",
-        ),
-        "the library catches it",
-    ),
+    "sqlalchemy.orm.mapper._OptGetColumnsNotAvailable": "the library catches it",
+    "sqlalchemy.orm.util._CleanupError": "the library catches it",
+    "sqlalchemy.util.queue.Empty": "the library catches it",
+    "sqlalchemy.util.queue.Full": "the library catches it",
 }
 """Classes without a row, and why no tool meets them."""
-NEWER = {
-    "asyncio.queues.QueueShutDown": "Python 3.13",
-    "queue.ShutDown": "Python 3.13",
-}
+NEWER = {"asyncio.queues.QueueShutDown": "Python 3.13", "queue.ShutDown": "Python 3.13"}
 """Keys of the tables whose class the recorded versions lack, and which version has it."""
 
 
@@ -76,14 +66,9 @@ def exists(name: str) -> bool:
         return False
 
 
-def entries(package: str) -> Mapping[str, Entry]:
-    """The entries of one package in its table."""
-    return {name: entry for name, entry in table_of(package).items() if name.partition(".")[0] == package}
-
-
-def rows(package: str) -> Iterator[tuple[str, Row]]:
-    """The rows of a package, also those among which data choose, by the name of the class."""
-    for name, entry in entries(package).items():
+def rows(entries: Mapping[str, Entry]) -> Iterator[tuple[str, Row]]:
+    """The rows of a table, also those among which data choose, by the name of the class."""
+    for name, entry in entries.items():
         if isinstance(entry, Cases):
             yield from ((f"{name} ({value})", row) for value, row in entry.rows.items())
         else:
@@ -92,43 +77,25 @@ def rows(package: str) -> Iterator[tuple[str, Row]]:
 
 def test_each_library_is_recorded() -> None:
     """A library that gets a table gets a record."""
-    missing = [package for package in PACKAGES if package not in RECORD]
-
-    assert missing == [], RECORD_THEM
+    assert [package for package in PACKAGES if package not in RECORD] == [], RECORD_THEM
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_each_class_has_an_entry_of_its_own_library(package: str) -> None:
     """Default deny is never an accident: who finds no entry adds one, of code `bug` if a person has to fix the tool."""
-    without = [one.name for one in RECORD[package] if needs_entry(one) and one.entry is None]
-
-    assert without == []
+    assert [one.name for one in RECORD[package] if needs_entry(one) and one.entry is None] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_each_key_of_a_table_is_a_class(package: str) -> None:
-    """A key with a typing error would never be found."""
-    assert [name for name in entries(package) if not exists(name)] == []
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_each_key_of_a_table_is_of_a_package_that_leads_to_it(package: str) -> None:
-    """A table is asked only for the packages that WIRES names for it."""
+def test_each_key_of_a_table_is_a_class_and_each_reason_one_sentence(package: str) -> None:
+    """A key with a typing error would never be found, nor one of a package that does not lead to the table."""
     wire = next(packages for packages in WIRES.values() if package in packages)
+    entries = {name: entry for name, entry in table_of(package).items() if name.partition(".")[0] == package}
+    sentence = re.compile(r"(?:e\.g\.|[^\n.]|\.(?! ))+\.")
 
+    assert [name for name in entries if not exists(name)] == []
     assert [name for name in table_of(package) if name.partition(".")[0] not in wire] == []
-
-
-@pytest.mark.parametrize("package", PACKAGES)
-def test_each_reason_is_one_sentence(package: str) -> None:
-    """Models and people read it."""
-    wrong = [
-        (name, row.reason)
-        for name, row in rows(package)
-        if not re.fullmatch(r"(?:e\.g\.|[^\n.]|\.(?! ))+\.", row.reason)
-    ]
-
-    assert wrong == []
+    assert [(name, row.reason) for name, row in rows(entries) if not sentence.fullmatch(row.reason)] == []
 
 
 def test_what_has_no_row_is_still_there() -> None:

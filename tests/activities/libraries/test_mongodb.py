@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from activities.borders import judge
 from activities.borders.table import Proof
 from runtime.dev_server import free_port
+from tests.activities.libraries.verdicts import HIDDEN, NOT_SENT, REFUSED, UNKNOWN, judged, outcome, raised
 from workflows.faults.fault import Code
 
 pytest.importorskip("pymongo")
@@ -22,7 +22,6 @@ pymongo: Any = importlib.import_module("pymongo")
 bson: Any = importlib.import_module("bson")
 gridfs_errors: Any = importlib.import_module("gridfs.errors")
 
-HIDDEN = "sk-secret"
 HELLO: Mapping[str, Any] = {
     "ok": 1,
     "isWritablePrimary": True,
@@ -70,16 +69,12 @@ def mongodb(answers: Mapping[str, Any]) -> Iterator[str]:
         server.shutdown(socket.SHUT_RDWR)
 
 
-def raised(url: str, call: Callable[[Any, Any], object], **options: Any) -> BaseException:
+def error_of(url: str, call: Callable[[Any, Any], object], **options: Any) -> BaseException:
     """What a call with a collection raises; it gets its client, too."""
     api = importlib.import_module("pymongo.server_api").ServerApi("1")
     chosen = {"serverSelectionTimeoutMS": 1500, "socketTimeoutMS": 3000, "retryWrites": False} | options
     with pymongo.MongoClient(url, server_api=api, **chosen) as client:
-        try:
-            call(client.shop.orders, client)
-        except Exception as error:
-            return error
-    raise AssertionError("nothing was raised")
+        return raised(lambda: call(client.shop.orders, client))
 
 
 def insert(orders: Any, _client: Any) -> None:
@@ -116,27 +111,29 @@ UNCONFIRMABLE = {"ok": 1, "n": 1, "writeConcernError": {"code": 100, "errmsg": H
 @pytest.mark.parametrize(
     ("call", "answers", "code", "proves"),
     [
-        (insert, {"insert": write_failed(11000)}, Code.CONFLICT, Proof.REFUSED),
-        (insert, {"insert": write_failed(121)}, Code.INVALID_INPUT, Proof.REFUSED),
-        (insert, {"insert": failed(13)}, Code.FORBIDDEN, Proof.REFUSED),
-        (insert, {"insert": failed(18)}, Code.UNAUTHORIZED, Proof.REFUSED),
-        (insert, {"insert": failed(112)}, Code.BUSY, Proof.REFUSED),
-        (insert, {"insert": failed(10107)}, Code.UNREACHABLE, Proof.REFUSED),
-        (insert, {"insert": failed(91)}, Code.UNREACHABLE, Proof.UNKNOWN),
-        (insert, {"insert": failed(50)}, Code.TIMEOUT, Proof.UNKNOWN),
-        (insert, {"insert": failed(1)}, Code.SERVER_ERROR, Proof.UNKNOWN),
-        (insert, {"insert": failed(14031)}, Code.QUOTA_EXHAUSTED, Proof.REFUSED),
-        (insert, {"insert": failed(9)}, Code.BUG, Proof.REFUSED),
-        (insert, {"insert": failed(404)}, Code.BUG, Proof.UNKNOWN),  # a number of MongoDB's own, and no HTTP status
-        (insert, {"insert": UNCONFIRMED}, Code.TIMEOUT, Proof.UNKNOWN),
-        (insert, {"insert": UNCONFIRMABLE}, Code.NEEDS_PERSON, Proof.UNKNOWN),
-        (insert, {"insert": None}, Code.UNREACHABLE, Proof.UNKNOWN),
-        (insert_many, {"insert": write_failed(11000)}, Code.CONFLICT, Proof.UNKNOWN),
-        (find, {"find": failed(26)}, Code.NOT_FOUND, Proof.REFUSED),
-        (find, {"find": failed(43)}, Code.BUSY, Proof.UNKNOWN),
-        (transact, {"insert": failed(251, "TransientTransactionError")}, Code.BUSY, Proof.REFUSED),
-        (transact, {"commitTransaction": failed(50, "UnknownTransactionCommitResult")}, Code.TIMEOUT, Proof.UNKNOWN),
-        (transact, {"commitTransaction": failed(112, "TransientTransactionError")}, Code.BUSY, Proof.REFUSED),
+        (insert, {"insert": write_failed(11000)}, Code.CONFLICT, REFUSED),
+        (insert, {"insert": write_failed(121)}, Code.INVALID_INPUT, REFUSED),
+        (insert, {"insert": failed(13)}, Code.FORBIDDEN, REFUSED),
+        (insert, {"insert": failed(18)}, Code.UNAUTHORIZED, REFUSED),
+        (insert, {"insert": failed(112)}, Code.BUSY, REFUSED),
+        (insert, {"insert": failed(10107)}, Code.UNREACHABLE, REFUSED),
+        (insert, {"insert": failed(91)}, Code.UNREACHABLE, UNKNOWN),
+        (insert, {"insert": failed(50)}, Code.TIMEOUT, UNKNOWN),
+        (insert, {"insert": failed(1)}, Code.SERVER_ERROR, UNKNOWN),
+        (insert, {"insert": failed(14031)}, Code.QUOTA_EXHAUSTED, REFUSED),
+        (insert, {"insert": failed(9)}, Code.BUG, REFUSED),
+        (insert, {"insert": failed(48)}, Code.CONFLICT, REFUSED),
+        (insert, {"insert": failed(59)}, Code.MALFORMED_SCHEMA, REFUSED),
+        (insert, {"insert": failed(404)}, Code.BUG, UNKNOWN),  # a number of MongoDB's own, and no HTTP status
+        (insert, {"insert": UNCONFIRMED}, Code.TIMEOUT, UNKNOWN),
+        (insert, {"insert": UNCONFIRMABLE}, Code.NEEDS_PERSON, UNKNOWN),
+        (insert, {"insert": None}, Code.UNREACHABLE, UNKNOWN),
+        (insert_many, {"insert": write_failed(11000)}, Code.CONFLICT, UNKNOWN),
+        (find, {"find": failed(26)}, Code.NOT_FOUND, REFUSED),
+        (find, {"find": failed(43)}, Code.BUSY, UNKNOWN),
+        (transact, {"insert": failed(251, "TransientTransactionError")}, Code.BUSY, REFUSED),
+        (transact, {"commitTransaction": failed(50, "UnknownTransactionCommitResult")}, Code.TIMEOUT, UNKNOWN),
+        (transact, {"commitTransaction": failed(112, "TransientTransactionError")}, Code.BUSY, REFUSED),
     ],
 )
 def test_the_number_of_the_server_decides(
@@ -144,38 +141,27 @@ def test_the_number_of_the_server_decides(
 ) -> None:
     """Where a write may stand, alone or among several, nothing is proven."""
     with mongodb(answers) as url:
-        verdict = judge(raised(url, call))
-
-    assert (verdict.fault.code, verdict.proves) == (code, proves)
-    assert HIDDEN not in verdict.fault.model_dump_json()
+        assert outcome(error_of(url, call)) == (code, proves)
 
 
 def test_the_fields_of_a_unique_index_are_named() -> None:
     """Never their values."""
     more = {"keyPattern": {"email": 1}, "keyValue": {"email": HIDDEN}}
     with mongodb({"insert": write_failed(11000, **more)}) as url:
-        fault = judge(raised(url, insert)).fault
-
-    assert fault.observed == {"fields": ["email"]}
-    assert HIDDEN not in fault.model_dump_json()
+        assert judged(error_of(url, insert)).fault.observed == {"fields": ["email"]}
 
 
-def test_no_server_is_no_connection() -> None:
-    """pymongo waits for a server, and has sent nothing."""
-    verdict = judge(raised(f"mongodb://127.0.0.1:{free_port()}", insert, serverSelectionTimeoutMS=300))
-
-    assert (verdict.fault.code, verdict.proves) == (Code.UNREACHABLE, Proof.NOT_SENT)
-
-
-def test_what_bson_cannot_write_is_not_sent() -> None:
-    """The arguments are wrong."""
+def test_no_server_is_no_connection_and_what_bson_cannot_write_is_not_sent() -> None:
+    """pymongo waits for a server, and has sent nothing; wrong arguments are found before."""
+    nowhere = error_of(f"mongodb://127.0.0.1:{free_port()}", insert, serverSelectionTimeoutMS=300)
     with mongodb({}) as url:
-        value = judge(raised(url, lambda orders, _: orders.insert_one({"_id": object()})))
-    with pytest.raises(bson.errors.InvalidId) as wrong:
-        bson.ObjectId("no id")
+        value = error_of(url, lambda orders, _: orders.insert_one({"_id": object()}))
+        large = error_of(url, lambda orders, _: orders.insert_one({"name": "x" * 17_000_000}))
 
-    assert (value.fault.code, value.proves) == (Code.INVALID_INPUT, Proof.NOT_SENT)
-    assert judge(wrong.value).fault.code is Code.INVALID_INPUT
+    assert outcome(nowhere) == (Code.UNREACHABLE, NOT_SENT)
+    assert outcome(value) == (Code.INVALID_INPUT, NOT_SENT)
+    assert judged(large).fault.code is Code.INVALID_INPUT
+    assert judged(raised(lambda: bson.ObjectId("no id"))).fault.code is Code.INVALID_INPUT
 
 
 @pytest.mark.parametrize(
@@ -184,4 +170,4 @@ def test_what_bson_cannot_write_is_not_sent() -> None:
 )
 def test_files(name: str, code: Code) -> None:
     """GridFS says what it found."""
-    assert judge(getattr(gridfs_errors, name)(HIDDEN)).fault.code is code
+    assert judged(getattr(gridfs_errors, name)(HIDDEN)).fault.code is code

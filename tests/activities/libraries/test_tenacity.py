@@ -7,20 +7,21 @@ from typing import Any
 
 import pytest
 
-from activities.borders import judge
-from activities.borders.table import Proof, Verdict
+from activities.borders.table import Proof
 from replan import Refused
+from tests.activities.libraries.verdicts import NOT_SENT, REFUSED, UNKNOWN, Outcome, outcome, raised
 from workflows.faults.fault import Code
 
 pytestmark = pytest.mark.full
 tenacity: Any = pytest.importorskip("tenacity")
 
 
-def gives_up(call: Callable[[], object], attempts: int = 3, **options: Any) -> Verdict:
-    """The verdict on the RetryError with which tenacity ends the retries of a call."""
-    with pytest.raises(tenacity.RetryError) as error:
-        tenacity.Retrying(stop=tenacity.stop_after_attempt(attempts), **options)(call)
-    return judge(error.value)
+def gives_up(call: Callable[[], object], attempts: int = 3, **options: Any) -> Outcome:
+    """What the RetryError with which tenacity ends the retries of a call is taken for."""
+    error = raised(lambda: tenacity.Retrying(stop=tenacity.stop_after_attempt(attempts), **options)(call))
+
+    assert type(error) is tenacity.RetryError
+    return outcome(error)
 
 
 def failing(*errors: Exception) -> Callable[[], object]:
@@ -43,34 +44,28 @@ def refused() -> object:
 @pytest.mark.parametrize(
     ("errors", "code", "proves"),
     [
-        ([TimeoutError(), ConnectionRefusedError()], Code.UNREACHABLE, Proof.UNKNOWN),
-        ([FileNotFoundError()], Code.NOT_FOUND, Proof.REFUSED),
-        ([TimeoutError(), FileNotFoundError()], Code.NOT_FOUND, Proof.UNKNOWN),
-        ([TimeoutError(), Refused("No.")], Code.REFUSED, Proof.UNKNOWN),
-        ([KeyError("sk-secret")], Code.BUG, Proof.UNKNOWN),
-        ([ExceptionGroup("x", [TimeoutError(), PermissionError()])], Code.FORBIDDEN, Proof.UNKNOWN),
+        ([TimeoutError(), ConnectionRefusedError()], Code.UNREACHABLE, UNKNOWN),
+        ([FileNotFoundError()], Code.NOT_FOUND, REFUSED),
+        ([TimeoutError(), FileNotFoundError()], Code.NOT_FOUND, UNKNOWN),
+        ([TimeoutError(), Refused("No.")], Code.REFUSED, UNKNOWN),
+        ([KeyError("sk-secret")], Code.BUG, UNKNOWN),
+        ([ExceptionGroup("x", [TimeoutError(), PermissionError()])], Code.FORBIDDEN, UNKNOWN),
     ],
     ids=repr,
 )
 def test_the_last_attempt_decides(errors: list[Exception], code: Code, proves: Proof) -> None:
     """It proves something only where it was the only one."""
-    verdict = gives_up(failing(*errors), len(errors))
-
-    assert (verdict.fault.code, verdict.proves) == (code, proves)
+    assert gives_up(failing(*errors), len(errors)) == (code, proves)
 
 
-def test_a_port_that_refuses_thrice() -> None:
-    """What the exception of each attempt proves is lost, but for that of the last."""
-    verdict = gives_up(refused)
+def test_the_innermost_exception_decides_and_earlier_attempts_are_lost() -> None:
+    """Of a port that refuses thrice, of retries around retries, and of calls that were answered until it gave up."""
+    around = gives_up(lambda: tenacity.Retrying(stop=tenacity.stop_after_attempt(1))(refused), 1)
+    polled = gives_up(lambda: None, retry=tenacity.retry_if_result(lambda result: result is None))
 
-    assert (verdict.fault.code, verdict.proves) == (Code.UNREACHABLE, Proof.UNKNOWN)
-
-
-def test_a_result_that_never_came() -> None:
-    """The calls were answered: it polled until it gave up."""
-    verdict = gives_up(lambda: None, retry=tenacity.retry_if_result(lambda result: result is None))
-
-    assert (verdict.fault.code, verdict.proves) == (Code.UNEXPECTED_RESULT, Proof.UNKNOWN)
+    assert gives_up(refused) == (Code.UNREACHABLE, UNKNOWN)
+    assert around == (Code.UNREACHABLE, NOT_SENT)
+    assert polled == (Code.UNEXPECTED_RESULT, UNKNOWN)
 
 
 def test_try_again_stands_for_its_cause() -> None:
@@ -82,15 +77,8 @@ def test_try_again_stands_for_its_cause() -> None:
         except OSError as error:
             raise tenacity.TryAgain from error
 
-    assert gives_up(call).fault.code is Code.UNREACHABLE
-    assert gives_up(failing(tenacity.TryAgain()), 1).fault.code is Code.BUSY
-
-
-def test_retries_around_retries() -> None:
-    """The innermost exception decides."""
-    verdict = gives_up(lambda: tenacity.Retrying(stop=tenacity.stop_after_attempt(1))(refused), 1)
-
-    assert (verdict.fault.code, verdict.proves) == (Code.UNREACHABLE, Proof.NOT_SENT)
+    assert gives_up(call)[0] is Code.UNREACHABLE
+    assert gives_up(failing(tenacity.TryAgain()), 1)[0] is Code.BUSY
 
 
 def endless() -> Exception:
@@ -115,6 +103,4 @@ def cancelled() -> Future[object]:
 )
 def test_an_attempt_that_cannot_be_read(error: Exception) -> None:
     """A person sees it; and nothing waits for an attempt that is not over."""
-    verdict = judge(error)
-
-    assert (verdict.fault.code, verdict.proves) == (Code.BUG, Proof.UNKNOWN)
+    assert outcome(error) == (Code.BUG, UNKNOWN)

@@ -9,12 +9,13 @@ from datetime import timedelta
 
 from temporalio import activity, workflow
 from temporalio.client import Client
-from temporalio.common import RawValue, RetryPolicy, WorkflowIDConflictPolicy
+from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.worker import Worker
 
 with workflow.unsafe.imports_passed_through():
     import httpx2
+    from ending import to_the_end
 
 ADDRESS, SHOP, ID = sys.argv[1:4]
 POLICY = {
@@ -64,18 +65,7 @@ class Loop:
 async def main():
     client = await Client.connect(ADDRESS)
     async with Worker(client, task_queue=ID, workflows=[Loop], activities=[call_llm, tool]):
-        handle = await client.start_workflow(
-            Loop.run,
-            "Charge ann for A-17.",
-            id=ID,
-            task_queue=ID,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            execution_timeout=timedelta(seconds=60),
-        )
-        try:
-            print(await handle.result())
-        except Exception as error:
-            print(f"failed: {error!r}")
+        await to_the_end(client, Loop.run, ID)
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from temporalio import activity, workflow
 from temporalio.client import Client
-from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
+from temporalio.common import RetryPolicy
 from temporalio.worker import Worker
 
 with workflow.unsafe.imports_passed_through():
     import mcp
+    from ending import to_the_end
     from mcp import StdioServerParameters, stdio_client
     from openai import AsyncOpenAI
     from temporalio.mcp import MCPPlugin, TemporalMCPClient
@@ -62,18 +63,7 @@ async def main():
     client = await Client.connect(ADDRESS)
     plugins = [MCPPlugin({"shop": shop})]
     async with Worker(client, task_queue=ID, workflows=[Loop], activities=[ask_model], plugins=plugins):
-        handle = await client.start_workflow(
-            Loop.run,
-            "Charge ann for A-17.",
-            id=ID,
-            task_queue=ID,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            execution_timeout=timedelta(seconds=60),
-        )
-        try:
-            print(await handle.result())
-        except Exception as error:
-            print(f"failed: {error!r}")
+        await to_the_end(client, Loop.run, ID)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ from datetime import timedelta
 
 from temporalio import activity, workflow
 from temporalio.client import Client
-from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
+from temporalio.common import RetryPolicy
 from temporalio.worker import Worker
 
 with workflow.unsafe.imports_passed_through():
     import httpx2
     from agents import Agent, OpenAIProvider, Runner
+    from ending import to_the_end
     from openai import AsyncOpenAI
     from temporalio.openai_agents import ModelActivityParameters, OpenAIAgentsPlugin
     from temporalio.openai_agents.workflow import activity_as_tool
@@ -55,18 +56,7 @@ async def main():
     )
     client = await Client.connect(ADDRESS, plugins=[plugin])
     async with Worker(client, task_queue=ID, workflows=[Clerk], activities=[get_price, charge]):
-        handle = await client.start_workflow(
-            Clerk.run,
-            "Charge ann for A-17.",
-            id=ID,
-            task_queue=ID,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            execution_timeout=timedelta(seconds=60),
-        )
-        try:
-            print(await handle.result())
-        except Exception as error:
-            print(f"failed: {error!r}")
+        await to_the_end(client, Clerk.run, ID)
 
 
 if __name__ == "__main__":

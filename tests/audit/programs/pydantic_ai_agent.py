@@ -7,11 +7,12 @@ from datetime import timedelta
 
 from temporalio import workflow
 from temporalio.client import Client
-from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
+from temporalio.common import RetryPolicy
 from temporalio.worker import Worker
 
 with workflow.unsafe.imports_passed_through():
     import httpx2
+    from ending import to_the_end
     from openai import AsyncOpenAI
     from pydantic_ai import Agent
     from pydantic_ai.durable_exec.temporal import AgentPlugin, PydanticAIPlugin, TemporalDurability
@@ -55,18 +56,7 @@ class Clerk:
 async def main():
     client = await Client.connect(ADDRESS, plugins=[PydanticAIPlugin()])
     async with Worker(client, task_queue=ID, workflows=[Clerk], plugins=[AgentPlugin(agent)]):
-        handle = await client.start_workflow(
-            Clerk.run,
-            "Charge ann for A-17.",
-            id=ID,
-            task_queue=ID,
-            id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
-            execution_timeout=timedelta(seconds=60),
-        )
-        try:
-            print(await handle.result())
-        except Exception as error:
-            print(f"failed: {error!r}")
+        await to_the_end(client, Clerk.run, ID)
 
 
 if __name__ == "__main__":
