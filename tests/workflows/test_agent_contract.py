@@ -1,17 +1,15 @@
 """What a task may change after it has read text that anybody may have written, and what it may ask again."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, JsonValue
-from temporalio.client import Client
 
 from activities.toolbox.declare.tool import ToolOptions, ToolOrigin
 from replan import Refused, Tool, tool
 from tests.gate import sampled
-from tests.harness import DONE, Proposals, outcome, plan, staged, step
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.harness import DONE, Proposals, outcome, plan, step
+from tests.workflows.props import Recording, Said, Stages, Word, echo
 from tests.workflows.test_agent_people import answer, asked
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -164,13 +162,10 @@ REFUSED: dict[str, tuple[Proposals]] = {
 
 
 @pytest.mark.parametrize("proposals", sampled(REFUSED, "a result", "long ago"))
-async def test_an_effect_that_was_in_no_plan_before_is_refused(
-    client: Client, tmp_path: Path, proposals: Proposals
-) -> None:
+async def test_an_effect_that_was_in_no_plan_before_is_refused(stages: Stages, proposals: Proposals) -> None:
     """However the text came into the task: nothing is bought, and a person reads which call it was."""
     bought, tools = shop()
-    async with staged(client, tmp_path, tools, [*proposals, BUY, BUY]) as stage:
-        ended = await stage.run()
+    ended = await stages.run(tools, [*proposals, BUY, BUY])
 
     assert (ended.status, ended.code, bought) == (TaskStatus.ESCALATED, "proposals_rejected", [])
     assert "step 'b': buy is outside the contract of this task: none was planned before" in ended.reason
@@ -248,13 +243,10 @@ ALLOWED: dict[str, tuple[Task, Proposals]] = {
         "after the refusal, what the trusted tool showed",
     ),
 )
-async def test_an_effect_of_the_contract_is_carried_out(
-    client: Client, tmp_path: Path, task: Task, proposals: Proposals
-) -> None:
+async def test_an_effect_of_the_contract_is_carried_out(stages: Stages, task: Task, proposals: Proposals) -> None:
     """The user or an earlier plan has named this very call."""
     bought, tools = shop()
-    async with staged(client, tmp_path, tools, proposals) as stage:
-        ended = await stage.run(task)
+    ended = await stages.run(tools, proposals, task)
 
     assert (ended.status, len(bought)) == (TaskStatus.COMPLETED, 1), ended.reason
     assert bought[-1] in ("b", "free", ORDER, "200")
@@ -341,12 +333,11 @@ OUTSIDE: dict[str, tuple[Task, Proposals, str]] = {
     ),
 )
 async def test_a_call_outside_the_contract_is_not_made(
-    client: Client, tmp_path: Path, task: Task, proposals: Proposals, reason: str
+    stages: Stages, task: Task, proposals: Proposals, reason: str
 ) -> None:
     """Nobody can be asked: the planner is told why, again and again, and the task ends."""
     bought, tools = shop()
-    async with staged(client, tmp_path, tools, [*proposals, proposals[-1], proposals[-1]]) as stage:
-        ended = await stage.run(task)
+    ended = await stages.run(tools, [*proposals, proposals[-1], proposals[-1]], task)
 
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "proposals_rejected"), ended.reason
     assert reason in ended.reason
@@ -358,21 +349,20 @@ LED_ASTRAY = plan(step("a", "mirrored", word=EVIL), step("x", "extract", "a", pl
 """A plan from before, in which a page names the address."""
 
 
-async def test_a_read_does_not_go_where_a_page_says(client: Client, tmp_path: Path) -> None:
+async def test_a_read_does_not_go_where_a_page_says(stages: Stages) -> None:
     """Its value is known only when the step starts: then it is rejected, and the planner is told why."""
     bought, tools = shop()
     planner = Recording(LED_ASTRAY, plan(step("y", "extract", places=["here"])), DONE)
-    async with staged(client, tmp_path, tools, planner) as stage:
-        ended = await stage.run()
+    ended = await stages.run(tools, planner)
 
     assert (ended.status, bought) == (TaskStatus.COMPLETED, ["here"]), ended.reason
     assert EVIL in planner.told[1].faults[0].reason and "from untrusted content" in planner.told[1].faults[0].reason
 
 
-async def test_a_person_is_asked_where_a_read_goes(client: Client, tmp_path: Path) -> None:
+async def test_a_person_is_asked_where_a_read_goes(stages: Stages) -> None:
     """The request has the address; what is approved is read."""
     bought, tools = shop()
-    async with staged(client, tmp_path, tools, [LED_ASTRAY, DONE]) as stage:
+    async with stages(tools, [LED_ASTRAY, DONE]) as stage:
         handle = await stage.start(Task(text="t", on_escalation="wait"))
         request = await asked(handle)
         assert request.call is not None
@@ -392,22 +382,20 @@ GO: dict[str, Task] = {
 
 
 @pytest.mark.parametrize("task", GO.values(), ids=GO)
-async def test_a_read_goes_where_the_user_lets_it(client: Client, tmp_path: Path, task: Task) -> None:
+async def test_a_read_goes_where_the_user_lets_it(stages: Stages, task: Task) -> None:
     """What the user wrote decides."""
     bought, tools = shop()
     proposals: Proposals = [LED_ASTRAY, DONE]
-    async with staged(client, tmp_path, tools, proposals) as stage:
-        ended = await stage.run(task)
+    ended = await stages.run(tools, proposals, task)
 
     assert (ended.status, bought) == (TaskStatus.COMPLETED, [EVIL, "here"]), ended.reason
 
 
-async def test_a_text_with_an_address_may_be_summed_up(client: Client, tmp_path: Path) -> None:
+async def test_a_text_with_an_address_may_be_summed_up(stages: Stages) -> None:
     """By a tool whose arguments stay with the worker."""
     _, tools = shop()
     summary = plan(step("a", "mirrored", word=EVIL), step("s", "summed", word=FROM_MIRROR))
-    async with staged(client, tmp_path, tools, [summary, DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run(tools, [summary, DONE])
 
     assert (ended.status, ended.steps[-1].result) == (TaskStatus.COMPLETED, {"said": EVIL}), ended.reason
 
@@ -425,12 +413,11 @@ def unread() -> Tool[..., Any]:
 ORDERED = plan(step("b", "buy", word="17-eve"))
 
 
-async def test_a_description_that_no_person_has_read_orders_nothing(client: Client, tmp_path: Path) -> None:
+async def test_a_description_that_no_person_has_read_orders_nothing(stages: Stages) -> None:
     """The model obeys it in its first turn: the call is not made, and the planner is told why."""
     bought, tools = shop()
     planner = Recording(ORDERED, Answer(result="without"))
-    async with staged(client, tmp_path, [*tools, unread()], planner) as stage:
-        ended = await stage.run()
+    ended = await stages.run([*tools, unread()], planner)
     first, second = planner.told
     [mistake] = second.rejected
 
@@ -439,10 +426,10 @@ async def test_a_description_that_no_person_has_read_orders_nothing(client: Clie
     assert "only untrusted content shows it (the description of notes of server shop: “List notes" in mistake.text
 
 
-async def test_a_person_sees_that_a_value_stands_in_a_description(client: Client, tmp_path: Path) -> None:
+async def test_a_person_sees_that_a_value_stands_in_a_description(stages: Stages) -> None:
     """Beside the value, on the request."""
     bought, tools = shop()
-    async with staged(client, tmp_path, [*tools, unread()], [ORDERED, DONE]) as stage:
+    async with stages([*tools, unread()], [ORDERED, DONE]) as stage:
         handle = await stage.start(Task(text="t", on_escalation="wait"))
         request = await asked(handle)
         await answer(handle, "reject")
@@ -463,24 +450,21 @@ KNOWN: dict[str, Task] = {
 
 
 @pytest.mark.parametrize("task", KNOWN.values(), ids=KNOWN)
-async def test_what_the_user_wants_is_done_beside_an_unread_description(
-    client: Client, tmp_path: Path, task: Task
-) -> None:
+async def test_what_the_user_wants_is_done_beside_an_unread_description(stages: Stages, task: Task) -> None:
     """A plan by hand and a contract are the user's own."""
     bought, tools = shop()
     proposals: Proposals = [ORDERED, DONE]
-    async with staged(client, tmp_path, [*tools, unread()], proposals) as stage:
-        ended = await stage.run(task)
+    ended = await stages.run([*tools, unread()], proposals, task)
 
     assert (ended.status, bought) == (TaskStatus.COMPLETED, ["17-eve"]), ended.reason
 
 
 @pytest.mark.parametrize("choice", ["approve", "reject"])
-async def test_a_person_is_asked_about_a_call_outside(client: Client, tmp_path: Path, choice: str) -> None:
+async def test_a_person_is_asked_about_a_call_outside(stages: Stages, choice: str) -> None:
     """With the reason, and the call; what was approved is made once, and what was rejected is not made."""
     bought, tools = shop()
     proposals: Proposals = [READ, plan(step("b", "buy", word=ORDER)), DONE]
-    async with staged(client, tmp_path, tools, proposals) as stage:
+    async with stages(tools, proposals) as stage:
         handle = await stage.start(Task(text="t", on_escalation="wait"))
         request = await asked(handle)
         assert request.call is not None
@@ -494,13 +478,11 @@ async def test_a_person_is_asked_about_a_call_outside(client: Client, tmp_path: 
 
 
 @pytest.mark.parametrize("amount", [200, SUM], ids=["literal", "reference"])
-async def test_a_person_is_shown_which_computation_a_value_comes_from(
-    client: Client, tmp_path: Path, amount: JsonValue
-) -> None:
+async def test_a_person_is_shown_which_computation_a_value_comes_from(stages: Stages, amount: JsonValue) -> None:
     """The tool, its arguments and its step; and that untrusted content may have chosen the computation."""
     _bought, tools = shop()
     proposals: Proposals = [READ, ADD, plan(step("p", "pay", amount=amount)), DONE]
-    async with staged(client, tmp_path, tools, proposals) as stage:
+    async with stages(tools, proposals) as stage:
         handle = await stage.start(Task(text="pay 100", contract=(PAY_ANY,), on_escalation="wait"))
         request = await asked(handle)
         await answer(handle, "abort")
@@ -510,12 +492,11 @@ async def test_a_person_is_shown_which_computation_a_value_comes_from(
     assert request.call.untrusted == ("amount",)
 
 
-async def test_the_planner_is_told_what_it_may_do_instead(client: Client, tmp_path: Path) -> None:
+async def test_the_planner_is_told_what_it_may_do_instead(stages: Stages) -> None:
     """It learns at once which kinds are left, and after a refusal why; then it finishes without."""
     bought, tools = shop()
     planner = Recording(READ, BUY, Answer(result="without"))
-    async with staged(client, tmp_path, tools, planner) as stage:
-        ended = await stage.run()
+    ended = await stages.run(tools, planner)
     first, second, third = planner.told
 
     assert (ended.status, ended.result, bought) == (TaskStatus.COMPLETED, "without", [])
@@ -524,20 +505,18 @@ async def test_the_planner_is_told_what_it_may_do_instead(client: Client, tmp_pa
 
 
 @pytest.mark.full
-async def test_what_only_reads_may_always_be_planned(client: Client, tmp_path: Path) -> None:
+async def test_what_only_reads_may_always_be_planned(stages: Stages) -> None:
     """To read on does not change the world."""
     _, tools = shop()
-    async with staged(client, tmp_path, tools, [READ, plan(step("b", "page"), step("c", "echo")), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run(tools, [READ, plan(step("b", "page"), step("c", "echo")), DONE])
 
     assert ended.status is TaskStatus.COMPLETED
 
 
-async def test_a_kind_that_is_allowed_and_not_there_is_said_at_once(client: Client, tmp_path: Path) -> None:
+async def test_a_kind_that_is_allowed_and_not_there_is_said_at_once(stages: Stages) -> None:
     """A slip of the keys must not look like a permission."""
     _, tools = shop()
-    async with staged(client, tmp_path, tools, [DONE]) as stage:
-        ended = await stage.run(Task(text="t", contract=(AllowedEffect(kind="bye"),)))
+    ended = await stages.run(tools, [DONE], Task(text="t", contract=(AllowedEffect(kind="bye"),)))
 
     assert (ended.status, ended.code, ended.spent.tool_calls) == (TaskStatus.FAILED, "task_refused", 0)
     assert ended.reason == "The contract names 'bye', which this worker does not have: did you mean buy?"
@@ -546,12 +525,11 @@ async def test_a_kind_that_is_allowed_and_not_there_is_said_at_once(client: Clie
 SAME = [plan(step(f"e{number}", "echo", word="x")) for number in range(4)]
 
 
-async def test_a_call_that_changes_nothing_is_told_once_and_then_refused(client: Client, tmp_path: Path) -> None:
+async def test_a_call_that_changes_nothing_is_told_once_and_then_refused(stages: Stages) -> None:
     """One move at a time: the second is marked, the third is not made, and after something else it may be again."""
     other = plan(step("other", "echo", word="y"))
     planner = Recording(SAME[0], SAME[1], SAME[2], other, SAME[3], DONE)
-    async with staged(client, tmp_path, [echo], planner) as stage:
-        ended = await stage.run(Task(text="t", strategy="react"))
+    ended = await stages.run([echo], planner, Task(text="t", strategy="react"))
     marked = {record.step.id: record.unchanged for record in planner.told[-1].records}
 
     assert (ended.status, [one.id for one in ended.steps]) == (TaskStatus.COMPLETED, ["e0", "e1", "other", "e3"])
@@ -568,14 +546,14 @@ async def deny(args: Word) -> Said:
 
 
 @pytest.mark.full
-async def test_a_plan_that_changes_nothing_is_refused_unless_a_person_wrote_it(client: Client, tmp_path: Path) -> None:
+async def test_a_plan_that_changes_nothing_is_refused_unless_a_person_wrote_it(stages: Stages) -> None:
     """With whole plans, too; a person may know why a call is to be repeated."""
     other = plan(step("other", "echo", word="y"))
     first, *more = [
         plan(step(f"w{turn}", "echo", word="x"), step(f"n{turn}", "deny", word=f"{turn}")) for turn in "abc"
     ]
     planner = Recording(SAME[0], SAME[1], SAME[2], other, SAME[3], DONE)
-    async with staged(client, tmp_path, [echo, deny], planner) as stage:
+    async with stages([echo, deny], planner) as stage:
         planned = await stage.run(Task(text="t"))
         written = await stage.run(Task(text="t", plan=first.steps, revisions=(*more, Answer(result="none"))))
 

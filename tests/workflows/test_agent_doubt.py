@@ -15,6 +15,7 @@ from temporalio.client import Client, WorkflowFailureError
 from replan import Busy, Key, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import Handle, backoff, until
+from tests.workflows.props import Stages
 from tests.workflows.test_agent_reset import again
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, StepRecord, StepStatus
@@ -87,7 +88,7 @@ def pays(world: list[str], *, keyed: bool) -> Sequence[Tool[..., Any]]:
     return [find, refund, pay_again, person]
 
 
-async def test_a_call_that_may_have_happened_has_no_substitute(client: Client, tmp_path: Path) -> None:
+async def test_a_call_that_may_have_happened_has_no_substitute(stages: Stages) -> None:
     """Its last attempt surely did nothing, but its first one may have: no fallback, no new plan, a person."""
     paid = list[str]()
 
@@ -105,13 +106,12 @@ async def test_a_call_that_may_have_happened_has_no_substitute(client: Client, t
             raise ConnectionResetError("lost")
         raise Unreachable("The bank could not do it.", code="server_error")
 
-    async with staged(client, tmp_path, [pay, other], [plan(step("a", "pay")), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([pay, other], [plan(step("a", "pay")), DONE])
 
     assert (ended.status, paid, ended.faults[-1].applied) == (TaskStatus.ESCALATED, ["pay"], Applied.UNKNOWN)
 
 
-async def test_a_person_who_looked_lets_a_call_be_made_again(client: Client, tmp_path: Path) -> None:
+async def test_a_person_who_looked_lets_a_call_be_made_again(stages: Stages) -> None:
     """Nobody knows what the first attempt did, so it is not repeated; but a person who has looked may say `retry`."""
     world = list[str]()
 
@@ -123,7 +123,7 @@ async def test_a_person_who_looked_lets_a_call_be_made_again(client: Client, tmp
             raise ConnectionResetError("lost")
         return Done()
 
-    async with staged(client, tmp_path, [pay], [plan(step("a", "pay")), DONE]) as stage:
+    async with stages([pay], [plan(step("a", "pay")), DONE]) as stage:
         handle = await stage.start(Task(text="a task", on_escalation="wait"))
         await until(handle, lambda progress: bool(progress.open_requests))
         await handle.execute_update("retry", {"by": "ann"})
@@ -133,7 +133,7 @@ async def test_a_person_who_looked_lets_a_call_be_made_again(client: Client, tmp
     assert len(ended.requests) == 1
 
 
-async def test_what_was_surely_applied_is_not_made_again_by_a_retry(client: Client, tmp_path: Path) -> None:
+async def test_what_was_surely_applied_is_not_made_again_by_a_retry(stages: Stages) -> None:
     """Its result breaks the tool's promise, so that nothing is recorded; the person's `retry` meets the claim."""
     world = list[str]()
 
@@ -143,7 +143,7 @@ async def test_what_was_surely_applied_is_not_made_again_by_a_retry(client: Clie
         world.append("paid")
         return Done(ok=False)
 
-    async with staged(client, tmp_path, [pay], [plan(step("a", "pay")), DONE]) as stage:
+    async with stages([pay], [plan(step("a", "pay")), DONE]) as stage:
         handle = await stage.start(Task(text="a task", on_escalation="wait"))
         await until(handle, lambda progress: bool(progress.open_requests))
         await handle.execute_update("retry", {"by": "ann"})
@@ -156,20 +156,18 @@ async def test_what_was_surely_applied_is_not_made_again_by_a_retry(client: Clie
 
 
 @pytest.mark.parametrize("kind", ["pay", pytest.param("pay_again", marks=pytest.mark.full)])
-async def test_what_was_undone_is_not_reported_after_a_reset(client: Client, tmp_path: Path, kind: str) -> None:
+async def test_what_was_undone_is_not_reported_after_a_reset(client: Client, stages: Stages, kind: str) -> None:
     """The step of the new run is a conflict: neither its old result, nor an effect that nobody would undo."""
     world = list[str]()
     steps = plan(step("a", kind, amount=1), step("b", "person", "a"))
-    async with staged(client, tmp_path, pays(world, keyed=kind == "pay"), [steps, DONE]) as stage:
-        handle = await stage.start(UNDONE)
-        await outcome(handle)
-        second = await again(stage, client.get_workflow_handle_for(AgentWorkflow.run, handle.id), "a")
+    _, handle = await stages.ended(pays(world, keyed=kind == "pay"), [steps, DONE], UNDONE)
+    second = await again(stage, client.get_workflow_handle_for(AgentWorkflow.run, handle.id), "a")
 
     assert (second.steps[0].status, second.faults[0].code) == (StepStatus.FAILED, Code.CONFLICT)
     assert world == ["pay", "refund"]
 
 
-async def test_a_commit_that_failed_is_no_effect(client: Client, tmp_path: Path) -> None:
+async def test_a_commit_that_failed_is_no_effect(client: Client, tmp_path: Path, stages: Stages) -> None:
     """The tool had returned, and its own transaction was refused at the end: after a reset it is not `done` either."""
     bank = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'bank.db'}")
     async with bank.begin() as tx:
@@ -182,18 +180,14 @@ async def test_a_commit_that_failed_is_no_effect(client: Client, tmp_path: Path)
         await tx.execute(text("INSERT INTO b VALUES (99)"))
         return Done()
 
-    async with staged(client, tmp_path, [pay], [plan(step("a", "pay")), DONE]) as stage:
-        handle = await stage.start()
-        first = await outcome(handle)
-        second = await again(stage, client.get_workflow_handle_for(AgentWorkflow.run, handle.id), "a")
+    first, handle = await stages.ended([pay], [plan(step("a", "pay")), DONE])
+    second = await again(stage, client.get_workflow_handle_for(AgentWorkflow.run, handle.id), "a")
 
     assert (first.faults[-1].applied, second.status) == (Applied.UNKNOWN, TaskStatus.ESCALATED)
 
 
 @pytest.mark.full
-async def test_a_bug_in_the_middle_of_a_harmless_call_may_have_changed_something(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_a_bug_in_the_middle_of_a_harmless_call_may_have_changed_something(stages: Stages) -> None:
     """A rollback names it, instead of passing it over as if nothing had happened."""
 
     @tool.idempotent
@@ -201,14 +195,13 @@ async def test_a_bug_in_the_middle_of_a_harmless_call_may_have_changed_something
         """Fail after the effect."""
         raise KeyError("id")
 
-    async with staged(client, tmp_path, [pay], [plan(step("a", "pay")), DONE]) as stage:
-        ended = await stage.run(UNDONE)
+    ended = await stages.run([pay], [plan(step("a", "pay")), DONE], UNDONE)
 
     assert [(one.step_id, one.done) for one in ended.undo] == [("a", False)]
 
 
 @pytest.mark.full
-async def test_the_first_kind_of_a_fallback_is_named(client: Client, tmp_path: Path) -> None:
+async def test_the_first_kind_of_a_fallback_is_named(stages: Stages) -> None:
     """It may have happened before the other took over, and only the other is undone."""
     world = list[str]()
 
@@ -231,8 +224,7 @@ async def test_the_first_kind_of_a_fallback_is_named(client: Client, tmp_path: P
         raise ConnectionResetError("lost")
 
     steps = plan(step("a", "pay", amount=1), step("b", "person", "a"))
-    async with staged(client, tmp_path, [pay, other, other_back, person], [steps, DONE]) as stage:
-        ended = await stage.run(UNDONE)
+    ended = await stages.run([pay, other, other_back, person], [steps, DONE], UNDONE)
 
     assert world == ["pay", "other", "other back"]
     assert [one.reason for one in ended.undo if not one.done] == [
@@ -241,7 +233,7 @@ async def test_the_first_kind_of_a_fallback_is_named(client: Client, tmp_path: P
 
 
 @pytest.mark.full
-async def test_a_step_that_was_only_waiting_needs_no_undo(client: Client, tmp_path: Path) -> None:
+async def test_a_step_that_was_only_waiting_needs_no_undo(stages: Stages) -> None:
     """Cancelled between two calls of which none did anything."""
     called = asyncio.Event()
 
@@ -251,7 +243,7 @@ async def test_a_step_that_was_only_waiting_needs_no_undo(client: Client, tmp_pa
         called.set()
         raise Busy("Not now.", retry_after=120)
 
-    async with staged(client, tmp_path, [pay], [plan(step("a", "pay")), DONE]) as stage:
+    async with stages([pay], [plan(step("a", "pay")), DONE]) as stage:
         handle = await stage.start()
         await called.wait()
         while (await handle.query(AgentWorkflow.progress)).records[0].status is not StepStatus.WAITING:
@@ -263,7 +255,7 @@ async def test_a_step_that_was_only_waiting_needs_no_undo(client: Client, tmp_pa
     assert (ended.status, ended.undo) == (TaskStatus.CANCELLED, ())
 
 
-async def test_the_arguments_of_an_undo_are_data(client: Client, tmp_path: Path) -> None:
+async def test_the_arguments_of_an_undo_are_data(stages: Stages) -> None:
     """What the world returned is passed on as it is, also where it looks like a reference to another step."""
     got = list[dict[str, JsonValue]]()
 
@@ -284,8 +276,7 @@ async def test_the_arguments_of_an_undo_are_data(client: Client, tmp_path: Path)
         return Anything(id={"$from": "s", "path": "id"})
 
     steps = plan(step("s", "secret"), step("a", "send", "s"), step("b", "person", "a"))
-    async with staged(client, tmp_path, [secret, recall, send, person], [steps, DONE]) as stage:
-        await stage.run(UNDONE)
+    await stages.run([secret, recall, send, person], [steps, DONE], UNDONE)
 
     assert got == [{"$from": "s", "path": "id"}]
 
@@ -306,13 +297,13 @@ def of_old(status: StepStatus, kind: str, **more: Any) -> Progress:
 
 
 @pytest.mark.full
-async def test_a_kind_that_no_worker_knows_any_more_is_named(client: Client, tmp_path: Path) -> None:
+async def test_a_kind_that_no_worker_knows_any_more_is_named(client: Client, stages: Stages) -> None:
     """A rollback under a newer tools file: no workflow task fails over it."""
     fault = Fault.of(Code.TIMEOUT, "Late.", applied=Applied.UNKNOWN, source="old")
     note = {"step_id": "a", "revision": 1, "decision": "escalate", "at": datetime.now(UTC)}
     progress = of_old(StepStatus.FAILED, "old", origin="r")
     progress.faults.append(FaultRecord.model_validate({**fault.model_dump(), **note}))
-    async with staged(client, tmp_path, [person], [DONE]) as stage:
+    async with stages([person], [DONE]) as stage:
         undo = client.execute_workflow(
             UndoWorkflow.run, Undo(progress=progress), id=f"undo-{stage.queue}", task_queue=stage.queue
         )
@@ -330,12 +321,12 @@ async def test_a_kind_that_no_worker_knows_any_more_is_named(client: Client, tmp
     ],
 )
 async def test_arguments_that_are_not_kept_are_not_guessed(
-    client: Client, tmp_path: Path, status: StepStatus, said: str
+    client: Client, stages: Stages, status: StepStatus, said: str
 ) -> None:
     """Long ones are left out of what is carried on: neither an undo nor a look is made from the plan's own words."""
     progress = of_old(status, "pay", origin="r")
     world = list[str]()
-    async with staged(client, tmp_path, pays(world, keyed=True), [DONE]) as stage:
+    async with stages(pays(world, keyed=True), [DONE]) as stage:
         undo = client.execute_workflow(
             UndoWorkflow.run, Undo(progress=progress), id=f"undo-{stage.queue}", task_queue=stage.queue
         )
@@ -347,7 +338,7 @@ async def test_arguments_that_are_not_kept_are_not_guessed(
 
 @pytest.mark.full
 async def test_a_run_that_is_cancelled_before_it_has_a_catalogue_reads_one_to_undo(
-    client: Client, tmp_path: Path
+    client: Client, tmp_path: Path, stages: Stages
 ) -> None:
     """A continued run knows what was done from its input, and how to undo it from a worker."""
     world, queue = list[str](), f"queue-{tmp_path.name}-{datetime.now(UTC).timestamp()}"
@@ -356,7 +347,7 @@ async def test_a_run_that_is_cancelled_before_it_has_a_catalogue_reads_one_to_un
     handle = await client.start_workflow(AgentWorkflow.run, progress, id=queue, task_queue=queue)
     await handle.signal("undo_when_cancelled")
     await handle.cancel()
-    async with staged(client, tmp_path, pays(world, keyed=False), [DONE], queue=queue):
+    async with stages(pays(world, keyed=False), [DONE], queue=queue):
         ended = await outcome(handle)
 
     assert (ended.status, world) == (TaskStatus.CANCELLED, ["refund"])
@@ -388,11 +379,11 @@ async def lost_at_commit(client: Client, folder: Path) -> tuple[Handle, str]:
 
 
 async def test_a_worker_without_the_tool_does_not_settle_what_an_attempt_before_left_open(
-    client: Client, tmp_path: Path
+    client: Client, tmp_path: Path, stages: Stages
 ) -> None:
     """It has not looked into the ledger: the workflow does, and finds the effect."""
     handle, queue = await lost_at_commit(client, tmp_path)
-    async with staged(client, tmp_path, [person], MOVE, queue=queue):
+    async with stages([person], MOVE, queue=queue):
         ended = await outcome(handle)
 
     assert [(one.code, one.applied, one.reconciled) for one in ended.faults] == [
@@ -402,7 +393,7 @@ async def test_a_worker_without_the_tool_does_not_settle_what_an_attempt_before_
     assert (ended.status, ended.steps[0].status) == (TaskStatus.COMPLETED, StepStatus.COMPLETED)
 
 
-async def test_a_rollback_doubts_what_the_last_fault_of_a_task_passed_over(client: Client, tmp_path: Path) -> None:
+async def test_a_rollback_doubts_what_the_last_fault_of_a_task_passed_over(client: Client, stages: Stages) -> None:
     """Its account says `none` after `unknown`, since a worker without the tool took the second attempt."""
     progress, now = of_old(StepStatus.FAILED, "move", origin="r"), datetime.now(UTC)
     progress.records[0].effect = Effect.TRANSACTIONAL
@@ -410,7 +401,7 @@ async def test_a_rollback_doubts_what_the_last_fault_of_a_task_passed_over(clien
         fault = Fault.of(code, "No answer.", applied=applied, source="move")
         note = {"step_id": "a", "revision": 1, "decision": "escalate", "at": now}
         progress.faults.append(FaultRecord.model_validate({**fault.model_dump(), **note}))
-    async with staged(client, tmp_path, [person], [DONE]) as stage:
+    async with stages([person], [DONE]) as stage:
         undo = client.execute_workflow(
             UndoWorkflow.run, Undo(progress=progress), id=f"undo-{stage.queue}", task_queue=stage.queue
         )

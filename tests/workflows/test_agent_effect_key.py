@@ -24,6 +24,7 @@ from tests.console.histories import history
 from tests.console.replaying import replay
 from tests.harness import DONE, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, calls
+from tests.workflows.props import Stages
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.faults.fault import Applied, Code
@@ -224,12 +225,12 @@ async def test_a_reset_keeps_the_keys(client: Client, stage: Stage, tmp_path: Pa
     assert [*await effects(client, handle)] == [f"{EFFECT_KEY}/a"]
 
 
-async def test_requests_to_the_planner_keep_the_run_id(client: Client, tmp_path: Path) -> None:
+async def test_requests_to_the_planner_keep_the_run_id(stages: Stages) -> None:
     """Two tasks with one effect key never share a conversation with a planner."""
-    async with staged(client, tmp_path, tools([]), [plan(step("a", "look")), DONE]) as stage:
-        handle = await stage.start(Task(text="a task", effect_key=EFFECT_KEY))
-        await outcome(handle)
-        made = await keys(handle)
+    _, handle = await stages.ended(
+        tools([]), [plan(step("a", "look")), DONE], Task(text="a task", effect_key=EFFECT_KEY)
+    )
+    made = await keys(handle)
 
     assert (made["a"], made["plan:2"]) == (f"{EFFECT_KEY}/a", f"{handle.first_execution_run_id}/plan:2")
 

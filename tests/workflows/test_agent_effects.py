@@ -20,6 +20,7 @@ from replan import Key, Refused, Tool, tool
 from tests.activities.payments import Payments, payments
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.stores import make_store
+from tests.workflows.props import Stages
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Applied
 
@@ -79,24 +80,20 @@ def service() -> Iterator[Payments]:
         yield running
 
 
-async def test_a_keyed_charge_survives_lost_answers(client: Client, tmp_path: Path, service: Payments) -> None:
+async def test_a_keyed_charge_survives_lost_answers(stages: Stages, service: Payments) -> None:
     """Charged at the first request, answered at the third: one charge, and the receipt of it."""
     service.plan = ["drop", "503"]
-    async with staged(client, tmp_path, [charge], [plan(step("pay", "charge", url=service.url)), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([charge], [plan(step("pay", "charge", url=service.url)), DONE])
 
     assert (ended.status, ended.steps[0].attempts, ended.steps[0].result) == (TaskStatus.COMPLETED, 3, {"id": 1})
     assert len(service.charges) == 1
 
 
 @pytest.mark.full
-async def test_a_keyed_charge_that_never_answers_goes_to_a_person(
-    client: Client, tmp_path: Path, service: Payments
-) -> None:
+async def test_a_keyed_charge_that_never_answers_goes_to_a_person(stages: Stages, service: Payments) -> None:
     """It may have happened, so it is neither planned around nor forgotten."""
     service.plan = ["drop"] * 9
-    async with staged(client, tmp_path, [charge], [plan(step("pay", "charge", url=service.url)), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([charge], [plan(step("pay", "charge", url=service.url)), DONE])
 
     assert (ended.status, ended.faults[-1].applied, ended.replans) == (TaskStatus.ESCALATED, Applied.UNKNOWN, 0)
     assert len(service.charges) == 1
@@ -104,12 +101,11 @@ async def test_a_keyed_charge_that_never_answers_goes_to_a_person(
 
 @pytest.mark.parametrize("trouble", ["drop", pytest.param("503", marks=pytest.mark.full)])
 async def test_an_unkeyed_charge_without_an_answer_is_made_once(
-    client: Client, tmp_path: Path, service: Payments, trouble: str
+    stages: Stages, service: Payments, trouble: str
 ) -> None:
     """One request, and a person."""
     service.plan = [trouble]
-    async with staged(client, tmp_path, [transfer], [plan(step("pay", "transfer", url=service.url)), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([transfer], [plan(step("pay", "transfer", url=service.url)), DONE])
 
     assert (ended.status, ended.steps[0].attempts, service.plan) == (TaskStatus.ESCALATED, 1, [])
     assert len(service.charges) == (1 if trouble == "drop" else 0)
@@ -117,25 +113,21 @@ async def test_an_unkeyed_charge_without_an_answer_is_made_once(
 
 @pytest.mark.parametrize("tool", [transfer, send], ids=["with the client that is given", "with one of its own"])
 async def test_an_unkeyed_charge_that_was_refused_is_planned_anew(
-    client: Client, tmp_path: Path, service: Payments, tool: Tool[..., Any]
+    stages: Stages, service: Payments, tool: Tool[..., Any]
 ) -> None:
     """A 409 of the only request of the only attempt is the service's word that nothing was charged."""
     service.plan, kind = ["409"], tool.__name__
     again = plan(step("pay-2", kind, url=service.url + "?again"))
-    async with staged(client, tmp_path, [tool], [plan(step("pay", kind, url=service.url)), again, DONE]) as it:
-        ended = await it.run()
+    ended = await stages.run([tool], [plan(step("pay", kind, url=service.url)), again, DONE])
 
     assert (ended.status, ended.replans, len(service.charges)) == (TaskStatus.COMPLETED, 1, 1)
 
 
-async def test_a_charge_before_a_rejected_look_is_not_planned_around(
-    client: Client, tmp_path: Path, service: Payments
-) -> None:
+async def test_a_charge_before_a_rejected_look_is_not_planned_around(stages: Stages, service: Payments) -> None:
     """404 is the word on the look; the charge was made, so a person decides."""
     again = plan(step("pay-2", "send_and_look", url=service.url + "?again"))
     first = plan(step("pay", "send_and_look", url=service.url))
-    async with staged(client, tmp_path, [send_and_look], [first, again, DONE]) as it:
-        ended = await it.run()
+    ended = await stages.run([send_and_look], [first, again, DONE])
 
     assert (ended.status, ended.replans, ended.faults[-1].applied) == (TaskStatus.ESCALATED, 0, Applied.UNKNOWN)
     assert len(service.charges) == 1
@@ -143,7 +135,7 @@ async def test_a_charge_before_a_rejected_look_is_not_planned_around(
 
 @pytest.mark.full
 async def test_a_refusal_after_a_lost_answer_and_a_durable_wait_is_not_believed(
-    client: Client, tmp_path: Path, service: Payments
+    stages: Stages, service: Payments
 ) -> None:
     """The step was scheduled anew in between, so only the workflow remembers that a charge may have been made."""
     seen = list[str]()
@@ -159,13 +151,13 @@ async def test_a_refusal_after_a_lost_answer_and_a_durable_wait_is_not_believed(
         return Receipt.model_validate(reply.raise_for_status().json())
 
     script: Proposals = [plan(step("pay", "pay", url=service.url)), DONE]
-    async with staged(client, tmp_path, [pay], script) as stage:
+    async with stages([pay], script) as stage:
         handle = await stage.start()
         async with asyncio.timeout(20):
             while not service.charges:
                 await asyncio.sleep(0.05)
     service.plan = ["409"]
-    async with staged(client, tmp_path, [pay], script, queue=stage.queue):
+    async with stages([pay], script, queue=stage.queue):
         ended = await outcome(handle)
 
     assert (ended.status, ended.faults[-1].code, ended.faults[-1].applied) == (
@@ -176,7 +168,9 @@ async def test_a_refusal_after_a_lost_answer_and_a_durable_wait_is_not_believed(
     assert (len(service.charges), len(set(seen)), ended.replans) == (1, 1, 0)
 
 
-async def test_a_worker_with_another_store_does_nothing(client: Client, tmp_path: Path, service: Payments) -> None:
+async def test_a_worker_with_another_store_does_nothing(
+    client: Client, tmp_path: Path, stages: Stages, service: Payments
+) -> None:
     """Its ledger knows nothing of what the task did: a person has to start the right worker."""
     ready = asyncio.Event()
 
@@ -188,7 +182,7 @@ async def test_a_worker_with_another_store_does_nothing(client: Client, tmp_path
         return Receipt(id=0)
 
     script: Proposals = [plan(step("w", "wait", url=""), step("pay", "charge", "w", url=service.url)), DONE]
-    async with staged(client, tmp_path, [charge, wait], script) as stage:
+    async with stages([charge, wait], script) as stage:
         handle = await stage.start()
         await ready.wait()
     service.plan = ["go on"]

@@ -19,12 +19,12 @@ from activities.toolbox.registry import Registry
 from evals.fakes.script import ReceivedRequest, Response, finishes, proposes, step as planned
 from replan import Key, Tool, tool
 from runtime.dev_server import DevServer
-from tests.harness import DONE, Proposals, outcome, plan, published, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, published, step
 from tests.processes import Processes
 from tests.providers.planning import planning
 from tests.stores import make_store
 from tests.workflows.history import Handle, timers, until
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.workflows.props import Recording, Said, Stages, Word, echo
 from tests.workflows.test_agent_missing import shout
 from workflows.account.progress import Progress
 from workflows.account.task import Task, TaskStatus
@@ -55,14 +55,16 @@ async def waited(handle: Handle, code: str = "missing_tool") -> Progress:
     return await until(handle, lambda now: any(fault.code == code for fault in now.own_faults))
 
 
-async def test_a_plan_that_only_a_newer_worker_can_check_waits_for_it(client: Client, tmp_path: Path) -> None:
+async def test_a_plan_that_only_a_newer_worker_can_check_waits_for_it(
+    client: Client, tmp_path: Path, stages: Stages
+) -> None:
     """The older one says neither that there is no such kind nor that the plan is refused."""
     queue = new_queue()
     async with known(client, tmp_path, queue, echo, shout):
-        async with staged(client, tmp_path, [echo], [DONE], queue=queue) as older:
+        async with stages([echo], [DONE], queue=queue) as older:
             handle = await older.start(BY_HAND)
             await waited(handle)
-        async with staged(client, tmp_path, [echo, shout], [DONE], queue=queue):
+        async with stages([echo, shout], [DONE], queue=queue):
             ended = await outcome(handle)
 
     assert (ended.status, ended.steps[0].result, ended.rejections) == (TaskStatus.COMPLETED, {"said": "HI"}, ())
@@ -79,14 +81,16 @@ NAMING = {
 
 
 @pytest.mark.parametrize("task", NAMING.values(), ids=NAMING)
-async def test_what_a_task_needs_is_what_the_queue_has(client: Client, tmp_path: Path, task: Task) -> None:
+async def test_what_a_task_needs_is_what_the_queue_has(
+    client: Client, tmp_path: Path, stages: Stages, task: Task
+) -> None:
     """A kind that a contract, an example or a later plan names is not refused by a worker that lacks it."""
     queue = new_queue()
     async with known(client, tmp_path, queue, echo, shout):
-        async with staged(client, tmp_path, [echo], [DONE], queue=queue) as older:
+        async with stages([echo], [DONE], queue=queue) as older:
             handle = await older.start(task)
             await waited(handle)
-        async with staged(client, tmp_path, [echo, shout], [DONE], queue=queue):
+        async with stages([echo, shout], [DONE], queue=queue):
             ended = await outcome(handle)
 
     assert ended.status is TaskStatus.COMPLETED
@@ -99,16 +103,14 @@ async def confirm(args: Word) -> Said:
 
 
 @pytest.mark.parametrize("strategy", ["plan", "react"])
-async def test_a_task_that_an_older_worker_began_uses_what_a_newer_one_has(
-    client: Client, tmp_path: Path, strategy: Any
-) -> None:
+async def test_a_task_that_an_older_worker_began_uses_what_a_newer_one_has(stages: Stages, strategy: Any) -> None:
     """Its catalogue lacks the kind, and the worker that plans has it: the plan brings the spec along."""
     queue = new_queue()
     script: Proposals = [plan(step("c", "confirm", word="x")), SHOUTS, DONE]
-    async with staged(client, tmp_path, [confirm], script, queue=queue) as older:
+    async with stages([confirm], script, queue=queue) as older:
         handle = await older.start(Task(text="a task", strategy=strategy, on_escalation="wait"))
         asked = await until(handle, lambda now: bool(now.open_requests))
-    async with staged(client, tmp_path, [confirm, shout], script, queue=queue):
+    async with stages([confirm, shout], script, queue=queue):
         call = asked.open_requests[0].call
         assert call is not None
         await handle.execute_update("approve", {"call": call.code})
@@ -118,39 +120,41 @@ async def test_a_task_that_an_older_worker_began_uses_what_a_newer_one_has(
     assert ended.rejections == ()
 
 
-async def test_a_turn_that_the_older_worker_takes_waits_for_the_newer_one(client: Client, tmp_path: Path) -> None:
+async def test_a_turn_that_the_older_worker_takes_waits_for_the_newer_one(tmp_path: Path, stages: Stages) -> None:
     """A task that knows the kind from its catalogue, even if the newer worker has been gone for long."""
     queue = new_queue()
     script: Proposals = [plan(step("c", "confirm", word="x")), SHOUTS, DONE]
-    async with staged(client, tmp_path, [confirm, shout], script, queue=queue) as newer:
+    async with stages([confirm, shout], script, queue=queue) as newer:
         handle = await newer.start(Task(text="a task", strategy="react", on_escalation="wait"))
         asked = await until(handle, lambda now: bool(now.open_requests))
     await forget(tmp_path)
-    async with staged(client, tmp_path, [confirm], script, queue=queue):
+    async with stages([confirm], script, queue=queue):
         call = asked.open_requests[0].call
         assert call is not None
         await handle.execute_update("approve", {"call": call.code})
         await waited(handle)
-    async with staged(client, tmp_path, [confirm, shout], script, queue=queue):
+    async with stages([confirm, shout], script, queue=queue):
         ended = await outcome(handle)
 
     assert (ended.status, ended.rejections) == (TaskStatus.COMPLETED, ())
 
 
-async def test_a_step_is_offered_every_second_while_another_worker_has_its_tool(client: Client, tmp_path: Path) -> None:
+async def test_a_step_is_offered_every_second_while_another_worker_has_its_tool(
+    client: Client, tmp_path: Path, stages: Stages
+) -> None:
     """The server prefers the workers that have waited longest, which may all be older ones."""
     queue = new_queue()
     both = plan(step("c", "confirm", word="x"), step("a", "shout", "c", word="hi"))
     script: Proposals = [both, DONE]
-    async with staged(client, tmp_path, [confirm, shout], script, queue=queue) as newer:
+    async with stages([confirm, shout], script, queue=queue) as newer:
         handle = await newer.start(Task(text="a task", on_escalation="wait"))
         asked = await until(handle, lambda now: bool(now.open_requests))
-    async with known(client, tmp_path, queue, shout), staged(client, tmp_path, [confirm], script, queue=queue):
+    async with known(client, tmp_path, queue, shout), stages([confirm], script, queue=queue):
         call = asked.open_requests[0].call
         assert call is not None
         await handle.execute_update("approve", {"call": call.code})
         await until(handle, lambda now: sum(fault.code == "missing_tool" for fault in now.faults) > 2)
-    async with staged(client, tmp_path, [confirm, shout], script, queue=queue):
+    async with stages([confirm, shout], script, queue=queue):
         ended = await outcome(handle)
     waits = [one.seconds for one in await timers(handle) if one.summary.startswith("a waits: missing_tool")]
 
@@ -164,36 +168,40 @@ async def forget(folder: Path) -> None:
     await engine.dispose()
 
 
-async def test_a_kind_of_workers_that_are_gone_is_refused_at_once(client: Client, tmp_path: Path) -> None:
+async def test_a_kind_of_workers_that_are_gone_is_refused_at_once(
+    client: Client, tmp_path: Path, stages: Stages
+) -> None:
     """What a tool that was removed is called holds up no plan of a task that never had it."""
     planner, queue = Recording(SHOUTS, DONE), new_queue()
     async with known(client, tmp_path, queue, echo, shout):
         await forget(tmp_path)
-        async with staged(client, tmp_path, [echo], planner, queue=queue) as stage:
+        async with stages([echo], planner, queue=queue) as stage:
             ended = await stage.run()
 
     assert (ended.status, len(ended.rejections), ended.own_faults) == (TaskStatus.COMPLETED, 1, ())
 
 
-async def test_a_kind_of_another_queue_is_refused_at_once(client: Client, tmp_path: Path) -> None:
+async def test_a_kind_of_another_queue_is_refused_at_once(client: Client, tmp_path: Path, stages: Stages) -> None:
     """Workers of another queue on the same store take no step of this task."""
     planner = Recording(SHOUTS, DONE)
     async with (
         known(client, tmp_path, "another queue", echo, shout),
-        staged(client, tmp_path, [echo], planner, queue=new_queue()) as stage,
+        stages([echo], planner, queue=new_queue()) as stage,
     ):
         ended = await stage.run()
 
     assert (ended.status, len(ended.rejections)) == (TaskStatus.COMPLETED, 1)
 
 
-async def test_a_mistake_that_no_worker_can_mend_goes_back_at_once(client: Client, tmp_path: Path) -> None:
+async def test_a_mistake_that_no_worker_can_mend_goes_back_at_once(
+    client: Client, tmp_path: Path, stages: Stages
+) -> None:
     """Beside a kind of another worker, only the mistake is named."""
     wrong = plan(step("a", "shout"), step("b", "no_such_kind"))
     planner, queue = Recording(wrong, DONE), new_queue()
     async with (
         known(client, tmp_path, queue, echo, shout),
-        staged(client, tmp_path, [echo], planner, queue=queue) as stage,
+        stages([echo], planner, queue=queue) as stage,
     ):
         ended = await stage.run()
 
@@ -202,11 +210,13 @@ async def test_a_mistake_that_no_worker_can_mend_goes_back_at_once(client: Clien
 
 
 @pytest.mark.parametrize("on_escalation", ["end", "wait"])
-async def test_a_person_is_asked_when_no_worker_comes(client: Client, tmp_path: Path, on_escalation: Any) -> None:
+async def test_a_person_is_asked_when_no_worker_comes(
+    client: Client, tmp_path: Path, stages: Stages, on_escalation: Any
+) -> None:
     """After the patience, for `missing_tool`; `retry` goes on as soon as there is a worker. No attempt is used up."""
     queue, task = new_queue(), Task(text="a task", on_escalation=on_escalation)
     async with known(client, tmp_path, queue, echo, shout):
-        async with staged(client, tmp_path, [echo], [SHOUTS, DONE], queue=queue, patience=2) as older:
+        async with stages([echo], [SHOUTS, DONE], queue=queue, patience=2) as older:
             handle = await older.start(task)
             if on_escalation == "end":
                 ended = await outcome(handle)
@@ -214,7 +224,7 @@ async def test_a_person_is_asked_when_no_worker_comes(client: Client, tmp_path: 
                 assert ended.reason.startswith("The planner: This worker cannot check it (step 'a': there is no kind")
                 return
             asked = await until(handle, lambda now: bool(now.open_requests))
-        async with staged(client, tmp_path, [echo, shout], [SHOUTS, DONE], queue=queue):
+        async with stages([echo, shout], [SHOUTS, DONE], queue=queue):
             await handle.execute_update("retry")
             ended = await outcome(handle)
 
@@ -244,28 +254,32 @@ def ordering(args_type: type[BaseModel]) -> Tool[..., Any]:
     return tool.keyed(order)
 
 
-async def test_arguments_of_a_newer_version_are_left_to_its_worker(client: Client, tmp_path: Path) -> None:
+async def test_arguments_of_a_newer_version_are_left_to_its_worker(
+    client: Client, tmp_path: Path, stages: Stages
+) -> None:
     """The older one knows no such argument; it neither refuses the plan nor drops the argument."""
     queue, older_tool, newer_tool = new_queue(), ordering(Order), ordering(PricedOrder)
     steps = plan(step("o", "order", article="lamp", currency="EUR")).steps
     async with known(client, tmp_path, queue, newer_tool):
-        async with staged(client, tmp_path, [older_tool], [DONE], queue=queue) as older:
+        async with stages([older_tool], [DONE], queue=queue) as older:
             handle = await older.start(Task(text="order", plan=steps, plan_only=True))
             await waited(handle)
-        async with staged(client, tmp_path, [newer_tool], [DONE], queue=queue):
+        async with stages([newer_tool], [DONE], queue=queue):
             ended = await outcome(handle)
 
     assert ended.status is TaskStatus.COMPLETED
     assert ended.steps[0].result == {"said": '{"article": "lamp", "currency": "EUR"}'}
 
 
-async def test_arguments_that_no_version_takes_are_refused_at_once(client: Client, tmp_path: Path) -> None:
+async def test_arguments_that_no_version_takes_are_refused_at_once(
+    client: Client, tmp_path: Path, stages: Stages
+) -> None:
     """Two versions of a tool on one queue hold up no planner's mistake."""
     queue = new_queue()
     planner = Recording(plan(step("o", "order", article="lamp", colour="red")), DONE)
     async with (
         known(client, tmp_path, queue, ordering(PricedOrder)),
-        staged(client, tmp_path, [ordering(Order)], planner, queue=queue) as stage,
+        stages([ordering(Order)], planner, queue=queue) as stage,
     ):
         ended = await stage.run()
 
@@ -278,15 +292,15 @@ def shouting(heard: ReceivedRequest) -> Response:
     return proposes(planned("a", "shout", word="hi")) if heard.turn < 1 else finishes("HI")
 
 
-async def test_a_reply_of_a_model_is_not_paid_twice_for_that(client: Client, tmp_path: Path) -> None:
+async def test_a_reply_of_a_model_is_not_paid_twice_for_that(client: Client, tmp_path: Path, stages: Stages) -> None:
     """It is recorded before it is left to another worker, which takes it from the store."""
     queue = new_queue()
     async with known(client, tmp_path, queue, echo, shout), planning("anthropic", shouting, shouting) as (api, model):
-        async with staged(client, tmp_path, [echo], model, queue=queue) as older:
+        async with stages([echo], model, queue=queue) as older:
             handle = await older.start("shout")
             await waited(handle)
         replies = len(api.bodies)
-        async with staged(client, tmp_path, [echo, shout], model, queue=queue):
+        async with stages([echo, shout], model, queue=queue):
             ended = await outcome(handle)
 
     assert (replies, len(api.bodies), ended.spent.model_calls) == (1, 2, 2)

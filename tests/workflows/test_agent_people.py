@@ -4,19 +4,18 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 from pydantic import BaseModel
-from temporalio.client import Client, WorkflowUpdateFailedError
+from temporalio.client import WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from activities.offline.planner import OfflinePlanner
 from replan import Key, NeedsPerson, Refused, Tool, tool
-from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.workflows.history import Handle, kinds, until
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.workflows.props import Recording, Said, Stages, Word, echo
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -97,9 +96,9 @@ async def refusal(handle: Handle, choice: str, *args: Any) -> str:
     return raised.value.cause.message
 
 
-async def test_a_mended_cause_goes_on_with_the_same_step(client: Client, tmp_path: Path) -> None:
+async def test_a_mended_cause_goes_on_with_the_same_step(stages: Stages) -> None:
     """Two attempts of that step with one key, one of every other, and the history says who answered."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+    async with stages(TOOLS, PAY) as stage:
         handle = await stage.start(waiting())
         request = await asked(handle)
         seen = await handle.describe()
@@ -122,9 +121,9 @@ async def test_a_mended_cause_goes_on_with_the_same_step(client: Client, tmp_pat
 
 
 @pytest.mark.full
-async def test_a_task_that_is_to_stop_asks_nobody(client: Client, tmp_path: Path) -> None:
+async def test_a_task_that_is_to_stop_asks_nobody(stages: Stages) -> None:
     """Also if its running call fails with what a person could mend, after the cancel."""
-    async with staged(client, tmp_path, TOOLS, [plan(step("late", "refuse_late", word="b")), DONE]) as stage:
+    async with stages(TOOLS, [plan(step("late", "refuse_late", word="b")), DONE]) as stage:
         handle = await stage.start(waiting())
         while not DOOR.calls:
             await asyncio.sleep(0.02)
@@ -136,10 +135,10 @@ async def test_a_task_that_is_to_stop_asks_nobody(client: Client, tmp_path: Path
 
 
 @pytest.mark.full
-async def test_other_branches_go_on_while_one_waits(client: Client, tmp_path: Path) -> None:
+async def test_other_branches_go_on_while_one_waits(stages: Stages) -> None:
     """Only what needs the waiting step waits with it."""
     steps = [step("paid", "charge", word="b"), step("other", "echo", word="c"), step("more", "echo", "other", word="d")]
-    async with staged(client, tmp_path, TOOLS, [plan(*steps), DONE]) as stage:
+    async with stages(TOOLS, [plan(*steps), DONE]) as stage:
         handle = await stage.start(waiting())
         progress = await until(
             handle, lambda now: bool(now.open_requests) and len(now.with_status(StepStatus.COMPLETED)) == 2
@@ -151,7 +150,7 @@ async def test_other_branches_go_on_while_one_waits(client: Client, tmp_path: Pa
     assert (progress.status, ended.status) == (TaskStatus.WAITING, TaskStatus.COMPLETED)
 
 
-async def test_a_person_asks_for_a_new_plan_with_a_hint(client: Client, tmp_path: Path) -> None:
+async def test_a_person_asks_for_a_new_plan_with_a_hint(stages: Stages) -> None:
     """It counts as a replan, and the planner is told what was said."""
     said = list[tuple[str, ...]]()
 
@@ -168,7 +167,7 @@ async def test_a_person_asks_for_a_new_plan_with_a_hint(client: Client, tmp_path
                 else plan(step("other", "echo", word="c"))
             )
 
-    async with staged(client, tmp_path, TOOLS, Asked()) as stage:
+    async with stages(TOOLS, Asked()) as stage:
         handle = await stage.start(waiting())
         await asked(handle)
         await answer(handle, "replan", hint="Pay by invoice.")
@@ -179,9 +178,9 @@ async def test_a_person_asks_for_a_new_plan_with_a_hint(client: Client, tmp_path
     assert [fault.decision for fault in ended.faults] == ["replan"]
 
 
-async def test_a_person_provides_the_result(client: Client, tmp_path: Path) -> None:
+async def test_a_person_provides_the_result(stages: Stages) -> None:
     """It is checked as the tool's own would be; the tool is not called again."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+    async with stages(TOOLS, PAY) as stage:
         handle = await stage.start(waiting())
         await asked(handle)
         wrong = await refusal(handle, "provide", {"result": {"id": "none"}})
@@ -194,16 +193,16 @@ async def test_a_person_provides_the_result(client: Client, tmp_path: Path) -> N
     assert (ended.status, ended.steps[1].result, len(DOOR.calls)) == (TaskStatus.COMPLETED, {"id": 9}, 1)
 
 
-async def test_a_step_that_nothing_needs_is_skipped(client: Client, tmp_path: Path) -> None:
+async def test_a_step_that_nothing_needs_is_skipped(stages: Stages) -> None:
     """One that others need is not."""
     steps = [step("paid", "charge", word="b"), step("after", "echo", "paid", word="c")]
-    async with staged(client, tmp_path, TOOLS, [plan(*steps), DONE]) as stage:
+    async with stages(TOOLS, [plan(*steps), DONE]) as stage:
         handle = await stage.start(waiting())
         await asked(handle)
         needed = await refusal(handle, "skip")
         await answer(handle, "abort", reason="enough")
         ended = await outcome(handle)
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+    async with stages(TOOLS, PAY) as stage:
         handle = await stage.start(waiting())
         await asked(handle)
         await answer(handle, "skip")
@@ -214,10 +213,10 @@ async def test_a_step_that_nothing_needs_is_skipped(client: Client, tmp_path: Pa
     assert (skipped.status, skipped.steps[1].status) == (TaskStatus.COMPLETED, StepStatus.SKIPPED)
 
 
-async def test_a_question_goes_back_into_the_conversation(client: Client, tmp_path: Path) -> None:
+async def test_a_question_goes_back_into_the_conversation(stages: Stages) -> None:
     """A reply that is none of the options is rejected, where only these are allowed."""
     question = Question(text="Which slot?", options=("14:30", "15:00"), free_text=False)
-    async with staged(client, tmp_path, TOOLS, [question, Answer(result="booked")]) as stage:
+    async with stages(TOOLS, [question, Answer(result="booked")]) as stage:
         handle = await stage.start(waiting())
         request = await asked(handle)
         other = await refusal(handle, "reply", {"text": "16:00"})
@@ -230,11 +229,11 @@ async def test_a_question_goes_back_into_the_conversation(client: Client, tmp_pa
 
 
 @pytest.mark.full
-async def test_the_memo_has_the_options_of_the_question(client: Client, tmp_path: Path) -> None:
+async def test_the_memo_has_the_options_of_the_question(stages: Stages) -> None:
     """For lists, and for programs that cannot ask the worker. A reply names an option in any capitals."""
     question = Question(text="Which?", options=("Ada", "the team"), free_text=False)
     planner = Recording(question, DONE)
-    async with staged(client, tmp_path, TOOLS, planner) as stage:
+    async with stages(TOOLS, planner) as stage:
         handle = await stage.start(waiting())
         await asked(handle)
         memo = await (await handle.describe()).memo_value(REQUEST_MEMO)
@@ -264,11 +263,11 @@ async def book_slot(args: Slot) -> Slot:
 
 @pytest.mark.parametrize(("how", "at"), [("wait", "13:30"), pytest.param("end", "14:30", marks=pytest.mark.full)])
 async def test_without_a_model_the_user_chooses_between_equally_near_slots(
-    client: Client, tmp_path: Path, how: Literal["wait", "end"], at: str
+    stages: Stages, how: Literal["wait", "end"], at: str
 ) -> None:
     """Where the task waits; else the later one is taken. The same step goes on, in a plan that says why."""
     task = Task(text="book a slot for the team at 14:00", on_escalation=how)
-    async with staged(client, tmp_path, [book_slot], OfflinePlanner()) as stage:
+    async with stages([book_slot], OfflinePlanner()) as stage:
         handle = await stage.start(task)
         if how == "wait":
             request = await asked(handle)
@@ -285,7 +284,7 @@ async def test_without_a_model_the_user_chooses_between_equally_near_slots(
 
 
 @pytest.mark.full
-async def test_an_answer_to_no_open_request_is_rejected(client: Client, tmp_path: Path) -> None:
+async def test_an_answer_to_no_open_request_is_rejected(stages: Stages) -> None:
     """It names one that was answered, or none at all; or nothing is open. No event tells of it."""
 
     @tool.read(timeout=60)
@@ -295,7 +294,7 @@ async def test_an_answer_to_no_open_request_is_rejected(client: Client, tmp_path
         return Said(said="never")
 
     questions: Proposals = [Question(text="Which?"), Question(text="Which other?"), plan(step("a", "hang"))]
-    async with staged(client, tmp_path, [hang], questions) as stage:
+    async with stages([hang], questions) as stage:
         handle = await stage.start(waiting())
         await asked(handle)
         await answer(handle, "reply", text="this", by="ann")
@@ -324,7 +323,7 @@ async def no(args: Word) -> Said:
 @pytest.mark.parametrize(
     ("limit", "kind"), [("tool_calls", "echo"), pytest.param("replans", "no", marks=pytest.mark.full)]
 )
-async def test_a_used_up_budget_is_a_question(client: Client, tmp_path: Path, limit: str, kind: str) -> None:
+async def test_a_used_up_budget_is_a_question(stages: Stages, limit: str, kind: str) -> None:
     """An extension goes on where the task stopped."""
     given = {"tool_calls": 1} if limit == "tool_calls" else {"replans": 0}
 
@@ -335,7 +334,7 @@ async def test_a_used_up_budget_is_a_question(client: Client, tmp_path: Path, li
             ids = [one.step.id for one in situation.records]
             return DONE if "b" in ids else plan(step("b", "echo", word="b") if ids else step("a", kind, word="a"))
 
-    async with staged(client, tmp_path, [*TOOLS, no], OneByOne()) as stage:
+    async with stages([*TOOLS, no], OneByOne()) as stage:
         handle = await stage.start(waiting(limits=Limits(**{"replans": 2, **given})))
         request = await asked(handle)
         nothing = await refusal(handle, "extend", {})
@@ -347,10 +346,9 @@ async def test_a_used_up_budget_is_a_question(client: Client, tmp_path: Path, li
     assert (ended.status, [one.extended for one in ended.extensions]) == (TaskStatus.COMPLETED, [{limit: 2}])
 
 
-async def test_nobody_answers(client: Client, tmp_path: Path) -> None:
+async def test_nobody_answers(stages: Stages) -> None:
     """The task ends as escalated, and the reason says what was asked."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
-        ended = await stage.run(waiting(answer_within=1))
+    ended = await stages.run(TOOLS, PAY, waiting(answer_within=1))
 
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "unanswered")
     assert ended.reason.startswith("paid: The key was revoked: make a new one. Nobody has answered since ")
@@ -358,10 +356,9 @@ async def test_nobody_answers(client: Client, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-async def test_a_task_that_does_not_wait_ends_as_before(client: Client, tmp_path: Path) -> None:
+async def test_a_task_that_does_not_wait_ends_as_before(stages: Stages) -> None:
     """Without `wait`, nothing is asked."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
-        ended = await stage.run()
+    ended = await stages.run(TOOLS, PAY)
 
     assert (ended.status, ended.code, ended.requests) == (TaskStatus.ESCALATED, "unauthorized", ())
 
@@ -382,9 +379,9 @@ WRONG: dict[str, tuple[str, tuple[Any, ...], str]] = {
 }
 
 
-async def test_what_is_not_accepted_leaves_no_trace(client: Client, tmp_path: Path) -> None:
+async def test_what_is_not_accepted_leaves_no_trace(stages: Stages) -> None:
     """No event, and the request stays open."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+    async with stages(TOOLS, PAY) as stage:
         handle = await stage.start(waiting())
         await asked(handle)
         before = len([event async for event in handle.fetch_history_events()])
@@ -398,9 +395,9 @@ async def test_what_is_not_accepted_leaves_no_trace(client: Client, tmp_path: Pa
     assert late.code == "aborted"
 
 
-async def test_of_two_answers_one_wins(client: Client, tmp_path: Path) -> None:
+async def test_of_two_answers_one_wins(stages: Stages) -> None:
     """The other is told who was first."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+    async with stages(TOOLS, PAY) as stage:
         handle = await stage.start(waiting())
         await asked(handle)
         DOOR.is_open = True
@@ -414,7 +411,7 @@ async def test_of_two_answers_one_wins(client: Client, tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-async def test_an_aborted_task_is_undone_on_request(client: Client, tmp_path: Path) -> None:
+async def test_an_aborted_task_is_undone_on_request(stages: Stages) -> None:
     """And other open requests are closed with it."""
 
     @tool.idempotent
@@ -432,7 +429,7 @@ async def test_an_aborted_task_is_undone_on_request(client: Client, tmp_path: Pa
         step("one", "charge", "given", word="b"),
         step("two", "charge", "given", word="c"),
     ]
-    async with staged(client, tmp_path, [*TOOLS, back, give], [plan(*steps), DONE]) as stage:
+    async with stages([*TOOLS, back, give], [plan(*steps), DONE]) as stage:
         handle = await stage.start(waiting())
         await asked(handle, 2)
         await answer(handle, "abort", request="r1", undo=True)
@@ -443,9 +440,9 @@ async def test_an_aborted_task_is_undone_on_request(client: Client, tmp_path: Pa
     assert "back" in await kinds(handle)
 
 
-async def test_a_cancel_ends_the_wait(client: Client, tmp_path: Path) -> None:
+async def test_a_cancel_ends_the_wait(stages: Stages) -> None:
     """The request is closed."""
-    async with staged(client, tmp_path, TOOLS, PAY) as stage:
+    async with stages(TOOLS, PAY) as stage:
         handle = await stage.start(waiting())
         await asked(handle)
         await handle.cancel()

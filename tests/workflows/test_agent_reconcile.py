@@ -13,6 +13,7 @@ from activities.boundary.attempt import FaultRaised
 from replan import Key, Refused, Tool, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import until
+from tests.workflows.props import Stages
 from workflows.account.outcome import Outcome
 from workflows.account.records import FaultRecord, StepStatus
 from workflows.account.task import TaskStatus
@@ -175,10 +176,10 @@ async def test_what_nobody_can_tell_is_for_a_person(client: Client, tmp_path: Pa
 
 
 @pytest.mark.full
-async def test_a_read_that_is_left_alone_is_no_finding(client: Client, tmp_path: Path) -> None:
+async def test_a_read_that_is_left_alone_is_no_finding(stages: Stages) -> None:
     """Its breaker is open: after the ledger and a timer it is asked again, and then finds the payment."""
     world = World("lost", found="left alone")
-    async with staged(client, tmp_path, tools(world), [plan(step("one", "pay", amount=7)), DONE]) as stage:
+    async with stages(tools(world), [plan(step("one", "pay", amount=7)), DONE]) as stage:
         handle = await stage.start()
         await until(handle, lambda progress: bool(progress.with_status(StepStatus.WAITING)))
         ended = await outcome(handle)

@@ -1,18 +1,16 @@
 """Replan, don't retry: what follows a refusal of the world, on a real server."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import JsonValue
-from temporalio.client import Client
 
 from activities.boundary.attempt import FaultRaised
 from replan import NeedsPerson, Refused, Tool, Unreachable, tool
-from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, plan, step
 from tests.workflows.history import kinds
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.workflows.props import Recording, Said, Stages, Word, echo
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Code, Fault
@@ -55,7 +53,7 @@ class World:
         return [look, take, touch, echo]
 
 
-async def test_a_refusal_leads_to_one_attempt_one_look_and_one_new_plan(client: Client, tmp_path: Path) -> None:
+async def test_a_refusal_leads_to_one_attempt_one_look_and_one_new_plan(stages: Stages) -> None:
     """No retry; finished steps are kept and not run again; what needed the refused step is dropped."""
     world = World("nine")
     script: Proposals = [
@@ -63,10 +61,8 @@ async def test_a_refusal_leads_to_one_attempt_one_look_and_one_new_plan(client: 
         plan(step("b", "take", "first", word="ten")),
         DONE,
     ]
-    async with staged(client, tmp_path, world.tools(), script) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
+    ended, handle = await stages.ended(world.tools(), script)
+    scheduled = await kinds(handle)
 
     assert scheduled == ["catalogue", "plan", "echo", "take", "look", "replan", "take", "plan"]
     assert [(one.id, one.status, one.revision, one.attempts) for one in ended.steps] == [
@@ -77,17 +73,14 @@ async def test_a_refusal_leads_to_one_attempt_one_look_and_one_new_plan(client: 
     ]
 
 
-async def test_the_planner_is_told_the_fault_the_results_and_what_the_world_looks_like_now(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_the_planner_is_told_the_fault_the_results_and_what_the_world_looks_like_now(stages: Stages) -> None:
     """A new plan can only be better when its planner knows more than before."""
     planner = Recording(
         plan(step("first", "echo", word="x"), step("a", "take", "first", word="nine")),
         plan(step("b", "take", word="ten")),
         DONE,
     )
-    async with staged(client, tmp_path, World("nine", "two").tools(), planner) as stage:
-        await stage.run("take a word")
+    await stages.run(World("nine", "two").tools(), planner, "take a word")
 
     told = planner.told[1]
     assert (told.text, told.turn, told.calls_left) == ("take a word", 2, 97)
@@ -104,7 +97,7 @@ async def test_the_planner_is_told_the_fault_the_results_and_what_the_world_look
 
 
 @pytest.mark.full
-async def test_the_planner_is_not_told_of_what_time_has_cured(client: Client, tmp_path: Path) -> None:
+async def test_the_planner_is_not_told_of_what_time_has_cured(stages: Stages) -> None:
     """A hiccup before the refusal is in the record of the task, and no reason for a new plan."""
     called = []
 
@@ -115,14 +108,13 @@ async def test_the_planner_is_not_told_of_what_time_has_cured(client: Client, tm
         raise Unreachable("The line is cut.") if len(called) == 1 else Refused("No.")
 
     planner = Recording(plan(step("a", "flaky")), DONE)
-    async with staged(client, tmp_path, [flaky], planner) as stage:
-        ended = await stage.run()
+    ended = await stages.run([flaky], planner)
 
     assert [one.code for one in ended.faults] == ["unreachable", "refused"]
     assert [one.code for one in planner.told[1].faults] == ["refused"]
 
 
-async def test_the_new_plan_says_what_it_is_built_on(client: Client, tmp_path: Path) -> None:
+async def test_the_new_plan_says_what_it_is_built_on(stages: Stages) -> None:
     """An accepted plan names the refused steps, the kept ones, and what was looked at; a mere continuation does not."""
     script: Proposals = [
         plan(step("first", "echo", word="x"), step("a", "take", "first", word="nine"), because="why not"),
@@ -130,8 +122,7 @@ async def test_the_new_plan_says_what_it_is_built_on(client: Client, tmp_path: P
         plan(step("c", "echo")),
         DONE,
     ]
-    async with staged(client, tmp_path, World("nine").tools(), script) as stage:
-        ended = await stage.run()
+    ended = await stages.run(World("nine").tools(), script)
 
     assert [one.model_dump(exclude={"planner", "at"}) for one in ended.revisions] == [
         {"number": 1, "because": "why not", "refused": (), "kept": (), "looked": (), "turn": 1},
@@ -155,7 +146,7 @@ async def test_the_new_plan_says_what_it_is_built_on(client: Client, tmp_path: P
     ],
 )
 async def test_where_looking_fails_the_fault_itself_is_the_stale_view(
-    client: Client, tmp_path: Path, broken: Exception, why: str
+    stages: Stages, broken: Exception, why: str
 ) -> None:
     """A planner is told how old its view is, and why; a look that fails does not end the task."""
 
@@ -170,8 +161,7 @@ async def test_where_looking_fails_the_fault_itself_is_the_stale_view(
         raise Refused("It is taken.", observed={"taken": "nine"})
 
     planner = Recording(plan(step("a", "take", word="nine")), plan(step("b", "echo")), DONE)
-    async with staged(client, tmp_path, [look, take, echo], planner) as stage:
-        ended = await stage.run()
+    ended = await stages.run([look, take, echo], planner)
 
     assert (ended.status, ended.revisions[1].looked) == (TaskStatus.COMPLETED, ())
     [seen] = planner.told[1].observations
@@ -180,7 +170,7 @@ async def test_where_looking_fails_the_fault_itself_is_the_stale_view(
 
 
 @pytest.mark.full
-async def test_every_attempt_of_a_look_is_counted(client: Client, tmp_path: Path) -> None:
+async def test_every_attempt_of_a_look_is_counted(stages: Stages) -> None:
     """Observations are tool calls too: one for the refusal, four for a look that failed each time."""
     called = []
 
@@ -195,14 +185,13 @@ async def test_every_attempt_of_a_look_is_counted(client: Client, tmp_path: Path
         """Be refused."""
         raise Refused("It is taken.")
 
-    async with staged(client, tmp_path, [look, take], [plan(step("a", "take")), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([look, take], [plan(step("a", "take")), DONE])
 
     assert (len(called), ended.spent.tool_calls) == (4, 5)
 
 
 @pytest.mark.full
-async def test_a_kind_that_is_down_is_not_looked_with(client: Client, tmp_path: Path) -> None:
+async def test_a_kind_that_is_down_is_not_looked_with(stages: Stages) -> None:
     """What may not be used any more is not worth four attempts of looking either: the view is the fault's own."""
     called = []
 
@@ -218,15 +207,14 @@ async def test_a_kind_that_is_down_is_not_looked_with(client: Client, tmp_path: 
         raise Refused("It is taken.")
 
     planner = Recording(plan(step("a", "look")), plan(step("b", "take")), DONE)
-    async with staged(client, tmp_path, [look, take], planner) as stage:
-        await stage.run()
+    await stages.run([look, take], planner)
 
     [seen] = planner.told[2].observations
     assert (seen.step_id, seen.stale, seen.unread) == ("b", True, "look cannot be used any more")
     assert len(called) == 1
 
 
-async def test_siblings_that_run_finish_and_are_kept_and_nothing_new_is_started(client: Client, tmp_path: Path) -> None:
+async def test_siblings_that_run_finish_and_are_kept_and_nothing_new_is_started(stages: Stages) -> None:
     """A refusal drains the plan: what runs may end, what only became ready is left to the next plan."""
     refused = asyncio.Event()
 
@@ -248,8 +236,7 @@ async def test_siblings_that_run_finish_and_are_kept_and_nothing_new_is_started(
         return Said(said="kept")
 
     steps = plan(step("a", "no"), step("b", "slow"), step("c", "echo", "b", word="new"))
-    async with staged(client, tmp_path, [no, slow, echo], [steps, DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([no, slow, echo], [steps, DONE])
 
     assert [(one.id, one.status, one.result) for one in ended.steps] == [
         ("a", StepStatus.FAILED, None),
@@ -258,12 +245,11 @@ async def test_siblings_that_run_finish_and_are_kept_and_nothing_new_is_started(
     ]
 
 
-async def test_several_refusals_of_one_plan_lead_to_one_replan(client: Client, tmp_path: Path) -> None:
+async def test_several_refusals_of_one_plan_lead_to_one_replan(stages: Stages) -> None:
     """All faults are told at once; what is looked at twice is looked at once."""
     world = World("nine")
     planner = Recording(plan(step("a", "take", word="nine"), step("b", "take", word="nine")), DONE)
-    async with staged(client, tmp_path, world.tools(), planner) as stage:
-        ended = await stage.run()
+    ended = await stages.run(world.tools(), planner)
 
     assert ended.replans == 1
     assert [(one.step_id, one.kind) for one in planner.told[1].observations] == [("a", "look"), ("b", "look")]
@@ -271,7 +257,7 @@ async def test_several_refusals_of_one_plan_lead_to_one_replan(client: Client, t
 
 
 @pytest.mark.full
-async def test_refusals_are_told_in_the_order_of_the_plan(client: Client, tmp_path: Path) -> None:
+async def test_refusals_are_told_in_the_order_of_the_plan(stages: Stages) -> None:
     """Which of two siblings is refused first is chance; what the planner and the next plan say is not."""
     second_was_refused = asyncio.Event()
 
@@ -289,25 +275,22 @@ async def test_refusals_are_told_in_the_order_of_the_plan(client: Client, tmp_pa
         plan(step("c", "echo")),
         DONE,
     ]
-    async with staged(client, tmp_path, [refuse, echo], script) as stage:
-        ended = await stage.run()
+    ended = await stages.run([refuse, echo], script)
 
     assert [one.step_id for one in ended.faults] == ["b", "a"]
     assert ended.revisions[1].refused == ("a", "b")
 
 
 @pytest.mark.full
-async def test_a_continuation_of_a_finished_plan_is_no_replan(client: Client, tmp_path: Path) -> None:
+async def test_a_continuation_of_a_finished_plan_is_no_replan(stages: Stages) -> None:
     """A planner that goes on after a finished plan has not replanned."""
     script: Proposals = [
         plan(step("a", "echo", word="x")),
         plan(step("b", "echo", word={"$from": "a", "path": "said"})),
         DONE,
     ]
-    async with staged(client, tmp_path, [echo], script) as stage:
-        handle = await stage.start(replans=0)
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
+    ended, handle = await stages.ended([echo], script, replans=0)
+    scheduled = await kinds(handle)
 
     assert (ended.status, ended.replans, len(ended.revisions)) == (TaskStatus.COMPLETED, 0, 2)
     assert "replan" not in scheduled
@@ -319,7 +302,7 @@ def nested(refers: bool) -> JsonValue:
 
 
 @pytest.mark.parametrize("refers", [pytest.param(False, marks=pytest.mark.full), True])
-async def test_a_call_that_was_refused_is_not_proposed_again(client: Client, tmp_path: Path, refers: bool) -> None:
+async def test_a_call_that_was_refused_is_not_proposed_again(stages: Stages, refers: bool) -> None:
     """The repeat guard knows a call by its resolved arguments, and sends the plan back before it is scheduled."""
     world = World("nine")
     planner = Recording(
@@ -327,8 +310,7 @@ async def test_a_call_that_was_refused_is_not_proposed_again(client: Client, tmp
         plan(step("b", "take", word=nested(refers))),
         DONE,
     )
-    async with staged(client, tmp_path, world.tools(), planner) as stage:
-        await stage.run()
+    await stages.run(world.tools(), planner)
 
     assert [one.text for one in planner.told[2].rejected] == [
         "step 'b' repeats a call that failed, and nothing has changed since: change the call"
@@ -337,9 +319,7 @@ async def test_a_call_that_was_refused_is_not_proposed_again(client: Client, tmp
 
 
 @pytest.mark.full
-async def test_a_call_that_was_refused_is_not_made_again_when_its_arguments_come_late(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_a_call_that_was_refused_is_not_made_again_when_its_arguments_come_late(stages: Stages) -> None:
     """What a proposal hides behind a step that has not run yet is caught when it starts."""
     world = World("nine")
     script: Proposals = [
@@ -347,8 +327,7 @@ async def test_a_call_that_was_refused_is_not_made_again_when_its_arguments_come
         plan(step("hide", "echo", word="nine"), step("b", "take", word={"$from": "hide", "path": "said"})),
         DONE,
     ]
-    async with staged(client, tmp_path, world.tools(), script) as stage:
-        ended = await stage.run()
+    ended = await stages.run(world.tools(), script)
 
     assert [(one.step_id, one.code, one.attempt) for one in ended.faults] == [
         ("a", "conflict", 1),
@@ -358,7 +337,7 @@ async def test_a_call_that_was_refused_is_not_made_again_when_its_arguments_come
 
 
 @pytest.mark.full
-async def test_a_refused_call_may_be_made_again_after_an_effect(client: Client, tmp_path: Path) -> None:
+async def test_a_refused_call_may_be_made_again_after_an_effect(stages: Stages) -> None:
     """The task itself has changed the world since, so the answer may be another."""
     world = World("nine")
     script: Proposals = [
@@ -366,13 +345,12 @@ async def test_a_refused_call_may_be_made_again_after_an_effect(client: Client, 
         plan(step("t", "touch"), step("b", "take", "t", word="nine")),
         DONE,
     ]
-    async with staged(client, tmp_path, world.tools(), script) as stage:
-        await stage.run()
+    await stages.run(world.tools(), script)
 
     assert world.called.count("take nine") == 2
 
 
-async def test_a_refused_call_may_be_made_again_when_the_world_looks_different(client: Client, tmp_path: Path) -> None:
+async def test_a_refused_call_may_be_made_again_when_the_world_looks_different(stages: Stages) -> None:
     """Somebody else changed the world: the look after the refused repetition shows it, and the next plan may try."""
     world = World("nine", changes_at=2)
     script: Proposals = [
@@ -381,8 +359,7 @@ async def test_a_refused_call_may_be_made_again_when_the_world_looks_different(c
         plan(step("c", "take", word="nine")),
         DONE,
     ]
-    async with staged(client, tmp_path, world.tools(), script) as stage:
-        ended = await stage.run()
+    ended = await stages.run(world.tools(), script)
 
     assert [(one.id, one.status) for one in ended.steps][-1] == ("c", StepStatus.COMPLETED)
     assert world.called == ["take nine", "look nine", "look nine", "take nine"]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, insert
-from temporalio.client import Client
 
 from replan import Tool, Transaction, metadata, tool
-from tests.harness import DONE, Stage, outcome, plan, staged, step
+from tests.harness import DONE, Stage, outcome, plan, step
 from tests.workflows.history import timers
+from tests.workflows.props import Stages
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 
@@ -54,9 +54,9 @@ def rows(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["write", pytest.param("shout", marks=pytest.mark.full)])
-async def test_a_locked_store_is_waited_for(client: Client, tmp_path: Path, kind: str) -> None:
+async def test_a_locked_store_is_waited_for(tmp_path: Path, stages: Stages, kind: str) -> None:
     """Locked for longer than SQLite waits: a timer of the task, no attempt lost, and then the step is done."""
-    async with staged(client, tmp_path, TOOLS, [plan(step("a", kind, word="x")), DONE]) as stage:
+    async with stages(TOOLS, [plan(step("a", kind, word="x")), DONE]) as stage:
         with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as other:
             other.execute("BEGIN IMMEDIATE")
             handle = await stage.start()
@@ -75,9 +75,9 @@ async def test_a_locked_store_is_waited_for(client: Client, tmp_path: Path, kind
 
 
 @pytest.mark.full
-async def test_a_store_that_is_gone_is_waited_for(client: Client, tmp_path: Path) -> None:
+async def test_a_store_that_is_gone_is_waited_for(tmp_path: Path, stages: Stages) -> None:
     """Its file is moved away between two steps, and comes back."""
-    async with staged(client, tmp_path, TOOLS, [plan(step("a", "write", word="x")), *two()]) as stage:
+    async with stages(TOOLS, [plan(step("a", "write", word="x")), *two()]) as stage:
         ended = await away(stage, tmp_path)
 
     assert (ended, rows(tmp_path)) == (TaskStatus.COMPLETED, ["x", "y"])
@@ -104,7 +104,7 @@ async def away(stage: Stage, folder: Path) -> TaskStatus:
 
 
 @pytest.mark.parametrize("trouble", ["full", pytest.param("another version", marks=pytest.mark.full)])
-async def test_what_time_cannot_cure_is_for_a_person(client: Client, tmp_path: Path, trouble: str) -> None:
+async def test_what_time_cannot_cure_is_for_a_person(tmp_path: Path, stages: Stages, trouble: str) -> None:
     """A full disk, and tables of another version: no retry, no new plan, a sentence; what was finished stays."""
 
     @tool.transactional
@@ -123,8 +123,7 @@ async def test_what_time_cannot_cure_is_for_a_person(client: Client, tmp_path: P
     then = [step("b", "spoil", "a", word="y")]
     if trouble != "full":
         then = [step("up", "upgrade", "a", word="y"), step("b", "write", "up", word="y")]
-    async with staged(client, tmp_path, [*TOOLS, spoil, upgrade], [plan(step("a", "write", word="x"), *then)]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([*TOOLS, spoil, upgrade], [plan(step("a", "write", word="x"), *then)])
 
     assert (ended.status, ended.replans, ended.faults[-1].attempt) == (TaskStatus.ESCALATED, 0, 1)
     assert (ended.steps[0].status, rows(tmp_path)) == (StepStatus.COMPLETED, ["x"])

@@ -21,6 +21,7 @@ from client.undo import undo
 from replan import Busy, CircuitBreaker, Key, Refused, Unreachable, tool
 from tests.activities.payments import payments
 from tests.harness import DONE, Stage, outcome, plan, staged, step
+from tests.workflows.props import Stages
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -198,13 +199,13 @@ async def quote(args: Posted, http: httpx2.AsyncClient) -> Receipt:
     ("kind", "on_escalation"), [("charge", "end"), pytest.param("quote", "wait", marks=pytest.mark.full)]
 )
 async def test_a_call_that_alone_meets_an_outage_survives_it(
-    client: Client, tmp_path: Path, kind: str, on_escalation: Literal["end", "wait"]
+    stages: Stages, kind: str, on_escalation: Literal["end", "wait"]
 ) -> None:
     """As those do that come later: it waits from its second failure on, and nobody is asked."""
     with payments() as service:
         service.plan = ["503"] * 7
         step_of_kind = step("a", kind, url=service.url)
-        async with staged(client, tmp_path, [charge, quote], [plan(step_of_kind), DONE]) as stage:
+        async with stages([charge, quote], [plan(step_of_kind), DONE]) as stage:
             [ended] = await within([await stage.start(Task(text="a task", on_escalation=on_escalation))])
 
     assert (ended.status, len(service.charges), ended.requests) == (TaskStatus.COMPLETED, 1, ())
@@ -212,7 +213,7 @@ async def test_a_call_that_alone_meets_an_outage_survives_it(
     assert ended.steps[0].attempts == 3
 
 
-async def test_a_call_that_fails_while_others_succeed_ends(client: Client, tmp_path: Path) -> None:
+async def test_a_call_that_fails_while_others_succeed_ends(stages: Stages) -> None:
     """Its own arguments may be the reason: it neither waits for a day nor holds the others up."""
 
     class Word(BaseModel):
@@ -228,7 +229,7 @@ async def test_a_call_that_fails_while_others_succeed_ends(client: Client, tmp_p
     def saying(word: str) -> Task:
         return Task(text="say", plan=(step("a", "say", word=word),), plan_only=True)
 
-    async with staged(client, tmp_path, [say], [DONE]) as stage:
+    async with stages([say], [DONE]) as stage:
         bad, others = await stage.start(saying("bad")), list[Outcome]()
         async with asyncio.timeout(TURNS_TAKE):
             while (await bad.describe()).status is WorkflowExecutionStatus.RUNNING:
@@ -239,7 +240,7 @@ async def test_a_call_that_fails_while_others_succeed_ends(client: Client, tmp_p
     assert {(one.status, one.steps[0].attempts) for one in others} == {(TaskStatus.COMPLETED, 1)}
 
 
-async def test_a_declared_limit_holds_for_all_tasks(client: Client, tmp_path: Path) -> None:
+async def test_a_declared_limit_holds_for_all_tasks(stages: Stages) -> None:
     """Nobody fails, no second has more calls, and the wait uses no attempt."""
     begun, times = time.time(), list[float]()
 
@@ -249,7 +250,7 @@ async def test_a_declared_limit_holds_for_all_tasks(client: Client, tmp_path: Pa
         times.append(time.time())
         return Said()
 
-    async with staged(client, tmp_path, [ask], [plan(step("a", "ask")), DONE]) as stage:
+    async with stages([ask], [plan(step("a", "ask")), DONE]) as stage:
         ended = await within([await stage.start() for _ in range(14)])
 
     assert {one.status for one in ended} == {TaskStatus.COMPLETED}

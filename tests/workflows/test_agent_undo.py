@@ -12,7 +12,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from temporalio.client import Client, WorkflowFailureError
 
 from replan import Key, NeedsPerson, Refused, Tool, Transaction, metadata, tool
-from tests.harness import DONE, Stage, outcome, plan, staged, step
+from tests.harness import DONE, Stage, outcome, plan, step
+from tests.workflows.props import Stages
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus, UndoRecord
 from workflows.account.state import Folded
@@ -117,11 +118,10 @@ def statuses(ended: Outcome) -> dict[str, StepStatus]:
     return {one.id: one.status for one in ended.steps}
 
 
-async def test_an_escalated_task_is_rolled_back_where_that_is_wanted(client: Client, tmp_path: Path) -> None:
+async def test_an_escalated_task_is_rolled_back_where_that_is_wanted(tmp_path: Path, stages: Stages) -> None:
     """In reverse order, each by the kind that its spec names; the task stays escalated and says what was undone."""
     sent = list[str]()
-    async with staged(client, tmp_path, tools(sent), [three("person"), DONE]) as stage:
-        ended = await stage.run(Task(text="a task", on_escalation="undo"))
+    ended = await stages.run(tools(sent), [three("person"), DONE], Task(text="a task", on_escalation="undo"))
 
     assert (ended.status, [one.step_id for one in ended.undo]) == (TaskStatus.ESCALATED, ["c", "b", "a"])
     assert [statuses(ended)[id] for id in "abc"] == [StepStatus.UNDONE] * 3
@@ -130,15 +130,14 @@ async def test_an_escalated_task_is_rolled_back_where_that_is_wanted(client: Cli
 
 
 @pytest.mark.full
-async def test_an_escalated_task_keeps_what_it_did_otherwise(client: Client, tmp_path: Path) -> None:
+async def test_an_escalated_task_keeps_what_it_did_otherwise(tmp_path: Path, stages: Stages) -> None:
     """By default nothing is undone behind anybody's back."""
-    async with staged(client, tmp_path, tools([]), [three("person"), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run(tools([]), [three("person"), DONE])
 
     assert (ended.undo, await notes(tmp_path)) == ((), ["x", "z"])
 
 
-async def test_what_cannot_be_undone_is_named(client: Client, tmp_path: Path) -> None:
+async def test_what_cannot_be_undone_is_named(tmp_path: Path, stages: Stages) -> None:
     """A kind without an undo, and an undo that is refused: the others are undone all the same."""
     sent = list[str]()
     steps = plan(
@@ -148,8 +147,7 @@ async def test_what_cannot_be_undone_is_named(client: Client, tmp_path: Path) ->
         Step(id="gone", kind="remove", args={"id": 2}, needs=("c",)),
         step("last", "person", "gone"),
     )
-    async with staged(client, tmp_path, tools(sent), [steps, DONE]) as stage:
-        ended = await stage.run(Task(text="a task", on_escalation="undo"))
+    ended = await stages.run(tools(sent), [steps, DONE], Task(text="a task", on_escalation="undo"))
 
     assert ended.undo == (
         UndoRecord(step_id="gone", reason="remove has no undo"),
@@ -161,9 +159,9 @@ async def test_what_cannot_be_undone_is_named(client: Client, tmp_path: Path) ->
     assert "Not undone: gone (remove has no undo); c (There is no such note)" in ended.reason
 
 
-async def test_a_cancelled_task_is_rolled_back_when_it_was_asked_to(client: Client, tmp_path: Path) -> None:
+async def test_a_cancelled_task_is_rolled_back_when_it_was_asked_to(tmp_path: Path, stages: Stages) -> None:
     """The signal, then Temporal's own cancel: Canceled, with everything undone."""
-    async with staged(client, tmp_path, tools([]), [three("wait"), DONE]) as stage:
+    async with stages(tools([]), [three("wait"), DONE]) as stage:
         ended = await cancelled(stage, tmp_path, undo=True)
 
     assert (ended.status, [one.done for one in ended.undo]) == (TaskStatus.CANCELLED, [True] * 3)
@@ -171,9 +169,9 @@ async def test_a_cancelled_task_is_rolled_back_when_it_was_asked_to(client: Clie
 
 
 @pytest.mark.full
-async def test_a_cancelled_task_keeps_what_it_did_otherwise(client: Client, tmp_path: Path) -> None:
+async def test_a_cancelled_task_keeps_what_it_did_otherwise(tmp_path: Path, stages: Stages) -> None:
     """A plain cancel undoes nothing."""
-    async with staged(client, tmp_path, tools([]), [three("wait"), DONE]) as stage:
+    async with stages(tools([]), [three("wait"), DONE]) as stage:
         ended = await cancelled(stage, tmp_path, undo=False)
 
     assert (ended.status, await notes(tmp_path)) == (TaskStatus.CANCELLED, ["x", "z"])
@@ -192,11 +190,11 @@ async def cancelled(stage: Stage, folder: Path, *, undo: bool) -> Outcome:
 
 
 async def test_a_closed_task_is_undone_by_a_workflow_of_its_own_as_often_as_one_likes(
-    client: Client, tmp_path: Path
+    client: Client, tmp_path: Path, stages: Stages
 ) -> None:
     """The keys are those of the task, so the second rollback finds everything done and does nothing again."""
     sent = list[str]()
-    async with staged(client, tmp_path, tools(sent), [three("person"), DONE]) as stage:
+    async with stages(tools(sent), [three("person"), DONE]) as stage:
         handle = await stage.start()
         await outcome(handle)
         progress = await handle.query(AgentWorkflow.progress)
@@ -210,9 +208,9 @@ async def test_a_closed_task_is_undone_by_a_workflow_of_its_own_as_often_as_one_
     assert (await notes(tmp_path), sent) == ([], ["send y", "recall y"])
 
 
-async def test_a_closed_task_with_long_arguments_is_undone(client: Client, tmp_path: Path) -> None:
+async def test_a_closed_task_with_long_arguments_is_undone(client: Client, tmp_path: Path, stages: Stages) -> None:
     """The arguments are not kept beyond 8 KiB; the undo asks for `result.id` alone, and that is."""
-    async with staged(client, tmp_path, tools([]), [plan(step("a", "write", word="x" * 20_000)), DONE]) as stage:
+    async with stages(tools([]), [plan(step("a", "write", word="x" * 20_000)), DONE]) as stage:
         handle = await stage.start()
         await outcome(handle)
         progress = await handle.query(AgentWorkflow.progress)
@@ -224,9 +222,9 @@ async def test_a_closed_task_with_long_arguments_is_undone(client: Client, tmp_p
 
 
 @pytest.mark.full
-async def test_effects_that_are_not_kept_any_more_are_named(client: Client, tmp_path: Path) -> None:
+async def test_effects_that_are_not_kept_any_more_are_named(client: Client, tmp_path: Path, stages: Stages) -> None:
     """A long task folds its oldest steps away: nobody is told that all was undone."""
-    async with staged(client, tmp_path, tools([]), [plan(step("a", "write", word="x")), DONE]) as stage:
+    async with stages(tools([]), [plan(step("a", "write", word="x")), DONE]) as stage:
         handle = await stage.start()
         await outcome(handle)
         progress = await handle.query(AgentWorkflow.progress)
@@ -255,7 +253,7 @@ class Refund(BaseModel):
     note: str = "refund"
 
 
-async def test_an_undo_gets_the_defaults_with_which_its_call_was_made(client: Client, tmp_path: Path) -> None:
+async def test_an_undo_gets_the_defaults_with_which_its_call_was_made(stages: Stages) -> None:
     """Not its own, which could undo something else; what the call did not have at all is left out."""
     refunded = list[str]()
 
@@ -280,8 +278,7 @@ async def test_an_undo_gets_the_defaults_with_which_its_call_was_made(client: Cl
         step("b", "pay", "a", to="bob", currency="GBP", note="rent"),
         step("c", "person", "b", to="x"),
     )
-    async with staged(client, tmp_path, [refund, pay, person], [steps, DONE]) as stage:
-        ended = await stage.run(Task(text="a task", on_escalation="undo"))
+    ended = await stages.run([refund, pay, person], [steps, DONE], Task(text="a task", on_escalation="undo"))
 
     assert [(one.step_id, one.done, one.reason) for one in ended.undo] == [("b", True, ""), ("a", True, "")]
     assert refunded == ["bob GBP rent", "ann EUR refund"]

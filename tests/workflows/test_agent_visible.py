@@ -15,9 +15,9 @@ from activities.planning.planner import ScriptedPlanner
 from activities.toolbox.registry import Registry
 from replan import NeedsPerson, Refused, tool
 from tests.gate import sampled
-from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
+from tests.harness import DONE, Proposals, Stage, outcome, plan, step, worker
 from tests.workflows.history import Handle, calls, events, until
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Said, Stages, Word, echo
 from workflows.account import search_attributes
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
@@ -76,15 +76,10 @@ ENDINGS: list[tuple[TaskStatus, WorkflowExecutionStatus, Proposals, str | None]]
     ),
 )
 async def test_the_search_attributes_and_temporal_agree_with_the_outcome(
-    client: Client,
-    tmp_path: Path,
-    status: TaskStatus,
-    temporal: WorkflowExecutionStatus,
-    script: Proposals,
-    fault: str | None,
+    stages: Stages, status: TaskStatus, temporal: WorkflowExecutionStatus, script: Proposals, fault: str | None
 ) -> None:
     """A list, an alert or a colour never lies."""
-    async with staged(client, tmp_path, [echo, refuse, without_key, hang], script) as stage:
+    async with stages([echo, refuse, without_key, hang], script) as stage:
         handle = await stage.start(replans=0)
         if status is TaskStatus.CANCELLED:
             await until(handle, lambda progress: bool(progress.with_status(StepStatus.RUNNING)))
@@ -103,10 +98,10 @@ async def test_the_search_attributes_and_temporal_agree_with_the_outcome(
     }
 
 
-async def test_a_running_task_is_found_by_how_it_stands(client: Client, tmp_path: Path) -> None:
+async def test_a_running_task_is_found_by_how_it_stands(stages: Stages) -> None:
     """While it runs: the status, the replans so far, and the last fault."""
     script: Proposals = [plan(step("a", "refuse")), plan(step("b", "hang")), DONE]
-    async with staged(client, tmp_path, [refuse, hang], script) as stage:
+    async with stages([refuse, hang], script) as stage:
         handle = await stage.start()
         await until(handle, lambda progress: progress.revision == 2)
         found = await found_as(handle)
@@ -128,17 +123,15 @@ async def test_a_namespace_without_our_search_attributes_is_no_obstacle(client: 
     assert (ended.status, upserts) == (TaskStatus.COMPLETED, [])
 
 
-async def test_the_timeline_reads_like_the_plan(client: Client, tmp_path: Path) -> None:
+async def test_the_timeline_reads_like_the_plan(stages: Stages) -> None:
     """One activity type per kind, and a summary that says which plan, what it does, and why it was made."""
     script: Proposals = [
         plan(Step(id="a", kind="refuse", title="Read the\n old page")),
         plan(step("b", "echo", word="hi")),
         DONE,
     ]
-    async with staged(client, tmp_path, [refuse, echo], script) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        scheduled = await calls(handle)
+    _, handle = await stages.ended([refuse, echo], script)
+    scheduled = await calls(handle)
 
     assert [(one.kind, one.id, one.summary) for one in scheduled] == [
         ("catalogue", "catalogue", "what this worker can do"),
@@ -151,24 +144,20 @@ async def test_the_timeline_reads_like_the_plan(client: Client, tmp_path: Path) 
 
 
 @pytest.mark.full
-async def test_a_call_shows_its_arguments_and_nothing_else(client: Client, tmp_path: Path) -> None:
+async def test_a_call_shows_its_arguments_and_nothing_else(stages: Stages) -> None:
     """Exactly what the tool gets, references resolved: the rest travels in a header."""
     steps = plan(step("a", "echo", word="hi"), step("b", "echo", word={"$from": "a", "path": "said"}))
-    async with staged(client, tmp_path, [echo], [steps, DONE]) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        scheduled = [one for one in await calls(handle) if one.kind == "echo"]
+    _, handle = await stages.ended([echo], [steps, DONE])
+    scheduled = [one for one in await calls(handle) if one.kind == "echo"]
 
     assert [one.args for one in scheduled] == [{"word": "hi"}, {"word": "hi"}]
 
 
-async def test_every_call_carries_the_key_of_its_step(client: Client, tmp_path: Path) -> None:
+async def test_every_call_carries_the_key_of_its_step(stages: Stages) -> None:
     """`first_execution_run_id`/step id, with the revision and the digest of the spec that was decided by."""
     script: Proposals = [plan(step("a", "echo")), plan(step("b", "echo")), DONE]
-    async with staged(client, tmp_path, [echo], script) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        headers = [one.header for one in await calls(handle)][1:5]
+    _, handle = await stages.ended([echo], script)
+    headers = [one.header for one in await calls(handle)][1:5]
     run, digest = handle.first_execution_run_id, Registry([echo])["echo"].spec.digest
 
     assert run
@@ -181,32 +170,30 @@ async def test_every_call_carries_the_key_of_its_step(client: Client, tmp_path: 
 
 
 @pytest.mark.full
-async def test_the_keys_stay_the_same_when_the_task_is_reset(client: Client, tmp_path: Path) -> None:
+async def test_the_keys_stay_the_same_when_the_task_is_reset(client: Client, stages: Stages) -> None:
     """Somebody who sets a task back must not make its effects happen twice."""
-    async with staged(client, tmp_path, [echo], [plan(step("a", "echo")), DONE]) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        before = [one.header["key"] for one in await calls(handle) if one.header]
-        request = ResetWorkflowExecutionRequest(
-            namespace=client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.first_execution_run_id or ""),
-            reason="a test",
-            workflow_task_finish_event_id=4,  # the very first workflow task is done again
-            request_id=uuid.uuid4().hex,
-        )
-        run = (await client.workflow_service.reset_workflow_execution(request)).run_id
-        again: Handle = client.get_workflow_handle(handle.id, run_id=run, result_type=Outcome)
-        await outcome(again)
-        after = [one.header["key"] for one in await calls(again) if one.header]
+    _, handle = await stages.ended([echo], [plan(step("a", "echo")), DONE])
+    before = [one.header["key"] for one in await calls(handle) if one.header]
+    request = ResetWorkflowExecutionRequest(
+        namespace=client.namespace,
+        workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.first_execution_run_id or ""),
+        reason="a test",
+        workflow_task_finish_event_id=4,  # the very first workflow task is done again
+        request_id=uuid.uuid4().hex,
+    )
+    run = (await client.workflow_service.reset_workflow_execution(request)).run_id
+    again: Handle = client.get_workflow_handle(handle.id, run_id=run, result_type=Outcome)
+    await outcome(again)
+    after = [one.header["key"] for one in await calls(again) if one.header]
 
     assert run != handle.first_execution_run_id
     assert after == before
 
 
-async def test_the_current_details_are_the_plan_as_it_stands(client: Client, tmp_path: Path) -> None:
+async def test_the_current_details_are_the_plan_as_it_stands(stages: Stages) -> None:
     """Somebody who opens a running task sees what is done, what runs, and what waits for what."""
     steps = plan(step("a", "echo", word="<b>"), step("b", "hang", "a"), step("c", "echo", "b", word="x"))
-    async with staged(client, tmp_path, [echo, hang], [steps, DONE]) as stage:
+    async with stages([echo, hang], [steps, DONE]) as stage:
         handle = await stage.start()
         await until(
             handle, lambda progress: progress.records[1].status is StepStatus.RUNNING if progress.records else False
@@ -228,13 +215,11 @@ async def test_the_current_details_are_the_plan_as_it_stands(client: Client, tmp
 
 
 @pytest.mark.full
-async def test_a_closed_task_still_says_what_it_did(client: Client, tmp_path: Path) -> None:
+async def test_a_closed_task_still_says_what_it_did(stages: Stages) -> None:
     """Details and progress can be asked for after the end, while a worker can replay it."""
-    async with staged(client, tmp_path, [echo], [plan(step("a", "echo")), Answer(result="the <end>")]) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        shown = await details_of(handle)
-        progress = await until(handle, lambda progress: progress.status is TaskStatus.COMPLETED)
+    _, handle = await stages.ended([echo], [plan(step("a", "echo")), Answer(result="the <end>")])
+    shown = await details_of(handle)
+    progress = await until(handle, lambda progress: progress.status is TaskStatus.COMPLETED)
 
     assert "**Completed**" in shown
     assert "**Result:** the \\<end\\>" in shown

@@ -24,9 +24,9 @@ from activities.toolbox.registry import Registry
 from activities.toolbox.resources import Resources
 from replan import Tool, Transaction, tool
 from runtime import serve
-from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step, worker
+from tests.harness import DONE, Proposals, Stage, plan, step, worker
 from tests.workflows.history import kinds
-from tests.workflows.props import Recording, Said, Word, echo
+from tests.workflows.props import Recording, Said, Stages, Word, echo
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.faults.fault import Code, Fault
@@ -112,10 +112,9 @@ def returning(value: object) -> Tool[..., Any]:
     [{"sad": 1}, *(pytest.param(one, marks=pytest.mark.full) for one in (None, 7, "text", [Said(said="x")]))],
     ids=repr,
 )
-async def test_a_result_that_is_not_what_was_promised_is_a_refusal(client: Client, tmp_path: Path, lie: object) -> None:
+async def test_a_result_that_is_not_what_was_promised_is_a_refusal(stages: Stages, lie: object) -> None:
     """A result can lie: it is checked against the annotation, and what breaks it leads to a new plan."""
-    async with staged(client, tmp_path, [returning(lie)], [plan(step("a", "answer")), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([returning(lie)], [plan(step("a", "answer")), DONE])
 
     assert [(one.code, one.decision, one.attempt) for one in ended.faults] == [("unexpected_result", "replan", 1)]
 
@@ -123,10 +122,9 @@ async def test_a_result_that_is_not_what_was_promised_is_a_refusal(client: Clien
 @pytest.mark.parametrize(
     "fits", [pytest.param({"said": "x"}, marks=pytest.mark.full), {"said": "x", "more": 1}], ids=repr
 )
-async def test_a_result_that_fits_the_promise_is_taken_as_it(client: Client, tmp_path: Path, fits: object) -> None:
+async def test_a_result_that_fits_the_promise_is_taken_as_it(stages: Stages, fits: object) -> None:
     """Plain data of the promised shape will do; fields that were not promised do not cross the border."""
-    async with staged(client, tmp_path, [returning(fits)], [plan(step("a", "answer")), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([returning(fits)], [plan(step("a", "answer")), DONE])
 
     assert ended.steps[0].result == {"said": "x"}
 
@@ -141,9 +139,7 @@ async def test_a_result_that_fits_the_promise_is_taken_as_it(client: Client, tmp
         pytest.param([1, {"deep": float("inf")}], "unserialisable", id="infinity", marks=pytest.mark.full),
     ],
 )
-async def test_a_result_that_cannot_be_carried_goes_to_a_person(
-    client: Client, tmp_path: Path, value: object, code: str
-) -> None:
+async def test_a_result_that_cannot_be_carried_goes_to_a_person(stages: Stages, value: object, code: str) -> None:
     """On the wire there is plain JSON of a bounded size; a tool that returns anything else has to be mended."""
 
     @tool.read
@@ -151,13 +147,12 @@ async def test_a_result_that_cannot_be_carried_goes_to_a_person(
         """Answer."""
         return Anything(value=value)
 
-    async with staged(client, tmp_path, [answer], [plan(step("a", "answer")), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([answer], [plan(step("a", "answer")), DONE])
 
     assert (ended.status, ended.code, ended.steps[0].attempts) == (TaskStatus.ESCALATED, code, 1)
 
 
-async def test_a_transaction_whose_result_cannot_be_carried_is_rolled_back(client: Client, tmp_path: Path) -> None:
+async def test_a_transaction_whose_result_cannot_be_carried_is_rolled_back(tmp_path: Path, stages: Stages) -> None:
     """The size is checked before the commit: what cannot be told has not happened."""
 
     @tool.transactional
@@ -168,8 +163,7 @@ async def test_a_transaction_whose_result_cannot_be_carried_is_rolled_back(clien
 
     sqlite3.connect(tmp_path / "store.db").execute("create table words (word text)").connection.close()
     script: Proposals = [plan(step("a", "insert", word="short"), step("b", "insert", "a", word="long")), DONE]
-    async with staged(client, tmp_path, [insert], script) as stage:
-        ended = await stage.run()
+    ended = await stages.run([insert], script)
     connection = sqlite3.connect(tmp_path / "store.db")
     rows = connection.execute("select word from words").fetchall()
     connection.close()
@@ -200,16 +194,12 @@ async def swallow(args: Words) -> Said:
 
 
 @pytest.mark.parametrize("letter", [pytest.param("x", marks=pytest.mark.full), "語"])
-async def test_arguments_that_the_server_would_not_carry_are_never_scheduled(
-    client: Client, tmp_path: Path, letter: str
-) -> None:
+async def test_arguments_that_the_server_would_not_carry_are_never_scheduled(stages: Stages, letter: str) -> None:
     """Several references to a large result would make a payload at which the server terminates the workflow."""
     many: JsonValue = [{"$from": "a", "path": "said"}] * 12
     script: Proposals = [plan(step("a", "large", word=letter), step("b", "swallow", words=many)), DONE]
-    async with staged(client, tmp_path, [large, swallow], script) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        scheduled = await kinds(handle)
+    ended, handle = await stages.ended([large, swallow], script)
+    scheduled = await kinds(handle)
 
     assert [(one.step_id, one.code, one.attempt, one.decision) for one in ended.faults] == [
         ("b", "invalid_input", 0, "replan")
@@ -218,14 +208,11 @@ async def test_arguments_that_the_server_would_not_carry_are_never_scheduled(
 
 
 @pytest.mark.parametrize("letter", [pytest.param("x", marks=pytest.mark.full), "語"])
-async def test_what_the_server_would_not_carry_to_the_planner_is_left_out(
-    client: Client, tmp_path: Path, letter: str
-) -> None:
+async def test_what_the_server_would_not_carry_to_the_planner_is_left_out(stages: Stages, letter: str) -> None:
     """Bytes count, not characters: at 2 MB the server would terminate the workflow, with all that was finished."""
     steps = plan(*(step(f"a{number}", "large", word=letter) for number in range(9)))
     planner = Recording(steps, DONE)
-    async with staged(client, tmp_path, [large], planner) as stage:
-        ended = await stage.run()
+    ended = await stages.run([large], planner)
     told = [record.left_out > 0 for record in planner.told[1].records]
 
     assert (ended.status, {one.status for one in ended.steps}) == (TaskStatus.COMPLETED, {StepStatus.COMPLETED})
@@ -233,23 +220,21 @@ async def test_what_the_server_would_not_carry_to_the_planner_is_left_out(
 
 
 @pytest.mark.full
-async def test_what_was_left_out_for_the_planner_is_there_for_the_steps(client: Client, tmp_path: Path) -> None:
+async def test_what_was_left_out_for_the_planner_is_there_for_the_steps(stages: Stages) -> None:
     """A reference is resolved in the workflow, which has everything."""
     steps = plan(*(step(f"a{number}", "large", word="x") for number in range(9)))
     lengths = plan(*(step(f"b{n}", "swallow", words=[{"$from": f"a{n}", "path": "said"}]) for n in range(9)))
-    async with staged(client, tmp_path, [large, swallow], [steps, lengths, DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([large, swallow], [steps, lengths, DONE])
 
     assert [one.result for one in ended.steps[-9:]] == [{"said": "1"}] * 9
 
 
 @pytest.mark.full
-async def test_large_arguments_are_shown_as_they_were_planned(client: Client, tmp_path: Path) -> None:
+async def test_large_arguments_are_shown_as_they_were_planned(stages: Stages) -> None:
     """A task whose outcome is refused could never end."""
     planned: JsonValue = [{"$from": "a", "path": "said"}] * 2
     steps = plan(step("a", "large", word="x"), *(step(f"b{number}", "swallow", words=planned) for number in range(8)))
-    async with staged(client, tmp_path, [large, swallow], [steps, DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([large, swallow], [steps, DONE])
 
     assert ended.status is TaskStatus.COMPLETED
     assert [one.args for one in ended.steps[1:]] == [{"words": planned}] * 8
@@ -282,10 +267,9 @@ async def test_what_another_version_of_the_worker_returns_is_taken(
     assert [one.code for one in ended.faults] == known
 
 
-async def test_arguments_that_stand_for_a_single_value_are_refused(client: Client, tmp_path: Path) -> None:
+async def test_arguments_that_stand_for_a_single_value_are_refused(stages: Stages) -> None:
     """A call is never made with its defaults because its arguments turned out to be no object."""
     whole = Step(id="b", kind="echo", args={"$from": "a", "path": "said"})
-    async with staged(client, tmp_path, [echo], [plan(step("a", "echo", word="hi"), whole), DONE]) as stage:
-        ended = await stage.run()
+    ended = await stages.run([echo], [plan(step("a", "echo", word="hi"), whole), DONE])
 
     assert [(one.step_id, one.code, one.attempt) for one in ended.faults] == [("b", "invalid_input", 0)]

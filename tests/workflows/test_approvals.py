@@ -18,7 +18,7 @@ from replan import Key, NeedsPerson, Tool, tool
 from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, staged, step
 from tests.workflows.history import Handle, kinds, until
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Said, Stages, Word, echo
 from tests.workflows.test_agent_people import answer, asked, refusal, waiting
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
@@ -128,13 +128,11 @@ async def test_an_approved_call_is_made_once(stage: Stage) -> None:
     assert [(fault.code, fault.decision) for fault in ended.faults] == [("needs_approval", "ask")]
 
 
-async def test_a_call_below_the_condition_needs_none(client: Client, tmp_path: Path) -> None:
+async def test_a_call_below_the_condition_needs_none(stages: Stages) -> None:
     """Nobody is asked, and nothing else is scheduled."""
     cheap: Proposals = [plan(step("bought", "buy", item="pen", amount=5)), DONE]
-    async with staged(client, tmp_path, TOOLS, cheap) as staging:
-        handle = await staging.start(waiting())
-        ended = await outcome(handle)
-        called = (await kinds(handle)).count("buy")
+    ended, handle = await stages.ended(TOOLS, cheap, waiting())
+    called = (await kinds(handle)).count("buy")
 
     assert (ended.status, ended.requests, called) == (TaskStatus.COMPLETED, (), 1)
 
@@ -147,16 +145,14 @@ WHO_NEEDS_ONE: dict[str, tuple[str, str, list[str]]] = {
 
 
 @pytest.mark.parametrize(("policy", "reason", "steps"), sampled(WHO_NEEDS_ONE, "effects"))
-async def test_a_task_may_want_more_approvals(
-    client: Client, tmp_path: Path, policy: str, reason: str, steps: list[str]
-) -> None:
+async def test_a_task_may_want_more_approvals(stages: Stages, policy: str, reason: str, steps: list[str]) -> None:
     """Of all effects, or of all calls, also of those that run in the workflow task's worker."""
     cheap = plan(
         step("first", "echo", word="a"),
         step("bought", "buy", "first", item="pen", amount=5),
         step("twice", "double", "bought", word="b"),
     )
-    async with staged(client, tmp_path, TOOLS, [cheap, DONE]) as staging:
+    async with stages(TOOLS, [cheap, DONE]) as staging:
         handle = await staging.start(waiting(approve=policy))
         for number in range(1, len(steps) + 1):
             await approve(handle, await asked(handle, number))
@@ -168,12 +164,11 @@ async def test_a_task_may_want_more_approvals(
 
 
 @pytest.mark.full
-async def test_nobody_is_asked_to_approve_what_the_tool_does_not_take(client: Client, tmp_path: Path) -> None:
+async def test_nobody_is_asked_to_approve_what_the_tool_does_not_take(stages: Stages) -> None:
     """Arguments are checked first: the planner has to mend them."""
     said: JsonValue = {"$from": "said", "path": "said"}
     wrong: Proposals = [plan(step("said", "echo", word="many"), step("bought", "buy", item="desk", amount=said)), DONE]
-    async with staged(client, tmp_path, TOOLS, wrong) as staging:
-        ended = await staging.run(waiting(approve="effects"))
+    ended = await stages.run(TOOLS, wrong, waiting(approve="effects"))
 
     assert (ended.requests, [fault.code for fault in ended.faults]) == ((), ["invalid_input"])
 
@@ -204,9 +199,9 @@ class TriesAgain(BaseModel):
         )
 
 
-async def test_a_rejection_is_told_to_the_planner(client: Client, tmp_path: Path) -> None:
+async def test_a_rejection_is_told_to_the_planner(stages: Stages) -> None:
     """Its new call needs an approval of its own: the one before is not for it."""
-    async with staged(client, tmp_path, TOOLS, TriesAgain()) as staging:
+    async with stages(TOOLS, TriesAgain()) as staging:
         handle = await staging.start(waiting())
         first = await asked(handle)
         await answer(handle, "reject", reason="Too dear.", by="bob")
@@ -275,7 +270,7 @@ async def test_an_approval_needs_the_code_of_what_was_seen(stage: Stage) -> None
 
 
 @pytest.mark.full
-async def test_an_approval_lasts_for_the_retries_of_its_call(client: Client, tmp_path: Path) -> None:
+async def test_an_approval_lasts_for_the_retries_of_its_call(stages: Stages) -> None:
     """And for the same call after a person mended what was broken, since it had no effect yet."""
 
     @tool.keyed(approve="always")
@@ -286,7 +281,7 @@ async def test_an_approval_lasts_for_the_retries_of_its_call(client: Client, tmp
             raise ConnectionResetError
         return Receipt(item=args.item, amount=args.amount)
 
-    async with staged(client, tmp_path, [pay], [plan(step("paid", "pay", item="desk", amount=1)), DONE]) as staging:
+    async with stages([pay], [plan(step("paid", "pay", item="desk", amount=1)), DONE]) as staging:
         handle = await staging.start(waiting())
         await approve(handle, await asked(handle))
         ended = await outcome(handle)
@@ -306,7 +301,7 @@ async def test_a_resolution_without_a_cause_is_no_answer(stage: Stage) -> None:
     assert (ended.status, SHOP.sold, len(ended.requests)) == (TaskStatus.COMPLETED, [("desk", 900)], 1)
 
 
-async def test_a_fallback_needs_an_approval_of_its_own(client: Client, tmp_path: Path) -> None:
+async def test_a_fallback_needs_an_approval_of_its_own(stages: Stages) -> None:
     """It is another call."""
 
     @tool.keyed(approve="always")
@@ -320,9 +315,7 @@ async def test_a_fallback_needs_an_approval_of_its_own(client: Client, tmp_path:
         """Buy where nobody answers."""
         raise ConnectionRefusedError(111, "refused")
 
-    async with staged(
-        client, tmp_path, [first, other], [plan(step("a", "first", item="x", amount=1)), DONE]
-    ) as staging:
+    async with stages([first, other], [plan(step("a", "first", item="x", amount=1)), DONE]) as staging:
         handle = await staging.start(waiting())
         await approve(handle, await asked(handle))
         second = await asked(handle, 2)
@@ -334,10 +327,10 @@ async def test_a_fallback_needs_an_approval_of_its_own(client: Client, tmp_path:
 
 
 @pytest.mark.full
-async def test_several_calls_ask_at_the_same_time(client: Client, tmp_path: Path) -> None:
+async def test_several_calls_ask_at_the_same_time(stages: Stages) -> None:
     """Each has a request of its own, and the code says for which of them an approval is."""
     both = plan(step("one", "buy", item="desk", amount=900), step("two", "buy", item="lamp", amount=800))
-    async with staged(client, tmp_path, TOOLS, [both, DONE]) as staging:
+    async with stages(TOOLS, [both, DONE]) as staging:
         handle = await staging.start(waiting())
         await asked(handle, 2)
         first, second = (await handle.query("progress", result_type=dict))["requests"]
@@ -376,10 +369,9 @@ RESERVED = [
 ]
 
 
-async def test_an_undo_is_held_like_any_call(client: Client, tmp_path: Path) -> None:
+async def test_an_undo_is_held_like_any_call(stages: Stages) -> None:
     """A planner that wants a large transfer does not get it by reserving: the effect has to be undone by a person."""
-    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
-        ended = await staging.run(Task(text="a task", on_escalation="undo"))
+    ended = await stages.run(wiring(), [plan(*RESERVED), DONE], Task(text="a task", on_escalation="undo"))
 
     assert SHOP.returned == ["pen 5"]
     assert [(one.step_id, one.done, one.reason) for one in ended.undo] == [
@@ -389,10 +381,10 @@ async def test_an_undo_is_held_like_any_call(client: Client, tmp_path: Path) -> 
     assert ended.reason.endswith("Not undone: large (wire needs approval: the amount is above 500).")
 
 
-async def test_the_policy_of_a_task_holds_undos_as_well(client: Client, tmp_path: Path) -> None:
+async def test_the_policy_of_a_task_holds_undos_as_well(stages: Stages) -> None:
     """Where each effect is approved, an approval of the effect does not pay for its undo."""
     steps = [step("bought", "buy", item="desk", amount=900), step("more", "buy", "bought", item="lamp", amount=800)]
-    async with staged(client, tmp_path, TOOLS, [plan(*steps), DONE]) as staging:
+    async with stages(TOOLS, [plan(*steps), DONE]) as staging:
         handle = await staging.start(waiting(approve="effects"))
         await approve(handle, await asked(handle))
         await asked(handle, 2)
@@ -412,7 +404,7 @@ async def closed(staging: Stage) -> Handle:
     return handle
 
 
-async def test_an_undo_that_a_person_has_seen_is_made(client: Client, tmp_path: Path) -> None:
+async def test_an_undo_that_a_person_has_seen_is_made(client: Client, stages: Stages) -> None:
     """The list has the calls with their arguments; a confirmed call is made once, however often it is undone."""
     seen = list[PlannedUndo]()
 
@@ -420,7 +412,7 @@ async def test_an_undo_that_a_person_has_seen_is_made(client: Client, tmp_path: 
         seen.append(planned)
         return True
 
-    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
+    async with stages(wiring(), [plan(*RESERVED), DONE]) as staging:
         handle = await closed(staging)
         unseen = await undo(client, handle, View(), is_attended=False)
         confirmed = await undo(client, handle, View(), is_attended=False, confirm=confirm)
@@ -435,7 +427,7 @@ async def test_an_undo_that_a_person_has_seen_is_made(client: Client, tmp_path: 
     assert SHOP.returned == ["pen 5", "house 900000"]
 
 
-async def test_a_reset_that_undoes_shows_only_what_it_would_call(client: Client, tmp_path: Path) -> None:
+async def test_a_reset_that_undoes_shows_only_what_it_would_call(client: Client, stages: Stages) -> None:
     """The effects after the step to which the task goes back; without a person they stay, and are named."""
     seen = list[list[str]]()
 
@@ -443,7 +435,7 @@ async def test_a_reset_that_undoes_shows_only_what_it_would_call(client: Client,
         seen.append([one.step for one in planned.calls])
         return True
 
-    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
+    async with stages(wiring(), [plan(*RESERVED), DONE]) as staging:
         handle = await closed(staging)
         [unseen] = await undo_steps(client, handle, {"large"}, View(), is_attended=False)
         [confirmed] = await undo_steps(client, handle, {"large"}, View(), is_attended=False, confirm=confirm)
@@ -452,9 +444,9 @@ async def test_a_reset_that_undoes_shows_only_what_it_would_call(client: Client,
     assert (confirmed.done, seen, SHOP.returned) == (True, [["large"]], ["house 900000"])
 
 
-async def test_a_confirmation_is_for_the_arguments_that_were_seen(client: Client, tmp_path: Path) -> None:
+async def test_a_confirmation_is_for_the_arguments_that_were_seen(client: Client, stages: Stages) -> None:
     """A call with others is held: by the workflow, and by the worker that compares what it is sent."""
-    async with staged(client, tmp_path, wiring(), [plan(*RESERVED), DONE]) as staging:
+    async with stages(wiring(), [plan(*RESERVED), DONE]) as staging:
         handle = await closed(staging)
         progress = await handle.query(AgentWorkflow.progress)
         progress.origin = handle.first_execution_run_id
@@ -469,14 +461,14 @@ async def test_a_confirmation_is_for_the_arguments_that_were_seen(client: Client
     assert "large (wire needs approval: the amount is above 500)" in str(failed.value.cause)
 
 
-async def test_what_was_confirmed_before_a_cancel_is_undone(client: Client, tmp_path: Path) -> None:
+async def test_what_was_confirmed_before_a_cancel_is_undone(client: Client, stages: Stages) -> None:
     """`cancel --undo` tells the running task what a person has seen; what it does after that is held."""
     steps = [RESERVED[0], step("open", "buy", "large", item="lamp", amount=800)]
 
     async def confirm(planned: PlannedUndo) -> bool:
         return [one.step for one in planned.calls] == ["large"]
 
-    async with staged(client, tmp_path, wiring(), [plan(*steps), DONE]) as staging:
+    async with stages(wiring(), [plan(*steps), DONE]) as staging:
         first, second = [await staging.start(waiting()) for _ in range(2)]
         for handle in (first, second):
             await asked(handle)

@@ -1,7 +1,6 @@
 """One request about several calls of a plan: each is shown, has a code of its own, and is approved exactly."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,9 +13,9 @@ from client.history.fetch import fetch_history
 from client.wording import asked_calls
 from replan import Key, Tool, tool
 from tests.gate import sampled
-from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.workflows.history import until
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Said, Stages, Word, echo
 from tests.workflows.test_agent_people import answer, asked, refusal, waiting
 from tests.workflows.test_approvals import finished_tasks, reset_to
 from workflows.account.records import StepStatus
@@ -82,12 +81,10 @@ def codes(request: HumanRequest) -> dict[str, JsonValue]:
 
 
 @every_case
-async def test_one_answer_approves_each_call_that_was_shown(
-    client: Client, tmp_path: Path, approve: Any, proposals: Proposals
-) -> None:
+async def test_one_answer_approves_each_call_that_was_shown(stages: Stages, approve: Any, proposals: Proposals) -> None:
     """Whether they run side by side or one after the other, and whoever said that they need it."""
     paid, tools = shop()
-    async with staged(client, tmp_path, tools, [*proposals, DONE]) as stage:
+    async with stages(tools, [*proposals, DONE]) as stage:
         handle = await stage.start(waiting(approve=approve))
         request = await asked(handle)
         before = list(paid)
@@ -108,10 +105,10 @@ async def test_one_answer_approves_each_call_that_was_shown(
     assert [call.args for call in ended.requests[0].others] == [None, None]
 
 
-async def test_each_call_says_where_its_value_is_from(client: Client, tmp_path: Path) -> None:
+async def test_each_call_says_where_its_value_is_from(stages: Stages) -> None:
     """The words of the page, once for each call."""
     _, tools = shop()
-    async with staged(client, tmp_path, tools, [PAGE, IN_A_ROW, DONE]) as stage:
+    async with stages(tools, [PAGE, IN_A_ROW, DONE]) as stage:
         handle = await stage.start(waiting())
         request = await asked(handle)
         await answer(handle, "abort")
@@ -122,12 +119,10 @@ async def test_each_call_says_where_its_value_is_from(client: Client, tmp_path: 
 
 
 @every_case
-async def test_an_approval_of_one_call_approves_no_other(
-    client: Client, tmp_path: Path, approve: Any, proposals: Proposals
-) -> None:
+async def test_an_approval_of_one_call_approves_no_other(stages: Stages, approve: Any, proposals: Proposals) -> None:
     """The others are asked about when their turn comes."""
     paid, tools = shop()
-    async with staged(client, tmp_path, tools, [*proposals, DONE]) as stage:
+    async with stages(tools, [*proposals, DONE]) as stage:
         handle = await stage.start(waiting(approve=approve))
         request = await asked(handle)
         await answer(handle, "approve", call=codes(request)["call"])
@@ -145,12 +140,10 @@ async def test_an_approval_of_one_call_approves_no_other(
 
 
 @every_case
-async def test_a_rejection_asks_about_no_other_call(
-    client: Client, tmp_path: Path, approve: Any, proposals: Proposals
-) -> None:
+async def test_a_rejection_asks_about_no_other_call(stages: Stages, approve: Any, proposals: Proposals) -> None:
     """The plan ends with it."""
     paid, tools = shop()
-    async with staged(client, tmp_path, tools, [*proposals, DONE]) as stage:
+    async with stages(tools, [*proposals, DONE]) as stage:
         handle = await stage.start(waiting(approve=approve))
         await asked(handle)
         await answer(handle, "reject", reason="no")
@@ -165,10 +158,10 @@ OTHERS = [[], ["no"], ["b", "a"], ["a"], ["a", "b", "a"], ["a", "b", "c"], ["min
 
 
 @pytest.mark.parametrize("others", sampled({" ".join(codes): [codes] for codes in OTHERS}, "b a", "a", "mine b"))
-async def test_other_codes_approve_nothing(client: Client, tmp_path: Path, others: Sequence[str]) -> None:
+async def test_other_codes_approve_nothing(stages: Stages, others: Sequence[str]) -> None:
     """All codes are needed, in their order: `a` and `b` stand for the right ones, `mine` for that of the first call."""
     paid, tools = shop()
-    async with staged(client, tmp_path, tools, [IN_A_ROW, DONE]) as stage:
+    async with stages(tools, [IN_A_ROW, DONE]) as stage:
         handle = await stage.start(waiting(approve="effects"))
         request = await asked(handle)
         assert request.call is not None
@@ -182,10 +175,10 @@ async def test_other_codes_approve_nothing(client: Client, tmp_path: Path, other
     assert (still.is_open, paid) == (True, [])
 
 
-async def test_an_edit_changes_one_call_and_approves_no_other(client: Client, tmp_path: Path) -> None:
+async def test_an_edit_changes_one_call_and_approves_no_other(stages: Stages) -> None:
     """The others need an answer of their own."""
     paid, tools = shop()
-    async with staged(client, tmp_path, tools, [AT_ONCE, DONE]) as stage:
+    async with stages(tools, [AT_ONCE, DONE]) as stage:
         handle = await stage.start(waiting(approve="effects"))
         request = await asked(handle)
         await answer(handle, "edit", call=codes(request)["call"], args={"amount": 7})
@@ -208,14 +201,12 @@ HIDDEN: dict[str, NewSteps] = {
 
 
 @pytest.mark.parametrize("proposal", HIDDEN.values(), ids=HIDDEN.keys())
-async def test_only_what_can_be_shown_whole_is_shown_together(
-    client: Client, tmp_path: Path, proposal: NewSteps
-) -> None:
+async def test_only_what_can_be_shown_whole_is_shown_together(stages: Stages, proposal: NewSteps) -> None:
     """A call with other arguments than those known now, or with long ones, has a request of its own, or none."""
     _, tools = shop()
     is_by_policy = proposal.steps[1].kind == "pay"
     proposals = [proposal] if is_by_policy else [PAGE, proposal]
-    async with staged(client, tmp_path, tools, [*proposals, DONE]) as stage:
+    async with stages(tools, [*proposals, DONE]) as stage:
         handle = await stage.start(waiting(approve="effects" if is_by_policy else "declared"))
         request = await asked(handle)
         await answer(handle, "abort", request=request.id)
@@ -224,10 +215,10 @@ async def test_only_what_can_be_shown_whole_is_shown_together(
 
 
 @pytest.mark.parametrize("proposals", [[IN_A_ROW], [PAGE, AT_ONCE]], ids=["in a row", "at once"])
-async def test_a_reset_makes_each_approval_void(client: Client, tmp_path: Path, proposals: Proposals) -> None:
+async def test_a_reset_makes_each_approval_void(client: Client, stages: Stages, proposals: Proposals) -> None:
     """Temporal gives the new run the answer again; nothing is paid until a person approves the calls of this run."""
     paid, tools = shop()
-    async with staged(client, tmp_path, tools, [*proposals, DONE]) as stage:
+    async with stages(tools, [*proposals, DONE]) as stage:
         handle = await stage.start(waiting(approve="effects"))
         request = await asked(handle)
         point = (await finished_tasks(handle))[-1]
@@ -246,20 +237,18 @@ async def test_a_reset_makes_each_approval_void(client: Client, tmp_path: Path, 
     assert sorted(paid) == EACH
 
 
-async def test_nobody_who_answers_leaves_no_other_request(client: Client, tmp_path: Path) -> None:
+async def test_nobody_who_answers_leaves_no_other_request(stages: Stages) -> None:
     """The task ends once, with one request."""
     paid, tools = shop()
-    async with staged(client, tmp_path, tools, [AT_ONCE, DONE]) as stage:
-        handle = await stage.start(waiting(approve="effects", answer_within=1))
-        ended = await outcome(handle)
+    ended = await stages.run(tools, [AT_ONCE, DONE], waiting(approve="effects", answer_within=1))
 
     assert (ended.status, ended.code, len(ended.requests), paid) == (TaskStatus.ESCALATED, "unanswered", 1, [])
 
 
-async def test_a_cancel_while_calls_wait_together_makes_none(client: Client, tmp_path: Path) -> None:
+async def test_a_cancel_while_calls_wait_together_makes_none(stages: Stages) -> None:
     """The steps that wait for another step's request end with it."""
     paid, tools = shop()
-    async with staged(client, tmp_path, tools, [PAGE, AT_ONCE, DONE]) as stage:
+    async with stages(tools, [PAGE, AT_ONCE, DONE]) as stage:
         handle = await stage.start(waiting())
         await asked(handle)
         await handle.cancel()
@@ -268,10 +257,10 @@ async def test_a_cancel_while_calls_wait_together_makes_none(client: Client, tmp
     assert (ended.status, paid, len(ended.requests)) == (TaskStatus.CANCELLED, [], 1)
 
 
-async def test_explain_says_what_was_approved_together(client: Client, tmp_path: Path) -> None:
+async def test_explain_says_what_was_approved_together(client: Client, stages: Stages) -> None:
     """Of each step, also of those for which no request of their own was opened."""
     _, tools = shop()
-    async with staged(client, tmp_path, tools, [PAGE, AT_ONCE, DONE]) as stage:
+    async with stages(tools, [PAGE, AT_ONCE, DONE]) as stage:
         handle = await stage.start(waiting())
         await answer(handle, "approve_all", by="bea", **codes(await asked(handle)))
         await outcome(handle)

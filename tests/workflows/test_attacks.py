@@ -67,7 +67,7 @@ KINDS = Registry(
         named("summarise", tool.read(authority=[]), **ANYTHING),
         named("search_web", tool.read(authority=["name"]), name=str),
         named("pay", tool.idempotent(content=["subject"], observe=contacts.using(name="args.to")), **PAYMENT),
-        named("pay_many", tool.idempotent, payments=list[create_model("payment", **PAYMENT)]),  # type: ignore[call-overload, misc]
+        named("pay_many", tool.idempotent, payments=list[create_model("payment", **PAYMENT)]),  # type: ignore[misc]
         named("send", tool.idempotent(content=["text"]), to=str, text=str),
         named("write", tool.idempotent(content=["content"]), path=str, content=(str, "")),
         named("label", tool.idempotent, labels=dict[str, str]),

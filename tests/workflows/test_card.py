@@ -20,6 +20,7 @@ from replan import Key, Tool, tool
 from server.gateway.tasks import question_of
 from tests.harness import DONE, Stage, plan, staged, step
 from tests.workflows.history import until
+from tests.workflows.props import Stages
 from tests.workflows.test_agent_people import answer, asked, refusal
 from workflows import ids
 from workflows.account.task import Task
@@ -145,11 +146,11 @@ def by_argument(request: HumanRequest) -> dict[str, str]:
     return request.call.origins
 
 
-async def test_each_argument_tells_where_it_comes_from(client: Client, tmp_path: Path) -> None:
+async def test_each_argument_tells_where_it_comes_from(stages: Stages) -> None:
     """The words of the task, an earlier result, the planner, and after an edit the person."""
     amount: JsonValue = {"$from": "cost", "path": "amount"}
     steps = plan(step("cost", "price", sku="A-17"), step("paid", "pay", to="ann", amount=amount, currency="CHF"))
-    async with staged(client, tmp_path, TOOLS, [steps, DONE]) as stage:
+    async with stages(TOOLS, [steps, DONE]) as stage:
         handle = await stage.start(TASK)
         request = await asked(handle)
         assert request.call is not None
@@ -169,10 +170,10 @@ async def test_each_argument_tells_where_it_comes_from(client: Client, tmp_path:
     assert all(one.call and not one.call.origins for one in ended.requests), "the outcome keeps none"
 
 
-async def test_what_the_plan_leaves_out_is_shown_too(client: Client, tmp_path: Path) -> None:
+async def test_what_the_plan_leaves_out_is_shown_too(stages: Stages) -> None:
     """What the tool will get: its defaults and what its validators make, also within an argument; never a secret."""
     steps = plan(step("moved", "transfer", amount=900, to={"iban": "AT02"}, others=[{"iban": "AT03", "country": "DE"}]))
-    async with staged(client, tmp_path, TOOLS, [steps, DONE]) as stage:
+    async with stages(TOOLS, [steps, DONE]) as stage:
         handle = await stage.start(TASK)
         request = await asked(handle)
         shown = [fact for fact in facts(request, Asker("t", "text")) if fact.is_argument or fact.about == LEFT_EMPTY]
@@ -191,10 +192,10 @@ async def test_what_the_plan_leaves_out_is_shown_too(client: Client, tmp_path: P
     assert b"of-the-safe" not in history
 
 
-async def test_an_edit_may_change_what_the_plan_left_out(client: Client, tmp_path: Path) -> None:
+async def test_an_edit_may_change_what_the_plan_left_out(stages: Stages) -> None:
     """The answer says what it was; the code of the call and its key are those of the call as it was planned."""
     steps = plan(step("paid", "pay", to="ann", amount=640.5))
-    async with staged(client, tmp_path, TOOLS, [steps, DONE]) as stage:
+    async with stages(TOOLS, [steps, DONE]) as stage:
         handle = await stage.start(TASK)
         request = await asked(handle)
         assert request.call is not None
@@ -213,7 +214,7 @@ async def test_an_edit_may_change_what_the_plan_left_out(client: Client, tmp_pat
     assert terminal.closed_lines(ended, ended.requests[0])[1:] == ["    pay to ann, amount 640.5, currency EUR"]
 
 
-async def test_an_approval_is_for_the_defaults_that_were_shown(client: Client, tmp_path: Path) -> None:
+async def test_an_approval_is_for_the_defaults_that_were_shown(stages: Stages) -> None:
     """A worker with other defaults asks again; a value that each call makes anew is neither shown nor approved."""
     fees = [1.0]
 
@@ -236,7 +237,7 @@ async def test_an_approval_is_for_the_defaults_that_were_shown(client: Client, t
         return Price(amount=args.fee)
 
     steps = plan(step("paid", "pay_fees", amount=5), step("more", "pay_fees", "paid", amount=6))
-    async with staged(client, tmp_path, [pay_fees], [steps, DONE]) as stage:
+    async with stages([pay_fees], [steps, DONE]) as stage:
         handle = await stage.start(TASK)
         first = await asked(handle)
         fees.append(2.0)
@@ -276,9 +277,9 @@ def test_workers_of_two_versions_ask_for_approvals() -> None:
     assert new.model_dump(mode="json") == {**old.model_dump(mode="json"), "defaults": {"currency": "EUR"}}
 
 
-async def test_what_untrusted_content_said_is_shown_with_its_line(client: Client, tmp_path: Path) -> None:
+async def test_what_untrusted_content_said_is_shown_with_its_line(stages: Stages) -> None:
     """A person sees that nobody but the letter wants Mallory to be paid."""
-    async with staged(client, tmp_path, TOOLS, Follows()) as stage:
+    async with stages(TOOLS, Follows()) as stage:
         handle = await stage.start(TASK)
         request = await asked(handle)
         await answer(handle, "abort")
@@ -346,9 +347,9 @@ async def test_every_screen_has_the_same_facts_in_the_same_order(
     assert request.reason == texts[7]
 
 
-async def test_an_approval_is_no_failure_in_the_history(client: Client, tmp_path: Path) -> None:
+async def test_an_approval_is_no_failure_in_the_history(stages: Stages) -> None:
     """Temporal's web UI shows the type of the failure: that of an approval is its own, and benign."""
-    async with staged(client, tmp_path, TOOLS, [plan(step("paid", "pay", to="ann", amount=640.5)), DONE]) as stage:
+    async with stages(TOOLS, [plan(step("paid", "pay", to="ann", amount=640.5)), DONE]) as stage:
         handle = await stage.start(TASK)
         await asked(handle)
         failed = [

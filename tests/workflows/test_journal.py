@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -21,8 +20,8 @@ from replan import tool
 from runtime.payloads import DATA_CONVERTER
 from tests.console.histories import FOLDER
 from tests.counting import check_journal
-from tests.harness import outcome, staged, step
-from tests.workflows.props import Said, Word
+from tests.harness import outcome, step
+from tests.workflows.props import Said, Stages, Word
 from tests.workflows.test_rooms import ROOT, tree
 from workflows.account.entries_of_steps import Attempted, Waited
 from workflows.account.journal import KEPT, AnyEntry, MovedOn
@@ -64,7 +63,7 @@ def test_only_an_entry_changes_the_state_of_a_task() -> None:
 
 
 async def test_a_local_activity_that_outlasts_a_workflow_task_is_replayed_as_it_was(
-    client: Client, tmp_path: Path
+    client: Client, stages: Stages
 ) -> None:
     """The worker reports such a workflow task in parts; no entry may depend on where they end."""
 
@@ -75,7 +74,7 @@ async def test_a_local_activity_that_outlasts_a_workflow_task_is_replayed_as_it_
         return Said(said=args.word)
 
     written = Task(text="by hand", plan=(step("a", "ponder", word="x"), step("b", "ponder", "a", word="y")))
-    async with staged(client, tmp_path, [ponder], OfflinePlanner()) as stage:
+    async with stages([ponder], OfflinePlanner()) as stage:
         id, soon = f"test-{uuid.uuid4().hex[:12]}", {"seconds": 1}
         handle = await client.start_workflow(
             AgentWorkflow.run, written, id=id, task_queue=stage.queue, task_timeout=timedelta(**soon)

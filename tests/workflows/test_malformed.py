@@ -18,7 +18,7 @@ from replan import tool
 from tests import malformed
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.malformed import FORMS, ROLLBACKS, TASKS, as_json
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Said, Stages, Word, echo
 from workflows.account.outcome import REFUSED, Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
@@ -97,9 +97,9 @@ async def test_a_notification_that_cannot_be_read_fails_with_the_reason(client: 
 
 
 @pytest.mark.full
-async def test_the_reason_names_the_field_and_what_it_takes(client: Client, tmp_path: Path) -> None:
+async def test_the_reason_names_the_field_and_what_it_takes(client: Client, stages: Stages) -> None:
     """An engineer who wrote the client finds the mistake in it."""
-    async with staged(client, tmp_path, [echo], [DONE]) as stage:
+    async with stages([echo], [DONE]) as stage:
         id = await malformed.start(client, "AgentWorkflow", TASKS["no tool call"], stage.queue)
         told = await outcome(client.get_workflow_handle_for(AgentWorkflow.run, id))
 
@@ -107,7 +107,7 @@ async def test_the_reason_names_the_field_and_what_it_takes(client: Client, tmp_
     assert (told.task_id, told.reason) == (id, said)
 
 
-async def test_a_signal_that_cannot_be_read_is_dropped(client: Client, tmp_path: Path) -> None:
+async def test_a_signal_that_cannot_be_read_is_dropped(client: Client, stages: Stages) -> None:
     """The task goes on as if it had not come."""
     signalled = asyncio.Event()
 
@@ -117,7 +117,7 @@ async def test_a_signal_that_cannot_be_read_is_dropped(client: Client, tmp_path:
         await signalled.wait()
         return Said(said=args.word)
 
-    async with staged(client, tmp_path, [wait], [plan(step("a", "wait", word="x")), DONE]) as stage:
+    async with stages([wait], [plan(step("a", "wait", word="x")), DONE]) as stage:
         handle = await stage.start()
         for sent in {**FORMS, "a list of numbers": [as_json([7])], "no record": [as_json([{}])]}.values():
             for name in ("know_earlier_effects", "undo_when_cancelled"):
@@ -149,11 +149,13 @@ class Newer:
         workflow.continue_as_new({"state": 2}, task_queue=given.text)
 
 
-async def test_a_later_run_that_cannot_be_read_waits_for_a_worker_that_can(client: Client, tmp_path: Path) -> None:
+async def test_a_later_run_that_cannot_be_read_waits_for_a_worker_that_can(
+    client: Client, tmp_path: Path, stages: Stages
+) -> None:
     """A worker wrote it, after effects: during a rolling deploy an older one must not end the task."""
     (tmp_path / "newer").mkdir()
     async with (
-        staged(client, tmp_path, [echo], [DONE]) as older,
+        stages([echo], [DONE]) as older,
         staged(client, tmp_path / "newer", [echo], [DONE], workflow=Newer) as newer,
     ):
         handle = client.get_workflow_handle((await newer.start(older.queue)).id)

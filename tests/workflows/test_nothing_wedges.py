@@ -14,7 +14,7 @@ from temporalio.client import Client
 from replan import Refused, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import events
-from tests.workflows.props import Said, Word, echo
+from tests.workflows.props import Said, Stages, Word, echo
 from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
@@ -31,7 +31,7 @@ async def failed_tasks(handle: Any) -> int:
     return types[EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED] + types[EventType.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT]
 
 
-async def test_an_observation_of_ten_megabytes_is_a_stale_view(client: Client, tmp_path: Path) -> None:
+async def test_an_observation_of_ten_megabytes_is_a_stale_view(stages: Stages) -> None:
     """It is refused at its boundary, and the new plan is made from what the refusal had seen."""
 
     @tool.read
@@ -45,9 +45,7 @@ async def test_an_observation_of_ten_megabytes_is_a_stale_view(client: Client, t
         raise Refused("It is taken.", code="conflict", observed={"free": ["b"]})
 
     script: Proposals = [plan(step("a", "take", word="a")), plan(step("b", "echo", word="b")), DONE]
-    async with staged(client, tmp_path, [look, take, echo], script) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
+    ended, handle = await stages.ended([look, take, echo], script)
 
     assert (ended.status, ended.replans, ended.revisions[1].looked) == (TaskStatus.COMPLETED, 1, ())
     assert await failed_tasks(handle) == 0
@@ -56,7 +54,7 @@ async def test_an_observation_of_ten_megabytes_is_a_stale_view(client: Client, t
 @pytest.mark.parametrize(
     "size", [3 * MEGABYTE, pytest.param(5 * MEGABYTE, marks=pytest.mark.full)], ids=["3 MB", "5 MB"]
 )
-async def test_a_result_over_the_servers_limits_is_a_typed_fault(client: Client, tmp_path: Path, size: int) -> None:
+async def test_a_result_over_the_servers_limits_is_a_typed_fault(stages: Stages, size: int) -> None:
     """On a bare server 3 MB is an error without a cause, and 5 MB looks like a timeout and is tried again."""
 
     @tool.read
@@ -64,9 +62,7 @@ async def test_a_result_over_the_servers_limits_is_a_typed_fault(client: Client,
         """Say too much."""
         return Said(said="x" * size)
 
-    async with staged(client, tmp_path, [produce], [plan(step("a", "produce")), DONE]) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
+    ended, handle = await stages.ended([produce], [plan(step("a", "produce")), DONE])
 
     assert (ended.code, ended.steps[0].attempts, await failed_tasks(handle)) == ("too_large", 1, 0)
 
@@ -76,11 +72,11 @@ async def test_a_result_over_the_servers_limits_is_a_typed_fault(client: Client,
     [(MAX_STEPS + 1, f"more than {MAX_STEPS}"), pytest.param(3_000, "propose less at once", marks=pytest.mark.full)],
 )
 async def test_thousands_of_parallel_steps_are_refused_before_anything_is_scheduled(
-    client: Client, tmp_path: Path, count: int, why: str
+    client: Client, stages: Stages, count: int, why: str
 ) -> None:
     """2,100 pending activities fail the workflow task again and again; a plan has 50 steps at the most."""
     task = Task(text="many", plan=tuple(step(f"s{number}", "echo") for number in range(count)))
-    async with staged(client, tmp_path, [echo], [DONE]) as stage:
+    async with stages([echo], [DONE]) as stage:
         handle = await stage.client.start_workflow(
             AgentWorkflow.run, task, id=f"many-{uuid.uuid4().hex[:8]}", task_queue=stage.queue
         )
@@ -112,7 +108,9 @@ class BrokenWorkflow:
         raise KeyError("a bug in the deploy")
 
 
-async def test_a_bug_in_the_workflow_waits_for_its_fix_and_goes_on(client: Client, tmp_path: Path) -> None:
+async def test_a_bug_in_the_workflow_waits_for_its_fix_and_goes_on(
+    client: Client, tmp_path: Path, stages: Stages
+) -> None:
     """Nothing is killed: the task stands still under the broken deploy and completes under the mended one."""
     calls = list[str]()
 
@@ -123,7 +121,7 @@ async def test_a_bug_in_the_workflow_waits_for_its_fix_and_goes_on(client: Clien
         return Said(said=args.word)
 
     script: Proposals = [plan(step("a", "count", word="a"), step("b", "count", "a", word="b")), DONE]
-    async with staged(client, tmp_path, [count], script, workflow=BrokenWorkflow) as stage:
+    async with stages([count], script, workflow=BrokenWorkflow) as stage:
         handle = await stage.start()
         async with asyncio.timeout(30):
             while not await failed_tasks(handle):

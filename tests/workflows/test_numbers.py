@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +15,8 @@ from temporalio.common import RawValue
 
 from replan import Key, NeedsPerson, Refused, Tool, tool
 from tests import malformed
-from tests.harness import DONE, plan, staged, step
-from tests.workflows.props import Said, Word, echo
+from tests.harness import DONE, plan, step
+from tests.workflows.props import Said, Stages, Word, echo
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -243,9 +242,9 @@ def _waits(events: Sequence[Any]) -> bool:
 @pytest.mark.timeout(600)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=EXAMPLES // 25)
 @given(st.lists(st.sampled_from(CASES), min_size=20, max_size=20))
-async def test_no_number_wedges_a_workflow(client: Client, tmp_path: Path, cases: Sequence[Case]) -> None:
+async def test_no_number_wedges_a_workflow(client: Client, stages: Stages, cases: Sequence[Case]) -> None:
     """However it was started: it is refused, or runs, and can be cancelled; no workflow task fails."""
-    async with staged(client, tmp_path, TOOLS, [plan(step("z", "stuck", word="x")), DONE]) as stage:
+    async with stages(TOOLS, [plan(step("z", "stuck", word="x")), DONE]) as stage:
         found = await asyncio.gather(*(fate(client, stage.queue, case) for case in cases))
 
     assert [why for why in found if why] == []
@@ -255,10 +254,10 @@ async def test_no_number_wedges_a_workflow(client: Client, tmp_path: Path, cases
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=EXAMPLES // 50)
 @given(st.lists(st.sampled_from(MESSAGES), min_size=15, max_size=15))
 async def test_no_number_in_an_answer_or_a_signal_wedges_a_task(
-    client: Client, tmp_path: Path, cases: Sequence[Case]
+    client: Client, stages: Stages, cases: Sequence[Case]
 ) -> None:
     """Whatever a program says to a task that waits: it is refused, dropped or taken, and the task can be cancelled."""
-    async with staged(client, tmp_path, TOOLS, [plan(step("z", "stuck", word="x")), DONE]) as stage:
+    async with stages(TOOLS, [plan(step("z", "stuck", word="x")), DONE]) as stage:
         found = await asyncio.gather(*(fate_of_told(client, stage.queue, case) for case in cases))
 
     assert [why for why in found if why] == []

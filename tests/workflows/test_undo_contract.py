@@ -12,6 +12,7 @@ from client.follow import View
 from client.undo import Confirm, PlannedUndo, cancel, undo, undo_steps
 from replan import Key, Refused, Tool, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
+from tests.workflows.props import Stages
 from tests.workflows.test_agent_people import asked
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
@@ -226,15 +227,13 @@ def seen_by(seen: list[PlannedUndo], *, says: bool = True) -> Confirm:
     return confirm
 
 
-async def test_a_person_confirms_an_undo_and_is_told_where_its_values_come_from(client: Client, tmp_path: Path) -> None:
+async def test_a_person_confirms_an_undo_and_is_told_where_its_values_come_from(client: Client, stages: Stages) -> None:
     """Nobody looked: held, and named. Somebody looked: made once, however often it is undone."""
     bank, seen = Bank(TO_CONTACT), list[PlannedUndo]()
-    async with staged(client, tmp_path, bank.tools, [plan(PAID), DONE]) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        unseen = await undo(client, handle, View(), is_attended=False)
-        confirmed = await undo(client, handle, View(), is_attended=False, confirm=seen_by(seen))
-        again = await undo(client, handle, View(), is_attended=False)
+    _, handle = await stages.ended(bank.tools, [plan(PAID), DONE])
+    unseen = await undo(client, handle, View(), is_attended=False)
+    confirmed = await undo(client, handle, View(), is_attended=False, confirm=seen_by(seen))
+    again = await undo(client, handle, View(), is_attended=False)
 
     assert [record.reason for record in unseen.outcome.undo] == [HELD]
     assert unseen.planned and [call.approve for call in unseen.planned.to_approve] == [HELD[23:-1]]
@@ -242,14 +241,12 @@ async def test_a_person_confirms_an_undo_and_is_told_where_its_values_come_from(
     assert (confirmed.is_complete, again.is_complete, bank.refunds) == (True, True, [{"to": EVIL, "amount": 5}])
 
 
-async def test_a_second_rollback_does_not_ask_about_what_is_undone(client: Client, tmp_path: Path) -> None:
+async def test_a_second_rollback_does_not_ask_about_what_is_undone(client: Client, stages: Stages) -> None:
     """One effect was confirmed and undone, another has no undo: the next rollback names only the other."""
     bank = Bank(TO_CONTACT)
-    async with staged(client, tmp_path, bank.tools, [plan(PAID, step("x", "refund", "p", to="me")), DONE]) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        first = await undo(client, handle, View(), is_attended=False, confirm=seen_by([]))
-        second = await undo(client, handle, View(), is_attended=False)
+    _, handle = await stages.ended(bank.tools, [plan(PAID, step("x", "refund", "p", to="me")), DONE])
+    first = await undo(client, handle, View(), is_attended=False, confirm=seen_by([]))
+    second = await undo(client, handle, View(), is_attended=False)
 
     assert [[(undone.step_id, undone.done) for undone in each.outcome.undo] for each in (first, second)] == [
         [("x", False), ("p", True)]
@@ -258,10 +255,10 @@ async def test_a_second_rollback_does_not_ask_about_what_is_undone(client: Clien
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
-async def test_cancel_with_undo_shows_the_call_first(client: Client, tmp_path: Path, is_seen: bool) -> None:
+async def test_cancel_with_undo_shows_the_call_first(client: Client, stages: Stages, is_seen: bool) -> None:
     """A running task is told what a person has seen; without a person the call is held, and named."""
     bank, seen = Bank(TO_CONTACT), list[PlannedUndo]()
-    async with staged(client, tmp_path, bank.tools, [plan(PAID, FAILS), DONE]) as stage:
+    async with stages(bank.tools, [plan(PAID, FAILS), DONE]) as stage:
         handle = await stage.start(Task(text="a task", on_escalation="wait"))
         await asked(handle)
         await cancel(client, handle, undo=True, confirm=seen_by(seen) if is_seen else None)
@@ -271,14 +268,12 @@ async def test_cancel_with_undo_shows_the_call_first(client: Client, tmp_path: P
     assert [undone.reason for undone in ended.undo] == ["" if is_seen else HELD]
 
 
-async def test_a_reset_that_undoes_holds_the_call_as_well(client: Client, tmp_path: Path) -> None:
+async def test_a_reset_that_undoes_holds_the_call_as_well(client: Client, stages: Stages) -> None:
     """`reset --undo` has the same rule."""
     bank = Bank(TO_CONTACT)
-    async with staged(client, tmp_path, bank.tools, [plan(PAID), DONE]) as stage:
-        handle = await stage.start()
-        await outcome(handle)
-        [unseen] = await undo_steps(client, handle, {"p"}, View(), is_attended=False)
-        [confirmed] = await undo_steps(client, handle, {"p"}, View(), is_attended=False, confirm=seen_by([]))
+    _, handle = await stages.ended(bank.tools, [plan(PAID), DONE])
+    [unseen] = await undo_steps(client, handle, {"p"}, View(), is_attended=False)
+    [confirmed] = await undo_steps(client, handle, {"p"}, View(), is_attended=False, confirm=seen_by([]))
 
     assert (unseen.done, unseen.reason, confirmed.done, len(bank.refunds)) == (False, HELD, True, 1)
 
@@ -323,17 +318,13 @@ def posting(asked_for: list[str], fails: Callable[[], Exception], name: str) -> 
 
 @pytest.mark.parametrize("name", ["url", "place"])
 @pytest.mark.parametrize("fails", [lambda: ConnectionResetError(), lambda: Refused("No.", code="conflict")])
-async def test_a_companion_carries_no_data_away(
-    client: Client, tmp_path: Path, fails: Callable[[], Exception], name: str
-) -> None:
+async def test_a_companion_carries_no_data_away(stages: Stages, fails: Callable[[], Exception], name: str) -> None:
     """Its address comes from a page: it is not called, and a person or the planner is told why."""
     asked_for = list[str]()
     sends = step("p", "post", "r", to="ann", text={"$from": "r", "path": "word"})
     script: Proposals = [plan(step("r", "page"), sends), DONE]
-    async with staged(client, tmp_path, posting(asked_for, fails, name), script) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-        progress = await handle.query(AgentWorkflow.progress)
+    ended, handle = await stages.ended(posting(asked_for, fails, name), script)
+    progress = await handle.query(AgentWorkflow.progress)
 
     told = [ended.reason, *(observation.unread for observation in progress.observations)]
     why = f"look was not called: {name} comes from untrusted content (text in the arguments of 'p')"
