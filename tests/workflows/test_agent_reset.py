@@ -131,8 +131,10 @@ async def test_a_reset_does_nothing_twice(
     """To before each effect, to after the proposal, and to before it: the task completes again with one of each."""
     url = service.url
     steps = plan(step("a", "write", word="x"), step("b", "charge", "a", url=url), step("c", "pay", "b", url=url))
-    first, handle = await stages.ended(tools(service), [steps, DONE])
-    second = await again(stage, client.get_workflow_handle_for(AgentWorkflow.run, handle.id), before)
+    async with stages(tools(service), [steps, DONE]) as stage:
+        handle = await stage.start()
+        first = await outcome(handle)
+        second = await again(stage, client.get_workflow_handle_for(AgentWorkflow.run, handle.id), before)
 
     assert (first.status, second.status, second.replans) == (TaskStatus.COMPLETED, TaskStatus.COMPLETED, 0)
     assert [one.result for one in second.steps] == [one.result for one in first.steps]
