@@ -72,8 +72,8 @@ def screens(*words: str) -> dict[str, str]:
 
 
 def test_a_new_row_is_seen_on_every_screen() -> None:
-    """The table is the only place that has the words of a decision."""
-    shown = screens("new")
+    """The table is the only place that has the words of a decision. An older console shows its name."""
+    shown, older = screens("new"), screens()
 
     assert "14:00 is taken. → the shop takes stock: the call is held" in shown["web UI"]
     assert "    the shop takes stock -> the call is held\n" in shown["tree"] + "\n"
@@ -84,15 +84,10 @@ def test_a_new_row_is_seen_on_every_screen() -> None:
     assert "on hold" in shown["report --html"]
     assert '"followed": {"hold": 1}' in shown["report --json"]
 
-
-def test_an_older_console_shows_a_decision_that_it_does_not_know() -> None:
-    """By its name: a worker may be newer, and the rest of the task can be read as ever."""
-    shown = screens()
-
-    assert "a newer version of Replan decided: hold" in shown["web UI"]
-    assert "a newer version of Replan decided -> hold" in shown["tree"]
-    assert "A newer version of Replan decided: hold." in shown["explain"]
-    assert re.search(r"faults +hold +recovered", shown["report"])
+    assert "a newer version of Replan decided: hold" in older["web UI"]
+    assert "a newer version of Replan decided -> hold" in older["tree"]
+    assert "A newer version of Replan decided: hold." in older["explain"]
+    assert re.search(r"faults +hold +recovered", older["report"])
 
 
 @pytest.mark.parametrize("name", ["", "Hold", "a b", "x\x1b[2J", "<b>", "x" * 41])
