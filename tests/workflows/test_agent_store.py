@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, insert
 
 from replan import Tool, Transaction, metadata, tool
-from tests.harness import DONE, Stage, outcome, plan, step
+from tests.harness import DONE, outcome, plan, step
 from tests.workflows.history import timers
 from tests.workflows.props import Stages
 from workflows.account.records import StepStatus
@@ -75,32 +75,23 @@ async def test_a_locked_store_is_waited_for(tmp_path: Path, stages: Stages, kind
 
 
 @pytest.mark.full
-async def test_a_store_that_is_gone_is_waited_for(tmp_path: Path, stages: Stages) -> None:
-    """Its file is moved away between two steps, and comes back."""
-    async with stages(TOOLS, [plan(step("a", "write", word="x")), *two()]) as stage:
-        ended = await away(stage, tmp_path)
+async def test_a_store_that_is_gone_is_waited_for(stages: Stages) -> None:
+    """Its file is elsewhere for a moment while the task runs, and comes back."""
+    steps = [plan(step("a", "write", word="x")), plan(step("b", "write", word="y")), DONE]
+    async with stages(TOOLS, steps) as stage:
+        files = list(stages.folder.glob("store.db*"))
+        (stages.folder / "elsewhere").mkdir()
+        for file in files:
+            file.rename(stages.folder / "elsewhere" / file.name)
+        handle = await stage.start()
+        async with asyncio.timeout(30):
+            while not await timers(handle):
+                await asyncio.sleep(0.1)
+        for file in files:
+            (stages.folder / "elsewhere" / file.name).rename(file)
+        ended = await outcome(handle)
 
-    assert (ended, rows(tmp_path)) == (TaskStatus.COMPLETED, ["x", "y"])
-
-
-def two() -> Sequence[Any]:
-    """The second step, and the end."""
-    return [plan(step("b", "write", word="y")), DONE]
-
-
-async def away(stage: Stage, folder: Path) -> TaskStatus:
-    """Run the task while the file of its store is elsewhere for a moment."""
-    files = list(folder.glob("store.db*"))
-    (folder / "elsewhere").mkdir()
-    for file in files:
-        file.rename(folder / "elsewhere" / file.name)
-    handle = await stage.start()
-    async with asyncio.timeout(30):
-        while not await timers(handle):
-            await asyncio.sleep(0.1)
-    for file in files:
-        (folder / "elsewhere" / file.name).rename(file)
-    return (await outcome(handle)).status
+    assert (ended.status, rows(stages.folder)) == (TaskStatus.COMPLETED, ["x", "y"])
 
 
 @pytest.mark.parametrize("trouble", ["full", pytest.param("another version", marks=pytest.mark.full)])

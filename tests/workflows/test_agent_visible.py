@@ -5,36 +5,25 @@ import uuid
 from pathlib import Path
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.sdk.v1 import WorkflowMetadata
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 
 from activities.planning.activities import Planning
 from activities.planning.planner import ScriptedPlanner
 from activities.toolbox.registry import Registry
 from replan import NeedsPerson, Refused, tool
-from tests.gate import sampled
 from tests.harness import DONE, Proposals, Stage, outcome, plan, step, worker
 from tests.workflows.history import Handle, calls, events, until
-from tests.workflows.props import Said, Stages, Word, echo
+from tests.workflows.props import Said, Scripts, Stages, Word, echo, played
+from tests.workflows.test_agent_reset import again
 from workflows.account import search_attributes
 from workflows.account.outcome import Outcome
 from workflows.account.records import StepStatus
 from workflows.account.task import TaskStatus
 from workflows.plans.proposal import Answer, GiveUp, Question, Step
 
-
-@tool.read
-async def refuse(args: Word) -> Said:
-    """Be refused."""
-    raise Refused("It is gone.", code="gone")
-
-
-@tool.read
-async def without_key(args: Word) -> Said:
-    """Be refused for a reason that only a person can mend."""
-    raise NeedsPerson("The key was revoked.", code="unauthorized")
+refuse = played("refuse", Refused("It is gone.", code="gone"))
+without_key = played("without_key", NeedsPerson("The key was revoked.", code="unauthorized"))
 
 
 @tool.read(timeout=60)
@@ -56,46 +45,37 @@ async def details_of(handle: Handle) -> str:
     return metadata.current_details
 
 
-ENDINGS: list[tuple[TaskStatus, WorkflowExecutionStatus, Proposals, str | None]] = [
-    (TaskStatus.COMPLETED, WorkflowExecutionStatus.COMPLETED, [plan(step("a", "echo")), DONE], None),
-    (TaskStatus.FAILED, WorkflowExecutionStatus.FAILED, [GiveUp(reason="No way.")], None),
-    (TaskStatus.ESCALATED, WorkflowExecutionStatus.FAILED, [Question(text="Which?")], None),
-    (TaskStatus.ESCALATED, WorkflowExecutionStatus.FAILED, [plan(step("a", "without_key"))], "unauthorized"),
-    (TaskStatus.OVER_BUDGET, WorkflowExecutionStatus.FAILED, [plan(step("a", "refuse"))], "gone"),
-    (TaskStatus.CANCELLED, WorkflowExecutionStatus.CANCELED, [plan(step("a", "hang"))], None),
-]
+COMPLETED, FAILED = WorkflowExecutionStatus.COMPLETED, WorkflowExecutionStatus.FAILED
+ENDINGS: dict[str, tuple[TaskStatus, WorkflowExecutionStatus, Proposals, str | None]] = {
+    "completed": (TaskStatus.COMPLETED, COMPLETED, [plan(step("a", "echo")), DONE], None),
+    "failed": (TaskStatus.FAILED, FAILED, [GiveUp(reason="No way.")], None),
+    "asks": (TaskStatus.ESCALATED, FAILED, [Question(text="Which?")], None),
+    "unauthorized": (TaskStatus.ESCALATED, FAILED, [plan(step("a", "without_key"))], "unauthorized"),
+    "gone": (TaskStatus.OVER_BUDGET, FAILED, [plan(step("a", "refuse"))], "gone"),
+    "hangs": (TaskStatus.CANCELLED, WorkflowExecutionStatus.CANCELED, [plan(step("a", "hang"))], None),
+}
 
 
-@pytest.mark.parametrize(
-    ("status", "temporal", "script", "fault"),
-    sampled(
-        {f"{case[0]} {case[3] or ''}".strip(): case for case in ENDINGS},
-        "completed",
-        "escalated unauthorized",
-        "cancelled",
-    ),
-)
-async def test_the_search_attributes_and_temporal_agree_with_the_outcome(
-    stages: Stages, status: TaskStatus, temporal: WorkflowExecutionStatus, script: Proposals, fault: str | None
-) -> None:
+async def test_the_search_attributes_and_temporal_agree_with_the_outcome(stages: Stages) -> None:
     """A list, an alert or a colour never lies."""
-    async with stages([echo, refuse, without_key, hang], script) as stage:
-        handle = await stage.start(replans=0)
-        if status is TaskStatus.CANCELLED:
-            await until(handle, lambda progress: bool(progress.with_status(StepStatus.RUNNING)))
-            await handle.cancel()
-        ended = await outcome(handle)
-        found = await found_as(handle)
-        described = await handle.describe()
+    planner = Scripts({name: script for name, (_, _, script, _) in ENDINGS.items()})
+    async with stages([echo, refuse, without_key, hang], planner) as stage:
+        handles = {name: await stage.start(name, replans=0) for name in ENDINGS}
+        await until(handles["hangs"], lambda progress: bool(progress.with_status(StepStatus.RUNNING)))
+        await handles["hangs"].cancel()
+        ended = {name: await outcome(handle) for name, handle in handles.items()}
+        found = {name: await found_as(handle) for name, handle in handles.items()}
+        statuses = {name: (await handle.describe()).status for name, handle in handles.items()}
 
-    assert (ended.status, described.status) == (status, temporal)
-    assert {name: value for name, value in found.items() if name in search_attributes.TYPES} == {
-        "ReplanStatus": status.value,
-        "ReplanStrategy": "plan",
-        "ReplanPlanner": "scripted",
-        "ReplanReplans": 0,
-        **({"ReplanLastFault": fault} if fault else {}),
-    }
+    for name, (status, temporal, _, fault) in ENDINGS.items():
+        assert (ended[name].status, statuses[name]) == (status, temporal), name
+        assert {key: value for key, value in found[name].items() if key in search_attributes.TYPES} == {
+            "ReplanStatus": status.value,
+            "ReplanStrategy": "plan",
+            "ReplanPlanner": "scripted",
+            "ReplanReplans": 0,
+            **({"ReplanLastFault": fault} if fault else {}),
+        }, name
 
 
 async def test_a_running_task_is_found_by_how_it_stands(stages: Stages) -> None:
@@ -124,14 +104,19 @@ async def test_a_namespace_without_our_search_attributes_is_no_obstacle(client: 
 
 
 async def test_the_timeline_reads_like_the_plan(stages: Stages) -> None:
-    """One activity type per kind, and a summary that says which plan, what it does, and why it was made."""
+    """One activity type per kind, and a summary that says which plan, what it does, and why it was made.
+
+    A call shows its arguments, references resolved, and nothing else. The rest travels in a header: the key of the
+    step with the first run, the revision, and the digest of the spec that was decided by.
+    """
     script: Proposals = [
         plan(Step(id="a", kind="refuse", title="Read the\n old page")),
-        plan(step("b", "echo", word="hi")),
+        plan(step("b", "echo", word="hi"), step("c", "echo", word={"$from": "b", "path": "said"})),
         DONE,
     ]
     _, handle = await stages.ended([refuse, echo], script)
-    scheduled = await calls(handle)
+    scheduled, run = await calls(handle), handle.first_execution_run_id
+    digests = [Registry([one])[one.__name__].spec.digest for one in (refuse, echo)]
 
     assert [(one.kind, one.id, one.summary) for one in scheduled] == [
         ("catalogue", "catalogue", "what this worker can do"),
@@ -139,54 +124,34 @@ async def test_the_timeline_reads_like_the_plan(stages: Stages) -> None:
         ("refuse", "a", "plan 1: Read the old page"),
         ("replan", "plan:2", "a new plan, because a was rejected (gone)"),
         ("echo", "b", "plan 2: hi"),
+        ("echo", "c", "plan 2: <b.said>"),
         ("plan", "plan:3", "plan 2 is done: what next?"),
     ]
-
-
-@pytest.mark.full
-async def test_a_call_shows_its_arguments_and_nothing_else(stages: Stages) -> None:
-    """Exactly what the tool gets, references resolved: the rest travels in a header."""
-    steps = plan(step("a", "echo", word="hi"), step("b", "echo", word={"$from": "a", "path": "said"}))
-    _, handle = await stages.ended([echo], [steps, DONE])
-    scheduled = [one for one in await calls(handle) if one.kind == "echo"]
-
-    assert [one.args for one in scheduled] == [{"word": "hi"}, {"word": "hi"}]
-
-
-async def test_every_call_carries_the_key_of_its_step(stages: Stages) -> None:
-    """`first_execution_run_id`/step id, with the revision and the digest of the spec that was decided by."""
-    script: Proposals = [plan(step("a", "echo")), plan(step("b", "echo")), DONE]
-    _, handle = await stages.ended([echo], script)
-    headers = [one.header for one in await calls(handle)][1:5]
-    run, digest = handle.first_execution_run_id, Registry([echo])["echo"].spec.digest
-
+    assert [one.args for one in scheduled if one.kind == "echo"] == [{"word": "hi"}, {"word": "hi"}]
     assert run
-    assert [(one["key"], one.get("revision", 1), one.get("digest", "")) for one in headers] == [
+    assert [(one.header["key"], one.header.get("revision", 1), one.header.get("digest", "")) for one in scheduled][
+        1:6
+    ] == [
         (f"{run}/plan:1", 1, ""),
-        (f"{run}/a", 1, digest),
+        (f"{run}/a", 1, digests[0]),
         (f"{run}/plan:2", 2, ""),
-        (f"{run}/b", 2, digest),
+        (f"{run}/b", 2, digests[1]),
+        (f"{run}/c", 2, digests[1]),
     ]
 
 
 @pytest.mark.full
-async def test_the_keys_stay_the_same_when_the_task_is_reset(client: Client, stages: Stages) -> None:
+async def test_the_keys_stay_the_same_when_the_task_is_reset(stages: Stages) -> None:
     """Somebody who sets a task back must not make its effects happen twice."""
-    _, handle = await stages.ended([echo], [plan(step("a", "echo")), DONE])
-    before = [one.header["key"] for one in await calls(handle) if one.header]
-    request = ResetWorkflowExecutionRequest(
-        namespace=client.namespace,
-        workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=handle.first_execution_run_id or ""),
-        reason="a test",
-        workflow_task_finish_event_id=4,  # the very first workflow task is done again
-        request_id=uuid.uuid4().hex,
-    )
-    run = (await client.workflow_service.reset_workflow_execution(request)).run_id
-    again: Handle = client.get_workflow_handle(handle.id, run_id=run, result_type=Outcome)
-    await outcome(again)
-    after = [one.header["key"] for one in await calls(again) if one.header]
+    async with stages([echo], [plan(step("a", "echo")), DONE]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        before = [one.header["key"] for one in await calls(handle) if one.header]
+        await again(stage, handle, "catalogue")
+        newest: Handle = stage.client.get_workflow_handle(handle.id, result_type=Outcome)
+        after = [one.header["key"] for one in await calls(newest) if one.header]
 
-    assert run != handle.first_execution_run_id
+    assert (await newest.describe()).run_id != handle.first_execution_run_id
     assert after == before
 
 

@@ -235,7 +235,7 @@ LINES: dict[str, tuple[Progress, list[str]]] = {
     ),
     "what time has cured is in the number of attempts, and no fault that led to something": (
         progress(record(step("a", "k")), faults=SLOW),
-        ["- ○ **a** k → not\\_found", f"- Plan 1, a: not_found. Gone. → {AFTER}"],
+        ["- ○ **a** k", f"- Plan 1, a: not_found. Gone. → {AFTER}"],
     ),
     "a planner that could not be used is told once; and that older turns were summarised": (
         progress(failovers=FAILED, compactions=SHORT),
