@@ -21,7 +21,7 @@ from server.gateway.tasks import question_of
 from tests.harness import DONE, Stage, plan, staged, step
 from tests.workflows.history import until
 from tests.workflows.props import Stages
-from tests.workflows.test_agent_people import answer, asked, refusal
+from tests.workflows.test_agent_people import answer, asked, asking, refusal
 from workflows import ids
 from workflows.account.task import Task
 from workflows.agent import AgentWorkflow
@@ -150,9 +150,7 @@ async def test_each_argument_tells_where_it_comes_from(stages: Stages) -> None:
     """The words of the task, an earlier result, the planner, and after an edit the person."""
     amount: JsonValue = {"$from": "cost", "path": "amount"}
     steps = plan(step("cost", "price", sku="A-17"), step("paid", "pay", to="ann", amount=amount, currency="CHF"))
-    async with stages(TOOLS, [steps, DONE]) as stage:
-        handle = await stage.start(TASK)
-        request = await asked(handle)
+    async with asking(stages, TOOLS, [steps, DONE], TASK) as (handle, request):
         assert request.call is not None
         await refusal(handle, "edit", {"call": request.call.code, "args": {"to": 7}})
         again = await asked(handle, 2)
@@ -173,9 +171,7 @@ async def test_each_argument_tells_where_it_comes_from(stages: Stages) -> None:
 async def test_what_the_plan_leaves_out_is_shown_too(stages: Stages) -> None:
     """What the tool will get: its defaults and what its validators make, also within an argument; never a secret."""
     steps = plan(step("moved", "transfer", amount=900, to={"iban": "AT02"}, others=[{"iban": "AT03", "country": "DE"}]))
-    async with stages(TOOLS, [steps, DONE]) as stage:
-        handle = await stage.start(TASK)
-        request = await asked(handle)
+    async with asking(stages, TOOLS, [steps, DONE], TASK) as (handle, request):
         shown = [fact for fact in facts(request, Asker("t", "text")) if fact.is_argument or fact.about == LEFT_EMPTY]
         await answer(handle, "abort")
         ended = [one async for one in handle.fetch_history_events()]
@@ -195,9 +191,7 @@ async def test_what_the_plan_leaves_out_is_shown_too(stages: Stages) -> None:
 async def test_an_edit_may_change_what_the_plan_left_out(stages: Stages) -> None:
     """The answer says what it was; the code of the call and its key are those of the call as it was planned."""
     steps = plan(step("paid", "pay", to="ann", amount=640.5))
-    async with stages(TOOLS, [steps, DONE]) as stage:
-        handle = await stage.start(TASK)
-        request = await asked(handle)
+    async with asking(stages, TOOLS, [steps, DONE], TASK) as (handle, request):
         assert request.call is not None
         key = ids.idempotency_key("paid", str(handle.first_execution_run_id))
         of_plan = approval_code(str(handle.first_execution_run_id), key, digest("pay", {"to": "ann", "amount": 640.5}))
@@ -237,9 +231,7 @@ async def test_an_approval_is_for_the_defaults_that_were_shown(stages: Stages) -
         return Price(amount=args.fee)
 
     steps = plan(step("paid", "pay_fees", amount=5), step("more", "pay_fees", "paid", amount=6))
-    async with stages([pay_fees], [steps, DONE]) as stage:
-        handle = await stage.start(TASK)
-        first = await asked(handle)
+    async with asking(stages, [pay_fees], [steps, DONE], TASK) as (handle, first):
         fees.append(2.0)
         assert first.call is not None
         await answer(handle, "approve", call=first.call.code)
@@ -279,9 +271,7 @@ def test_workers_of_two_versions_ask_for_approvals() -> None:
 
 async def test_what_untrusted_content_said_is_shown_with_its_line(stages: Stages) -> None:
     """A person sees that nobody but the letter wants Mallory to be paid."""
-    async with stages(TOOLS, Follows()) as stage:
-        handle = await stage.start(TASK)
-        request = await asked(handle)
+    async with asking(stages, TOOLS, Follows(), TASK) as (handle, request):
         await answer(handle, "abort")
 
     assert by_argument(request)["to"] == (
@@ -349,9 +339,7 @@ async def test_every_screen_has_the_same_facts_in_the_same_order(
 
 async def test_an_approval_is_no_failure_in_the_history(stages: Stages) -> None:
     """Temporal's web UI shows the type of the failure: that of an approval is its own, and benign."""
-    async with stages(TOOLS, [plan(step("paid", "pay", to="ann", amount=640.5)), DONE]) as stage:
-        handle = await stage.start(TASK)
-        await asked(handle)
+    async with asking(stages, TOOLS, [plan(step("paid", "pay", to="ann", amount=640.5)), DONE], TASK) as (handle, _):
         failed = [
             event.activity_task_failed_event_attributes.failure
             async for event in handle.fetch_history_events()

@@ -1,7 +1,8 @@
 """A receiver is told what tasks ask of people, and no task and no answer waits for it."""
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,6 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client, WorkflowHistory
 
-from activities.toolbox.declare.kind import Kind
 from client.redaction import Redaction
 from client.reset import reset
 from replan import Key, NeedsPerson, Tool, tool
@@ -17,16 +17,15 @@ from runtime.client import connect
 from runtime.dev_server import DevServer, ServerSpec, find_cli, free_port
 from tests.console.replaying import replay
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
-from tests.receiving import receiver
+from tests.receiving import Mailbox, receiver
 from tests.workflows.history import Handle, events, timers, until
-from tests.workflows.props import Said, Stages, Word, echo
+from tests.workflows.props import Stages, Word, echo, played
 from workflows.account import search_attributes
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.limits.budget import Limits
-from workflows.planning.situation import Situation
-from workflows.plans.proposal import Answer, NewSteps, Question
+from workflows.plans.proposal import Question
 
 WORD = "a-value-of-an-argument"
 
@@ -64,10 +63,18 @@ async def started(handle: Handle) -> list[str]:
     return [one.workflow_id for one in found if one.workflow_id]
 
 
+@asynccontextmanager
+async def told(
+    stages: Stages, tools: list[Tool[..., Any]], planner: Any, task: Task | None = None, *statuses: int
+) -> AsyncIterator[tuple[Mailbox, Handle]]:
+    """A task whose worker tells a receiver, which answers with these statuses."""
+    async with receiver(*statuses) as mailbox, stages(tools, planner, notify=mailbox.url) as stage:
+        yield mailbox, await stage.start(task or waiting())
+
+
 async def test_a_receiver_is_told_of_a_request_and_of_its_answer(stages: Stages) -> None:
     """With the commands that answer it, each with an id of its own; without a value, a reason or a name."""
-    async with receiver() as mailbox, stages(TOOLS, PAY, notify=mailbox.url) as stage:
-        handle = await stage.start(waiting())
+    async with told(stages, TOOLS, PAY) as (mailbox, handle):
         await mailbox.has(1)
         await handle.execute_update("skip", {"by": "ann", "reason": "done by hand"})
         ended = await outcome(handle)
@@ -94,8 +101,7 @@ async def test_a_receiver_is_told_of_a_request_and_of_its_answer(stages: Stages)
 
 async def test_what_nobody_answers_has_a_reminder(stages: Stages) -> None:
     """Halfway, where the request is open for less than two days; the end of the task is told, too."""
-    async with receiver() as mailbox, stages(TOOLS, PAY, notify=mailbox.url) as stage:
-        handle = await stage.start(waiting(answer_within=3))
+    async with told(stages, TOOLS, PAY, waiting(answer_within=3)) as (mailbox, handle):
         ended = await outcome(handle)
         await mailbox.has(3)
         waits = await timers(handle)
@@ -107,49 +113,31 @@ async def test_what_nobody_answers_has_a_reminder(stages: Stages) -> None:
 
 
 @pytest.mark.full
-async def test_several_requests_are_told_apart(stages: Stages) -> None:
-    """Whoever aborts one closes all."""
-    async with receiver() as mailbox, stages(TOOLS, TWO, notify=mailbox.url) as stage:
-        handle = await stage.start(waiting())
+async def test_what_ends_a_task_closes_each_request(stages: Stages) -> None:
+    """They are told apart; whoever aborts one closes all, and a cancel leaves nobody with what no answer is for."""
+    async with told(stages, TOOLS, TWO) as (mailbox, handle):
         await asked(handle, 2)
         await handle.execute_update("abort", {"request": "r2"})
         ended = await outcome(handle)
         await mailbox.has(4)
+    async with told(stages, TOOLS, PAY) as (cancelled, handle):
+        await asked(handle)
+        await handle.cancel()
+        await outcome(handle)
+        await cancelled.has(2)
 
     ends = {one["data"]["request"]: one["data"]["end"] for one in mailbox.posted if one["type"] == "request.closed"}
     assert (ended.code, ends) == ("aborted", {"r1": "aborted", "r2": "aborted"})
     assert len({one["id"] for one in mailbox.posted}) == 4
-
-
-@pytest.mark.full
-async def test_a_cancel_closes_what_was_asked(stages: Stages) -> None:
-    """Nobody is left with a request that no answer is for."""
-    async with receiver() as mailbox, stages(TOOLS, PAY, notify=mailbox.url) as stage:
-        handle = await stage.start(waiting())
-        await asked(handle)
-        await handle.cancel()
-        ended = await outcome(handle)
-        await mailbox.has(2)
-
-    assert (ended.status, mailbox.posted[1]["data"]["end"]) == (TaskStatus.CANCELLED, "ended")
-
-
-class OneByOne:
-    """A planner of one step at a time."""
-
-    name = "one by one"
-
-    async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Answer:
-        """Two steps, then the end."""
-        done = len(situation.records)
-        return plan(step(f"s{done}", "echo", word="a")) if done < 2 else DONE
+    assert cancelled.posted[1]["data"]["end"] == "ended"
 
 
 @pytest.mark.full
 async def test_a_budget_that_is_extended_closes_its_request(stages: Stages) -> None:
     """The command that answers names the limit."""
-    async with receiver() as mailbox, stages(TOOLS, OneByOne(), notify=mailbox.url) as stage:
-        handle = await stage.start(waiting(limits=Limits(tool_calls=1)))
+    async with told(
+        stages, TOOLS, [plan(step("a", "echo")), plan(step("b", "echo")), DONE], waiting(limits=Limits(tool_calls=1))
+    ) as (mailbox, handle):
         await asked(handle)
         await handle.execute_update("extend", {"tool_calls": 2})
         await outcome(handle)
@@ -160,17 +148,13 @@ async def test_a_budget_that_is_extended_closes_its_request(stages: Stages) -> N
     assert (opened["data"]["kind"], closed["data"]["answer"]) == ("budget", "extend")
 
 
-@tool.idempotent(approve="always")
-async def order(args: Word) -> Said:
-    """Order it."""
-    return Said(said=args.word)
+order = played("order", None, declare=tool.idempotent(approve="always"))
 
 
 async def test_a_call_is_not_approved_unseen(stages: Stages) -> None:
     """The receiver gets neither its arguments nor the code of the approval, but the command that shows them."""
     proposals: Proposals = [plan(step("ordered", "order", word=WORD)), DONE]
-    async with receiver() as mailbox, stages([order], proposals, notify=mailbox.url) as stage:
-        handle = await stage.start(waiting())
+    async with told(stages, [order], proposals) as (mailbox, handle):
         await asked(handle)
         [request] = (await handle.query(AgentWorkflow.progress)).requests
         code = request.call.code if request.call else ""
@@ -188,8 +172,7 @@ async def test_a_call_is_not_approved_unseen(stages: Stages) -> None:
 async def test_a_question_is_not_told(stages: Stages) -> None:
     """That there is one, but not its words or options, which may be results."""
     question = Question(text=f"Is {WORD} right?", options=(f"{WORD}, yes", "no"))
-    async with receiver() as mailbox, stages(TOOLS, [question, DONE], notify=mailbox.url) as stage:
-        handle = await stage.start(waiting())
+    async with told(stages, TOOLS, [question, DONE]) as (mailbox, handle):
         await mailbox.has(1)
         await handle.execute_update("reply", {"text": "no"})
         await outcome(handle)
@@ -311,8 +294,7 @@ async def test_a_new_run_loses_no_notification(early: Client, tmp_path: Path) ->
 @pytest.mark.full
 async def test_a_history_with_notifications_replays(tmp_path: Path, stages: Stages) -> None:
     """Redacted, too: then it has no value of the task."""
-    async with receiver() as mailbox, stages(TOOLS, TWO, notify=mailbox.url) as stage:
-        handle = await stage.start(waiting(answer_within=60))
+    async with told(stages, TOOLS, TWO, waiting(answer_within=60)) as (mailbox, handle):
         await asked(handle, 2)
         await handle.execute_update("skip", {"request": "r1"})
         await handle.execute_update("skip", {"request": "r2"})

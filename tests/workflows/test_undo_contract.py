@@ -1,6 +1,7 @@
 """An undo, and each other companion of a call, passes the contract: untrusted content does not choose whom it pays."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ from client.follow import View
 from client.undo import Confirm, PlannedUndo, cancel, undo, undo_steps
 from replan import Key, Refused, Tool, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
-from tests.workflows.props import Stages
-from tests.workflows.test_agent_people import asked
+from tests.workflows.history import Handle
+from tests.workflows.props import Stages, Word
+from tests.workflows.test_agent_people import asking
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.plans.contract import AllowedEffect, Term
+from workflows.plans.proposal import Step
 
 EVIL = "DE99 EVIL"
 
@@ -58,12 +61,6 @@ class Name(BaseModel):
     """A name."""
 
     name: str
-
-
-class Word(BaseModel):
-    """A word."""
-
-    word: str = ""
 
 
 class Bank:
@@ -217,6 +214,15 @@ async def test_content_of_the_call_does_not_become_authority_of_its_undo(client:
     assert bank.refunds == []
 
 
+@asynccontextmanager
+async def closed(stages: Stages, bank: Bank, *steps: Step) -> AsyncIterator[Handle]:
+    """A task that has paid and ended, while its worker runs."""
+    async with stages(bank.tools, [plan(PAID, *steps), DONE]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        yield handle
+
+
 def seen_by(seen: list[PlannedUndo], *, says: bool = True) -> Confirm:
     """A person who looks at the calls, and confirms them."""
 
@@ -258,9 +264,10 @@ async def test_a_second_rollback_does_not_ask_about_what_is_undone(client: Clien
 async def test_cancel_with_undo_shows_the_call_first(client: Client, stages: Stages, is_seen: bool) -> None:
     """A running task is told what a person has seen; without a person the call is held, and named."""
     bank, seen = Bank(TO_CONTACT), list[PlannedUndo]()
-    async with stages(bank.tools, [plan(PAID, FAILS), DONE]) as stage:
-        handle = await stage.start(Task(text="a task", on_escalation="wait"))
-        await asked(handle)
+    async with asking(stages, bank.tools, [plan(PAID, FAILS), DONE], Task(text="a task", on_escalation="wait")) as (
+        handle,
+        _,
+    ):
         await cancel(client, handle, undo=True, confirm=seen_by(seen) if is_seen else None)
         ended = await outcome(handle)
 
