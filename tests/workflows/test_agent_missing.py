@@ -23,7 +23,7 @@ from replan import Refused, Tool, tool
 from runtime.payloads import DATA_CONVERTER
 from tests.harness import DONE, Proposals, Stage, outcome, plan, step, worker
 from tests.workflows.history import timers, until
-from tests.workflows.props import Recording, Said, Stages, Word, echo
+from tests.workflows.props import Recording, Said, Stages, Word, echo, played
 from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -66,32 +66,29 @@ def waits(progress: Progress) -> bool:
 async def test_a_kind_that_no_worker_knows_is_waited_for_and_then_a_person_is_asked(
     client: Client, tmp_path: Path
 ) -> None:
-    """Named timers as long as the patience lasts, to the second; siblings go on; no attempt is burned."""
+    """Named timers as long as the patience lasts, to the second; siblings go on; no attempt is burned.
+
+    A worker that stands alone has none, and says so at once: nobody else will come.
+    """
     script: Proposals = [plan(step("a", "shout"), step("b", "echo", word="x")), DONE]
     async with outdated(client, tmp_path, [echo, shout], ["echo"], script, patience=2) as stage:
         handle = await stage.start()
         ended = await outcome(handle)
         slept = await timers(handle)
+    async with outdated(client, tmp_path, [echo, shout], ["echo"], script, patience=0) as stage:
+        handle = await stage.start()
+        alone = await outcome(handle)
 
+    assert (alone.code, await timers(handle)) == ("missing_tool", [])
+    assert alone.faults[-1].reason == (
+        "This worker does not know the kind 'shout': start it with the tools file that defines it."
+    )
     assert [(one.seconds, one.summary) for one in slept] == [(1, "a waits: missing_tool, then again")] * 2
     assert (ended.status, ended.code) == (TaskStatus.ESCALATED, "missing_tool")
     assert [(one.id, one.status, one.attempts) for one in ended.steps] == [
         ("a", StepStatus.FAILED, 0),
         ("b", StepStatus.COMPLETED, 1),
     ]
-
-
-async def test_a_kind_without_patience_goes_to_a_person_at_once(client: Client, tmp_path: Path) -> None:
-    """A worker that stands alone says so: nobody else will come."""
-    async with outdated(client, tmp_path, [echo, shout], ["echo"], [plan(step("a", "shout"))], patience=0) as stage:
-        handle = await stage.start()
-        ended = await outcome(handle)
-
-    assert (ended.code, ended.faults[-1].reason) == (
-        "missing_tool",
-        "This worker does not know the kind 'shout': start it with the tools file that defines it.",
-    )
-    assert await timers(handle) == []
 
 
 async def test_a_step_completes_when_a_worker_that_knows_its_kind_appears(
@@ -155,12 +152,7 @@ async def test_a_missing_kind_that_stays_missing_goes_unanswered(client: Client,
 @pytest.mark.full
 async def test_a_look_of_a_kind_that_no_worker_knows_is_a_stale_view(client: Client, tmp_path: Path) -> None:
     """Looking is worth trying, not waiting for."""
-
-    @tool.read(observe=shout)
-    async def refuse(args: Word) -> Said:
-        """Be refused."""
-        raise Refused("No.", observed="the door is shut")
-
+    refuse = played("refuse", Refused("No.", observed="the door is shut"), declare=tool.read(observe=shout))
     planner = Recording(plan(step("a", "refuse")), DONE)
     async with outdated(client, tmp_path, [refuse, shout], ["refuse"], planner) as stage:
         ended = await stage.run()
