@@ -56,11 +56,11 @@ class Shop:
     def tools(self, args_type: type[Order]) -> list[Tool[..., Any]]:
         """One version of the tools."""
 
-        def ordering(name: str, error: Exception | None = None, **options: Any) -> Tool[..., Any]:
+        def ordering(name: str, error: Callable[[], Exception] | None = None, **options: Any) -> Tool[..., Any]:
             async def order(args: Any, key: Key) -> Said:
                 """Order an article; while the shop is down, some ways fail."""
                 if error is not None and self.is_down:
-                    raise error
+                    raise error()
                 return self.order(key, args)
 
             order.__name__ = name
@@ -69,8 +69,8 @@ class Shop:
 
         return [
             *(echo, confirm, ordering("order"), ordering("order_approved", approve="always")),
-            ordering("order_later", Busy("The shop is busy.", retry_after=4)),
-            ordering("order_remotely", Unreachable("The shop is down."), breaker=QUICK),
+            ordering("order_later", lambda: Busy("The shop is busy.", retry_after=4)),
+            ordering("order_remotely", lambda: Unreachable("The shop is down."), breaker=QUICK),
         ]
 
 
