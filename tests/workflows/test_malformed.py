@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError
 from client.replay import replayed
 from replan import tool
 from tests import malformed
+from tests.gate import sampled
 from tests.harness import DONE, outcome, plan, staged, step
 from tests.malformed import FORMS, ROLLBACKS, TASKS, as_json
 from tests.workflows.props import Said, Stages, Word, echo
@@ -73,27 +74,26 @@ async def _alone(history: WorkflowHistory) -> AsyncIterator[WorkflowHistory]:
     yield history
 
 
-async def test_a_task_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
-    """Whatever another client sends, the task ends as failed with an Outcome, and its history replays."""
-    assert await mistakes(client, tmp_path, "AgentWorkflow", {**FORMS, **TASKS}) == {}
+@pytest.mark.parametrize(
+    ("type", "forms"),
+    sampled(
+        {
+            "task": ("AgentWorkflow", {**FORMS, **TASKS}),
+            "rollback": ("UndoWorkflow", {**FORMS, **ROLLBACKS}),
+            "inquiry": ("InspectWorkflow", FORMS),
+            "notification": ("NotifyWorkflow", FORMS),
+        },
+        "task",
+    ),
+)
+async def test_a_task_that_cannot_be_read_fails_with_the_reason(
+    client: Client, tmp_path: Path, type: str, forms: Mapping[str, Sequence[Payload]]
+) -> None:
+    """Whatever another client sends, it ends as failed, a task with an Outcome, and its history replays.
 
-
-@pytest.mark.full
-async def test_a_rollback_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
-    """The same for the workflow that undoes a task."""
-    assert await mistakes(client, tmp_path, "UndoWorkflow", {**FORMS, **ROLLBACKS}) == {}
-
-
-@pytest.mark.full
-async def test_an_inquiry_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
-    """The same for the workflow that answers the console."""
-    assert await mistakes(client, tmp_path, "InspectWorkflow", FORMS) == {}
-
-
-@pytest.mark.full
-async def test_a_notification_that_cannot_be_read_fails_with_the_reason(client: Client, tmp_path: Path) -> None:
-    """The same for the workflow that tells a receiver."""
-    assert await mistakes(client, tmp_path, "NotifyWorkflow", FORMS) == {}
+    So do the workflows that undo a task, answer the console, and tell a receiver.
+    """
+    assert await mistakes(client, tmp_path, type, forms) == {}
 
 
 @pytest.mark.full
@@ -153,7 +153,6 @@ async def test_a_later_run_that_cannot_be_read_waits_for_a_worker_that_can(
     client: Client, tmp_path: Path, stages: Stages
 ) -> None:
     """A worker wrote it, after effects: during a rolling deploy an older one must not end the task."""
-    (tmp_path / "newer").mkdir()
     async with (
         stages([echo], [DONE]) as older,
         staged(client, tmp_path / "newer", [echo], [DONE], workflow=Newer) as newer,

@@ -14,7 +14,7 @@ from temporalio.client import Client
 from replan import Refused, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
 from tests.workflows.history import events
-from tests.workflows.props import Said, Stages, Word, echo
+from tests.workflows.props import Stages, echo, played
 from workflows.account.outcome import Outcome
 from workflows.account.progress import Progress
 from workflows.account.records import StepStatus
@@ -33,17 +33,9 @@ async def failed_tasks(handle: Any) -> int:
 
 async def test_an_observation_of_ten_megabytes_is_a_stale_view(stages: Stages) -> None:
     """It is refused at its boundary, and the new plan is made from what the refusal had seen."""
-
-    @tool.read
-    async def look(args: Word) -> Said:
-        """Say far too much."""
-        return Said(said="x" * 10 * MEGABYTE)
-
-    @tool.idempotent(observe=look)
-    async def take(args: Word) -> Said:
-        """Refuse."""
-        raise Refused("It is taken.", code="conflict", observed={"free": ["b"]})
-
+    look = played("look", "x" * 10 * MEGABYTE)
+    taken = Refused("It is taken.", code="conflict", observed={"free": ["b"]})
+    take = played("take", taken, declare=tool.idempotent(observe=look))
     script: Proposals = [plan(step("a", "take", word="a")), plan(step("b", "echo", word="b")), DONE]
     ended, handle = await stages.ended([look, take, echo], script)
 
@@ -56,12 +48,7 @@ async def test_an_observation_of_ten_megabytes_is_a_stale_view(stages: Stages) -
 )
 async def test_a_result_over_the_servers_limits_is_a_typed_fault(stages: Stages, size: int) -> None:
     """On a bare server 3 MB is an error without a cause, and 5 MB looks like a timeout and is tried again."""
-
-    @tool.read
-    async def produce(args: Word) -> Said:
-        """Say too much."""
-        return Said(said="x" * size)
-
+    produce = played("produce", "x" * size)
     ended, handle = await stages.ended([produce], [plan(step("a", "produce")), DONE])
 
     assert (ended.code, ended.steps[0].attempts, await failed_tasks(handle)) == ("too_large", 1, 0)
@@ -113,22 +100,15 @@ async def test_a_bug_in_the_workflow_waits_for_its_fix_and_goes_on(
 ) -> None:
     """Nothing is killed: the task stands still under the broken deploy and completes under the mended one."""
     calls = list[str]()
-
-    @tool.read
-    async def count(args: Word) -> Said:
-        """Count the calls."""
-        calls.append(args.word)
-        return Said(said=args.word)
-
+    count = played("count", None, called=calls)
     script: Proposals = [plan(step("a", "count", word="a"), step("b", "count", "a", word="b")), DONE]
     async with stages([count], script, workflow=BrokenWorkflow) as stage:
         handle = await stage.start()
         async with asyncio.timeout(30):
             while not await failed_tasks(handle):
                 await asyncio.sleep(0.1)
-    (tmp_path / "mended").mkdir()
     async with staged(client, tmp_path / "mended", [count], script, queue=stage.queue):
         ended = await outcome(handle)
 
     assert (ended.status, [one.status for one in ended.steps]) == (TaskStatus.COMPLETED, [StepStatus.COMPLETED] * 2)
-    assert calls == ["a", "b"]
+    assert calls == ["count a", "count b"]
