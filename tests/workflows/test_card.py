@@ -353,22 +353,20 @@ async def test_an_approval_is_no_failure_in_the_history(stages: Stages) -> None:
     assert failure.message == "pay needs approval: the amount is above 500."
 
 
-@pytest.mark.parametrize(
-    ("text", "value", "is_shown"),
-    [
-        ("pay ann 1,200.50 EUR", 1200.5, True),
-        ("pay ann 840,00 EUR", 840, True),
-        ("pay ann 1840 EUR", 840, False),
-        ("pay Ann", "ann", True),
-        ("pay annette", "ann", False),
-        ("pay a.b@shop.example now", "a.b@shop.example", True),
-        ("pay", "", False),
-        ("about (x", "(x", True),
-    ],
-)
-def test_a_value_is_found_in_a_text_as_a_whole(text: str, value: Any, is_shown: bool) -> None:
+def test_a_value_is_found_in_a_text_as_a_whole() -> None:
     """In any usual spelling of a number."""
-    assert shows(text, value) is is_shown
+    shown: dict[tuple[str, Any], bool] = {
+        ("pay ann 1,200.50 EUR", 1200.5): True,
+        ("pay ann 840,00 EUR", 840): True,
+        ("pay ann 1840 EUR", 840): False,
+        ("pay Ann", "ann"): True,
+        ("pay annette", "ann"): False,
+        ("pay a.b@shop.example now", "a.b@shop.example"): True,
+        ("pay", ""): False,
+        ("about (x", "(x"): True,
+    }
+
+    assert {case: shows(*case) for case in shown} == shown
 
 
 async def test_a_task_of_two_names_is_one_task(client: Client, stage: Stage) -> None:

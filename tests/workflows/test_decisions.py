@@ -120,22 +120,23 @@ def test_whatever_is_known_of_a_fault_has_words() -> None:
     assert empty == []
 
 
+WHY: list[tuple[Code, dict[str, object], str]] = [
+    (Code.SERVER_ERROR, {}, "the retries are used up"),
+    (Code.UNAUTHORIZED, {}, "neither a retry nor a new plan can help"),
+    (Code.NEEDS_APPROVAL, {}, "the call needs an approval"),
+    (Code.MISSING_TOOL, {}, "no worker knew the kind in time"),
+    (Code.WORKER_LOST, {"uncounted": True}, "more than 5 workers died or froze during the call"),
+    (Code.WORKER_LOST, {"uncounted": True, "applied": "unknown"}, "nobody knows whether it was applied"),
+    (Code.UNEXPECTED_RESULT, {"applied": "applied"}, "it was applied, so it is not repeated"),
+]
+
+
 @pytest.mark.parametrize("decision", ["escalate", "ask"])
-@pytest.mark.parametrize(
-    ("code", "more", "why"),
-    [
-        (Code.SERVER_ERROR, {}, "the retries are used up"),
-        (Code.UNAUTHORIZED, {}, "neither a retry nor a new plan can help"),
-        (Code.NEEDS_APPROVAL, {}, "the call needs an approval"),
-        (Code.MISSING_TOOL, {}, "no worker knew the kind in time"),
-        (Code.WORKER_LOST, {"uncounted": True}, "more than 5 workers died or froze during the call"),
-        (Code.WORKER_LOST, {"uncounted": True, "applied": "unknown"}, "nobody knows whether it was applied"),
-        (Code.UNEXPECTED_RESULT, {"applied": "applied"}, "it was applied, so it is not repeated"),
-    ],
-)
-def test_a_person_is_told_why(decision: str, code: Code, more: dict[str, object], why: str) -> None:
+def test_a_person_is_told_why(decision: str) -> None:
     """The effect of the call first, then what makes retries and plans useless."""
-    assert what_follows(decision, fault(code, decision, **more))[0] == why
+    told = [what_follows(decision, fault(code, decision, **more))[0] for code, more, _ in WHY]
+
+    assert told == [why for _, _, why in WHY]
 
 
 def test_what_was_found_out_is_told_with_what_it_leads_to() -> None:

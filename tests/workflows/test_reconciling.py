@@ -48,8 +48,7 @@ def test_every_attempt_of_a_call_counts(codes: list[Code], used: int, expected: 
     """Also one before the last, and one of which no fault is known at all."""
     record = StepRecord(step=Step(id="a", kind="pay"), revision=1, effect=Effect.KEYED, kind="pay", used=used)
     faults = [Fault.of(code, "It failed.", applied=Applied.UNKNOWN, source="pay") for code in codes]
-    more = {"step_id": "a", "revision": 1, "decision": "retry", "at": NOW}
-    notes = [FaultRecord.model_validate({**fault.model_dump(), **more}) for fault in faults]
+    notes = [FaultRecord.of_call(fault, "a", 1, "retry", at=NOW) for fault in faults]
     progress = Progress(task=Task(text="a task"), task_id="t", started_at=NOW, records=[record], faults=notes)
 
     assert is_unseen(progress, record, faults[-1]) is expected

@@ -337,36 +337,32 @@ SILENT = fault(Code.WORKER_LOST).model_copy(update={"uncounted": True})
 AFTER_COMMIT = fault(Code.WORKER_SHUTDOWN).model_copy(update={"model_use": FOUND})
 
 
-@pytest.mark.parametrize(
-    ("waited", "tokens"),
-    [([SILENT], 700), ([AFTER_COMMIT], 700), ([SILENT, AFTER_COMMIT], 700 + 19_100), ([SILENT] * 2, 700 + 19_100)],
-    ids=["died", "stopped", "died, then stopped", "died twice"],
-)
-def test_an_answer_that_the_next_execution_found_in_the_store_is_paid_once(waited: list[Fault], tokens: int) -> None:
+def test_an_answer_that_the_next_execution_found_in_the_store_is_paid_once() -> None:
     """Not also as the lost answer, or as the known use, of the attempt that recorded it."""
-    one = progress(tokens=400_000)
-    allowance = turn(one, catalogue())
-    found = used(700, 0.01, earlier=(RecordedModelUse(found=FOUND).model_dump(mode="json"),))
-    settle_turn(one, catalogue(), allowance, found, [(last, ()) for last in waited])
+    twice = 700 + 19_100
+    for waited, tokens in (
+        ([SILENT], 700),
+        ([AFTER_COMMIT], 700),
+        ([SILENT, AFTER_COMMIT], twice),
+        ([SILENT] * 2, twice),
+    ):
+        one = progress(tokens=400_000)
+        allowance = turn(one, catalogue())
+        found = used(700, 0.01, earlier=(RecordedModelUse(found=FOUND).model_dump(mode="json"),))
+        settle_turn(one, catalogue(), allowance, found, [(last, ()) for last in waited])
 
-    assert (one.budget.spent.tokens, one.budget.spent.model_calls) == (tokens, 1 + tokens // 19_000)
+        assert (one.budget.spent.tokens, one.budget.spent.model_calls) == (tokens, 1 + tokens // 19_000)
 
 
 def test_a_request_that_does_not_fit_says_what_is_missing() -> None:
-    """What it needs at least, and what is left."""
-    one = progress(usd=0.01)
+    """What it needs at least, and what is left. A planner may say that its model's replies are shorter."""
+    one, short = progress(usd=0.01), catalogue().model_copy(update={"longest_reply": 8_000})
 
     assert reserve_turn(one, catalogue(), 300, last_output=0) is None
     assert " (0.01 left; 3100 tokens of input and a reply of 1000 need up to 0.01775):" in (
         spending.turn_limit_message(one, catalogue(), 300, "usd")
     )
-
-
-def test_the_reply_of_a_model_may_be_as_long_as_its_planner_says() -> None:
-    """A model that does not reason needs less."""
-    one = progress(tokens=400_000)
-
-    assert turn(one, catalogue().model_copy(update={"longest_reply": 8_000})).max_output == 8_000
+    assert turn(progress(tokens=400_000), short).max_output == 8_000
 
 
 def test_attempts_of_a_planner_that_report_their_use_are_counted_each_for_itself() -> None:
@@ -380,26 +376,23 @@ def test_attempts_of_a_planner_that_report_their_use_are_counted_each_for_itself
     assert (one.budget.spent.model_calls, one.budget.spent.tokens) == (1, allowance.reserved_tokens)
 
 
-@pytest.mark.parametrize(
-    ("limits", "limit", "said"),
-    [
-        ({"tool_calls": 25}, "tool_calls", "All 25 tool calls are used up: give more, e.g. --tool-calls 50."),
-        ({"replans": 0}, "replans", "All 0 replans are used up: give more, e.g. --replans 1."),
-        (
-            {"tokens": 500_000},
-            "tokens",
-            "What is left of the 500000 tokens is too little for the next request to a model:",
-        ),
-        ({"usd": 0.05}, "usd", "What is left of the 0.05 US dollars is too little for the next request to a model:"),
-        ({"deadline": 90}, "deadline", "The deadline of 90 s passed before the task was done: give more, e.g."),
-    ],
-)
-def test_the_end_names_the_limit_and_the_option_that_raises_it(limits: dict[str, Any], limit: str, said: str) -> None:
+SAID: dict[str, tuple[float, str]] = {
+    "tool_calls": (25, "All 25 tool calls are used up: give more, e.g. --tool-calls 50."),
+    "replans": (0, "All 0 replans are used up: give more, e.g. --replans 1."),
+    "tokens": (500_000, "What is left of the 500000 tokens is too little for the next request to a model:"),
+    "usd": (0.05, "What is left of the 0.05 US dollars is too little for the next request to a model:"),
+    "deadline": (90, "The deadline of 90 s passed before the task was done: give more, e.g."),
+}
+
+
+@pytest.mark.parametrize("limit", SAID)
+def test_the_end_names_the_limit_and_the_option_that_raises_it(limit: str) -> None:
     """Whoever reads it knows what to type."""
-    words = spending.limit_message(Limits(**limits), limit)
+    given, said = SAID[limit]
+    words = spending.limit_message(Limits.model_validate({limit: given}), limit)
 
     assert words.startswith(said)
-    assert words.endswith(f"--{limit.replace('_', '-')} {2 * limits[limit] or 1:.12g}.")
+    assert words.endswith(f"--{limit.replace('_', '-')} {2 * given or 1:.12g}.")
 
 
 class Conversation(RuleBasedStateMachine):
