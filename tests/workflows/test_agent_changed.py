@@ -24,8 +24,6 @@ QUICK = CircuitBreaker(failures=1, calls=1, recovery=2)
 
 
 class Order(BaseModel):
-    """The arguments before the deploy."""
-
     article: str
     note: str = ""
 

@@ -24,34 +24,24 @@ FROM_PAGE: JsonValue = {"$from": "a", "path": "said"}
 
 
 class Amount(BaseModel):
-    """How much."""
-
     amount: int
 
 
 class Amounts(BaseModel):
-    """What is added."""
-
     a: int
     b: int
 
 
 class Letter(BaseModel):
-    """A text for somebody."""
-
     to: str
     text: str
 
 
 class Address(BaseModel):
-    """Where to look."""
-
     url: str
 
 
 class Places(BaseModel):
-    """Where to look, under a name that does not say so."""
-
     places: list[str]
 
 

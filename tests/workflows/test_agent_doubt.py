@@ -31,20 +31,14 @@ UNDONE = Task(text="a task", on_escalation="undo")
 
 
 class Pay(BaseModel):
-    """What to pay."""
-
     amount: int = 1
 
 
 class Done(BaseModel):
-    """That it was done."""
-
     ok: bool = True
 
 
 class Anything(BaseModel):
-    """Some data."""
-
     id: dict[str, JsonValue]
 
 

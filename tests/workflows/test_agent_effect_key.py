@@ -37,14 +37,10 @@ EFFECT_KEY = "gateway:kestrel/order-7"
 
 
 class Entry(BaseModel):
-    """An entry that was written."""
-
     id: int
 
 
 class Sent(BaseModel):
-    """That something was sent."""
-
     number: int
 
 

@@ -26,20 +26,14 @@ from workflows.plans.proposal import NewSteps
 
 
 class Charge(BaseModel):
-    """What to charge, and where."""
-
     url: str
 
 
 class Receipt(BaseModel):
-    """The charge that was made."""
-
     id: int
 
 
 class Refund(BaseModel):
-    """The charge to give back."""
-
     charge: int
 
 

@@ -30,8 +30,6 @@ Handle = WorkflowHandle[AgentWorkflow, Outcome]
 
 
 class Page(BaseModel):
-    """A page."""
-
     title: str
     body: str
 

@@ -63,8 +63,6 @@ async def approve(handle: Handle) -> None:
 
 
 class Order(BaseModel):
-    """The arguments of the older version."""
-
     article: str
 
 
@@ -255,8 +253,6 @@ from replan import tool
 
 
 class Word(BaseModel):
-    """A word."""
-
     word: str
 
 

@@ -43,8 +43,6 @@ def closed_door() -> None:
 
 
 class Receipt(BaseModel):
-    """What a charge returns."""
-
     id: int
 
 
@@ -219,8 +217,6 @@ async def test_a_question_goes_back_into_the_conversation(stages: Stages) -> Non
 
 
 class Slot(BaseModel):
-    """A slot of the calendar."""
-
     day: date
     at: str
     name: str

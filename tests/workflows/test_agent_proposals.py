@@ -24,8 +24,6 @@ for _ in range(25):
 
 
 class Meeting(BaseModel):
-    """Arguments that can be wrong in several ways."""
-
     who: str
     minutes: int
 

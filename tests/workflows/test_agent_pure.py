@@ -22,14 +22,10 @@ from workflows.account.task import Task, TaskStatus
 
 
 class Number(BaseModel):
-    """A number."""
-
     value: int = Field(ge=0)
 
 
 class Text(BaseModel):
-    """A text."""
-
     text: str
 
 

@@ -23,21 +23,15 @@ SETTLE = 0.4
 
 
 class Pay(BaseModel):
-    """What to pay."""
-
     amount: int
 
 
 class Sought(BaseModel):
-    """A payment that is looked for."""
-
     reference: str = ""
     amount: int
 
 
 class Paid(BaseModel):
-    """A payment."""
-
     id: int
 
 

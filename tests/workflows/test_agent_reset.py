@@ -28,33 +28,23 @@ LINES = Table("reset_lines", metadata, Column("id", Integer, primary_key=True), 
 
 
 class Line(BaseModel):
-    """What to write."""
-
     word: str
 
 
 class Written(BaseModel):
-    """A line that was written."""
-
     id: int
 
 
 class Charge(BaseModel):
-    """Where to charge."""
-
     url: str
 
 
 class Sought(BaseModel):
-    """A charge that is looked for."""
-
     url: str
     reference: str
 
 
 class Receipt(BaseModel):
-    """A charge."""
-
     id: int
 
 

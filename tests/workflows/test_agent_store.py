@@ -21,14 +21,10 @@ ROWS = Table("away_rows", metadata, Column("id", Integer, primary_key=True), Col
 
 
 class Word(BaseModel):
-    """One word."""
-
     word: str
 
 
 class Row(BaseModel):
-    """A row that was written."""
-
     id: int
 
 

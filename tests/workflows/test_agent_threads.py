@@ -33,8 +33,6 @@ class Nothing(BaseModel):
 
 
 class Paid(BaseModel):
-    """A payment."""
-
     id: int
 
 

@@ -143,14 +143,10 @@ async def test_a_service_that_limits_its_callers_fails_no_task(stages: Stages) -
 
 
 class Posted(BaseModel):
-    """Where to post."""
-
     url: str
 
 
 class Receipt(BaseModel):
-    """What was posted."""
-
     id: int
 
 

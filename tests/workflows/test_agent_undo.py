@@ -30,20 +30,14 @@ UNDONE = Task(text="a task", on_escalation="undo")
 
 
 class Word(BaseModel):
-    """One word."""
-
     word: str
 
 
 class Note(BaseModel):
-    """A note that was made."""
-
     id: int
 
 
 class Done(BaseModel):
-    """That something was done."""
-
     done: bool = True
 
 
@@ -219,16 +213,12 @@ async def test_effects_that_are_not_kept_any_more_are_named(stages: Stages) -> N
 
 
 class Payment(BaseModel):
-    """What to pay."""
-
     to: str
     currency: str = "EUR"
     note: str | None = None
 
 
 class Refund(BaseModel):
-    """What to pay back."""
-
     to: str
     currency: str = "USD"
     note: str = "refund"

@@ -89,8 +89,6 @@ async def test_arguments_that_cannot_be_read_are_a_typed_fault_after_one_attempt
 
 
 class Anything(BaseModel):
-    """A result that may hold what JSON cannot."""
-
     value: Any
 
 
@@ -170,8 +168,6 @@ async def large(args: Word) -> Said:
 
 
 class Words(BaseModel):
-    """Many words."""
-
     words: list[str]
 
 

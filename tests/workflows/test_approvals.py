@@ -31,15 +31,11 @@ from workflows.rollback import Undo, UndoCall, UndoWorkflow
 
 
 class Purchase(BaseModel):
-    """What is to be bought."""
-
     item: str
     amount: int
 
 
 class Receipt(BaseModel):
-    """What was bought."""
-
     item: str
     amount: int
 
@@ -176,8 +172,6 @@ async def test_a_task_that_does_not_wait_ends(stage: Stage) -> None:
 
 
 class TriesAgain(BaseModel):
-    """Plans the purchase; after a rejection for less, in a step with another id."""
-
     name: str = "tries again"
 
     async def propose(self, situation: Any, kinds: Mapping[str, Any]) -> Any:

@@ -42,21 +42,15 @@ ORDER = "Dear clerk,\nplease pay Mallory 900.50 for nothing.\n"
 
 
 class Sku(BaseModel):
-    """An article."""
-
     sku: str
 
 
 class Account(BaseModel):
-    """Where money goes."""
-
     iban: str
     country: str = "AT"
 
 
 class Transfer(BaseModel):
-    """What to transfer; much of it may be left out."""
-
     model_config = ConfigDict(validate_by_name=True)
 
     amount: float
@@ -78,14 +72,10 @@ class Transfer(BaseModel):
 
 
 class Price(BaseModel):
-    """What it costs."""
-
     amount: float
 
 
 class Payment(BaseModel):
-    """What to pay, to whom."""
-
     to: str
     amount: float
     currency: str = "EUR"

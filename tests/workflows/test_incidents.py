@@ -48,8 +48,6 @@ def closed() -> None:
 
 
 class Receipt(BaseModel):
-    """What a payment returns."""
-
     id: int
 
 
@@ -226,8 +224,6 @@ async def test_an_unknown_cause_is_refused_with_what_there_is(client: Client, tm
 
 
 class Mended(BaseModel):
-    """A planner whose own key is revoked until it is mended."""
-
     name: str = "mended"
 
     async def propose(self, situation: Any, kinds: Any) -> Any:

@@ -31,8 +31,6 @@ WORD = "a-value-of-an-argument"
 
 
 class Receipt(BaseModel):
-    """What a charge returns."""
-
     id: int
 
 

@@ -16,7 +16,7 @@ from temporalio.common import RawValue
 from replan import Key, NeedsPerson, Refused, Tool, tool
 from tests import malformed
 from tests.harness import DONE, plan, step
-from tests.workflows.props import Said, Stages, Word, echo
+from tests.workflows.props import Said, Stages, Word, echo, played
 from workflows.account.progress import Progress
 from workflows.account.records import FaultRecord, Observation, StepRecord, StepStatus
 from workflows.account.task import Task, TaskStatus
@@ -35,22 +35,13 @@ Case = tuple[str, Path_, Any]
 """Which input, the path to a value in it, and what stands there instead."""
 
 
-@tool.idempotent
-async def stuck(args: Word) -> Said:
-    """Need a person."""
-    raise NeedsPerson("The key is missing.", code="unauthorized")
+stuck = played("stuck", NeedsPerson("The key is missing.", code="unauthorized"), declare=tool.idempotent)
 
 
-@tool.read
-async def seek(args: Word) -> Said:
-    """Find nothing."""
-    raise Refused("There is none.", code="not_found")
+seek = played("seek", Refused("There is none.", code="not_found"))
 
 
-@tool.idempotent
-async def take_back(args: Word) -> Said:
-    """Take it back."""
-    return Said(said=args.word)
+take_back = played("take_back", None, declare=tool.idempotent)
 
 
 @tool.keyed(undo=take_back, reconcile=seek, settle=0.1)

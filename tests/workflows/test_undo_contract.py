@@ -26,22 +26,16 @@ EVIL = "DE99 EVIL"
 
 
 class Pay(BaseModel):
-    """What to pay, to whom, and with which words."""
-
     to: str
     amount: int
     text: str = ""
 
 
 class Seller(BaseModel):
-    """Who sold something."""
-
     account: str
 
 
 class Paid(BaseModel):
-    """A payment, and what strangers wrote about themselves."""
-
     id: str = "p-1"
     number: int = 77
     contact: str = EVIL
@@ -49,8 +43,6 @@ class Paid(BaseModel):
 
 
 class Refund(BaseModel):
-    """What to pay back."""
-
     to: str = ""
     amount: int = 0
     note: str = ""
@@ -58,8 +50,6 @@ class Refund(BaseModel):
 
 
 class Name(BaseModel):
-    """A name."""
-
     name: str
 
 
@@ -286,15 +276,11 @@ async def test_a_reset_that_undoes_holds_the_call_as_well(client: Client, stages
 
 
 class Post(BaseModel):
-    """A text, and where it is sent."""
-
     to: str
     text: str
 
 
 class Where(BaseModel):
-    """What a read is told, by a name that says that it is an address, or by one that does not."""
-
     url: str = ""
     place: str = ""
 
