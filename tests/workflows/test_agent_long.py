@@ -22,6 +22,7 @@ from workflows.account import search_attributes
 from workflows.account.outcome import Outcome
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
+from workflows.limits.budget import Limits
 from workflows.plans.contract import AllowedEffect
 from workflows.plans.proposal import BY_HAND, GiveUp, NewSteps
 
@@ -79,10 +80,7 @@ def chain(count: int) -> list[NewSteps]:
 
 @pytest.mark.full
 async def test_what_a_person_wrote_for_later_turns_is_used_once_over_all_runs(early: Client, stages: Stages) -> None:
-    """A new run goes on where the one before was in the list.
-
-    The planner of the worker, which only puts the results together, did not plan because the task was long.
-    """
+    """A new run goes on where the one before was in the list."""
     later = [plan(step(f"s{number}", "refuse", word=str(number))) for number in range(1, 8)]
     written = build_task(text="by hand", limits={"replans": 8}).model_copy(
         update={"plan": (step("s0", "refuse"),), "revisions": (*later, GiveUp(reason="That was all."))}
@@ -91,7 +89,6 @@ async def test_what_a_person_wrote_for_later_turns_is_used_once_over_all_runs(ea
     parts = await runs(early, handle)
 
     assert len(parts) > 2 and [one.id for one in done.steps] == [f"s{number}" for number in range(8)]
-    assert done.planner == BY_HAND
     assert (done.reason, done.replans, {one.planner for one in done.revisions}) == ("That was all.", 8, {BY_HAND})
 
 
@@ -142,6 +139,18 @@ async def test_a_replan_survives_the_change_of_runs(early: Client, stages: Stage
     assert len(parts) > 1 and (done.status, done.replans) == (TaskStatus.COMPLETED, 1)
     assert ([one.step_id for one in asked.faults], len(asked.observations)) == (["a"], 1)
     assert done.revisions[3].refused == ("a",)
+
+
+@pytest.mark.full
+async def test_a_plan_by_hand_stays_by_hand_in_a_new_run(early: Client, stages: Stages) -> None:
+    """The planner of the worker, which only puts the results together, did not plan because the task was long."""
+    later = [*(plan(step(name, "refuse", word=name)) for name in "bcd"), plan(step("e", "echo", word="e"))]
+    limits = Limits(replans=4, fruitless=None)
+    task = Task(text="by hand", plan=(step("a", "refuse", word="a"),), revisions=(*later,), limits=limits)
+    done, handle = await stages.ended([echo, refuse], [DONE] * 6, task)
+
+    assert len(await runs(early, handle)) > 1 and (done.status, done.planner) == (TaskStatus.COMPLETED, BY_HAND)
+    assert {one.planner for one in done.revisions} == {BY_HAND}
 
 
 @pytest.mark.full
