@@ -116,7 +116,7 @@ async def test_an_unkeyed_charge_that_was_refused_is_planned_anew(
 ) -> None:
     """A 409 of the only request of the only attempt is the service's word that nothing was charged."""
     service.plan, kind = ["409"], tool.__name__
-    script = [pays(kind, service.url), pays(kind, service.url + "?again", "pay-2"), DONE]
+    script: Proposals = [pays(kind, service.url), pays(kind, service.url + "?again", "pay-2"), DONE]
     ended = await stages.run([tool], script)
 
     assert (ended.status, ended.replans, len(service.charges)) == (TaskStatus.COMPLETED, 1, 1)
@@ -124,7 +124,11 @@ async def test_an_unkeyed_charge_that_was_refused_is_planned_anew(
 
 async def test_a_charge_before_a_rejected_look_is_not_planned_around(stages: Stages, service: Payments) -> None:
     """404 is the word on the look; the charge was made, so a person decides."""
-    script = [pays("send_and_look", service.url), pays("send_and_look", service.url + "?again", "pay-2"), DONE]
+    script: Proposals = [
+        pays("send_and_look", service.url),
+        pays("send_and_look", service.url + "?again", "pay-2"),
+        DONE,
+    ]
     ended = await stages.run([send_and_look], script)
 
     assert (ended.status, ended.replans, ended.faults[-1].applied) == (TaskStatus.ESCALATED, 0, Applied.UNKNOWN)
@@ -238,7 +242,7 @@ async def test_the_ledger_answers_before_anybody_is_asked(stages: Stages, looks:
     """An unkeyed call whose answer the ledger has was applied: the step has its result, and no limit hides that."""
     counted = list[str]()
     async with lost_after_record(stages, SENT, counted, looks=looks) as stage:
-        ended = await stage.run(**limits)
+        ended = await stage.run("a task", **limits)
 
     assert (ended.status, ended.steps[0].result, counted) == (TaskStatus.COMPLETED, {"id": 7}, ["sent"])
     assert [(fault.decision, fault.reconciled) for fault in ended.faults] == [("reconcile", "applied")]

@@ -3,7 +3,7 @@
 import pytest
 
 from replan import Refused, Transaction, Unreachable, tool
-from tests.harness import DONE, plan, step
+from tests.harness import DONE, Proposals, plan, step
 from tests.workflows.history import calls, kinds
 from tests.workflows.props import Recording, Said, Stages, Word, echo, played
 from workflows.account.records import StepStatus
@@ -43,7 +43,7 @@ async def test_the_effect_of_a_step_is_that_of_the_kind_that_did_it(stages: Stag
 
     cached = played("cached", CUT, declare=tool.idempotent(retry="once", fallback=touch))
     take = played("take", Refused("It is taken."), "taken", declare=tool.idempotent)
-    script = [plan(step("a", "take")), plan(step("b", "cached")), plan(step("c", "take")), DONE]
+    script: Proposals = [plan(step("a", "take")), plan(step("b", "cached")), plan(step("c", "take")), DONE]
     ended = await stages.run([touch, cached, take], script)
 
     assert {one.id: (one.effect, one.status) for one in ended.steps} == {
@@ -80,7 +80,7 @@ async def test_a_fallback_is_no_way_round_what_the_task_knows(stages: Stages) ->
         played("or_last", CUT, declare=tool.read(retry="once", fallback=last)),
         played("or_refusing", CUT, declare=tool.read(retry="once", fallback=refusing)),
     ]
-    scripts = {
+    scripts: dict[str, Proposals] = {
         "down": [plan(step("a", "last", word="x")), plan(step("b", "or_last", word="y")), DONE],
         "refused": [plan(step("a", "refusing", word="x")), plan(step("b", "or_refusing", word="x")), DONE],
     }

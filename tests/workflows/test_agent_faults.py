@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from activities.boundary.attempt import FaultRaised
 from activities.planning.prompts import closing_lines
 from replan import Busy, NeedsPerson, Refused, Tool, tool
-from tests.harness import DONE, outcome, plan, step
+from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.workflows.history import Timer, kinds, timers, until
 from tests.workflows.props import Recording, Said, Scripts, Stages, Word, echo, played
 from workflows.account.records import StepStatus
@@ -66,7 +66,7 @@ async def test_what_takes_long_is_waited_for_on_a_named_timer_that_a_cancel_ends
 
 async def test_a_breaker_that_stays_open_leads_to_the_fallback(stages: Stages) -> None:
     """With the same arguments, and marked as what it is. Without a fallback and a further plan a person is asked."""
-    scripts = {
+    scripts: dict[str, Proposals] = {
         "fallback": [plan(step("a", "down_or_echo", word="hi")), DONE],
         "alone": [plan(step("a", "down_for_days"))],
     }
@@ -117,7 +117,7 @@ async def test_what_the_deployment_caused_goes_to_a_person_after_one_attempt(sta
     alone would lead to a new plan; together with a revoked key it waits for a person, too.
     """
     refuse = played("refuse", Refused("No."))
-    scripts = {
+    scripts: dict[str, Proposals] = {
         "a key": [plan(step("a", "without_key")), DONE],
         "a bug": [plan(step("a", "leaky")), DONE],
         "both": [plan(step("b", "refuse"), step("a", "without_key")), DONE],

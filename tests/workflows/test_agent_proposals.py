@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue
 
 from activities.toolbox.declare.kind import Kind
 from replan import Busy, NeedsPerson, Refused, Unreachable, tool
-from tests.harness import DONE, outcome, plan, step
+from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.workflows.history import Timer, calls, timers, until
 from tests.workflows.props import Recording, Said, Scripts, Stages, echo, played
 from workflows.account.records import StepStatus
@@ -121,7 +121,7 @@ async def test_after_two_corrections_a_person_is_asked(stages: Stages) -> None:
     A planner that mends its proposals within two tries may go on for ever.
     """
     bad = plan(step("z", "ecco"))
-    mended = [bad, bad, plan(step("a", "echo")), bad, bad, plan(step("b", "echo")), bad, bad, DONE]
+    mended: Proposals = [bad, bad, plan(step("a", "echo")), bad, bad, plan(step("b", "echo")), bad, bad, DONE]
     ended = await stages.each([echo], {"three": [bad, bad, bad, DONE], "two at a time": mended})
 
     assert (ended["three"].status, ended["three"].code) == (TaskStatus.ESCALATED, "proposals_rejected")

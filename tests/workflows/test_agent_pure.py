@@ -113,9 +113,9 @@ FAULTS = {
 
 async def test_a_fault_of_a_pure_step_is_a_fault_like_others(stages: Stages) -> None:
     """After one attempt a rejection leads to a new plan, and a bug to a person."""
-    then = [plan(step("b", "double", value=1)), DONE]
+    then = plan(step("b", "double", value=1))
     ended = await stages.each(
-        [double, refuse, shrink, crash], {kind: [plan(step("a", kind, value=1)), *then] for kind in FAULTS}
+        [double, refuse, shrink, crash], {kind: [plan(step("a", kind, value=1)), then, DONE] for kind in FAULTS}
     )
 
     for kind, one in ended.items():

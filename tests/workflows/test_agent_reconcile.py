@@ -100,12 +100,12 @@ def tools(world: World, effect: str = "unkeyed") -> Sequence[Tool[..., Any]]:
     return [find, pay if effect == "unkeyed" else tool.keyed(**reconcile)(keyed)]
 
 
-PAYS = [plan(step("one", "pay", amount=7)), DONE]
+PAYS = plan(step("one", "pay", amount=7))
 
 
 async def paid(stages: Stages, world: World, effect: str = "unkeyed", *then: NewSteps) -> Outcome:
     """A task that pays once."""
-    return await stages.run(tools(world, effect), [PAYS[0], *then, DONE])
+    return await stages.run(tools(world, effect), [PAYS, *then, DONE])
 
 
 def noted(fault: FaultRecord) -> tuple[str, str | None, str]:
@@ -157,7 +157,7 @@ async def test_what_nobody_can_tell_is_for_a_person(stages: Stages) -> None:
 async def test_a_read_that_is_left_alone_is_no_finding(stages: Stages) -> None:
     """Its breaker is open: after the ledger and a timer it is asked again, and then finds the payment."""
     world = World("lost", found="left alone")
-    async with stages(tools(world), PAYS) as stage:
+    async with stages(tools(world), [PAYS, DONE]) as stage:
         handle = await stage.start()
         await until(handle, lambda progress: bool(progress.with_status(StepStatus.WAITING)))
         ended = await outcome(handle)

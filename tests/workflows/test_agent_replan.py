@@ -221,7 +221,11 @@ async def test_refusals_are_told_in_the_order_of_the_plan(stages: Stages) -> Non
 @pytest.mark.full
 async def test_a_continuation_of_a_finished_plan_is_no_replan(stages: Stages) -> None:
     """A planner that goes on after a finished plan has not replanned."""
-    script = [plan(step("a", "echo", word="x")), plan(step("b", "echo", word={"$from": "a", "path": "said"})), DONE]
+    script: Proposals = [
+        plan(step("a", "echo", word="x")),
+        plan(step("b", "echo", word={"$from": "a", "path": "said"})),
+        DONE,
+    ]
     ended, handle = await stages.ended([echo], script, replans=0)
 
     assert (ended.status, ended.replans, len(ended.revisions)) == (TaskStatus.COMPLETED, 0, 2)

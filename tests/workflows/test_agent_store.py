@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from sqlalchemy import Column, Integer, String, Table, insert
 
 from replan import Tool, Transaction, metadata, tool
-from tests.harness import DONE, outcome, plan, step
+from tests.harness import DONE, Proposals, outcome, plan, step
 from tests.workflows.history import timers
 from tests.workflows.props import Stages
 from workflows.account.records import StepStatus
@@ -73,7 +73,7 @@ async def test_a_locked_store_is_waited_for(tmp_path: Path, stages: Stages, kind
 @pytest.mark.full
 async def test_a_store_that_is_gone_is_waited_for(stages: Stages) -> None:
     """Its file is elsewhere for a moment while the task runs, and comes back."""
-    steps = [plan(step("a", "write", word="x")), plan(step("b", "write", word="y")), DONE]
+    steps: Proposals = [plan(step("a", "write", word="x")), plan(step("b", "write", word="y")), DONE]
     async with stages(TOOLS, steps) as stage:
         files = list(stages.folder.glob("store.db*"))
         (stages.folder / "elsewhere").mkdir()

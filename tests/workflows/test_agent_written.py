@@ -6,7 +6,7 @@ import pytest
 from pydantic import JsonValue
 
 from replan import Refused
-from tests.harness import DONE, plan, step
+from tests.harness import DONE, Proposals, plan, step
 from tests.workflows.history import kinds
 from tests.workflows.props import Recording, Scripts, Stages, echo, played
 from workflows.account.outcome import Outcome
@@ -85,7 +85,7 @@ async def test_the_planner_goes_on_where_what_was_written_cannot(stages: Stages)
         by_hand("refuse", text="named"),
         Task(text="again", plan=(step("a", "refuse"), step("last", "echo", "a")), revisions=(again,)),
     ]
-    its_own = [DONE, plan(step("b", "refuse", word="b")), plan(step("c", "echo")), Answer(result="its own")]
+    its_own: Proposals = [DONE, plan(step("b", "refuse", word="b")), plan(step("c", "echo")), Answer(result="its own")]
     scripts = Scripts(
         {
             "passed over": its_own,

@@ -213,7 +213,8 @@ SLOW = [fault("a", "Slow.", "retry"), fault("a", "Gone.")]
 FAILED = [Failover(planner="anthropic:x", code="unauthorized", reason="No.", turn=turn) for turn in (1, 2, 3)]
 SHORT = [Compaction(turn=turn, turns=turn - 1, planner="openai:y", tokens=9) for turn in (20, 41)]
 UNUSED = [Rejection(turn=turn, reasons=("no *grant*", "no sense")) for turn in (2, 3, 4, 5)]
-KEPT = [record(step(id, "k"), status) for id, status in zip("abc", ("completed", "skipped", "failed"), strict=True)]
+ENDED = (StepStatus.COMPLETED, StepStatus.SKIPPED, StepStatus.FAILED)
+KEPT = [record(step(id, "k"), status) for id, status in zip("abc", ENDED, strict=True)]
 AFTER = "the same call would fail again: a new plan, no retry"
 LINES: dict[str, tuple[Progress, list[str]]] = {
     "each step has its sign, id, kind, what it does, and what became of it; a fault what it led to": (

@@ -28,8 +28,10 @@ def observed(guard: RepeatGuard, kind: str, args: dict[str, JsonValue]) -> Repea
     return guard
 
 
-FREE, NONE = {"free": ["nine"]}, {"free": []}
-DEAR, CHEAP = {"price": "26.00"}, {"price": "24.50"}
+FREE: dict[str, JsonValue] = {"free": ["nine"]}
+NONE: dict[str, JsonValue] = {"free": []}
+DEAR: JsonValue = {"price": "26.00"}
+CHEAP: JsonValue = {"price": "24.50"}
 SAID: JsonValue = {"detail": "too dear", "price": "26.00"}
 """The body of an HTTP error has a sentence beside the state; only the fields of the look are compared."""
 CASES: dict[str, tuple[RepeatGuard, int, bool]] = {

@@ -29,10 +29,10 @@ def fault(code: Code, attempt: int = 1, **more: Any) -> Fault:
 
 DOWN, BUSY, GONE = fault(Code.UNREACHABLE), fault(Code.BUSY, 2), fault(Code.GONE)
 
-CALLED = ("tool_calls", "pay")
+CALLED: tuple[str, ...] = ("tool_calls", "pay")
 DONE = StepReturn(result=1)
-RETRIED = {("retries", "pay", "unreachable"): 1}
-WASTED = {("retries", "pay", "gone"): 1, ("wasted_attempts", "pay", "gone"): 1}
+RETRIED: dict[tuple[str, ...], int] = {("retries", "pay", "unreachable"): 1}
+WASTED: dict[tuple[str, ...], int] = {("retries", "pay", "gone"): 1, ("wasted_attempts", "pay", "gone"): 1}
 CALLS: Mapping[str, tuple[Any, tuple[Fault, ...], Fault | None, dict[tuple[str, ...], int]]] = {
     "at once": (DONE, (), None, {CALLED: 1}),
     "after two faults": (

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from tests.harness import step
 from workflows.account.entries_of_steps import Attempted
@@ -171,7 +171,8 @@ def test_the_largest_results_are_left_out_of_an_outcome_that_would_be_too_large(
 
 def test_a_result_of_nothing_is_not_called_omitted() -> None:
     """An empty answer is an answer."""
-    records = [record("a", StepStatus.COMPLETED, result=result) for result in (None, 0, "", [], {})]
+    results: list[JsonValue] = [None, 0, "", [], {}]
+    records = [record("a", StepStatus.COMPLETED, result=result) for result in results]
 
     assert not any(progress(one).outcome(NOW).steps[0].result_omitted for one in records)
 
