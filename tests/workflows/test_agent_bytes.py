@@ -1,7 +1,5 @@
 """What stands in a history, and how often: plans and results, on a real server."""
 
-from temporalio.client import Client
-
 from activities.offline.planner import OfflinePlanner
 from client.history.fetch import final_outcome
 from replan import tool
@@ -18,7 +16,7 @@ async def write(args: Word) -> Said:
     return Said(said=args.word * 1_000)
 
 
-async def test_the_outcome_has_what_only_the_history_keeps(client: Client, stages: Stages) -> None:
+async def test_the_outcome_has_what_only_the_history_keeps(stages: Stages) -> None:
     """The task writes no arguments and results of steps a second time; who asks for its Outcome gets them."""
     steps = plan(
         step("a", "echo", word="hi"),
@@ -27,7 +25,7 @@ async def test_the_outcome_has_what_only_the_history_keeps(client: Client, stage
         step("fed", "echo", word={"$from": "long", "path": "said"}),
     )
     _, handle = await stages.ended([echo, write], [steps, DONE])
-    written, outcome = await handle.result(), await final_outcome(client, handle)
+    written, outcome = await handle.result(), await final_outcome(stages.client, handle)
     completed = [event.workflow_task_completed_event_attributes for event in await events(handle)]
     reference = {"$from": "long", "path": "said"}
 

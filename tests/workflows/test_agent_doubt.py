@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, JsonValue
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import create_async_engine
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import WorkflowFailureError
 
 from replan import Busy, Key, NeedsPerson, Refused, Tool, Transaction, Unreachable, tool
 from tests.harness import DONE, Proposals, outcome, plan, step
@@ -342,14 +341,12 @@ async def test_arguments_that_are_not_kept_are_not_guessed(stages: Stages) -> No
 
 
 @pytest.mark.full
-async def test_a_run_that_is_cancelled_before_it_has_a_catalogue_reads_one_to_undo(
-    client: Client, tmp_path: Path, stages: Stages
-) -> None:
+async def test_a_run_that_is_cancelled_before_it_has_a_catalogue_reads_one_to_undo(stages: Stages) -> None:
     """A continued run knows what was done from its input, and how to undo it from a worker."""
-    world, queue = list[str](), f"queue-{tmp_path.name}-{datetime.now(UTC).timestamp()}"
+    world, queue = list[str](), f"queue-{stages.folder.name}-{datetime.now(UTC).timestamp()}"
     progress = of_old(StepStatus.COMPLETED, "pay_again", turn=1)
     progress.records[0].args, progress.records[0].result = {"amount": 1}, {"ok": True}
-    handle = await client.start_workflow(AgentWorkflow.run, progress, id=queue, task_queue=queue)
+    handle = await stages.client.start_workflow(AgentWorkflow.run, progress, id=queue, task_queue=queue)
     await handle.signal("undo_when_cancelled")
     await handle.cancel()
     async with stages(pays(world, keyed=False), [DONE], queue=queue):

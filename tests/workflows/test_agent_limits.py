@@ -4,7 +4,6 @@ import asyncio
 import uuid
 
 import pytest
-from temporalio.client import Client
 
 from client.start import build_task
 from replan import Refused, Unreachable, tool
@@ -118,10 +117,10 @@ async def test_a_deadline_ends_the_task_and_cancels_what_runs(stages: Stages) ->
 
 
 @pytest.mark.full
-async def test_the_deadline_counts_from_the_start_of_the_task(client: Client, stages: Stages) -> None:
+async def test_the_deadline_counts_from_the_start_of_the_task(stages: Stages) -> None:
     """A task that no worker took in time is over, and calls nothing."""
     queue = f"late-{uuid.uuid4().hex}"
-    handle = await Stage(client, queue).start(deadline=0.5)
+    handle = await Stage(stages.client, queue).start(deadline=0.5)
     await asyncio.sleep(1)
     async with stages([echo], [plan(step("a", "echo")), DONE], queue=queue):
         ended = await outcome(handle)

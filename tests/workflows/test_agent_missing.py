@@ -91,12 +91,10 @@ async def test_a_kind_that_no_worker_knows_is_waited_for_and_then_a_person_is_as
     ]
 
 
-async def test_a_step_completes_when_a_worker_that_knows_its_kind_appears(
-    client: Client, tmp_path: Path, stages: Stages
-) -> None:
+async def test_a_step_completes_when_a_worker_that_knows_its_kind_appears(stages: Stages) -> None:
     """The deploy goes on, the new worker takes the step, and nothing was lost: one attempt, one tool call."""
     script: Proposals = [plan(step("a", "shout", word="hi")), DONE]
-    async with outdated(client, tmp_path, [echo, shout], ["echo"], script, patience=60) as old:
+    async with outdated(stages.client, stages.folder, [echo, shout], ["echo"], script, patience=60) as old:
         handle = await old.start(tool_calls=1)
         await until(handle, waits)
     async with stages([echo, shout], script, queue=old.queue):
@@ -107,11 +105,11 @@ async def test_a_step_completes_when_a_worker_that_knows_its_kind_appears(
 
 
 @pytest.mark.full
-async def test_a_kind_that_a_deploy_brings_resolves_itself(client: Client, tmp_path: Path, stages: Stages) -> None:
+async def test_a_kind_that_a_deploy_brings_resolves_itself(stages: Stages) -> None:
     """Whoever is asked need not answer: the task tries again when the request is to be reminded of."""
     script: Proposals = [plan(step("a", "shout", word="hi"), step("b", "echo", word="x")), DONE]
     task = Task(text="a task", on_escalation="wait", answer_within=8)
-    async with outdated(client, tmp_path, [echo, shout], ["echo"], script, patience=0) as old:
+    async with outdated(stages.client, stages.folder, [echo, shout], ["echo"], script, patience=0) as old:
         handle = await old.start(task)
         (request,) = (await until(handle, lambda now: bool(now.open_requests))).open_requests
     async with stages([echo, shout], script, queue=old.queue):

@@ -232,7 +232,7 @@ def shouting(heard: ReceivedRequest) -> Response:
     return proposes(planned("a", "shout", word="hi")) if heard.turn < 1 else finishes("HI")
 
 
-async def test_a_reply_of_a_model_is_not_paid_twice_for_that(client: Client, tmp_path: Path, stages: Stages) -> None:
+async def test_a_reply_of_a_model_is_not_paid_twice_for_that(stages: Stages) -> None:
     """It is recorded before it is left to another worker, which takes it from the store."""
     queue = new_queue()
     async with known(stages, queue, echo, shout), planning("anthropic", shouting, shouting) as (api, model):

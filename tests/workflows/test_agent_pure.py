@@ -82,7 +82,7 @@ def scheduled(found: Sequence[HistoryEvent], kind: str) -> int:
     return sum(one.activity_task_scheduled_event_attributes.activity_type.name == kind for one in found)
 
 
-async def test_pure_steps_in_sequence_are_one_workflow_task(client: Client, stages: Stages) -> None:
+async def test_pure_steps_in_sequence_are_one_workflow_task(stages: Stages) -> None:
     """Each is one event, and none is scheduled; like every other step it costs a tool call, and has its result."""
     ended, handle = await stages.ended([double], chain("double", 20))
     found = await events(handle)

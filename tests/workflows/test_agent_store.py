@@ -50,10 +50,10 @@ def rows(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["write", pytest.param("shout", marks=pytest.mark.full)])
-async def test_a_locked_store_is_waited_for(tmp_path: Path, stages: Stages, kind: str) -> None:
+async def test_a_locked_store_is_waited_for(stages: Stages, kind: str) -> None:
     """Locked for longer than SQLite waits: a timer of the task, no attempt lost, and then the step is done."""
     async with stages(TOOLS, [plan(step("a", kind, word="x")), DONE]) as stage:
-        with sqlite3.connect(tmp_path / "store.db", isolation_level=None) as other:
+        with sqlite3.connect(stages.folder / "store.db", isolation_level=None) as other:
             other.execute("BEGIN IMMEDIATE")
             handle = await stage.start()
             async with asyncio.timeout(20):
@@ -63,7 +63,7 @@ async def test_a_locked_store_is_waited_for(tmp_path: Path, stages: Stages, kind
         ended = await outcome(handle)
 
     assert waited[0].summary == "a waits: store_unavailable, then again"
-    assert (ended.status, ended.steps[0].attempts, rows(tmp_path)) == (
+    assert (ended.status, ended.steps[0].attempts, rows(stages.folder)) == (
         TaskStatus.COMPLETED,
         1,
         ["x"] if kind == "write" else [],
@@ -91,7 +91,7 @@ async def test_a_store_that_is_gone_is_waited_for(stages: Stages) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["full", pytest.param("another version", marks=pytest.mark.full)])
-async def test_what_time_cannot_cure_is_for_a_person(tmp_path: Path, stages: Stages, trouble: str) -> None:
+async def test_what_time_cannot_cure_is_for_a_person(stages: Stages, trouble: str) -> None:
     """A full disk, and tables of another version: no retry, no new plan, a sentence; what was finished stays."""
 
     @tool.transactional
@@ -103,7 +103,7 @@ async def test_what_time_cannot_cure_is_for_a_person(tmp_path: Path, stages: Sta
     @tool.read
     async def upgrade(args: Word) -> Word:
         """Do as a newer worker might."""
-        with sqlite3.connect(tmp_path / "store.db") as store:
+        with sqlite3.connect(stages.folder / "store.db") as store:
             store.execute("ALTER TABLE replan_ledger RENAME COLUMN digest TO sum")
         return args
 
@@ -113,5 +113,5 @@ async def test_what_time_cannot_cure_is_for_a_person(tmp_path: Path, stages: Sta
     ended = await stages.run([*TOOLS, spoil, upgrade], [plan(step("a", "write", word="x"), *then)])
 
     assert (ended.status, ended.replans, ended.faults[-1].attempt) == (TaskStatus.ESCALATED, 0, 1)
-    assert (ended.steps[0].status, rows(tmp_path)) == (StepStatus.COMPLETED, ["x"])
+    assert (ended.steps[0].status, rows(stages.folder)) == (StepStatus.COMPLETED, ["x"])
     assert ended.code == {"full": "quota_exhausted", "another version": "wrong_store"}[trouble]

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
+from temporalio.client import WorkflowExecutionStatus, WorkflowHandle
 
 from client.follow import View
 from client.undo import undo
@@ -280,15 +280,15 @@ async def test_a_store_that_is_away_while_calls_wait_loses_none(stages: Stages) 
 
 
 @pytest.mark.full
-async def test_a_reset_task_is_told_of_its_turn(client: Client, stages: Stages) -> None:
+async def test_a_reset_task_is_told_of_its_turn(stages: Stages) -> None:
     """Its new run has the same id, and its call the same place in the queue."""
     async with asking(stages, SLOW) as (stage, service):
         [started] = await begin(stage, 1)
-        await reset_to(client, started, event=4)
+        await reset_to(stages.client, started, event=4)
         await asyncio.sleep(1)
         await waits(stage, 1)
         await is_back(stage, service)
-        latest = client.get_workflow_handle_for(AgentWorkflow.run, started.id)
+        latest = stages.client.get_workflow_handle_for(AgentWorkflow.run, started.id)
         [ended] = await within([latest])
 
     assert ended.status is TaskStatus.COMPLETED
@@ -310,12 +310,12 @@ async def test_a_turn_that_nobody_waits_for_changes_nothing(stages: Stages) -> N
     assert ended.status is TaskStatus.COMPLETED
 
 
-async def test_a_rollback_waits_for_its_turn(client: Client, stages: Stages) -> None:
+async def test_a_rollback_waits_for_its_turn(stages: Stages) -> None:
     """The workflow that undoes a task is told like a task."""
     async with asking(stages, SLOW) as (stage, service):
         handle = await stage.start(Task(text="put", plan=(step("p", "put"),), plan_only=True))
         done = await outcome(handle)
-        undoing = asyncio.create_task(undo(client, handle, View(), is_attended=False))
+        undoing = asyncio.create_task(undo(stages.client, handle, View(), is_attended=False))
         async with asyncio.timeout(TURNS_TAKE):
             while not service.calls:
                 await asyncio.sleep(0.05)

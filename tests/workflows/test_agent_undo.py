@@ -129,7 +129,7 @@ async def test_an_escalated_task_is_rolled_back_where_that_is_wanted(stages: Sta
     assert ended.reason.endswith("Undone: c, b, a.")
 
 
-async def test_what_cannot_be_undone_is_named(tmp_path: Path, stages: Stages) -> None:
+async def test_what_cannot_be_undone_is_named(stages: Stages) -> None:
     """A kind without an undo, and an undo that is refused: the others are undone all the same."""
     sent = list[str]()
     steps = plan(
@@ -147,7 +147,7 @@ async def test_what_cannot_be_undone_is_named(tmp_path: Path, stages: Stages) ->
         UndoRecord(step_id="b", reason="shout has no undo"),
         UndoRecord(step_id="a", kind="remove", done=True),
     )
-    assert await notes(tmp_path) == []
+    assert await notes(stages.folder) == []
     assert "Not undone: gone (remove has no undo); c (There is no such note)" in ended.reason
 
 

@@ -138,7 +138,7 @@ async def test_a_result_that_is_not_what_was_promised_is_a_refusal(stages: Stage
     assert {ended[name].status for name in ILLEGIBLE} == {TaskStatus.ESCALATED}
 
 
-async def test_a_transaction_whose_result_cannot_be_carried_is_rolled_back(tmp_path: Path, stages: Stages) -> None:
+async def test_a_transaction_whose_result_cannot_be_carried_is_rolled_back(stages: Stages) -> None:
     """The size is checked before the commit: what cannot be told has not happened."""
 
     @tool.transactional
@@ -147,10 +147,10 @@ async def test_a_transaction_whose_result_cannot_be_carried_is_rolled_back(tmp_p
         await tx.execute(text("insert into words values (:word)"), {"word": args.word})
         return Said(said="w" * (MAX_RESULT + 1) if args.word == "long" else "ok")
 
-    sqlite3.connect(tmp_path / "store.db").execute("create table words (word text)").connection.close()
+    sqlite3.connect(stages.folder / "store.db").execute("create table words (word text)").connection.close()
     script: Proposals = [plan(step("a", "insert", word="short"), step("b", "insert", "a", word="long")), DONE]
     ended = await stages.run([insert], script)
-    connection = sqlite3.connect(tmp_path / "store.db")
+    connection = sqlite3.connect(stages.folder / "store.db")
     rows = connection.execute("select word from words").fetchall()
     connection.close()
 

@@ -391,15 +391,15 @@ async def closed(staging: Stage) -> Handle:
     return handle
 
 
-async def test_an_undo_that_a_person_has_seen_is_made(client: Client, stages: Stages) -> None:
+async def test_an_undo_that_a_person_has_seen_is_made(stages: Stages) -> None:
     """The list has the calls with their arguments; a confirmed call is made once, however often it is undone."""
     seen = list[PlannedUndo]()
 
     async with stages(wiring(), [plan(*RESERVED), DONE]) as staging:
         handle = await closed(staging)
-        unseen = await undo(client, handle, View(), is_attended=False)
-        confirmed = await undo(client, handle, View(), is_attended=False, confirm=seen_by(seen))
-        again = await undo(client, handle, View(), is_attended=False, confirm=seen_by(seen))
+        unseen = await undo(stages.client, handle, View(), is_attended=False)
+        confirmed = await undo(stages.client, handle, View(), is_attended=False, confirm=seen_by(seen))
+        again = await undo(stages.client, handle, View(), is_attended=False, confirm=seen_by(seen))
 
     assert unseen.planned is not None and [one.step for one in unseen.planned.to_approve] == ["large"]
     [listed] = seen
@@ -410,21 +410,23 @@ async def test_an_undo_that_a_person_has_seen_is_made(client: Client, stages: St
     assert SHOP.returned == ["pen 5", "house 900000"]
 
 
-async def test_a_reset_that_undoes_shows_only_what_it_would_call(client: Client, stages: Stages) -> None:
+async def test_a_reset_that_undoes_shows_only_what_it_would_call(stages: Stages) -> None:
     """The effects after the step to which the task goes back; without a person they stay, and are named."""
     seen = list[PlannedUndo]()
 
     async with stages(wiring(), [plan(*RESERVED), DONE]) as staging:
         handle = await closed(staging)
-        [unseen] = await undo_steps(client, handle, {"large"}, View(), is_attended=False)
-        [confirmed] = await undo_steps(client, handle, {"large"}, View(), is_attended=False, confirm=seen_by(seen))
+        [unseen] = await undo_steps(stages.client, handle, {"large"}, View(), is_attended=False)
+        [confirmed] = await undo_steps(
+            stages.client, handle, {"large"}, View(), is_attended=False, confirm=seen_by(seen)
+        )
 
     assert (unseen.done, unseen.reason) == (False, "wire needs approval: the amount is above 500.")
     [listed] = seen
     assert (confirmed.done, [one.step for one in listed.calls], SHOP.returned) == (True, ["large"], ["house 900000"])
 
 
-async def test_a_confirmation_is_for_the_arguments_that_were_seen(client: Client, stages: Stages) -> None:
+async def test_a_confirmation_is_for_the_arguments_that_were_seen(stages: Stages) -> None:
     """A call with others is held: by the workflow, and by the worker that compares what it is sent."""
     async with stages(wiring(), [plan(*RESERVED), DONE]) as staging:
         handle = await closed(staging)
@@ -433,7 +435,7 @@ async def test_a_confirmation_is_for_the_arguments_that_were_seen(client: Client
         other = UndoCall(step="large", kind="wire", args={"item": "house", "amount": 501})
         progress.confirmed = {"large": other.digest, "small": other.digest}
         with pytest.raises(WorkflowFailureError) as failed:
-            await client.execute_workflow(
+            await stages.client.execute_workflow(
                 UndoWorkflow.run, Undo(progress=progress), id=f"undo-{handle.id}", task_queue=staging.queue
             )
 
@@ -441,15 +443,15 @@ async def test_a_confirmation_is_for_the_arguments_that_were_seen(client: Client
     assert "large (wire needs approval: the amount is above 500)" in str(failed.value.cause)
 
 
-async def test_what_was_confirmed_before_a_cancel_is_undone(client: Client, stages: Stages) -> None:
+async def test_what_was_confirmed_before_a_cancel_is_undone(stages: Stages) -> None:
     """`cancel --undo` tells the running task what a person has seen; what it does after that is held."""
     steps, seen = [RESERVED[0], step("open", "buy", "large", item="lamp", amount=800)], list[PlannedUndo]()
     async with stages(wiring(), [plan(*steps), DONE]) as staging:
         first, second = [await staging.start(waiting()) for _ in range(2)]
         for handle in (first, second):
             await asked(handle)
-        await cancel(client, first, undo=True, confirm=seen_by(seen))
-        await cancel(client, second, undo=True)
+        await cancel(stages.client, first, undo=True, confirm=seen_by(seen))
+        await cancel(stages.client, second, undo=True)
         ended = [await outcome(handle) for handle in (first, second)]
 
     assert [[one.step for one in planned.calls] for planned in seen] == [["large"]]

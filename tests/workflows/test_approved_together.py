@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, JsonValue
-from temporalio.client import Client
 
 from client.explain.explanation import explain_task
 from client.explain.page import step_lines
@@ -202,7 +201,7 @@ async def test_only_what_can_be_shown_whole_is_shown_together(stages: Stages, pr
 
 
 @pytest.mark.parametrize("proposals", [[IN_A_ROW], [PAGE, AT_ONCE]], ids=["in a row", "at once"])
-async def test_a_reset_makes_each_approval_void(client: Client, stages: Stages, proposals: Proposals) -> None:
+async def test_a_reset_makes_each_approval_void(stages: Stages, proposals: Proposals) -> None:
     """Temporal gives the new run the answer again; nothing is paid until a person approves the calls of this run."""
     paid, tools = shop()
     async with asking(stages, tools, [*proposals, DONE], waiting(approve="effects")) as (handle, request):
@@ -210,7 +209,7 @@ async def test_a_reset_makes_each_approval_void(client: Client, stages: Stages, 
         await answer(handle, "approve_all", **codes(request))
         await outcome(handle)
         once = sorted(paid)
-        again = await reset_to(client, handle, event=point)
+        again = await reset_to(stages.client, handle, event=point)
         progress = await until(again, lambda now: bool(now.open_requests))
         new = progress.open_requests[0]
         assert sorted(paid) == once == EACH

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import get_args
 
-from temporalio.client import Client, WorkflowHistory
+from temporalio.client import WorkflowHistory
 
 from activities.offline.planner import OfflinePlanner
 from client.history.account import replayed_progress
@@ -61,9 +61,7 @@ def test_only_an_entry_changes_the_state_of_a_task() -> None:
     assert list(changed()) == []
 
 
-async def test_a_local_activity_that_outlasts_a_workflow_task_is_replayed_as_it_was(
-    client: Client, stages: Stages
-) -> None:
+async def test_a_local_activity_that_outlasts_a_workflow_task_is_replayed_as_it_was(stages: Stages) -> None:
     """The worker reports such a workflow task in parts; no entry may depend on where they end."""
 
     @tool.pure
@@ -75,12 +73,12 @@ async def test_a_local_activity_that_outlasts_a_workflow_task_is_replayed_as_it_
     written = Task(text="by hand", plan=(step("a", "ponder", word="x"), step("b", "ponder", "a", word="y")))
     async with stages([ponder], OfflinePlanner()) as stage:
         id, soon = f"test-{uuid.uuid4().hex[:12]}", {"seconds": 1}
-        handle = await client.start_workflow(
+        handle = await stages.client.start_workflow(
             AgentWorkflow.run, written, id=id, task_queue=stage.queue, task_timeout=timedelta(**soon)
         )
         ended = await outcome(handle)
         types = [event.WhichOneof("attributes") async for event in handle.fetch_history_events()]
-        await check_journal(client, handle)
+        await check_journal(stages.client, handle)
 
     assert ended.status is TaskStatus.COMPLETED
     assert types.count("workflow_task_completed_event_attributes") > 2

@@ -97,17 +97,17 @@ async def test_a_task_that_cannot_be_read_fails_with_the_reason(
 
 
 @pytest.mark.full
-async def test_the_reason_names_the_field_and_what_it_takes(client: Client, stages: Stages) -> None:
+async def test_the_reason_names_the_field_and_what_it_takes(stages: Stages) -> None:
     """An engineer who wrote the client finds the mistake in it."""
     async with stages([echo], [DONE]) as stage:
-        id = await malformed.start(client, "AgentWorkflow", TASKS["no tool call"], stage.queue)
-        told = await outcome(client.get_workflow_handle_for(AgentWorkflow.run, id))
+        id = await malformed.start(stages.client, "AgentWorkflow", TASKS["no tool call"], stage.queue)
+        told = await outcome(stages.client.get_workflow_handle_for(AgentWorkflow.run, id))
 
     said = "The task cannot be read: 'limits.tool_calls': Input should be greater than or equal to 1."
     assert (told.task_id, told.reason) == (id, said)
 
 
-async def test_a_signal_that_cannot_be_read_is_dropped(client: Client, stages: Stages) -> None:
+async def test_a_signal_that_cannot_be_read_is_dropped(stages: Stages) -> None:
     """The task goes on as if it had not come."""
     signalled = asyncio.Event()
 
@@ -121,9 +121,9 @@ async def test_a_signal_that_cannot_be_read_is_dropped(client: Client, stages: S
         handle = await stage.start()
         for sent in {**FORMS, "a list of numbers": [as_json([7])], "no record": [as_json([{}])]}.values():
             for name in ("know_earlier_effects", "undo_when_cancelled"):
-                await client.workflow_service.signal_workflow_execution(
+                await stages.client.workflow_service.signal_workflow_execution(
                     SignalWorkflowExecutionRequest(
-                        namespace=client.namespace,
+                        namespace=stages.client.namespace,
                         workflow_execution=WorkflowExecution(workflow_id=handle.id),
                         signal_name=name,
                         input=Payloads(payloads=sent),
@@ -149,15 +149,13 @@ class Newer:
         workflow.continue_as_new({"state": 2}, task_queue=given.text)
 
 
-async def test_a_later_run_that_cannot_be_read_waits_for_a_worker_that_can(
-    client: Client, tmp_path: Path, stages: Stages
-) -> None:
+async def test_a_later_run_that_cannot_be_read_waits_for_a_worker_that_can(stages: Stages) -> None:
     """A worker wrote it, after effects: during a rolling deploy an older one must not end the task."""
     async with (
         stages([echo], [DONE]) as older,
-        staged(client, tmp_path / "newer", [echo], [DONE], workflow=Newer) as newer,
+        staged(stages.client, stages.folder / "newer", [echo], [DONE], workflow=Newer) as newer,
     ):
-        handle = client.get_workflow_handle((await newer.start(older.queue)).id)
+        handle = stages.client.get_workflow_handle((await newer.start(older.queue)).id)
         async with asyncio.timeout(20):
             while not (seen := await handle.describe()).raw_description.pending_workflow_task.attempt > 1:
                 await asyncio.sleep(0.1)

@@ -3,13 +3,11 @@
 import asyncio
 import uuid
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio import workflow
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client
 
 from replan import Refused, tool
 from tests.harness import DONE, Proposals, outcome, plan, staged, step
@@ -59,7 +57,7 @@ async def test_a_result_over_the_servers_limits_is_a_typed_fault(stages: Stages,
     [(MAX_STEPS + 1, f"more than {MAX_STEPS}"), pytest.param(3_000, "propose less at once", marks=pytest.mark.full)],
 )
 async def test_thousands_of_parallel_steps_are_refused_before_anything_is_scheduled(
-    client: Client, stages: Stages, count: int, why: str
+    stages: Stages, count: int, why: str
 ) -> None:
     """2,100 pending activities fail the workflow task again and again; a plan has 50 steps at the most."""
     task = Task(text="many", plan=tuple(step(f"s{number}", "echo") for number in range(count)))
@@ -95,9 +93,7 @@ class BrokenWorkflow:
         raise KeyError("a bug in the deploy")
 
 
-async def test_a_bug_in_the_workflow_waits_for_its_fix_and_goes_on(
-    client: Client, tmp_path: Path, stages: Stages
-) -> None:
+async def test_a_bug_in_the_workflow_waits_for_its_fix_and_goes_on(stages: Stages) -> None:
     """Nothing is killed: the task stands still under the broken deploy and completes under the mended one."""
     calls = list[str]()
     count = played("count", None, called=calls)
@@ -107,7 +103,7 @@ async def test_a_bug_in_the_workflow_waits_for_its_fix_and_goes_on(
         async with asyncio.timeout(30):
             while not await failed_tasks(handle):
                 await asyncio.sleep(0.1)
-    async with staged(client, tmp_path / "mended", [count], script, queue=stage.queue):
+    async with staged(stages.client, stages.folder / "mended", [count], script, queue=stage.queue):
         ended = await outcome(handle)
 
     assert (ended.status, [one.status for one in ended.steps]) == (TaskStatus.COMPLETED, [StepStatus.COMPLETED] * 2)

@@ -209,11 +209,9 @@ async def test_a_repetition_has_the_same_id(stages: Stages) -> None:
 
 
 @pytest.mark.full
-async def test_a_worker_without_a_receiver_leaves_it_to_another(
-    stages: Stages, server: DevServer, tmp_path: Path
-) -> None:
+async def test_a_worker_without_a_receiver_leaves_it_to_another(stages: Stages, server: DevServer) -> None:
     """A task that a worker with one began is told of by the next worker that has one."""
-    (own := tmp_path / "own").mkdir()
+    (own := stages.folder / "own").mkdir()
     other = await connect(address=server.address, plain=True)
     async with receiver() as mailbox:
         async with stages(TOOLS, PAY, notify="http://127.0.0.1:9/") as stage:
@@ -239,13 +237,13 @@ async def test_without_a_receiver_nothing_is_started(stages: Stages) -> None:
 
 
 @pytest.mark.full
-async def test_after_a_reset_a_request_is_another_one(client: Client, stages: Stages) -> None:
+async def test_after_a_reset_a_request_is_another_one(stages: Stages) -> None:
     """The step asks again, and the receiver does not take that for a repetition; a reset is not refused meanwhile."""
     async with receiver(503, 200) as mailbox, stages(TOOLS, PAY, notify=mailbox.url) as stage:
         id = (await stage.start(waiting())).id
-        newest = client.get_workflow_handle_for(AgentWorkflow.run, id)
+        newest = stages.client.get_workflow_handle_for(AgentWorkflow.run, id)
         await asked(newest)
-        await reset(client, newest, to="paid", reason="a test")
+        await reset(stages.client, newest, to="paid", reason="a test")
         await mailbox.has(3)
         await asked(newest)
         await newest.execute_update("skip", {})
@@ -290,7 +288,7 @@ async def test_a_new_run_loses_no_notification(early: Client, tmp_path: Path) ->
 
 
 @pytest.mark.full
-async def test_a_history_with_notifications_replays(tmp_path: Path, stages: Stages) -> None:
+async def test_a_history_with_notifications_replays(stages: Stages) -> None:
     """Redacted, too: then it has no value of the task."""
     async with told(stages, TOOLS, TWO, waiting(answer_within=60)) as (mailbox, handle):
         await asked(handle, 2)
@@ -300,8 +298,8 @@ async def test_a_history_with_notifications_replays(tmp_path: Path, stages: Stag
         await mailbox.has(4)
         history = await handle.fetch_history()
     redacted = WorkflowHistory("redacted", Redaction().events(history.events))
-    (plain := tmp_path / "plain.json").write_text(history.to_json())
-    (closed := tmp_path / "redacted.json").write_text(redacted.to_json())
+    (plain := stages.folder / "plain.json").write_text(history.to_json())
+    (closed := stages.folder / "redacted.json").write_text(redacted.to_json())
     done = replay(plain, closed)
 
     assert (done.returncode, done.stdout.count(": ok")) == (0, 2), done.stdout + done.stderr

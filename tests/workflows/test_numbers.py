@@ -233,10 +233,10 @@ def _waits(events: Sequence[Any]) -> bool:
 @pytest.mark.timeout(600)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=EXAMPLES // 25)
 @given(st.lists(st.sampled_from(CASES), min_size=20, max_size=20))
-async def test_no_number_wedges_a_workflow(client: Client, stages: Stages, cases: Sequence[Case]) -> None:
+async def test_no_number_wedges_a_workflow(stages: Stages, cases: Sequence[Case]) -> None:
     """However it was started: it is refused, or runs, and can be cancelled; no workflow task fails."""
     async with stages(TOOLS, [plan(step("z", "stuck", word="x")), DONE]) as stage:
-        found = await asyncio.gather(*(fate(client, stage.queue, case) for case in cases))
+        found = await asyncio.gather(*(fate(stages.client, stage.queue, case) for case in cases))
 
     assert [why for why in found if why] == []
 
@@ -244,11 +244,9 @@ async def test_no_number_wedges_a_workflow(client: Client, stages: Stages, cases
 @pytest.mark.timeout(600)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=EXAMPLES // 50)
 @given(st.lists(st.sampled_from(MESSAGES), min_size=15, max_size=15))
-async def test_no_number_in_an_answer_or_a_signal_wedges_a_task(
-    client: Client, stages: Stages, cases: Sequence[Case]
-) -> None:
+async def test_no_number_in_an_answer_or_a_signal_wedges_a_task(stages: Stages, cases: Sequence[Case]) -> None:
     """Whatever a program says to a task that waits: it is refused, dropped or taken, and the task can be cancelled."""
     async with stages(TOOLS, [plan(step("z", "stuck", word="x")), DONE]) as stage:
-        found = await asyncio.gather(*(fate_of_told(client, stage.queue, case) for case in cases))
+        found = await asyncio.gather(*(fate_of_told(stages.client, stage.queue, case) for case in cases))
 
     assert [why for why in found if why] == []

@@ -156,10 +156,10 @@ async def test_answers_are_taken_while_workers_change(stages: Stages) -> None:
     assert [one.text for one in planner.told[-1].words] == ["yes"]
 
 
-async def test_an_extension_before_the_first_workflow_task_counts(client: Client, stages: Stages) -> None:
+async def test_an_extension_before_the_first_workflow_task_counts(stages: Stages) -> None:
     """The task has no worker yet; its budget is extended before its first step, which would exceed it."""
     queue = f"queue-{uuid.uuid4().hex[:8]}"
-    stage = Stage(client, queue)
+    stage = Stage(stages.client, queue)
     handle = await stage.start(Task(text="a task", limits=Limits(tool_calls=1)))
     extended = asyncio.create_task(people.answer(handle, Choice.EXTEND, tool_calls=2, by="ann"))
     await asyncio.sleep(0.5)

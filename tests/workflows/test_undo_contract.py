@@ -223,13 +223,13 @@ def seen_by(seen: list[PlannedUndo], *, says: bool = True) -> Confirm:
     return confirm
 
 
-async def test_a_person_confirms_an_undo_and_is_told_where_its_values_come_from(client: Client, stages: Stages) -> None:
+async def test_a_person_confirms_an_undo_and_is_told_where_its_values_come_from(stages: Stages) -> None:
     """Nobody looked: held, and named. Somebody looked: made once, however often it is undone."""
     bank, seen = Bank(TO_CONTACT), list[PlannedUndo]()
     _, handle = await stages.ended(bank.tools, [plan(PAID), DONE])
-    unseen = await undo(client, handle, View(), is_attended=False)
-    confirmed = await undo(client, handle, View(), is_attended=False, confirm=seen_by(seen))
-    again = await undo(client, handle, View(), is_attended=False)
+    unseen = await undo(stages.client, handle, View(), is_attended=False)
+    confirmed = await undo(stages.client, handle, View(), is_attended=False, confirm=seen_by(seen))
+    again = await undo(stages.client, handle, View(), is_attended=False)
 
     assert [record.reason for record in unseen.outcome.undo] == [HELD]
     assert unseen.planned and [call.approve for call in unseen.planned.to_approve] == [HELD[23:-1]]
@@ -237,12 +237,12 @@ async def test_a_person_confirms_an_undo_and_is_told_where_its_values_come_from(
     assert (confirmed.is_complete, again.is_complete, bank.refunds) == (True, True, [{"to": EVIL, "amount": 5}])
 
 
-async def test_a_second_rollback_does_not_ask_about_what_is_undone(client: Client, stages: Stages) -> None:
+async def test_a_second_rollback_does_not_ask_about_what_is_undone(stages: Stages) -> None:
     """One effect was confirmed and undone, another has no undo: the next rollback names only the other."""
     bank = Bank(TO_CONTACT)
     _, handle = await stages.ended(bank.tools, [plan(PAID, step("x", "refund", "p", to="me")), DONE])
-    first = await undo(client, handle, View(), is_attended=False, confirm=seen_by([]))
-    second = await undo(client, handle, View(), is_attended=False)
+    first = await undo(stages.client, handle, View(), is_attended=False, confirm=seen_by([]))
+    second = await undo(stages.client, handle, View(), is_attended=False)
 
     assert [[(undone.step_id, undone.done) for undone in each.outcome.undo] for each in (first, second)] == [
         [("x", False), ("p", True)]
@@ -251,26 +251,26 @@ async def test_a_second_rollback_does_not_ask_about_what_is_undone(client: Clien
 
 
 @pytest.mark.parametrize("is_seen", [True, False])
-async def test_cancel_with_undo_shows_the_call_first(client: Client, stages: Stages, is_seen: bool) -> None:
+async def test_cancel_with_undo_shows_the_call_first(stages: Stages, is_seen: bool) -> None:
     """A running task is told what a person has seen; without a person the call is held, and named."""
     bank, seen = Bank(TO_CONTACT), list[PlannedUndo]()
     async with asking(stages, bank.tools, [plan(PAID, FAILS), DONE], Task(text="a task", on_escalation="wait")) as (
         handle,
         _,
     ):
-        await cancel(client, handle, undo=True, confirm=seen_by(seen) if is_seen else None)
+        await cancel(stages.client, handle, undo=True, confirm=seen_by(seen) if is_seen else None)
         ended = await outcome(handle)
 
     assert ([undone.done for undone in ended.undo], len(bank.refunds)) == ([is_seen], int(is_seen))
     assert [undone.reason for undone in ended.undo] == ["" if is_seen else HELD]
 
 
-async def test_a_reset_that_undoes_holds_the_call_as_well(client: Client, stages: Stages) -> None:
+async def test_a_reset_that_undoes_holds_the_call_as_well(stages: Stages) -> None:
     """`reset --undo` has the same rule."""
     bank = Bank(TO_CONTACT)
     _, handle = await stages.ended(bank.tools, [plan(PAID), DONE])
-    [unseen] = await undo_steps(client, handle, {"p"}, View(), is_attended=False)
-    [confirmed] = await undo_steps(client, handle, {"p"}, View(), is_attended=False, confirm=seen_by([]))
+    [unseen] = await undo_steps(stages.client, handle, {"p"}, View(), is_attended=False)
+    [confirmed] = await undo_steps(stages.client, handle, {"p"}, View(), is_attended=False, confirm=seen_by([]))
 
     assert (unseen.done, unseen.reason, confirmed.done, len(bank.refunds)) == (False, HELD, True, 1)
 
