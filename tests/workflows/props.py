@@ -22,6 +22,8 @@ from workflows.planning.situation import Situation
 from workflows.plans.proposal import Answer, GiveUp, NewSteps, Question
 
 Proposal = NewSteps | Answer | Question | GiveUp
+AT_ONCE = 3
+"""Tasks that one worker of a test has at the same time: on a busy machine more of them are too slow for the server."""
 
 
 class Word(BaseModel):
@@ -134,9 +136,15 @@ class Stages:
     async def each(
         self, tools: Sequence[Tool[..., Any]], scripts: Scripts | Mapping[str, Proposals], *tasks: Task, **limits: Any
     ) -> dict[str, Outcome]:
-        """How tasks ended that ran at the same time: the given ones, else one for each script; by their texts."""
+        """How tasks ended that ran on one worker: the given ones, else one for each script; by their texts."""
         planner = scripts if isinstance(scripts, Scripts) else Scripts(scripts)
         given = list(tasks) or [Task(text=text, limits=Limits(**limits)) for text in planner.scripts]
+        turn = asyncio.Semaphore(AT_ONCE)
+
+        async def ended_in_turn(stage: Stage, task: Task) -> Outcome:
+            async with turn:
+                return await stage.run(task)
+
         async with self(tools, planner) as stage:
-            ended = await asyncio.gather(*map(stage.run, given))
+            ended = await asyncio.gather(*(ended_in_turn(stage, task) for task in given))
         return {task.text: one for task, one in zip(given, ended, strict=True)}
