@@ -1,7 +1,7 @@
 """Tasks that wait for a person: what they ask, which answers they take, and how they go on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import date
 from typing import Any, Literal
@@ -290,8 +290,15 @@ no = played("no", Refused("No.", code="conflict"))
 async def test_a_used_up_budget_is_a_question(stages: Stages, limit: str, kind: str) -> None:
     """An extension goes on where the task stopped."""
     given = {"tool_calls": 1} if limit == "tool_calls" else {"replans": 0}
-    script = [plan(step("a", kind, word="a")), plan(step("b", "echo", word="b")), DONE]
-    async with asking(stages, [*TOOLS, no], script, waiting(limits=Limits(**{"replans": 2, **given}))) as (
+
+    class OneByOne(BaseModel):
+        name: str = "one by one"
+
+        async def propose(self, situation: Any, kinds: Mapping[str, Any]) -> Any:
+            ids = [one.step.id for one in situation.records]
+            return DONE if "b" in ids else plan(step("b", "echo", word="b") if ids else step("a", kind, word="a"))
+
+    async with asking(stages, [*TOOLS, no], OneByOne(), waiting(limits=Limits(**{"replans": 2, **given}))) as (
         handle,
         request,
     ):

@@ -1,7 +1,7 @@
 """A receiver is told what tasks ask of people, and no task and no answer waits for it."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 from temporalio.client import Client, WorkflowHistory
 
+from activities.toolbox.declare.kind import Kind
 from client.redaction import Redaction
 from client.reset import reset
 from replan import Key, NeedsPerson, Tool, tool
@@ -25,7 +26,8 @@ from workflows.account.records import StepStatus
 from workflows.account.task import Task, TaskStatus
 from workflows.agent import AgentWorkflow
 from workflows.limits.budget import Limits
-from workflows.plans.proposal import Question
+from workflows.planning.situation import Situation
+from workflows.plans.proposal import Answer, NewSteps, Question
 
 WORD = "a-value-of-an-argument"
 
@@ -130,12 +132,21 @@ async def test_what_ends_a_task_closes_each_request(stages: Stages) -> None:
     assert cancelled.posted[1]["data"]["end"] == "ended"
 
 
+class OneByOne:
+    """A planner of one step at a time."""
+
+    name = "one by one"
+
+    async def propose(self, situation: Situation, kinds: Mapping[str, Kind]) -> NewSteps | Answer:
+        """Two steps, then the end."""
+        done = len(situation.records)
+        return plan(step(f"s{done}", "echo", word="a")) if done < 2 else DONE
+
+
 @pytest.mark.full
 async def test_a_budget_that_is_extended_closes_its_request(stages: Stages) -> None:
     """The command that answers names the limit."""
-    async with told(
-        stages, TOOLS, [plan(step("a", "echo")), plan(step("b", "echo")), DONE], waiting(limits=Limits(tool_calls=1))
-    ) as (mailbox, handle):
+    async with told(stages, TOOLS, OneByOne(), waiting(limits=Limits(tool_calls=1))) as (mailbox, handle):
         await asked(handle)
         await handle.execute_update("extend", {"tool_calls": 2})
         await outcome(handle)
