@@ -181,9 +181,11 @@ async def test_the_current_details_are_the_plan_as_it_stands(stages: Stages) -> 
 @pytest.mark.full
 async def test_a_closed_task_still_says_what_it_did(stages: Stages) -> None:
     """Details and progress can be asked for after the end, while a worker can replay it."""
-    _, handle = await stages.ended([echo], [plan(step("a", "echo")), Answer(result="the <end>")])
-    shown = await details_of(handle)
-    progress = await until(handle, lambda progress: progress.status is TaskStatus.COMPLETED)
+    async with stages([echo], [plan(step("a", "echo")), Answer(result="the <end>")]) as stage:
+        handle = await stage.start()
+        await outcome(handle)
+        shown = await details_of(handle)
+        progress = await until(handle, lambda progress: progress.status is TaskStatus.COMPLETED)
 
     assert "**Completed**" in shown
     assert "**Result:** the \\<end\\>" in shown

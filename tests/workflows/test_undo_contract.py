@@ -226,10 +226,10 @@ def seen_by(seen: list[PlannedUndo], *, says: bool = True) -> Confirm:
 async def test_a_person_confirms_an_undo_and_is_told_where_its_values_come_from(stages: Stages) -> None:
     """Nobody looked: held, and named. Somebody looked: made once, however often it is undone."""
     bank, seen = Bank(TO_CONTACT), list[PlannedUndo]()
-    _, handle = await stages.ended(bank.tools, [plan(PAID), DONE])
-    unseen = await undo(stages.client, handle, View(), is_attended=False)
-    confirmed = await undo(stages.client, handle, View(), is_attended=False, confirm=seen_by(seen))
-    again = await undo(stages.client, handle, View(), is_attended=False)
+    async with closed(stages, bank) as handle:
+        unseen = await undo(stages.client, handle, View(), is_attended=False)
+        confirmed = await undo(stages.client, handle, View(), is_attended=False, confirm=seen_by(seen))
+        again = await undo(stages.client, handle, View(), is_attended=False)
 
     assert [record.reason for record in unseen.outcome.undo] == [HELD]
     assert unseen.planned and [call.approve for call in unseen.planned.to_approve] == [HELD[23:-1]]
@@ -240,9 +240,9 @@ async def test_a_person_confirms_an_undo_and_is_told_where_its_values_come_from(
 async def test_a_second_rollback_does_not_ask_about_what_is_undone(stages: Stages) -> None:
     """One effect was confirmed and undone, another has no undo: the next rollback names only the other."""
     bank = Bank(TO_CONTACT)
-    _, handle = await stages.ended(bank.tools, [plan(PAID, step("x", "refund", "p", to="me")), DONE])
-    first = await undo(stages.client, handle, View(), is_attended=False, confirm=seen_by([]))
-    second = await undo(stages.client, handle, View(), is_attended=False)
+    async with closed(stages, bank, step("x", "refund", "p", to="me")) as handle:
+        first = await undo(stages.client, handle, View(), is_attended=False, confirm=seen_by([]))
+        second = await undo(stages.client, handle, View(), is_attended=False)
 
     assert [[(undone.step_id, undone.done) for undone in each.outcome.undo] for each in (first, second)] == [
         [("x", False), ("p", True)]
@@ -268,9 +268,9 @@ async def test_cancel_with_undo_shows_the_call_first(stages: Stages, is_seen: bo
 async def test_a_reset_that_undoes_holds_the_call_as_well(stages: Stages) -> None:
     """`reset --undo` has the same rule."""
     bank = Bank(TO_CONTACT)
-    _, handle = await stages.ended(bank.tools, [plan(PAID), DONE])
-    [unseen] = await undo_steps(stages.client, handle, {"p"}, View(), is_attended=False)
-    [confirmed] = await undo_steps(stages.client, handle, {"p"}, View(), is_attended=False, confirm=seen_by([]))
+    async with closed(stages, bank) as handle:
+        [unseen] = await undo_steps(stages.client, handle, {"p"}, View(), is_attended=False)
+        [confirmed] = await undo_steps(stages.client, handle, {"p"}, View(), is_attended=False, confirm=seen_by([]))
 
     assert (unseen.done, unseen.reason, confirmed.done, len(bank.refunds)) == (False, HELD, True, 1)
 
@@ -316,8 +316,10 @@ async def test_a_companion_carries_no_data_away(stages: Stages, fails: Callable[
     asked_for = list[str]()
     sends = step("p", "post", "r", to="ann", text={"$from": "r", "path": "word"})
     script: Proposals = [plan(step("r", "page"), sends), DONE]
-    ended, handle = await stages.ended(posting(asked_for, fails, name), script)
-    progress = await handle.query(AgentWorkflow.progress)
+    async with stages(posting(asked_for, fails, name), script) as stage:
+        handle = await stage.start()
+        ended = await outcome(handle)
+        progress = await handle.query(AgentWorkflow.progress)
 
     told = [ended.reason, *(observation.unread for observation in progress.observations)]
     why = f"look was not called: {name} comes from untrusted content (text in the arguments of 'p')"
